@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must be computed: the reference, the input space, and the contract a replacement must keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelwright import wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """What a replacement must keep, and the precision it may lose. The judge enforces all of it; nothing else does.
+
+    The defaults are the strict ones: no more than one bit lost against eager, both measured against a
+    float64 oracle; inputs unchanged; weights may change between calls; strided and offset inputs allowed.
+    """
+
+    bits_lost: float = 1.0
+    """log2 of (candidate's error / eager's own error), per output, RMS and max; at most this."""
+    gradients: bool = False
+    """Also check gradients with respect to every floating input and parameter that requires one."""
+    frozen_parameters: bool = False
+    """True: weights never change after construction, so folding them ahead of time is allowed."""
+    training: bool = False
+    """True: the module is judged in train() mode; False: in eval() mode."""
+    mutates: tuple[int, ...] = ()
+    """Positions of tensor inputs (depth-first order) that the reference writes to; all others must stay unchanged."""
+    aliases: tuple[tuple[int, int], ...] = ()
+    """(output position, input position) pairs that share storage in the reference and must in the candidate."""
+    layouts: tuple[str, ...] = ("contiguous", "strided", "offset")
+    """Input layouts that must work: contiguous, strided (non-unit steps), transposed, offset (misaligned storage)."""
+    scales: tuple[float, ...] = (1.0, 1e-3, 1e3)
+    """Factors on floating inputs at which the contract must also hold, where the reference itself stays finite."""
+    special_values: bool = False
+    """True: NaN, +-Inf, -0.0 and denormals in the inputs must give the reference's pattern."""
+    random: bool = False
+    """True: the reference draws random numbers; outputs are compared as distributions."""
+    deterministic: bool = False
+    """True: repeated calls on equal inputs must agree bit for bit. Always measured and reported."""
+    index_outputs: tuple[tuple[int, int], ...] = ()
+    """(output position, input position): this integer output indexes that input; compare the values it points at."""
+    autocast: bool = False
+    """True: must also agree under torch.autocast(bfloat16)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One point of the input space: a binding of the task's axes."""
+
+    name: str
+    axes: tuple[tuple[str, int], ...] = ()
+    """(axis name, size) pairs handed to ``get_inputs`` and ``get_init_inputs`` as keywords; empty: call with none."""
+    timed: bool = False
+    """The case the speedup is measured on (exactly one per task, or the first)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A problem as data. ``reference`` is source text in KernelBench form; sources travel, never live objects."""
+
+    name: str
+    form: str
+    """``kernelbench`` (one raw file), ``folder`` (task.toml, reference.py, decoys.py) or ``object`` (from Python)."""
+    reference: str
+    """Source text that defines ``entry`` (an ``nn.Module`` class), ``get_inputs`` and ``get_init_inputs``."""
+    entry: str = "Model"
+    decoys: str = ""
+    """Source text of known-wrong programs: every class in it that is an ``nn.Module`` must be rejected."""
+    cases: tuple[Case, ...] = (Case(name="main", timed=True),)
+    contract: Contract = Contract()
+    imports: tuple[str, ...] = ()
+    """Folders put on ``sys.path`` of the judge and of the baselines while the reference is loaded."""
+    raw: tuple[tuple[str, str], ...] = ()
+    """(relative path, sha256) of the original files, kept so that an imported suite exports byte-equal."""
+
+    def digest(self) -> str:
+        """Identity by content: reference, decoys, cases and contract. The name and origin do not count."""
+        return wire.digest(self.reference, self.entry, self.decoys, self.cases, self.contract)
+
+    def timed_case(self) -> Case:
+        """The case the headline is measured on."""
+        return next((case for case in self.cases if case.timed), self.cases[0])
