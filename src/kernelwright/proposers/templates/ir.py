@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The fused-program form: pure data between the traced graph and the C++ and Triton emitters; this form is stable.
+
+A ``Program`` is a straight line of steps: ``Call`` (one torch operation, kept as it is) and ``Fused`` (a
+``Region``: pointwise operations and reductions over one iteration space). An emitter that meets an op it does
+not know declines the program. Nothing here needs torch.
+
+The iteration space of a region is ``rows x cols``; a tensor of it is read contiguously:
+
+=======  ==========================  ==================================================================
+kind     elements                    flat index at (row r, column c)
+=======  ==========================  ==================================================================
+FULL     rows * cols                 ``r * cols + c``
+ROW      rows                        ``r``
+COLUMN   cols                        ``c``
+CYCLE    a divisor p of rows         ``r % p`` (a per-channel value of an N x C x H x W space)
+SCALAR   1                           ``0``
+TOTAL    1                           known only after every row is done (``total_*`` and what follows it)
+=======  ==========================  ==================================================================
+
+``strided`` regions reduce over a middle axis: the space is ``outer x cols x inner``, ``rows = outer * inner``,
+row r is (o, i) = (r // inner, r % inner), and FULL is read at ``(o * cols + c) * inner + i``.
+
+Ops, with NaN as torch has it (max, min, relu and the reductions propagate it). Arguments are broadcast by kind.
+
+- leaves: ``input`` (``index`` into ``Fused.inputs``), ``const`` (``number``), ``scalar`` (``index`` into
+  ``Fused.scalars``: a float that is known only at the call, such as ``float(cols)``)
+- unary float: neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh erf sigmoid relu floor ceil round trunc
+  sin cos; ``not`` on bool
+- binary: add sub mul div pow max min; eq ne lt le gt ge (bool result); and or (bool)
+- ``where`` (bool, a, b); ``cast`` (to the value's dtype)
+- row reductions (FULL to ROW): row_sum row_max row_min row_argmax
+- ``pick`` (FULL, ROW of i64): the element of each row at that column
+- all elements (FULL or ROW to TOTAL): total_sum total_max total_min
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+FULL, ROW, COLUMN, CYCLE, SCALAR, TOTAL = "full", "row", "column", "cycle", "scalar", "total"
+KINDS = (FULL, ROW, COLUMN, CYCLE, SCALAR, TOTAL)
+
+F32, I64, BOOL = "f32", "i64", "bool"
+
+LEAVES = frozenset({"input", "const", "scalar"})
+UNARY = frozenset(
+    "neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh erf sigmoid relu"
+    " floor ceil round trunc sin cos not cast".split()
+)
+BINARY = frozenset("add sub mul div pow max min eq ne lt le gt ge and or".split())
+COMPARE = frozenset("eq ne lt le gt ge".split())
+ROW_REDUCTIONS = frozenset("row_sum row_max row_min row_argmax".split())
+TOTAL_REDUCTIONS = frozenset("total_sum total_max total_min".split())
+OPS = LEAVES | UNARY | BINARY | ROW_REDUCTIONS | TOTAL_REDUCTIONS | {"where", "pick"}
+
+MATMULS = frozenset({"aten.linear.default", "aten.mm.default", "aten.addmm.default", "aten.matmul.default"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """One value of a region, at its position in ``Region.values``; ``args`` are earlier positions."""
+
+    op: str
+    args: tuple[int, ...] = ()
+    kind: str
+    dtype: str = F32
+    number: float = 0.0
+    """Of ``const``."""
+    index: int = -1
+    """Of ``input`` and ``scalar``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """Values in topological order; ``outputs`` are positions, each of kind FULL, ROW or TOTAL."""
+
+    values: tuple[Value, ...]
+    outputs: tuple[int, ...]
+    strided: bool = False
+
+    @property
+    def flat(self) -> bool:
+        """Whether the space is one long run of elements: no value depends on where a row begins."""
+        return all(v.kind in (FULL, SCALAR, TOTAL) and v.op not in ROW_REDUCTIONS for v in self.values)
+
+    def users(self) -> dict[int, list[int]]:
+        """Positions that read each value."""
+        found: dict[int, list[int]] = {i: [] for i in range(len(self.values))}
+        for position, value in enumerate(self.values):
+            for arg in value.args:
+                found[arg].append(position)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """A tensor of the program. Sizes are Python expressions over the program's symbols: ``"s0"``, ``"4096"``."""
+
+    name: str
+    shape: tuple[str, ...]
+    sample: tuple[int, ...]
+    """The sizes of the timed case."""
+    dtype: str
+    """As torch names it: ``float32``, ``int64``, ``bool``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a tensor of the program comes from: a positional argument, or an attribute of the module."""
+
+    tensor: Tensor
+    argument: int = -1
+    """Position in ``forward``, or -1."""
+    path: str = ""
+    """``layers.0.weight`` for a parameter, buffer or constant of the module."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One torch operation. ``expression`` is its Python text over tensor names and symbols (it may use ``torch``)."""
+
+    output: Tensor
+    target: str
+    """``aten.linear.default`` ..., or ``getitem``."""
+    operands: tuple[str, ...]
+    """Tensor names in argument order; an absent optional operand (no bias) is the empty string."""
+    expression: str
+    view: bool = False
+    """It moves no data (a reshape, a transpose, an item of a tuple)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fused:
+    """One region with its operands. A CYCLE input's period is its number of elements at the call."""
+
+    region: Region
+    inputs: tuple[str, ...]
+    """Tensor name of ``input`` values by ``index``."""
+    scalars: tuple[str, ...]
+    """Python expressions of ``scalar`` values by ``index``."""
+    outputs: tuple[Tensor, ...]
+    """Parallel to ``region.outputs``, with the shapes torch would give."""
+    rows: str
+    cols: str
+    inner: str = "1"
+    sample: tuple[int, int, int] = (1, 1, 1)
+    """(rows, cols, inner) of the timed case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """The whole reference as sources, steps and results, valid for every input that passes ``guards``."""
+
+    sources: tuple[Source, ...]
+    steps: tuple[Call | Fused, ...]
+    results: tuple[str, ...]
+    """Tensor names returned."""
+    returns: str
+    """``tensor``, ``tuple`` or ``list``."""
+    arguments: tuple[str, ...]
+    """Name per positional argument of ``forward``: a tensor name, or ``""`` for a constant one."""
+    constants: tuple[tuple[int, str], ...]
+    """(position, Python literal) of arguments that are not tensors; another value means: not this program."""
+    symbols: tuple[tuple[str, str], ...]
+    """(symbol, Python expression over tensor names that binds it), in order: ``("s0", "x.shape[0]")``."""
+    guards: tuple[str, ...]
+    """Python expressions over tensor names and symbols that must all hold."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor by name."""
+        found = {source.tensor.name: source.tensor for source in self.sources}
+        for step in self.steps:
+            for tensor in step.outputs if isinstance(step, Fused) else (step.output,):
+                found[tensor.name] = tensor
+        return found
+
+    def regions(self) -> Iterator[Fused]:
+        """The fused steps in order."""
+        return (step for step in self.steps if isinstance(step, Fused))
+
+    def readers(self, name: str) -> list[int]:
+        """Positions of the steps that read a tensor; a returned tensor also has reader ``len(steps)``."""
+        found = [
+            position
+            for position, step in enumerate(self.steps)
+            if name in (step.inputs if isinstance(step, Fused) else step.operands)
+        ]
+        return found + ([len(self.steps)] if name in self.results else [])
+
+
+def matmul_epilogues(program: Program) -> list[tuple[int, int]]:
+    """(Call position, Fused position) pairs in which a matrix product is read only by that region, as FULL."""
+    found = []
+    for position, step in enumerate(program.steps):
+        if isinstance(step, Fused) or step.target not in MATMULS:
+            continue
+        readers = program.readers(step.output.name)
+        if len(readers) != 1 or readers[0] == len(program.steps):
+            continue
+        fused = program.steps[readers[0]]
+        if not isinstance(fused, Fused) or fused.region.strided:
+            continue
+        slot = fused.inputs.index(step.output.name)
+        kinds = {v.kind for v in fused.region.values if v.op == "input" and v.index == slot}
+        if kinds == {FULL}:
+            found.append((position, readers[0]))
+    return found
