@@ -79,7 +79,7 @@ class Verified:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """The candidate failed. ``stage`` is one of STAGES; ``reason`` one line; ``detail`` evidence, at most 4000 characters."""
+    """The candidate failed: at a stage of STAGES, for a one-line reason, with at most 4000 characters of evidence."""
 
     stage: str
     reason: str

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounds: bytes and operations recomputed by hand for small programs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from kernelwright import limits
+from kernelwright.machine import Fact, Machine
+
+
+def machine(**facts: float) -> Machine:
+    """A made-up machine: 100 GB/s, 1 TFLOP/s of float32 vector and matrix arithmetic, unless told otherwise."""
+    values = {"bandwidth.copy.dram_GBps": 100.0, "peak.simd.float32_TFLOPs": 1.0, "peak.gemm.float32_TFLOPs": 1.0}
+    values |= facts
+    rows = tuple(Fact(name=name, value=value, unit="", spread=0.0, note="") for name, value in values.items())
+    return Machine(device="cpu", name="made up", fingerprint="f", versions=(), facts=rows, measured_at=0.0)
+
+
+def fn(body: object) -> nn.Module:
+    """A module whose forward is ``body``."""
+    return type("M", (nn.Module,), {"forward": staticmethod(body)})()
+
+
+F32 = 4
+CASES = {
+    "pointwise reads x and writes y": (lambda x: torch.relu(x) * 2, [(8, 16)], 128 * F32, 128 * F32),
+    "a product by a diagonal reads the vector, not the square": (
+        lambda v, x: torch.diag(v) @ x, [(16,), (16, 4)], (16 + 64) * F32, 64 * F32),
+    "only the slice that is used is read": (lambda x: x[:2] + 1, [(8, 16)], 32 * F32, 32 * F32),
+    "an input without influence is not read": (lambda x, y: x + torch.zeros_like(y), [(8,), (8,)], 8 * F32, 8 * F32),
+    "the lower triangle is read, not the square": (lambda x: torch.tril(x) * 2, [(4, 4)], 10 * F32, 16 * F32),
+    "an input used twice is read once": (lambda x: x.sum(0) + x.mean(0), [(8, 4)], 32 * F32, 4 * F32),
+    "a strided window skips what it skips": (
+        lambda x: nn.functional.avg_pool2d(x, 1, stride=2), [(1, 1, 8, 8)], 16 * F32, 16 * F32),
+    "a view costs nothing to write": (lambda x: x.t(), [(4, 8)], 0, 0),
+    "a masked operand may be skipped": (lambda x: torch.where(x[:4] > 0, x[4:], 0.0), [(8,)], 4 * F32, 4 * F32),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bytes_that_must_move(name: str) -> None:
+    """Each needed input element once, each output element once, in bytes computed by hand."""
+    body, shapes, read, written = CASES[name]
+    found = limits.trace_module(fn(body), [torch.randn(*shape) for shape in shapes], {})
+    assert (read, written) == (found.input_bytes, found.output_bytes)
+
+
+def test_matmul_counts_two_operations_a_multiply_add() -> None:
+    """M=3, N=5, K=7: 2*3*5*7 operations on the matrix unit, and the bound is their time when it is longer."""
+    found = limits.trace_module(fn(lambda a, b: a @ b), [torch.randn(3, 7), torch.randn(7, 5)], {})
+    assert [("mm", 210, "matmul")] == [(op.name, op.operations, op.unit) for op in found.operators]
+    slow = limits.bounds(found, machine(**{"peak.gemm.float32_TFLOPs": 1e-6}))
+    assert slow is not None
+    assert (210.0, "compute") == (pytest.approx(slow.as_written_us), slow.limiter)
+    assert pytest.approx((21 + 35 + 15) * F32 / 1e5) == slow.unavoidable_us
+
+
+def test_backward_moves_gradients_too() -> None:
+    """y = x * w: backward reads x, w and writes both gradients besides y."""
+
+    class Scale(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.w
+
+    found = limits.trace_module(Scale(), [torch.randn(4, 8)], {}, gradients=True)
+    assert ((32 + 8) * F32, (32 + 32 + 8) * F32) == (found.input_bytes, found.output_bytes)
+
+
+def test_control_flow_on_values_is_traced_on_the_example() -> None:
+    """A branch on a value cannot be followed by fake tensors; the example decides and a warning says so."""
+    found = limits.trace_module(fn(lambda x: x * 2 if x.sum() > 0 else x - 1), [torch.ones(4)], {})
+    assert ["sum", "gt", "_local_scalar_dense", "mul"] == [op.name for op in found.operators]
+    assert any("traced on the example" in warning for warning in found.warnings)
+
+
+def test_unknown_operators_are_named_and_bounded_by_bytes() -> None:
+    """An FFT has no operation count here: it is named in a warning and costs its bytes."""
+    found = limits.trace_module(fn(lambda x: torch.fft.rfft(x).real.clone()), [torch.randn(64)], {})
+    assert any("fft" in warning for warning in found.warnings)
+    assert [False] == [op.known for op in found.operators if "fft" in op.name]
+
+
+def test_an_unmeasured_machine_gives_no_bound() -> None:
+    """Without a measured bandwidth there is no bound, rather than one from a table of names."""
+    empty = Machine(device="cpu", name="", fingerprint="", versions=(), facts=(), measured_at=0.0)
+    assert limits.unavoidable_us(1000, empty) is None
+    assert 0.005 == pytest.approx(limits.unavoidable_us(1000, machine(), resident=500) or 0)
+
+
+def test_rows_sum_to_the_unfused_time() -> None:
+    """Two pointwise operators alone move twice what their fusion moves."""
+    found = limits.trace_module(fn(lambda x: torch.relu(x * 2)), [torch.randn(1024)], {})
+    bound = limits.bounds(found, machine())
+    assert bound is not None
+    assert pytest.approx(2 * bound.unavoidable_us) == bound.unfused_us
