@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a Candidate to a folder that loads: sources written, compiled files beside them, found again by content.
+
+Builds may run many at once, in threads and in processes: each works in a folder of its own and moves it into
+place with one rename, so a folder that exists is complete.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import uuid
+from pathlib import Path, PurePosixPath
+
+from kernelwright import sandbox, wire
+from kernelwright.candidate import LANGUAGES, Candidate
+from kernelwright.judge.toolchains import TABLE, Toolchain
+from kernelwright.trial import Rejected
+
+MOST_FILES = 64
+MOST_BYTES = 4 << 20
+PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+RESERVED = frozenset(
+    {"torch", "numpy", "triton", "kernelwright", "ctypes", "sitecustomize", "usercustomize", "conftest"}
+)
+"""Module names that a candidate's own files may not take: the runner's imports must mean what they say."""
+LIMITS = sandbox.Limits(
+    seconds=120.0, memory_bytes=8 << 30, processes=256, file_bytes=256 << 20, output_bytes=1 << 20
+)
+DETAIL = 4000
+
+
+def build(candidate: Candidate, device: str, cache: Path) -> Path | Rejected:
+    """The folder to load the candidate from, or why there is none.
+
+    Raises ``ToolMissing`` where the compiler itself is absent: that is the machine's fault, not the candidate's.
+    """
+    refusal = refuse(candidate)
+    if refusal is not None:
+        return refusal
+    toolchain = TABLE[candidate.language]
+    kind = device.partition(":")[0]
+    key = wire.digest(candidate.sources, candidate.language, kind, toolchain.identity(device))
+    folder = cache / key[:2] / key
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    workshop = folder.parent / f"tmp-{uuid.uuid4().hex}"
+    try:
+        _write(candidate, workshop)
+        failure = _compile(candidate, toolchain, workshop, device)
+        if failure is not None:
+            return failure
+        _move(workshop, folder)
+        return folder
+    finally:
+        shutil.rmtree(workshop, ignore_errors=True)
+
+
+def refuse(candidate: Candidate) -> Rejected | None:
+    """Why this candidate is never written to disk: names that escape, shadow or clash, or too much of anything."""
+    if candidate.language not in LANGUAGES:
+        return _rejected(f"language {candidate.language!r} is none of {', '.join(LANGUAGES)}")
+    if not candidate.sources or len(candidate.sources) > MOST_FILES:
+        return _rejected(f"{len(candidate.sources)} source files; between 1 and {MOST_FILES} are allowed")
+    size = sum(len(text.encode("utf-8", "surrogatepass")) for _, text in candidate.sources)
+    if size > MOST_BYTES:
+        return _rejected(f"{size} bytes of source; at most {MOST_BYTES} are allowed")
+    names = [name for name, _ in candidate.sources]
+    if len(set(names)) != len(names):
+        return _rejected("two sources have the same path")
+    for name in names:
+        fault = _bad_name(name)
+        if fault:
+            return _rejected(f"source path {name!r} {fault}")
+    file, _, cls = candidate.entry.partition("::")
+    if file not in names or not file.endswith(".py") or not cls.isidentifier():
+        return _rejected(f"entry {candidate.entry!r} is not FILE.py::Class of one of the sources")
+    return None
+
+
+def _bad_name(name: str) -> str:
+    path = PurePosixPath(name)
+    if path.is_absolute() or "\\" in name or str(path) != name:
+        return "is not a plain relative path"
+    if not all(PART.fullmatch(part) for part in path.parts) or ".." in path.parts:
+        return "leaves its folder or has odd characters"
+    if path.parts[0].partition(".")[0] in RESERVED:
+        return "takes the name of a module the harness imports"
+    if path.suffix in (".so", ".pth", ".pyc"):
+        return "is a binary, not a source"
+    return ""
+
+
+def _write(candidate: Candidate, folder: Path) -> None:
+    for name, text in candidate.sources:
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8", errors="surrogatepass")
+
+
+def _compile(candidate: Candidate, toolchain: Toolchain, folder: Path, device: str) -> Rejected | None:
+    if not toolchain.suffix:
+        return None
+    scratch = folder / ".scratch"
+    scratch.mkdir()
+    for name, _ in candidate.sources:
+        if not name.endswith(toolchain.suffix):
+            continue
+        source = folder / name
+        output = source.with_suffix(".so")
+        finished = sandbox.run(
+            toolchain.command(source, output, device),
+            limits=LIMITS,
+            writable=(folder,),
+            readable=toolchain.readable(),
+            cwd=folder,
+            env={"TMPDIR": str(scratch), "PATH": "/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"},
+        )
+        if finished.killed:
+            return _rejected(f"compiling {name} did not finish: {finished.killed}", finished.stderr)
+        if finished.returncode != 0 or not output.is_file() or output.is_symlink():
+            return _rejected(f"{name} does not compile", finished.stderr or finished.stdout)
+    shutil.rmtree(scratch, ignore_errors=True)
+    return None
+
+
+def _move(workshop: Path, folder: Path) -> None:
+    try:
+        workshop.rename(folder)
+    except OSError:
+        if not folder.is_dir():  # otherwise another builder of the same content came first, and that is as good
+            raise
+
+
+def _rejected(reason: str, detail: str = "") -> Rejected:
+    return Rejected(stage="build", reason=reason, detail=detail[:DETAIL])

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The only clock, and what is made of its readings: intervals, interleaved rounds, time per call.
+
+Times are microseconds per call. Every interval is a 95 % percentile bootstrap (Efron 1979) of the median;
+ratios are resampled by round, so that what disturbed one round disturbs both sides of its pair.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from kernelwright.trial import Baseline, Timing
+
+RESAMPLES = 2000
+DELIVERY_SLACK = 0.10
+"""Share of an honest program's delivery by which another's may exceed it before the excess is charged."""
+DELIVERY_FLOOR_US = 20.0
+"""Delivery excess per window below this is scheduling noise on every machine seen (2-core VM: 8-15 us)."""
+
+
+def clock() -> int:
+    """Nanoseconds of a clock that never goes back (CLOCK_MONOTONIC); the only reading of time that counts."""
+    return time.perf_counter_ns()
+
+
+def median_interval(samples: Sequence[float], seed: int = 0) -> tuple[float, float]:
+    """95 % bootstrap interval of the median of ``samples`` (any unit, at least one)."""
+    values = np.asarray(samples, dtype=np.float64)
+    picks = np.random.default_rng(seed).integers(0, len(values), size=(RESAMPLES, len(values)))
+    medians = np.median(values[picks], axis=1)
+    low, high = np.percentile(medians, (2.5, 97.5))
+    return float(low), float(high)
+
+
+def ratio_interval(over: Sequence[float], under: Sequence[float], seed: int = 0) -> tuple[float, float, float]:
+    """(ratio of medians, low, high) of paired samples: pair i comes from round i of both sides."""
+    if len(over) != len(under):
+        raise ValueError(f"paired samples differ in number: {len(over)} and {len(under)}")
+    top, bottom = np.asarray(over, dtype=np.float64), np.asarray(under, dtype=np.float64)
+    picks = np.random.default_rng(seed).integers(0, len(top), size=(RESAMPLES, len(top)))
+    ratios = np.median(top[picks], axis=1) / np.median(bottom[picks], axis=1)
+    low, high = np.percentile(ratios, (2.5, 97.5))
+    return float(np.median(top) / np.median(bottom)), float(low), float(high)
+
+
+def timing(samples: Sequence[float], seed: int = 0) -> Timing:
+    """The samples with the interval of their median."""
+    low, high = median_interval(samples, seed)
+    return Timing(samples_us=tuple(float(s) for s in samples), low_us=low, high_us=high)
+
+
+def baseline(name: str, samples: Sequence[float], candidate: Sequence[float], seed: int = 0) -> Baseline:
+    """A baseline beside the candidate it was interleaved with (equal rounds)."""
+    ratio, low, high = ratio_interval(samples, candidate, seed)
+    return Baseline(
+        name=name, timing=timing(samples, seed), speedup=ratio, speedup_low=low, speedup_high=high
+    )
+
+
+class Windowed(Protocol):
+    """What can be timed: a confined program whose buffers are bound."""
+
+    def window(self, order: list[int], *, grad: bool) -> Any:
+        """Run the calls of ``order`` back to back; the result has ``call_us`` and ``deliver_us``."""
+        ...
+
+
+@dataclass(slots=True)
+class Lane:
+    """One program in the race and what the clock said about it."""
+
+    name: str
+    program: Windowed
+    buffers: Any
+    calls_us: list[float] = field(default_factory=list)
+    """Wall time of each window, empty-window overhead not yet subtracted."""
+    deliveries_us: list[float] = field(default_factory=list)
+    empties_us: list[float] = field(default_factory=list)
+    selves_us: list[float] = field(default_factory=list)
+    """Sum of what the program itself claims, per window: for the cross-check only."""
+
+    def overhead_us(self) -> float:
+        """Cost of a window that runs nothing: the least seen, so that no real work is ever subtracted."""
+        return min(self.empties_us, default=0.0)
+
+
+def run_empty(lane: Lane, *, grad: bool) -> None:
+    """Time one window without calls."""
+    lane.empties_us.append(float(lane.program.window([], grad=grad).call_us))
+
+
+def run_window(lane: Lane, order: list[int], *, grad: bool) -> None:
+    """Time one window with the calls of ``order`` and file the readings."""
+    window = lane.program.window(order, grad=grad)
+    lane.calls_us.append(float(window.call_us))
+    lane.deliveries_us.append(float(window.deliver_us))
+    lane.selves_us.append(float(sum(window.self_us)))
+
+
+def charged_us(lane: Lane, honest: Lane) -> float:
+    """Delivery time per window that this program needs beyond the honest one: work it left undone when it said done.
+
+    Compared round by round, so a slow machine moment cancels; below the slack it is noise and nothing is charged.
+    """
+    excess = statistics.median(
+        mine - theirs for mine, theirs in zip(lane.deliveries_us, honest.deliveries_us, strict=True)
+    )
+    allowed = max(DELIVERY_FLOOR_US, DELIVERY_SLACK * statistics.median(honest.deliveries_us))
+    return excess if excess > allowed else 0.0
+
+
+def per_call_us(lane: Lane, honest: Lane, calls: int) -> list[float]:
+    """Samples in microseconds per call: window less empty window plus charged delivery, over the calls in it.
+
+    A window never counts as less than a tenth of itself: subtracting the overhead cannot make time vanish.
+    """
+    extra = charged_us(lane, honest)
+    base = lane.overhead_us()
+    return [(max(call - base, 0.1 * call) + extra) / calls for call in lane.calls_us]
+
+
+def rounds_until(step: Callable[[int], None], *, least: int, most: int, seconds: float) -> int:
+    """Call ``step(i)`` at least ``least`` and at most ``most`` times, stopping once ``seconds`` are spent."""
+    start = clock()
+    done = 0
+    while done < most and (done < least or (clock() - start) * 1e-9 < seconds):
+        step(done)
+        done += 1
+    return done
+
+
+def stopwatch(action: Callable[[], object]) -> float:
+    """Seconds that ``action`` takes: for budgets (how long is one draw?), never for a result."""
+    start = clock()
+    action()
+    return (clock() - start) * 1e-9

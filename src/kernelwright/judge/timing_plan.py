@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a case is timed: call sets, rounds and seconds, from its bytes, the cache it must outgrow and the budget."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+MOST_SETS = 64
+MOST_SET_BYTES = 1 << 30
+"""Shared memory one program may take for its call sets."""
+FALLBACK_CACHE = 64 << 20
+SLOW_CALL_US = 200_000.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spend:
+    """How much a level may cost."""
+
+    least: int
+    most: int
+    seconds: float
+    """Budget of the timed rounds, all programs together; ``least`` rounds are run whatever they cost."""
+    full_checks: int
+    """Timed calls compared in full against the oracle."""
+    window_us: float
+    """A window is not made longer than this by adding calls."""
+
+
+COARSE = Spend(least=5, most=9, seconds=0.35, full_checks=2, window_us=30_000.0)
+PRECISE = Spend(least=8, most=24, seconds=2.0, full_checks=4, window_us=60_000.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimingPlan:
+    """What the race does with one case."""
+
+    sets: int
+    least: int
+    most: int
+    seconds: float
+    full_checks: int
+    flush_bytes: int
+    """Bytes of unrelated memory walked before each window so that nothing it reads is left in the cache."""
+
+    def words(self) -> tuple[str, ...]:
+        """For the record."""
+        return (f"{self.sets} call sets per window", f"cold cache: {self.flush_bytes >> 20} MiB walked before each")
+
+
+def plan(spend: Spend, *, call_bytes: int, call_us: float, cache_bytes: int, processes: int) -> TimingPlan:
+    """The plan for calls of ``call_bytes`` (inputs, outputs and weights) that eager does in ``call_us``.
+
+    Sets rotate until they exceed twice the cache; long calls need no crowd: their window is long enough already.
+    """
+    wanted = math.ceil(2 * cache_bytes / max(call_bytes, 1))
+    fits = max(1, MOST_SET_BYTES // max(call_bytes, 1))
+    crowd = max(1, int(spend.window_us / max(call_us, 0.1)))
+    sets = max(1, min(wanted, MOST_SETS, fits, crowd))
+    least = spend.least if call_us < SLOW_CALL_US else max(3, spend.least // 2)
+    return TimingPlan(
+        sets=sets,
+        least=max(1, math.ceil(least / processes)),
+        most=max(1, math.ceil(spend.most / processes)),
+        seconds=spend.seconds / processes,
+        full_checks=max(1, math.ceil(spend.full_checks / processes)),
+        flush_bytes=2 * cache_bytes,
+    )
+
+
+def cpu_cache_bytes(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
+    """Bytes of the last-level cache that CPU 0 sees, or a safe guess where the kernel does not say."""
+    best = (0, 0)
+    for index in sorted(root.glob("index*")):
+        try:
+            level = int((index / "level").read_text())
+            found = re.fullmatch(r"(\d+)([KMG]?)", (index / "size").read_text().strip())
+        except (OSError, ValueError):
+            continue
+        if found is not None:
+            size = int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]]
+            best = max(best, (level, size))
+    return best[1] or FALLBACK_CACHE

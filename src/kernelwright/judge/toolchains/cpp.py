@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Candidates in C++: NAME.cpp to NAME.so with g++, flags pinned here and nowhere else."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+from pathlib import Path
+
+from kernelwright import sandbox
+from kernelwright.errors import ToolMissing
+
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-fopenmp",
+    "-shared",
+    "-fPIC",
+    "-std=c++20",
+    "-fno-fast-math",
+    "-fno-math-errno",  # errno is never read; keeps results and lets sqrt vectorise
+    "-fno-trapping-math",  # floating-point traps are never enabled; lets selects vectorise
+    "-ffp-contract=fast",
+)
+"""No flag here changes a result beyond contraction to fma, which rounds once instead of twice."""
+
+
+class Cpp:
+    """C++20 with OpenMP for the machine it is judged on."""
+
+    suffix = ".cpp"
+
+    def identity(self, device: str) -> str:
+        """Compiler version, flags and what ``native`` means here."""
+        return f"{_version()} {' '.join(FLAGS)} cpu {_cpu_identity()}"
+
+    def command(self, source: Path, output: Path, device: str) -> list[str]:
+        """g++ with the pinned flags."""
+        return [_compiler(), *FLAGS, "-o", str(output), str(source)]
+
+    def readable(self) -> tuple[Path, ...]:
+        """Nothing beyond the system."""
+        return ()
+
+
+def _compiler() -> str:
+    found = shutil.which("g++")
+    if found is None:
+        raise ToolMissing(
+            "There is no C++ compiler", "g++ is not on PATH", "g++ 11 or newer", "install g++ (apt install g++)"
+        )
+    return found
+
+
+@functools.cache
+def _version() -> str:
+    limits = sandbox.Limits(
+        seconds=10.0, memory_bytes=1 << 30, processes=64, file_bytes=1 << 20, output_bytes=1 << 16
+    )
+    done = sandbox.run([_compiler(), "--version"], limits=limits, writable=(), cwd=Path("/"), env={})
+    return done.stdout.splitlines()[0] if done.stdout else "g++ of unknown version"
+
+
+@functools.cache
+def _cpu_identity() -> str:
+    """Model and features of CPU 0: ``-march=native`` on another CPU is another binary."""
+    try:
+        text = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+    except OSError:
+        return "unknown"
+    wanted = re.findall(r"^(?:model name|flags|Features)\s*:\s*(.*)$", text, flags=re.MULTILINE)
+    return " | ".join(wanted)

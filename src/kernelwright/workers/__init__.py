@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Workers run judge jobs somewhere: the protocol, and one judge per device on this machine."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kernelwright.workers.local import LocalWorker
+
+__all__ = ["LocalWorker", "Worker"]
+
+
+class Worker(Protocol):
+    """Where judge jobs run. A job is the JSON object of the judge's protocol without its id."""
+
+    def run(self, job: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+        """The job's result. Raises the KernelwrightError that the judge answered, or JudgeFailed."""
+        ...
+
+    def submit(self, job: dict[str, Any]) -> concurrent.futures.Future[dict[str, Any]]:
+        """The same, later."""
+        ...
+
+    def close(self) -> None:
+        """End the judge and everything it started."""
+        ...

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One judge process per device on this machine: started on first use, restarted once when it dies under a job."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import queue
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kernelwright import sandbox
+from kernelwright.errors import JudgeFailed, from_json
+
+Reply = dict[str, Any]
+LOST: Reply = {"lost": True}
+"""What a waiting job reads when the judge that held it is gone."""
+JOB_SECONDS = 1800.0
+"""A job that takes longer than this means a judge that no longer works: its own limits are far below."""
+
+
+class LocalWorker:
+    """Runs judge jobs for one device in ``python -m kernelwright.judge --serve``.
+
+    ``state_dir`` keeps what survives a judge (compiled baselines, logs), ``cache_dir`` built candidates; both are
+    made when absent. ``env`` is the environment of the judge (None: as ``sandbox.start`` decides). Thread-safe.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        state_dir: Path,
+        cache_dir: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        threads: int = 8,
+        command: tuple[str, ...] = (sys.executable, "-m", "kernelwright.judge"),
+    ) -> None:
+        self.device = device
+        self._state, self._cache, self._env, self._command = state_dir, cache_dir, env, command
+        self._starting = threading.Lock()
+        self._sending = threading.Lock()
+        self._ids = itertools.count(1)
+        self._judge: _Judge | None = None
+        self._closed = False
+        self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix=f"worker-{device}")
+
+    def run(self, job: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None) -> Reply:
+        """The result of ``job``; its events go to ``on_event`` as they come.
+
+        Raises the KernelwrightError that the judge answered, or JudgeFailed when two judges died under it."""
+        request = {"device": self.device, **job}
+        for _attempt in range(2):
+            judge = self._live_judge()
+            reply = self._ask(judge, {**request, "id": next(self._ids)}, on_event)
+            if "result" in reply:
+                result: Reply = reply["result"]
+                return result
+            if "error" in reply:
+                raise from_json(reply["error"])
+            if self._closed:
+                break
+        raise JudgeFailed(
+            "The judge died under a job" + (", twice" if not self._closed else ": the worker was closed"),
+            got=judge.tail(),
+            expected="one result or error",
+            what_next=f"see the log in {self._state}",
+        )
+
+    def submit(self, job: dict[str, Any]) -> concurrent.futures.Future[Reply]:
+        """``run`` in a thread."""
+        return self._pool.submit(self.run, job)
+
+    def close(self) -> None:
+        """End the judge; jobs still waiting raise JudgeFailed."""
+        self._closed = True
+        with self._starting:
+            if self._judge is not None:
+                self._judge.end()
+                self._judge = None
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> LocalWorker:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _live_judge(self) -> _Judge:
+        with self._starting:
+            if self._closed:
+                raise JudgeFailed("The worker is closed", what_next="make a new one")
+            if self._judge is None or not self._judge.alive:
+                self._state.mkdir(parents=True, exist_ok=True)
+                self._cache.mkdir(parents=True, exist_ok=True)
+                places = ("--state", str(self._state), "--cache", str(self._cache))
+                argv = [*self._command, "--serve", "--device", self.device, *places]
+                self._judge = _Judge(sandbox.start(argv, env=self._env, cwd=self._state))
+            return self._judge
+
+    def _ask(
+        self, judge: _Judge, request: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None
+    ) -> Reply:
+        replies = judge.expect(request["id"])
+        try:
+            try:
+                with self._sending:
+                    judge.child.send(request)
+            except OSError:
+                return LOST
+            while True:
+                try:
+                    reply = replies.get(timeout=JOB_SECONDS)
+                except queue.Empty:
+                    judge.end()
+                    return LOST
+                if "event" not in reply:
+                    return reply
+                if on_event is not None:
+                    on_event(reply["event"])
+        finally:
+            judge.forget(request["id"])
+
+
+class _Judge:
+    """A running judge and the jobs that wait for its replies."""
+
+    def __init__(self, child: sandbox.Child) -> None:
+        self.child = child
+        self._waiting: dict[int, queue.Queue[Reply]] = {}
+        self._lock = threading.Lock()
+        self._over = False
+        self._reader = threading.Thread(target=self._read, name="judge-replies", daemon=True)
+        self._reader.start()
+
+    @property
+    def alive(self) -> bool:
+        return not self._over and self.child.alive
+
+    def expect(self, key: int) -> queue.Queue[Reply]:
+        replies: queue.Queue[Reply] = queue.Queue()
+        with self._lock:
+            if self._over:
+                replies.put(LOST)
+            self._waiting[key] = replies
+        return replies
+
+    def forget(self, key: int) -> None:
+        with self._lock:
+            self._waiting.pop(key, None)
+
+    def tail(self) -> str:
+        """The last lines of the judge's log."""
+        return self.child.tail()[-1000:]
+
+    def end(self) -> None:
+        self.child.kill()
+        if threading.current_thread() is not self._reader:
+            self._reader.join(timeout=5.0)
+
+    def _read(self) -> None:
+        while True:
+            reply = self.child.receive(timeout=1.0)
+            if reply is None:
+                if self.child.alive:
+                    continue
+                break
+            with self._lock:
+                waiting = self._waiting.get(reply.get("id", -1))
+            if waiting is not None:
+                waiting.put(reply)
+        with self._lock:
+            self._over = True
+            for waiting in self._waiting.values():
+                waiting.put(LOST)
