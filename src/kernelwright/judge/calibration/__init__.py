@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure one device once: bandwidth by working-set size, peaks by dtype and unit, latencies, launch, energy.
+
+What to look at follows the published dissections of processors and GPUs (pointer chase for latency, independent
+chains for peaks, the bandwidth staircase); every number is the best of several runs on this device.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from kernelwright.errors import NoSuchDevice
+from kernelwright.judge.calibration import cpu, cuda
+from kernelwright.machine import Fact, Machine, fingerprint
+
+Progress = Callable[[str, float], None]
+
+
+def identity(device: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """(name, versions) of a device without measuring it: what its facts are cached under.
+
+    Raises ``NoSuchDevice``."""
+    versions = [("python", platform.python_version()), ("torch", torch.__version__)]
+    if device == "cpu":
+        name = cpu.processor_name()
+        versions += [("threads", str(len(os.sched_getaffinity(0)))), ("kernel", platform.release())]
+        return name, tuple(versions)
+    index = int(device.partition(":")[2] or 0)
+    if not torch.cuda.is_available() or index >= torch.cuda.device_count():
+        found = f"{torch.cuda.device_count()} CUDA devices" if torch.cuda.is_available() else "no CUDA device"
+        raise NoSuchDevice(f"There is no device {device}", found, "a device that exists", "use --device cpu")
+    properties = torch.cuda.get_device_properties(index)
+    versions += [("cuda", str(torch.version.cuda)), ("driver", cuda.driver_version())]
+    return properties.name, tuple(versions)
+
+
+def calibrate(device: str, cache: Path, progress: Progress | None = None) -> Machine:
+    """Measure every fact of ``device`` (``cpu`` or ``cuda:N``), in under 90 s. ``cache`` holds compiled kernels.
+
+    ``progress`` hears (what is being measured, share done). Raises ``NoSuchDevice``."""
+    name, versions = identity(device)
+    source = cpu if device == "cpu" else cuda
+    steps = list(source.steps(device, cache))
+    facts: list[Fact] = []
+    for done, (label, step) in enumerate(steps):
+        if progress:
+            progress(label, done / len(steps))
+        facts += step()
+    if progress:
+        progress("done", 1.0)
+    return Machine(
+        device=device,
+        name=name,
+        fingerprint=fingerprint(device, name, versions),
+        versions=versions,
+        facts=tuple(facts),
+        measured_at=time.time(),
+    )
