@@ -90,8 +90,15 @@ def test_unknown_operators_are_named_and_bounded_by_bytes() -> None:
 def test_an_unmeasured_machine_gives_no_bound() -> None:
     """Without a measured bandwidth there is no bound, rather than one from a table of names."""
     empty = Machine(device="cpu", name="", fingerprint="", versions=(), facts=(), measured_at=0.0)
-    assert limits.unavoidable_us(1000, empty) is None
-    assert 0.005 == pytest.approx(limits.unavoidable_us(1000, machine(), resident=500) or 0)
+    assert limits.unavoidable_us(1000, 0, empty) is None
+    assert 0.005 == pytest.approx(limits.unavoidable_us(600, 400, machine(), resident=500) or 0)
+
+
+def test_a_mix_of_reads_and_writes_costs_what_that_mix_was_measured_at() -> None:
+    """1 byte/ns read, 2 copied, 4 written: a quarter written costs the mean of the read's and the copy's price."""
+    rates = {"bandwidth.read.dram_GBps": 1.0, "bandwidth.copy.dram_GBps": 2.0, "bandwidth.write.dram_GBps": 4.0}
+    costs = [limits.unavoidable_us(1000 - w, w, machine(**rates)) for w in (0, 250, 500, 750, 1000)]
+    assert pytest.approx([1.0, 0.75, 0.5, 0.375, 0.25]) == costs
 
 
 def test_rows_sum_to_the_unfused_time() -> None:
