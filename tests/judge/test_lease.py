@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds share the device, timing has it alone, and two judges take turns."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from kernelwright.judge.lease import Lease
+
+
+def test_shares_overlap(tmp_path: Path) -> None:
+    """Two shares are held at once."""
+    lease = Lease("cpu", tmp_path)
+    with lease.shared(), lease.shared():
+        pass
+
+
+def test_alone_waits_for_shares_and_keeps_new_ones_out(tmp_path: Path) -> None:
+    """The order of events is: share ends, alone runs, and only then does the next share begin."""
+    lease = Lease("cpu", tmp_path)
+    order: list[str] = []
+    inside, release = threading.Event(), threading.Event()
+
+    def holder() -> None:
+        with lease.shared():
+            inside.set()
+            release.wait(10)
+            order.append("share ends")
+
+    def timer() -> None:
+        with lease.alone():
+            order.append("alone")
+
+    threads = [threading.Thread(target=holder)]
+    threads[0].start()
+    inside.wait(10)
+    threads.append(threading.Thread(target=timer))
+    threads[1].start()
+    while not lease._alone:  # the timer is waiting
+        pass
+
+    def late() -> None:
+        with lease.shared():
+            order.append("late share")
+
+    threads.append(threading.Thread(target=late))
+    threads[2].start()
+    release.set()
+    for thread in threads:
+        thread.join(10)
+    assert ["share ends", "alone", "late share"] == order
+
+
+def test_two_judges_take_turns(tmp_path: Path) -> None:
+    """A second lease on the same device cannot be alone while the first is."""
+    first, second = Lease("cuda:0", tmp_path), Lease("cuda:0", tmp_path)
+    order: list[str] = []
+    with first.alone():
+        other = threading.Thread(target=lambda: _note(second, order))
+        other.start()
+        other.join(0.05)
+        order.append("first")
+    other.join(10)
+    assert ["first", "second"] == order
+
+
+def _note(lease: Lease, order: list[str]) -> None:
+    with lease.alone():
+        order.append("second")
+
+
+def test_devices_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """cpu and cuda:0 are leased apart."""
+    with Lease("cpu", tmp_path).alone(), Lease("cuda:0", tmp_path).alone():
+        pass
+
+
+def test_background_work_is_hushed_while_alone(tmp_path: Path) -> None:
+    """The hush is entered before and left after."""
+    order: list[str] = []
+
+    @contextlib.contextmanager
+    def hush() -> Iterator[None]:
+        order.append("hush")
+        yield
+        order.append("resume")
+
+    lease = Lease("cpu", tmp_path)
+    lease.while_alone(hush)
+    with lease.alone():
+        order.append("time")
+    assert ["hush", "time", "resume"] == order

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The clock's arithmetic: intervals, ratios, overhead, delivery charged, rounds within a budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from kernelwright.judge import measure
+
+
+@dataclass(frozen=True)
+class FakeWindow:
+    """What a program's window reports."""
+
+    call_us: float
+    deliver_us: float
+    self_us: tuple[float, ...]
+
+
+class FakeProgram:
+    """Takes ``each`` per call, ``deliver`` to deliver and ``base`` for an empty window."""
+
+    def __init__(self, each: float, deliver: float, base: float) -> None:
+        self.each, self.deliver, self.base = each, deliver, base
+
+    def window(self, order: list[int], *, grad: bool) -> FakeWindow:
+        """A window in virtual time."""
+        return FakeWindow(self.base + self.each * len(order), self.deliver, (self.each,) * len(order))
+
+
+def lane(each: float, deliver: float = 100.0, base: float = 50.0, rounds: int = 5) -> measure.Lane:
+    """A lane that ran ``rounds`` windows of four calls."""
+    made = measure.Lane("x", FakeProgram(each, deliver, base), None)
+    measure.run_empty(made, grad=False)
+    for _ in range(rounds):
+        measure.run_window(made, [0, 1, 2, 3], grad=False)
+    return made
+
+
+def test_clock_never_goes_back() -> None:
+    """A thousand readings are in order."""
+    readings = [measure.clock() for _ in range(1000)]
+    assert sorted(readings) == readings
+
+
+def test_interval_of_equal_samples_is_the_sample() -> None:
+    """No spread, no width."""
+    assert (7.0, 7.0) == measure.median_interval([7.0] * 9)
+
+
+def test_interval_covers_the_true_median_at_its_rate() -> None:
+    """Of 200 sets of 15 normal samples, the 95 % interval holds the true median in at least 90 %."""
+    draw = np.random.default_rng(3)
+    held = 0
+    for _ in range(200):
+        low, high = measure.median_interval(draw.normal(10.0, 1.0, 15))
+        held += low <= 10.0 <= high
+    assert held >= 180
+
+
+def test_ratio_is_paired_by_round() -> None:
+    """A disturbance that hits both sides of a round leaves the interval of the ratio tight."""
+    noise = np.random.default_rng(1).uniform(1.0, 3.0, 21)
+    ratio, low, high = measure.ratio_interval(list(2.0 * noise), list(noise))
+    assert (2.0, 2.0, 2.0) == pytest.approx((ratio, low, high))
+
+
+def test_unpaired_samples_are_refused() -> None:
+    """Different numbers of rounds are a defect, not a truncation."""
+    with pytest.raises(ValueError, match="3 and 2"):
+        measure.ratio_interval([1.0, 2.0, 3.0], [1.0, 2.0])
+
+
+def test_empty_window_is_subtracted() -> None:
+    """Ten microseconds per call, whatever an empty window costs."""
+    assert [10.0] * 5 == measure.per_call_us(lane(10.0), lane(10.0), 4)
+
+
+def test_overhead_cannot_make_time_vanish() -> None:
+    """A window as short as an empty one still counts a tenth of itself."""
+    assert [pytest.approx(0.1 * 50.0 / 4)] * 5 == measure.per_call_us(lane(0.0), lane(10.0), 4)
+
+
+def test_work_hidden_in_delivery_is_charged() -> None:
+    """A program that computes when asked for its outputs is charged the whole excess over an honest one."""
+    lazy, honest = lane(4.0, deliver=500.0), lane(10.0, deliver=100.0)
+    assert [4.0 + 400.0 / 4] * 5 == measure.per_call_us(lazy, honest, 4)
+
+
+def test_delivery_noise_is_not_charged() -> None:
+    """An excess within a tenth of the honest delivery, or under 20 us, costs nothing."""
+    assert 0.0 == measure.charged_us(lane(1.0, deliver=115.0), lane(1.0, deliver=100.0))
+    assert 0.0 == measure.charged_us(lane(1.0, deliver=1090.0), lane(1.0, deliver=1000.0))
+
+
+def test_faster_delivery_earns_nothing() -> None:
+    """Delivering sooner than the honest program is not a discount."""
+    assert 0.0 == measure.charged_us(lane(1.0, deliver=10.0), lane(1.0, deliver=100.0))
+
+
+def test_rounds_stop_at_the_budget_but_not_before_the_least() -> None:
+    """With no seconds to spend, exactly the least rounds run; with plenty, exactly the most."""
+    seen: list[int] = []
+    assert 3 == measure.rounds_until(seen.append, least=3, most=9, seconds=0.0)
+    assert [0, 1, 2] == seen
+    assert 9 == measure.rounds_until(seen.append, least=3, most=9, seconds=60.0)
+
+
+def test_baseline_compares_itself_with_the_candidate() -> None:
+    """Speedup is baseline over candidate."""
+    made = measure.baseline("eager", [4.0, 4.0, 4.0], [2.0, 2.0, 2.0])
+    assert (2.0, 2.0, 2.0, 4.0) == (made.speedup, made.speedup_low, made.speedup_high, made.timing.median_us)
