@@ -27,6 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "tuning": {"errors"},
     "limits": NOUNS,
     "llm": {"errors", "wire"},
+    "model_server": set(),
     "load": NOUNS,
     "capture": NOUNS | {"load"},
     "kernels": set(),

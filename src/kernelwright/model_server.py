@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A scripted language-model server on loopback, for tests and rehearsals: OpenAI's wire form, any manners you like.
+
+``python -m kernelwright.model_server --port 8321 --script 429,500,ok --answer kernel.py`` then
+``kernelwright optimize FILE --llm local:scripted --base-url http://127.0.0.1:8321/v1``.
+Each request takes the next behaviour of the script, which repeats. ``GET /stats`` counts what was served.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+PROSE = "It is well known that a kernel should be fast. "
+SHAPES: dict[str, Callable[[str], str]] = {
+    "ok": lambda code: f"Here is the kernel.\n```python\n{code}\n```\n",
+    "empty": lambda code: "",
+    "prose": lambda code: PROSE * (1_000_000 // len(PROSE)),
+    "three-fences": lambda code: f"```\nnot this\n```\nfirst idea\n```python\npass\n```\nfinal\n```python\n{code}\n```",
+    "no-fence": lambda code: code,
+    "wrong-language": lambda code: "```rust\nfn main() { println!(\"fast\"); }\n```",
+    "syntax-error": lambda code: f"```python\n{code}\n    oops(:\n```",
+    "cut-off": lambda code: f"```python\n{code[: len(code) // 2]}",
+}
+"""Behaviour name to what the reply says, given the right answer."""
+FAULTS = ("429", "500", "503", "hang", "truncated", "malformed", "not-json", "drop")
+HANG_S = 30.0
+
+
+class ScriptedServer:
+    """Runs in a thread of this process; ``with ScriptedServer(["429", "ok"], answer) as server: server.base_url``."""
+
+    def __init__(
+        self, script: Sequence[str], answer: str | Sequence[str], port: int = 0, hang_s: float = HANG_S
+    ) -> None:
+        unknown = [name for name in script if name not in SHAPES and name not in FAULTS]
+        if unknown:
+            raise ValueError(f"unknown behaviours {unknown}; known: {[*SHAPES, *FAULTS]}")
+        self.script = list(script)
+        self.answers = [answer] if isinstance(answer, str) else list(answer)
+        self.hang_s = hang_s
+        self.served: dict[str, int] = {}
+        self.heard: list[dict[str, Any]] = []
+        self._count = 0
+        self._right = 0
+        self._lock = threading.Lock()
+        self._http = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
+        self._http.daemon_threads = True
+        self._thread = threading.Thread(target=self._http.serve_forever, daemon=True)
+
+    @property
+    def base_url(self) -> str:
+        """What to give as --base-url."""
+        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+
+    @property
+    def requests(self) -> int:
+        """Completion requests received, whatever was answered."""
+        return self._count
+
+    def take(self, request: dict[str, Any]) -> tuple[str, str]:
+        """(behaviour, right answer) for the next request."""
+        with self._lock:
+            behaviour = self.script[self._count % len(self.script)]
+            self._count += 1
+            self.served[behaviour] = self.served.get(behaviour, 0) + 1
+            self.heard.append(request)
+            answer = self.answers[self._right % len(self.answers)]
+            if behaviour in SHAPES:
+                self._right += 1
+            return behaviour, answer
+
+    def __enter__(self) -> ScriptedServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+    def serve_forever(self) -> None:
+        """Block until interrupted."""
+        self._thread.start()
+        self._thread.join()
+
+
+def completion(text: str, request: dict[str, Any]) -> dict[str, Any]:
+    """A chat completion in OpenAI's form, with plausible counts."""
+    heard = sum(len(str(message.get("content", ""))) for message in request.get("messages", []))
+    return {
+        "id": "scripted",
+        "object": "chat.completion",
+        "created": 0,
+        "model": request.get("model", "scripted"),
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}],
+        "usage": {
+            "prompt_tokens": heard // 4,
+            "completion_tokens": len(text) // 4,
+            "total_tokens": heard // 4 + len(text) // 4,
+        },
+    }
+
+
+def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            """Silence: the server shares a terminal with whoever tests against it."""
+
+        def do_GET(self) -> None:
+            self._answer(200, json.dumps({"requests": server.requests, "served": server.served}).encode())
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            request = json.loads(body)
+            behaviour, answer = server.take(request)
+            if behaviour in SHAPES:
+                self._answer(200, json.dumps(completion(SHAPES[behaviour](answer), request)).encode())
+            elif behaviour in ("429", "500", "503"):
+                headers = {"Retry-After": "0"} if behaviour == "429" else {}
+                self._answer(int(behaviour), b'{"error": {"message": "scripted", "type": "scripted"}}', headers)
+            elif behaviour == "hang":
+                time.sleep(server.hang_s)
+                self.close_connection = True
+            elif behaviour == "truncated":
+                self._answer(200, json.dumps(completion(answer, request)).encode()[:-40])
+            elif behaviour == "malformed":
+                self._answer(200, b'{"choices": "none", "usage": 3}')
+            elif behaviour == "not-json":
+                self._answer(200, b"<html>gateway</html>")
+            else:
+                self.close_connection = True
+
+        def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+    return Handler
+
+
+def main() -> None:
+    """The command line of the double."""
+    parser = argparse.ArgumentParser(prog="python -m kernelwright.model_server", description=__doc__)
+    parser.add_argument("--port", type=int, default=8321)
+    parser.add_argument("--script", default="ok", help=f"comma-separated, repeated: {', '.join([*SHAPES, *FAULTS])}")
+    parser.add_argument("--answer", type=Path, nargs="+", required=True, help="files with the right answers, in order")
+    chosen = parser.parse_args()
+    server = ScriptedServer(chosen.script.split(","), [path.read_text() for path in chosen.answer], chosen.port)
+    sys.stderr.write(f"scripted model at {server.base_url}\n")
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Budgets that cannot be overrun, retries, records and replay, against a real HTTP server on loopback."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from kernelwright.errors import BudgetSpent, ModelError
+from kernelwright.llm import (
+    Budget,
+    Limits,
+    Message,
+    ModelFailure,
+    Recorder,
+    Replayer,
+    Reply,
+    Speaker,
+    read_record,
+)
+from kernelwright.model_server import ScriptedServer
+
+pytest.importorskip("pydantic_ai", reason="the llm extra is not installed")
+
+ASK = (Message(role="system", text="You write kernels."), Message(role="user", text="A faster relu, please."))
+CODE = "class ModelNew:\n    pass"
+
+
+def speaker(server: ScriptedServer, limits: Limits, path: Path | None = None) -> Speaker:
+    """A speaker on the scripted server that does not really wait between attempts."""
+    from kernelwright.llm.provider import ProviderModel
+
+    model = ProviderModel("local:scripted", key=None, base_url=server.base_url, timeout_s=1.0)
+    return Speaker(model, Budget(limits), Recorder(path) if path else None, patience=0.0)
+
+
+class Priced:
+    """A model that costs a dollar per thousand tokens and fails when told to."""
+
+    name = "test:priced"
+
+    def __init__(self, *outcomes: str) -> None:
+        self.outcomes, self.calls = list(outcomes), 0
+
+    def complete(self, messages: Sequence[Message], *, max_tokens: int, temperature: float, seed: int) -> Reply:
+        """The next outcome: "ok" answers in full length, anything else is a failure of that name."""
+        self.calls += 1
+        outcome = self.outcomes.pop(0) if self.outcomes else "ok"
+        if outcome != "ok":
+            raise ModelFailure(outcome, temporary=outcome == "busy")
+        usd = self.price(10, max_tokens)
+        return Reply(text="x", model=self.name, input_tokens=10, output_tokens=max_tokens, usd=usd, finish="length")
+
+    def price(self, input_tokens: int, output_tokens: int) -> float | None:
+        """A dollar per thousand tokens."""
+        return (input_tokens + output_tokens) / 1000
+
+
+@pytest.mark.parametrize("fault", ["429", "500", "503", "truncated", "malformed", "not-json", "drop", "hang"])
+def test_a_fault_on_the_wire_is_retried_and_counted(fault: str) -> None:
+    """One bad answer, then a good one: the reply arrives, and the budget has counted both requests."""
+    with ScriptedServer([fault, "ok"], CODE, hang_s=3.0) as server:
+        voice = speaker(server, Limits(requests=5))
+        reply = voice.say(ASK, role="coder", max_tokens=64)
+        assert (CODE in reply.text, 2, 2) == (True, server.requests, voice.budget.spent().requests)
+
+
+def test_a_million_characters_of_prose_arrive_whole() -> None:
+    """A reply of 1 MB is a reply; what to do with it is the parser's affair."""
+    with ScriptedServer(["prose"], CODE) as server:
+        assert len(speaker(server, Limits()).say(ASK, role="coder").text) > 990_000
+
+
+def test_no_request_is_sent_beyond_the_limit() -> None:
+    """Eight threads, room for five requests: the server sees exactly five and three are told the budget is spent."""
+    with ScriptedServer(["ok"], CODE) as server:
+        voice, refused = speaker(server, Limits(requests=5)), []
+
+        def ask() -> None:
+            try:
+                voice.say(ASK, role="coder", max_tokens=64)
+            except BudgetSpent as error:
+                refused.append(str(error))
+
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (5, 3) == (server.requests, len(refused))
+
+
+def test_money_in_flight_counts() -> None:
+    """A request whose worst case does not fit is refused before it is sent, though the money is not yet spent."""
+    budget = Budget(Limits(usd=1.0))
+    held = budget.reserve(700, 0.7)
+    with pytest.raises(BudgetSpent, match="dollars"):
+        budget.reserve(700, 0.7)
+    budget.settle(held, 100, 0.1)
+    budget.reserve(700, 0.7)
+    assert 0.1 == pytest.approx(budget.spent().usd or 0)
+
+
+def test_failed_attempts_are_charged_for_their_input() -> None:
+    """A provider may bill what was sent; the budget never assumes it did not."""
+    model = Priced("busy", "ok")
+    voice = Speaker(model, Budget(Limits()), patience=0.0)
+    voice.say([Message(role="user", text="x" * 200)], role="coder", max_tokens=50)
+    assert (2, 116 + 60) == (voice.budget.spent().requests, voice.budget.spent().tokens)
+
+
+def test_an_unknown_price_is_unknown_and_never_zero() -> None:
+    """Without a price the spending is None, and a dollar limit refuses to start."""
+    with ScriptedServer(["ok"], CODE) as server:
+        voice = speaker(server, Limits())
+        voice.say(ASK, role="coder", max_tokens=64)
+        assert voice.budget.spent().usd is None
+        with pytest.raises(BudgetSpent, match="known price"):
+            speaker(server, Limits(usd=1.0)).say(ASK, role="coder")
+        assert 1 == server.requests
+
+
+def test_a_permanent_failure_is_not_retried() -> None:
+    """A wrong key stays wrong: one request, one clear error."""
+    model = Priced("bad key")
+    with pytest.raises(ModelError, match="bad key"):
+        Speaker(model, Budget(Limits()), patience=0.0).say(ASK, role="coder")
+    assert 1 == model.calls
+
+
+def test_a_record_replays_to_the_same_replies_without_a_model(tmp_path: Path) -> None:
+    """Equal requests get their replies in recorded order; a request never made fails."""
+    path = tmp_path / "llm.jsonl"
+    with ScriptedServer(["ok", "429", "ok"], [CODE, CODE + "  # second"]) as server:
+        voice = speaker(server, Limits(), path)
+        first = [voice.say(ASK, role="coder", max_tokens=64).text for _ in range(2)]
+    again = Speaker(Replayer("local:scripted", path), Budget(Limits()))
+    assert first == [again.say(ASK, role="coder", max_tokens=64).text for _ in range(2)]
+    assert first[0] != first[1]
+    with pytest.raises(ModelError, match="no recorded reply"):
+        again.say(ASK, role="coder", max_tokens=65)
+
+
+def test_a_line_cut_off_by_a_crash_is_passed_over(tmp_path: Path) -> None:
+    """The record survives a kill in the middle of a write."""
+    path = tmp_path / "llm.jsonl"
+    Recorder(path).write({"request": "a", "reply": None})
+    with path.open("a") as file:
+        file.write('{"request": "b", "rep')
+    assert ["a"] == [entry["request"] for entry in read_record(path)]
+
+
+def test_a_key_appears_nowhere(tmp_path: Path) -> None:
+    """A canary key is sent to the server and found in no record, error or representation."""
+    from kernelwright.llm.provider import ProviderModel
+
+    canary, path = "sk-canary-7461", tmp_path / "llm.jsonl"
+    with ScriptedServer(["500"], CODE) as server:
+        model = ProviderModel("openai:gpt-4o", key=canary, base_url=server.base_url, timeout_s=1.0)
+        voice = Speaker(model, Budget(Limits(requests=2)), Recorder(path), patience=0.0)
+        with pytest.raises((ModelError, BudgetSpent)) as caught:
+            voice.say(ASK, role="coder", max_tokens=16)
+    assert canary not in path.read_text() + repr(model) + str(caught.value) + repr(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "base_url", "match"),
+    [("gpt-4o", None, "PROVIDER:MODEL"), ("nobody:x", None, "PROVIDER"), ("openai:gpt-4o", None, "no key"),
+     ("local:x", None, "address")],
+)
+def test_a_model_that_cannot_be_named_is_a_clear_error(spec: str, base_url: str | None, match: str) -> None:
+    """Wrong form, unknown provider, no key, no address: each says what was expected."""
+    from kernelwright.llm.provider import ProviderModel
+
+    with pytest.raises(ModelError, match=match):
+        ProviderModel(spec, key=None, base_url=base_url)
