@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment of children, by allow list: a secret cannot leak through a name nobody put on the list."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+TRUSTED = (
+    "PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "XDG_CACHE_HOME", "PYTHONPATH", "VIRTUAL_ENV",
+    "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS",
+    "CC", "CXX", "NVCC",
+)  # fmt: skip
+"""What a trusted child inherits when the caller names nothing."""
+
+_CONFINED = (
+    "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
+)  # fmt: skip
+_FIXED = {
+    "PATH": "/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "HOME": "/nonexistent",
+    "USER": "kernelwright",
+    "LOGNAME": "kernelwright",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONHASHSEED": "0",
+}
+
+
+def trusted(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Environment of a child of ours: the TRUSTED names that are set here, and ``extra``."""
+    return {name: os.environ[name] for name in TRUSTED if name in os.environ} | dict(extra or {})
+
+
+def confined(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Environment of an untrusted child: fixed values, the locale and CUDA's paths, and ``extra``."""
+    kept = {name: os.environ[name] for name in _CONFINED if name in os.environ}
+    return _FIXED | kept | dict(extra or {})
+
+
+def replace(names: Mapping[str, str]) -> None:
+    """Make ``names`` the whole environment of this (forked) process, for C code too."""
+    os.environ.clear()
+    os.environ.update(names)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""First program of every child started here: dies with its parent, and confines itself before an untrusted command.
+
+Run as ``python -I -S -c BOOT`` by ``processes``; the specification is one JSON argument.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+from kernelwright.sandbox import confinement, kernel
+from kernelwright.sandbox.limits import Limits
+
+
+def main() -> None:
+    """Become the child that ``sys.argv[1]`` describes; does not return."""
+    spec = json.loads(sys.argv[1])
+    kernel.die_with_parent()
+    if os.getppid() != spec["parent"]:
+        os._exit(125)  # the parent ended before the death signal was armed
+    if "limits" in spec:
+        _confined(spec)
+    os.execvpe(spec["argv"][0], spec["argv"], spec["env"])
+
+
+def _confined(spec: dict[str, Any]) -> None:
+    """Go through namespaces and a fork; the outer process stays to pass on the status."""
+    flags = confinement.detach()
+    ready, go = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.write(go, b"g")
+        _, status = os.waitpid(pid, 0)
+        if os.WIFSIGNALED(status):
+            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+            os.kill(os.getpid(), os.WTERMSIG(status))
+        os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+    os.close(go)
+    confinement.adopt_parent(ready)
+    confinement.close_descriptors({0, 1, 2})
+    confinement.restrict(
+        flags,
+        readable=spec["readable"],
+        writable=spec["writable"],
+        limits=Limits(**spec["limits"]),
+        devices=spec["devices"],
+        execute=True,
+    )
+
+
+def probe() -> None:
+    """Confine this process as a candidate would be and write the level to stdout; does not return."""
+    limits = Limits(seconds=10, memory_bytes=1 << 30, processes=64, file_bytes=1 << 20, output_bytes=1 << 16)
+    flags = confinement.detach()
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+        os._exit(0)
+    level = confinement.restrict(flags, readable=(), writable=(), limits=limits, devices=False, execute=False)
+    os.write(1, level.encode())
+    os._exit(0)
