@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The winner as files that stand alone: optimized.py, its compiled files, and proof.json.
+
+The exported module imports torch (and triton or ctypes), never this package. It keeps the reference inside and
+answers with it outside the input space that the proof covers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import pprint
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kernelwright.candidate import Candidate
+from kernelwright.errors import RunFolderUnwritable
+from kernelwright.export.proof import proof, sha256
+from kernelwright.export.space import proven_space
+from kernelwright.machine import Machine
+from kernelwright.task import Task
+from kernelwright.trial import Timed, Trial
+
+__all__ = ["proof", "proven_space", "write"]
+
+COMPILED_SUFFIXES = (".cpp", ".cu")
+# Instruction sets a compiler may use under -march=native; the rest of the flags line says nothing about binaries.
+_INSTRUCTION_SETS = re.compile(
+    r"(avx|sse|ssse|fma|f16c|bmi|abm|popcnt|movbe|adx|aes|vaes|pclmul|vpclmul|sha|gfni|amx|lzcnt|asimd|sve|neon|fp16|bf16|i8mm)\w*"
+)
+# Words in a reference after which train() and eval() may differ; anything imported from elsewhere may as well.
+_MODE_WORDS = re.compile(
+    r"drop_?out|batch_?norm|instance_?norm|training|rrelu|attention|transformer|lstm|gru|rnn", re.I
+)
+_IMPORTED = re.compile(r"^\s*(?:from|import)\s+([A-Za-z_]\w*)", re.M)
+_PLAIN_IMPORTS = {"torch", "math", "typing", "__future__", "numpy", "collections", "functools", "dataclasses"}
+
+
+def write(
+    run_dir: Path,
+    *,
+    task: Task,
+    trial: Trial,
+    cases: Sequence[Mapping[str, Any]],
+    built: Path | None = None,
+    commands: Mapping[str, Sequence[str]] | None = None,
+    machine: Machine | None = None,
+) -> Path:
+    """Write ``optimized.py`` (+ sources and compiled files beside it) and ``proof.json``; returns the former's path.
+
+    ``cases``: what the judge says of each judged case: ``name``, ``inputs`` and ``state``, lists of leaves
+    (``shape`` and ``dtype``, or ``value``). ``built``: the folder holding the compiled files of the candidate.
+    ``commands``: source name to compile command with ``{source}`` and ``{output}``; without one the file cannot
+    be rebuilt elsewhere. Raises ValueError for a trial without a proof and RunFolderUnwritable for a bad folder.
+    """
+    evidence = proof(task, trial, cases, machine)
+    try:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        compiled = _place_files(run_dir, trial.candidate, built, commands or {})
+        text = _render(task, trial, cases, compiled, machine)
+        _replace(run_dir / "optimized.py", text)
+        evidence["optimized"] = {"optimized.py": sha256(text), **{n: e["sha256"] for n, e in compiled.items()}}
+        _replace(run_dir / "proof.json", json.dumps(evidence, indent=1) + "\n")
+    except OSError as error:
+        raise RunFolderUnwritable(
+            f"The run folder {run_dir} cannot be written.",
+            got=str(error),
+            expected="a folder on a disk with free space",
+            what_next="free space, then run again with --resume",
+        ) from error
+    return run_dir / "optimized.py"
+
+
+def _place_files(
+    run_dir: Path,
+    candidate: Candidate,
+    built: Path | None,
+    commands: Mapping[str, Sequence[str]],
+) -> dict[str, dict[str, Any]]:
+    """Copy everything but the entry file next to optimized.py; describe each compiled file."""
+    entry_file = candidate.entry.partition("::")[0]
+    compiled: dict[str, dict[str, Any]] = {}
+    features = _cpu_features()
+    for name, text in candidate.sources:
+        if name == entry_file:
+            continue
+        (run_dir / name).parent.mkdir(parents=True, exist_ok=True)
+        _replace(run_dir / name, text)
+        if not name.endswith(COMPILED_SUFFIXES):
+            continue
+        binary = str(Path(name).with_suffix(".so"))
+        compiled[binary] = {
+            "source": name,
+            "sha256": sha256(text),
+            "command": list(commands.get(name, ())),
+            "watched": features,
+        }
+        if built is not None and (built / binary).is_file():
+            shutil.copyfile(built / binary, run_dir / binary)
+            record: dict[str, Any] = {"machine": platform.machine(), "features": features}
+            target = re.search(r"\bsm_(\d+)(\d)[a-z]?\b", " ".join(commands.get(name, ())))
+            if target is not None:
+                record["capability"] = [int(target[1]), int(target[2])]
+            _replace(run_dir / f"{binary}.json", json.dumps(record) + "\n")
+    return compiled
+
+
+def _render(
+    task: Task,
+    trial: Trial,
+    cases: Sequence[Mapping[str, Any]],
+    compiled: Mapping[str, Mapping[str, Any]],
+    machine: Machine | None,
+) -> str:
+    candidate, contract = trial.candidate, task.contract
+    entry_file, _, entry_class = candidate.entry.partition("::")
+    space = proven_space(cases)
+    device = (machine.device if machine else _device_kind(candidate)).partition(":")[0]
+    space |= {
+        "layouts": list(contract.layouts),
+        "gradients": contract.gradients,
+        "autocast": contract.autocast,
+        "training": contract.training,
+        "mode_matters": mode_matters(task.reference),
+        "device": device,
+    }
+    stateless = not space["state"]
+    values = {
+        "SPDX": "Written by kernelwright; the embedded reference keeps its own licence.",
+        "TITLE": f"{_plain(task.name)}, optimised.",
+        "FACTS": _facts(task, trial),
+        "EXPORTS": repr(["Model", "ModelNew", "get_init_inputs", "get_inputs"] + ["optimized"] * stateless),
+        "PROVEN": pprint.pformat(space, width=110, sort_dicts=False),
+        "REFERENCE_ENTRY": repr(task.entry),
+        "REFERENCE": literal(task.reference),
+        "FAST_ENTRY": repr((entry_file, entry_class)),
+        "FAST": literal(dict(candidate.sources)[entry_file]),
+        "COMPILED": pprint.pformat(dict(compiled), width=110, sort_dicts=False),
+        "IMPORTS": repr(list(task.imports)),
+        "FUNCTION": _FUNCTION if stateless else "",
+    }
+    template = (Path(__file__).parent / "drop_in.py.txt").read_text(encoding="utf-8")
+    return re.sub(r"\{\{([A-Z_]+)\}\}", lambda match: values[match[1]], template).rstrip() + "\n"
+
+
+_FUNCTION = """
+
+_instance = []
+
+
+def optimized(*args, **kwargs):
+    \"\"\"The program as a function: it has no weights, so one instance serves every call.\"\"\"
+    if not _instance:
+        _instance.append(ModelNew(*(get_init_inputs() if get_init_inputs else [])).train(PROVEN["training"]))
+    return _instance[0](*args, **kwargs)
+"""
+
+
+def mode_matters(reference: str) -> bool:
+    """Whether train() and eval() may differ; judged by its words, so it errs towards yes."""
+    foreign = set(_IMPORTED.findall(reference)) - _PLAIN_IMPORTS
+    return bool(foreign) or _MODE_WORDS.search(reference) is not None
+
+
+def literal(text: str) -> str:
+    """A Python expression equal to ``text``; readable lines where that is possible."""
+    readable = text.endswith("\n") and not text.startswith("'") and "'''" not in text
+    if readable and all(c.isprintable() or c in "\n\t" for c in text):
+        return f"r'''{text}'''"
+    return repr(text)
+
+
+def _facts(task: Task, trial: Trial) -> str:
+    outcome = trial.outcome
+    assert isinstance(outcome, Timed)  # proof() refused everything else
+    lines = [
+        f"task       {task.digest()}",
+        f"candidate  {trial.candidate.digest()} ({_plain(trial.candidate.proposer)})",
+        f"speed      {outcome.speedup:.2f}x the best baseline ({_plain(outcome.best_baseline)}),"
+        f" 95 % interval {outcome.speedup_low:.2f} to {outcome.speedup_high:.2f}",
+        f"precision  {outcome.proof.bits_lost:.2f} bits lost against eager, oracle {outcome.proof.oracle}",
+        f"machine    {trial.machine}",
+    ]
+    return "\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    """Text that can stand in a docstring: printable ASCII without quotes or backslashes."""
+    return re.sub(r"[^ -~]|[\\\"{}]", "?", text)[:200]
+
+
+def _device_kind(candidate: Candidate) -> str:
+    return "cuda" if candidate.language in ("triton", "cuda") else "cpu"
+
+
+def _cpu_features() -> list[str]:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return []
+    found = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", text, flags=re.MULTILINE)
+    return sorted(flag for flag in found[1].split() if _INSTRUCTION_SETS.fullmatch(flag)) if found else []
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write whole or not at all."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    unfinished.write_text(text, encoding="utf-8", errors="surrogatepass")
+    os.replace(unfinished, path)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the shapes that were judged to the input space that may be served: no size outside what was tested.
+
+A dimension is *free* where at least three sizes of it were judged; it may then take any size between the
+smallest and the largest of them. Every other dimension must have one of the judged sizes. Dimensions that
+were equal, or in a constant ratio, in every judged case must stay so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+ENOUGH_SIZES = 3
+"""Distinct sizes from which a dimension counts as free."""
+
+
+def proven_space(cases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Pattern over the leaves of ``cases`` (each with ``inputs`` and ``state``: lists of leaf facts).
+
+    Returns ``inputs`` and ``state`` (per leaf ``dtype`` and ``dims``, symbol numbers; or ``values``), ``symbols``
+    (how many), ``tested`` (one row of sizes per case), ``free`` (symbols) and ``ties`` (i, j, up, down:
+    size_i * up == size_j * down). Raises ValueError where there is no case, or cases disagree in structure.
+    """
+    if not cases:
+        raise ValueError("no judged case to derive a proven space from")
+    columns: dict[tuple[int, ...], int] = {}
+    inputs = [_leaf(leaves, columns) for leaves in _aligned(cases, "inputs")]
+    state = [_leaf(leaves, columns) for leaves in _aligned(cases, "state")]
+    vectors = list(columns)
+    free = [i for i, vector in enumerate(vectors) if len(set(vector)) >= ENOUGH_SIZES]
+    return {
+        "inputs": inputs,
+        "state": state,
+        "symbols": len(vectors),
+        "tested": [list(row) for row in zip(*vectors, strict=True)],
+        "free": free,
+        "ties": _ties(vectors, free),
+    }
+
+
+def _aligned(cases: Sequence[Mapping[str, Any]], part: str) -> list[tuple[Mapping[str, Any], ...]]:
+    lists = [case.get(part, ()) for case in cases]
+    if len({len(leaves) for leaves in lists}) > 1:
+        raise ValueError(f"the cases have different numbers of {part}")
+    return list(zip(*lists, strict=True))
+
+
+def _leaf(seen: tuple[Mapping[str, Any], ...], columns: dict[tuple[int, ...], int]) -> dict[str, Any]:
+    if any("shape" not in leaf for leaf in seen):
+        if any("shape" in leaf for leaf in seen):
+            raise ValueError("a leaf is a tensor in one case and a plain value in another")
+        values: list[Any] = []
+        for leaf in seen:
+            if not any(type(leaf["value"]) is type(v) and leaf["value"] == v for v in values):
+                values.append(leaf["value"])
+        return {"values": values}
+    dtypes = {str(leaf["dtype"]).removeprefix("torch.") for leaf in seen}
+    if len(dtypes) > 1 or len({len(leaf["shape"]) for leaf in seen}) > 1:
+        raise ValueError("a leaf changes its dtype or rank between cases")
+    vectors = zip(*(leaf["shape"] for leaf in seen), strict=True)
+    return {"dtype": dtypes.pop(), "dims": [columns.setdefault(tuple(v), len(columns)) for v in vectors]}
+
+
+def _ties(vectors: Sequence[tuple[int, ...]], free: Sequence[int]) -> list[list[int]]:
+    found = []
+    for place, i in enumerate(free):
+        for j in free[place + 1 :]:
+            up, down = vectors[j][0], vectors[i][0]
+            if all(a * up == b * down for a, b in zip(vectors[i], vectors[j], strict=True)):
+                found.append([i, j, up, down])
+    return found

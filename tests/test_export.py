@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exported drop-in: it stands alone, answers as proved inside its space, and steps back outside it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from kernelwright import export, wire
+from kernelwright.candidate import Candidate
+from kernelwright.export.space import proven_space
+from kernelwright.task import Contract, Task
+from kernelwright.trial import Rejected, Timed, Trial
+
+REFERENCE = '''"""Scale and square."""
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, cols):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(cols))
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, x, power=2):
+        return (x * self.weight) ** power
+
+
+def get_inputs(rows=4, cols=8):
+    return [torch.randn(rows, cols), 2]
+
+
+def get_init_inputs(rows=4, cols=8):
+    return [cols]
+'''
+# Marked wrong by exactly one, so that a test can see which program answered.
+FAST = REFERENCE.replace("class Model(", "class ModelNew(").replace("** power", "** power + 1")
+CPP = 'extern "C" void square(const float* x, float* y, long n) { for (long i = 0; i < n; ++i) y[i] = x[i] * x[i]; }\n'
+SQUARE = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x * x
+
+
+def get_inputs():
+    return [torch.randn(6)]
+
+
+def get_init_inputs():
+    return []
+"""
+BINDING = """import ctypes
+import os
+
+import torch
+from torch import nn
+
+_library = ctypes.CDLL(os.path.join(os.path.dirname(os.path.abspath(__file__)), "square.so"))
+
+
+class ModelNew(nn.Module):
+    calls = 0
+
+    def forward(self, x):
+        type(self).calls += 1
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        _library.square(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr()), ctypes.c_long(x.numel()))
+        return y
+"""
+COMMAND = ("g++", "-O2", "-shared", "-fPIC", "-o", "{output}", "{source}")
+
+
+def leaf(*shape: int, dtype: str = "float32") -> dict[str, object]:
+    """Facts of a tensor leaf."""
+    return {"shape": list(shape), "dtype": dtype}
+
+
+def case(rows: int, cols: int) -> dict[str, object]:
+    """Facts of one judged case of REFERENCE."""
+    return {"name": f"{rows}x{cols}", "inputs": [leaf(rows, cols), {"value": 2}], "state": [leaf(cols), leaf(1)]}
+
+
+CASES = [case(4, 8), case(1, 33), case(7, 2)]
+
+
+def timed(**changes: object) -> Timed:
+    """A timed outcome, as the ledger would bring it back."""
+    timing = {"samples_us": [10.0, 11.0, 12.0], "low_us": 10.5, "high_us": 11.5}
+    baseline = {"name": "eager", "timing": timing, "speedup": 3.0, "speedup_low": 2.5, "speedup_high": 3.5}
+    data = {
+        "proof": {
+            "cases": [
+                {"name": "4x8", "required": True, "passed": True, "detail": "", "error_ratio": 1.0, "calls": 3}
+            ],
+            "outputs": 1, "checked_calls": 3, "error_ratio": 1.1, "bits_lost": 0.14, "oracle": "float64",
+            "deterministic": True, "seed": 7, "sandbox": "namespaces", "notes": [],
+        },
+        "timing": timing, "baselines": [baseline], "best_baseline": "eager", "speedup": 3.0, "speedup_low": 2.5,
+        "speedup_high": 3.5, "bound_us": 5.0, "bound_fraction": 0.45, "limiter": "memory",
+        "conditions": ["cold cache"], "repeats": 2, "profile": [],
+    }  # fmt: skip
+    return wire.from_data(Timed, data | changes)
+
+
+def trial(task: Task, sources: dict[str, str], language: str = "torch") -> Trial:
+    """A winning trial of the given sources; the first is the entry."""
+    candidate = Candidate(
+        task=task.digest(),
+        language=language,
+        entry=f"{next(iter(sources))}::ModelNew",
+        sources=tuple(sorted(sources.items())),
+        proposer="test",
+    )
+    return Trial(
+        candidate=candidate, outcome=timed(), level="precise", machine="m1", versions=(("torch", "x"),),
+        seconds=1.0, started_at=0.0,
+    )  # fmt: skip
+
+
+def make(folder: Path, contract: Contract | None = None, reference: str = REFERENCE, fast: str = FAST) -> None:
+    """Export the marked program into ``folder``."""
+    task = Task(name="scale", form="folder", reference=reference, contract=contract or Contract())
+    export.write(folder, task=task, trial=trial(task, {"fast.py": fast}), cases=CASES)
+
+
+def alone(folder: Path, code: str, path: str | None = None, **environment: str) -> list[object]:
+    """Run code in a process in which kernelwright cannot be imported; returns what it appended to ``out``."""
+    head = f"""
+        import json, sys, warnings
+        sys.modules["kernelwright"] = None
+        sys.path.insert(0, {str(folder)!r})
+        out, said = [], []
+        warnings.simplefilter("always")
+        warnings.showwarning = lambda message, *rest, **more: said.append(str(message))
+        import torch
+        torch.manual_seed(0)
+    """
+    tail = "\nprint(json.dumps([out, [s for s in said if s.startswith('optimized')]]))"
+    script = textwrap.dedent(head) + textwrap.dedent(code) + tail
+    base = {"PATH": path if path is not None else "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", script], capture_output=True, text=True, env=base | environment, check=False
+    )
+    assert 0 == done.returncode, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def scale(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An exported torch program without gradients in its contract."""
+    folder = tmp_path_factory.mktemp("scale")
+    make(folder)
+    return folder
+
+
+def test_inside_the_proven_space_the_fast_program_answers(scale: Path) -> None:
+    """Tested sizes, and sizes between them, in every proven layout, go to the fast program without a word."""
+    out, said = alone(
+        scale,
+        """
+        import optimized
+        with torch.no_grad():
+            for rows, cols in ((4, 8), (1, 33), (5, 20)):
+                model = optimized.ModelNew(cols)
+                strided = torch.randn(rows, 2 * cols)[:, ::2]
+                offset = torch.randn(rows * cols + 1)[1:].view(rows, cols)
+                for x in (torch.randn(rows, cols), strided, offset):
+                    out.append(torch.equal(model(x, 2), (x * model.weight) ** 2 + 1))
+                out.append(torch.equal(model(x, power=2), model(x, 2)))
+        """,
+    )
+
+    assert [True] * 12 == out
+    assert [] == said
+
+
+def test_outside_the_proven_space_the_reference_answers_and_says_so_once(scale: Path) -> None:
+    """Size, dtype, layout, plain value, gradients and autocast outside the proof each fall back."""
+    out, said = alone(
+        scale,
+        """
+        import optimized
+        def by_reference(model, x, power=2):
+            got = model(x, power)
+            return torch.allclose(got.float(), ((x * model.weight) ** power).float(), rtol=1e-2)
+        model = optimized.ModelNew(8)
+        with torch.no_grad():
+            out.append(by_reference(model, torch.randn(9, 8)))
+            out.append(by_reference(optimized.Model(50), torch.randn(4, 50)))
+            out.append(by_reference(model, torch.randn(4, 8, dtype=torch.float64)))
+            out.append(by_reference(model, torch.randn(8, 4).T))
+            out.append(by_reference(model, torch.randn(1, 8).expand(4, 8)))
+            out.append(by_reference(model, torch.randn(4, 8), 3))
+            out.append(by_reference(optimized.Model(8).half(), torch.randn(4, 8).half()))
+            with torch.autocast("cpu"):
+                out.append(by_reference(model, torch.randn(4, 8)))
+        out.append(by_reference(model, torch.randn(4, 8)))
+        loss = model(torch.randn(4, 8), 2).sum()
+        loss.backward()
+        out.append(model.weight.grad is not None)
+        """,
+    )
+
+    assert [True] * 10 == out
+    assert 1 == len(said)
+    assert "size of 9" in said[0]
+
+
+def test_the_weights_are_the_references_and_stay_shared(scale: Path) -> None:
+    """Same state_dict names; weights loaded, moved or changed later are seen by both programs; copies work."""
+    out, said = alone(
+        scale,
+        """
+        import copy, io, optimized
+        model = optimized.ModelNew(8)
+        out.append(list(model.state_dict()))
+        out.append([name for name, _ in model.named_modules()])
+        model.load_state_dict({"weight": torch.full((8,), 2.0), "seen": torch.ones(1)})
+        x = torch.ones(9, 8)
+        with torch.no_grad():
+            out.append(float(model(x, 2)[0, 0]))
+            model.weight.mul_(2)
+            out.append([float(model(x, 2)[0, 0]), float(model(x[:4], 2)[0, 0])])
+            twin = copy.deepcopy(model)
+            twin.weight.zero_()
+            out.append([float(twin(x, 2)[0, 0]), float(twin(x[:4], 2)[0, 0]), float(model(x, 2)[0, 0])])
+            file = io.BytesIO()
+            torch.save(model, file)
+            file.seek(0)
+            out.append(float(torch.load(file, weights_only=False)(x, 2)[0, 0]))
+            model.double()
+            out.append(str(model(x.double(), 2).dtype))
+        """,
+    )
+
+    assert [["weight", "seen"], [""], 4.0, [16.0, 17.0], [0.0, 1.0, 16.0], 16.0, "torch.float64"] == out
+    assert 1 == len(said)
+
+
+def test_gradients_flow_through_the_fast_program_where_they_were_proved(tmp_path: Path) -> None:
+    """With gradients in the contract, training takes the fast path."""
+    make(tmp_path, Contract(gradients=True))
+    out, said = alone(
+        tmp_path,
+        """
+        import optimized
+        model = optimized.ModelNew(8)
+        y = model(torch.zeros(4, 8), 2)
+        y.sum().backward()
+        out.append([float(y[0, 0]), model.weight.grad is not None])
+        """,
+    )
+
+    assert [[1.0, True]] == out
+    assert [] == said
+
+
+def test_the_mode_matters_only_where_the_reference_says_so(tmp_path: Path) -> None:
+    """A reference with dropout is served fast in the judged mode only; one without in both."""
+    make(tmp_path, reference=REFERENCE.replace("** power", "** power  # no dropout here"))
+    code = """
+        import optimized
+        model = optimized.ModelNew(8)
+        with torch.no_grad():
+            out.append(float(model(torch.zeros(4, 8), 2)[0, 0]))
+            out.append(float(model.eval()(torch.zeros(4, 8), 2)[0, 0]))
+    """
+
+    assert [0.0, 1.0] == alone(tmp_path, code)[0]
+    assert not export.mode_matters(REFERENCE)
+    assert export.mode_matters("from mymodels import Block\n")
+
+
+def test_a_program_without_weights_is_also_a_function(tmp_path: Path) -> None:
+    """``optimized`` calls one shared instance."""
+    task = Task(name="square", form="object", reference=SQUARE)
+    fast = SQUARE.replace("class Model(", "class ModelNew(").replace("x * x", "x * x + 1")
+    export.write(
+        tmp_path,
+        task=task,
+        trial=trial(task, {"fast.py": fast}),
+        cases=[{"name": "main", "inputs": [leaf(6)], "state": []}],
+    )
+    code = "from optimized import optimized\nout += [optimized(torch.zeros(n)).tolist() for n in (6, 5)]"
+    out, said = alone(tmp_path, code)
+
+    assert [[1.0] * 6, [0.0] * 5] == out
+    assert 1 == len(said)
+
+
+def test_a_broken_fast_program_leaves_the_reference(tmp_path: Path) -> None:
+    """A candidate whose imports are missing here costs the speed, not the answer."""
+    make(tmp_path, fast="import a_package_that_is_not_there\n" + FAST)
+    code = (
+        "import optimized\nwith torch.no_grad():\n    out.append(float(optimized.Model(8)(torch.zeros(4, 8), 2)[0, 0]))"
+    )
+    out, said = alone(tmp_path, code)
+
+    assert [0.0] == out
+    assert 1 == len(said) and "a_package_that_is_not_there" in said[0]
+
+
+@pytest.fixture(scope="module")
+def square(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An exported C++ program with its compiled file."""
+    if shutil.which("g++") is None:
+        pytest.skip("no g++")
+    folder, built = tmp_path_factory.mktemp("square"), tmp_path_factory.mktemp("built")
+    (built / "square.cpp").write_text(CPP)
+    command = [part.format(source=built / "square.cpp", output=built / "square.so") for part in COMMAND]
+    subprocess.run(command, check=True)
+    task = Task(name="square", form="folder", reference=SQUARE)
+    export.write(
+        folder,
+        task=task,
+        trial=trial(task, {"fast.py": BINDING, "square.cpp": CPP}, "cpp"),
+        cases=[{"name": "main", "inputs": [leaf(6)], "state": []}],
+        built=built,
+        commands={"square.cpp": COMMAND},
+    )
+    return folder
+
+
+CALL = """
+import optimized
+out += optimized.optimized(torch.arange(6.0)).tolist()
+out.append(getattr(optimized.ModelNew, "calls", 0))
+"""
+SQUARES = [0.0, 1.0, 4.0, 9.0, 16.0, 25.0]
+
+
+def test_the_compiled_file_beside_the_module_is_used(square: Path) -> None:
+    """No compiler is needed where the compiled file fits."""
+    assert [[*SQUARES, 1], []] == alone(square, CALL, path="")
+
+
+def test_a_missing_compiled_file_is_built_again(square: Path, tmp_path: Path) -> None:
+    """With a compiler the file comes back; the second import finds it."""
+    copy = shutil.copytree(square, tmp_path / "copy")
+    (copy / "square.so").unlink()
+
+    assert [[*SQUARES, 1], []] == alone(copy, CALL)
+    assert [[*SQUARES, 1], []] == alone(copy, CALL, path="")
+
+
+def test_a_compiled_file_for_another_machine_is_not_loaded(square: Path, tmp_path: Path) -> None:
+    """Unknown instruction sets mean a rebuild; without a compiler the reference answers, with one warning."""
+    copy = shutil.copytree(square, tmp_path / "copy")
+    record = json.loads((copy / "square.so.json").read_text())
+    (copy / "square.so.json").write_text(json.dumps(record | {"features": ["avx9000"]}))
+    (copy / "square.so").write_bytes(b"would crash")
+    out, said = alone(copy, CALL, path="")
+
+    assert [*SQUARES, 0] == out
+    assert 1 == len(said) and "g++" in said[0]
+    assert [[*SQUARES, 1], []] == alone(copy, CALL)
+
+
+def test_a_triton_candidate_finds_its_own_source(tmp_path: Path) -> None:
+    """The kernel text lives inside the module; Triton (here interpreted) still reads it."""
+    pytest.importorskip("triton")
+    kernel = """
+        import torch
+        import triton
+        import triton.language as tl
+        from torch import nn
+
+
+        @triton.jit
+        def _square(x, y, n, BLOCK: tl.constexpr):
+            offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+            value = tl.load(x + offsets, mask=offsets < n)
+            tl.store(y + offsets, value * value, mask=offsets < n)
+
+
+        class ModelNew(nn.Module):
+            calls = 0
+
+            def forward(self, x):
+                type(self).calls += 1
+                y = torch.empty_like(x)
+                _square[(1,)](x, y, x.numel(), BLOCK=16)
+                return y
+    """
+    task = Task(name="square", form="folder", reference=SQUARE)
+    export.write(
+        tmp_path,
+        task=task,
+        trial=trial(task, {"fast.py": textwrap.dedent(kernel)}),
+        cases=[{"name": "main", "inputs": [leaf(6)], "state": []}],
+    )
+
+    assert [[*SQUARES, 1], []] == alone(tmp_path, CALL, TRITON_INTERPRET="1")
+
+
+def test_the_proof_holds_everything_needed_to_replay(scale: Path) -> None:
+    """Digests, cases, precision, timings with intervals, bound, machine, versions, seed and isolation are there."""
+    proof = json.loads((scale / "proof.json").read_text())
+    task = wire.from_data(Task, proof["task"]["noun"])
+
+    assert task.digest() == proof["task"]["digest"]
+    assert "fast.py" in proof["candidate"]["sources"]
+    assert (7, "namespaces", 0.14) == (proof["seed"], proof["sandbox"], proof["precision"]["bits_lost"])
+    assert [2.5, 3.5] == [proof["speed"]["baselines"][0][key] for key in ("speedup_low", "speedup_high")]
+    assert ("memory", 5.0) == (proof["bound"]["limiter"], proof["bound"]["unavoidable_us"])
+    assert hashlib.sha256((scale / "optimized.py").read_bytes()).hexdigest() == proof["optimized"]["optimized.py"]
+
+
+def test_a_rejected_candidate_is_never_exported(tmp_path: Path) -> None:
+    """There is no proof of a failure."""
+    task = Task(name="scale", form="folder", reference=REFERENCE)
+    won = trial(task, {"fast.py": FAST})
+    lost = wire.from_data(
+        Trial, wire.to_data(won) | {"outcome": wire.to_data(Rejected(stage="verify", reason="r", detail=""))}
+    )
+
+    with pytest.raises(ValueError, match="verify"):
+        export.write(tmp_path, task=task, trial=lost, cases=CASES)
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    """Names and sources with quotes, backslashes, returns and braces come back byte for byte."""
+    odd = FAST + "ODD = '''a\\\\''' + \"{{FAST}}\" # \u00e9 '''\r\n"
+    task = Task(name='x"""\nimport os; os.abort()\n"""', form="folder", reference=REFERENCE)
+    export.write(tmp_path, task=task, trial=trial(task, {"fast.py": odd}), cases=CASES)
+    text = json.dumps(odd)
+    out, _ = alone(tmp_path, f"import json, optimized\nout.append(optimized.FAST == json.loads({text!r}))")
+
+    assert [True] == out
+
+
+def test_a_dimension_is_free_from_three_sizes_on_and_ties_are_kept() -> None:
+    """rows took three values, heads two; width is always twice rows."""
+    cases = [{"inputs": [leaf(r, h, 2 * r)], "state": [leaf(r)]} for r, h in ((4, 2), (9, 2), (1, 8))]
+    space = proven_space(cases)
+
+    assert [0, 2] == space["free"]
+    assert [[0, 2, 8, 4]] == space["ties"]
+    assert [{"dtype": "float32", "dims": [0, 1, 2]}] == space["inputs"]
+    assert [{"dtype": "float32", "dims": [0]}] == space["state"]
+    assert [[4, 2, 8], [9, 2, 18], [1, 8, 2]] == space["tested"]
+
+
+def test_cases_that_disagree_in_structure_are_refused() -> None:
+    """Another dtype or another number of inputs is not one space."""
+    with pytest.raises(ValueError, match="dtype"):
+        proven_space([{"inputs": [leaf(3)]}, {"inputs": [leaf(3, dtype="float16")]}])
+    with pytest.raises(ValueError, match="numbers"):
+        proven_space([{"inputs": [leaf(3)]}, {"inputs": [leaf(3), leaf(3)]}])
