@@ -48,7 +48,8 @@ def test_two_processes_share_one_budget() -> None:
 
 def test_cache_size_is_that_of_the_last_level(tmp_path: Path) -> None:
     """The highest level wins, suffixes are understood, nonsense is skipped."""
-    for name, level, size in (("index0", "1", "48K"), ("index1", "3", "32M"), ("index2", "2", "2048K"), ("index3", "x", "")):
+    caches = (("index0", "1", "48K"), ("index1", "3", "32M"), ("index2", "2", "2048K"), ("index3", "x", ""))
+    for name, level, size in caches:
         folder = tmp_path / name
         folder.mkdir()
         (folder / "level").write_text(level)

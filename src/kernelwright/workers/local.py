@@ -26,7 +26,7 @@ class LocalWorker:
     """Runs judge jobs for one device in ``python -m kernelwright.judge --serve``.
 
     ``state_dir`` keeps what survives a judge (compiled baselines, logs), ``cache_dir`` built candidates; both are
-    made when absent. ``env`` is the environment of the judge (None: as ``sandbox.start`` decides). Thread-safe.
+    made when absent. ``env`` is the environment of the judge (None: the allow-listed part of ours). Thread-safe.
     """
 
     def __init__(
@@ -98,8 +98,13 @@ class LocalWorker:
                 self._cache.mkdir(parents=True, exist_ok=True)
                 places = ("--state", str(self._state), "--cache", str(self._cache))
                 argv = [*self._command, "--serve", "--device", self.device, *places]
-                self._judge = _Judge(sandbox.start(argv, env=self._env, cwd=self._state))
+                self._judge = _Judge(sandbox.start(argv, env=self._environment(), cwd=self._state))
             return self._judge
+
+    def _environment(self) -> dict[str, str]:
+        """The judge's own threads sleep when idle: spinning, they would take a core from what is timed."""
+        names = sandbox.trusted() if self._env is None else dict(self._env)
+        return {"OMP_WAIT_POLICY": "PASSIVE"} | names
 
     def _ask(
         self, judge: _Judge, request: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None
@@ -109,7 +114,7 @@ class LocalWorker:
             try:
                 with self._sending:
                     judge.child.send(request)
-            except OSError:
+            except JudgeFailed:
                 return LOST
             while True:
                 try:
@@ -154,7 +159,7 @@ class _Judge:
 
     def tail(self) -> str:
         """The last lines of the judge's log."""
-        return self.child.tail()[-1000:]
+        return self.child.error_tail()[-1000:]
 
     def end(self) -> None:
         self.child.kill()
@@ -163,7 +168,11 @@ class _Judge:
 
     def _read(self) -> None:
         while True:
-            reply = self.child.receive(timeout=1.0)
+            try:
+                reply = self.child.receive(timeout=1.0)
+            except JudgeFailed:  # nonsense on its output: whatever else it would say is not to be believed
+                self.child.kill()
+                break
             if reply is None:
                 if self.child.alive:
                     continue

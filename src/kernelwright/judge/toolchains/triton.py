@@ -19,7 +19,10 @@ class Triton:
         """The triton and torch versions."""
         if importlib.util.find_spec("triton") is None:
             raise ToolMissing(
-                "Triton is not installed", "no package named triton", "triton>=3.6", "pip install 'kernelwright[triton]'"
+                "Triton is not installed",
+                "no package named triton",
+                "triton>=3.6",
+                "pip install 'kernelwright[triton]'",
             )
         return f"triton {importlib.metadata.version('triton')} torch {importlib.metadata.version('torch')}"
 

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs against each other on one case: interleaved windows on fresh values, every timed call also a checked call.
+
+In each round all programs get the same fresh values, so rounds are pairs. Before a window the outputs are poisoned
+and the cache is walked cold; which calls are compared in full is decided after the programs have answered.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelwright.judge import measure
+from kernelwright.judge.timing_plan import TimingPlan
+from kernelwright.trial import CaseResult
+
+SUSPICION = 8.0
+"""A timed call whose distance from eager is this many times the largest honest one seen is compared in full."""
+SAMPLE = 1 << 18
+"""Elements of a call compared with eager's when the level is coarse."""
+
+Leaves = list[torch.Tensor]
+Check = Callable[[Leaves, Any, Leaves, Leaves], CaseResult]
+"""(inputs, state, outputs, inputs afterwards) to the verdict on one call."""
+
+
+@dataclass(slots=True)
+class Runner:
+    """One program in the race: its lane and the shared buffers of its call sets."""
+
+    name: str
+    program: Any
+    buffers: Any
+    check: Check
+    lane: measure.Lane
+    checks: list[CaseResult] = field(default_factory=list)
+    sampled: int = 0
+    """Calls compared with eager's own outputs only."""
+
+
+@dataclass(slots=True)
+class Race:
+    """The programs (the first is eager, the honest measure of delivery), the case, and what decides the dice."""
+
+    runners: list[Runner]
+    plan: TimingPlan
+    draw: Callable[[], Leaves]
+    """Fresh inputs of one call."""
+    draw_state: Callable[[], Any] | None
+    """Fresh weights, or None where they are frozen or absent."""
+    state: Any
+    dice: random.Random
+    grad: bool
+    thorough: bool
+    """Compare every element of every timed call with eager's; else a sample of one call per window."""
+    threads: int
+    device: torch.device
+    tolerated: float = 0.0
+    """Largest distance from eager among calls that passed in full."""
+    _walk: torch.Tensor | None = None
+
+    def run(self) -> int:
+        """Race until the plan is spent; the number of rounds run."""
+        for runner in self.runners:
+            self._fill(runner, [self.draw() for _ in range(self.plan.sets)])
+            runner.program.window(list(range(self.plan.sets)), grad=self.grad)  # first touch: pages, caches, autotuners
+            for _ in range(3):
+                measure.run_empty(runner.lane, grad=self.grad)
+        return measure.rounds_until(
+            self._round, least=self.plan.least, most=self.plan.most, seconds=self.plan.seconds
+        )
+
+    def _round(self, index: int) -> None:
+        torch.set_num_threads(1)  # no pool of ours spins while a program is timed
+        values = [self.draw() for _ in range(self.plan.sets)]
+        if self.draw_state is not None and index > 0:
+            self.state = self.draw_state()
+            for runner in self.runners:
+                runner.program.set_state(self.state)
+        order = list(range(self.plan.sets))
+        for runner in self.dice.sample(self.runners, len(self.runners)):
+            self._fill(runner, values)
+            self._cool()
+            measure.run_empty(runner.lane, grad=self.grad)
+            measure.run_window(runner.lane, self.dice.sample(order, len(order)), grad=self.grad)
+        torch.set_num_threads(self.threads)
+        self._examine(index, values)
+
+    def _fill(self, runner: Runner, values: list[Leaves]) -> None:
+        for index, leaves in enumerate(values):
+            for target, leaf in zip(runner.buffers.inputs[index], leaves, strict=True):
+                target.copy_(leaf)
+        runner.buffers.poison(self.dice.getrandbits(30))
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def _cool(self) -> None:
+        """Walk memory nobody uses until the last-level cache holds nothing a program is about to read."""
+        if self._walk is None:
+            self._walk = torch.ones(self.plan.flush_bytes // 4, dtype=torch.float32, device=self.device)
+        if self.device.type == "cuda":
+            self._walk.add_(1.0)
+            torch.cuda.synchronize(self.device)
+        else:
+            self._walk.sum()
+
+    def _examine(self, index: int, values: list[Leaves]) -> None:
+        """Compare in full a secret call of the candidate, and of each baseline in the first round; the rest cheaply."""
+        eager, *others = self.runners
+        for runner in others:
+            candidate = runner is self.runners[-1]
+            budget = self.plan.full_checks if candidate else 1
+            chosen = self.dice.randrange(self.plan.sets)
+            if len(runner.checks) < budget:
+                self._full(runner, values, chosen)
+            if candidate:
+                self._cheap(runner, eager, values, chosen)
+
+    def _full(self, runner: Runner, values: list[Leaves], call: int) -> None:
+        outputs, inputs = runner.buffers.outputs[call], runner.buffers.inputs[call]
+        result = runner.check(values[call], self.state, list(outputs), list(inputs))
+        runner.checks.append(result)
+        if result.passed:
+            self.tolerated = max(self.tolerated, distance(outputs, self.runners[0].buffers.outputs[call], None))
+
+    def _cheap(self, runner: Runner, eager: Runner, values: list[Leaves], checked: int) -> None:
+        calls = range(self.plan.sets) if self.thorough else [self.dice.randrange(self.plan.sets)]
+        for call in calls:
+            if call == checked and runner.checks:
+                continue
+            sample = None if self.thorough else self.dice.getrandbits(30)
+            far = distance(runner.buffers.outputs[call], eager.buffers.outputs[call], sample)
+            if far > SUSPICION * max(self.tolerated, 1e-7):
+                self._full(runner, values, call)
+            else:
+                runner.sampled += 1
+
+
+def distance(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], sample: int | None) -> float:
+    """Largest over outputs of RMS(ours - theirs) / RMS(theirs); inf where one is finite and the other is not.
+
+    With ``sample`` (a secret number) only a run of SAMPLE elements of each output is read.
+    """
+    worst = 0.0
+    for mine, other in zip(ours, theirs, strict=True):
+        if sample is not None and mine.numel() > SAMPLE and mine.is_contiguous() and other.is_contiguous():
+            start = sample % (mine.numel() - SAMPLE)
+            mine, other = mine.view(-1)[start : start + SAMPLE], other.view(-1)[start : start + SAMPLE]
+        worst = max(worst, _apart(mine, other))
+    return worst
+
+
+def _apart(mine: torch.Tensor, other: torch.Tensor) -> float:
+    if mine.numel() == 0:
+        return 0.0
+    if not (mine.is_floating_point() or mine.is_complex()):
+        return 0.0 if torch.equal(mine, other) else float("inf")
+    gap = (mine - other).abs()
+    scale = float(torch.linalg.vector_norm(other, dtype=_wide(other)))
+    far = float(torch.linalg.vector_norm(gap, dtype=_wide(gap)))
+    if far != far or scale != scale or scale == float("inf"):
+        same = torch.equal(torch.isfinite(mine), torch.isfinite(other))
+        if not same:
+            return float("inf")
+        keep = torch.isfinite(mine)
+        return _apart(mine[keep], other[keep])
+    if scale == 0.0:
+        return 0.0 if far == 0.0 else float("inf")
+    return far / scale
+
+
+def _wide(tensor: torch.Tensor) -> torch.dtype:
+    return torch.float32 if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.real.dtype
