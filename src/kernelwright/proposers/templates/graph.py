@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a reference far enough to write down its graph: torch.export with every input size left open where it can be."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from kernelwright.proposers.templates.ir import Source, Tensor
+from kernelwright.task import Task
+
+ORDINARY_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    MemoryError,
+    NameError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
+"""What a reference, or torch.export on its behalf, may raise: the task is then not one for templates."""
+
+_PLAIN = re.compile(r"[\w\s+*/()-]*")
+
+
+class NotCaptured(Exception):
+    """The reference cannot be written as one graph; the text says why."""
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A graph and how its placeholders are fed."""
+
+    graph: torch.fx.Graph
+    sources: dict[torch.fx.Node, Source]
+    hints: Mapping[Any, int]
+    """Sympy symbol to its size in the timed case."""
+    arguments: tuple[str, ...]
+    constants: tuple[tuple[int, str], ...]
+    symbols: tuple[tuple[str, str], ...]
+    guards: tuple[str, ...]
+    init: tuple[str, str]
+    """Python literals of the constructor's positional and keyword arguments in the timed case."""
+    results: tuple[torch.fx.Node, ...]
+    returns: str
+
+
+def capture(task: Task) -> Capture:
+    """The reference's graph in its timed case. Raises NotCaptured, and nothing else, for odd references."""
+    with _loaded(task) as module:
+        failure = "no attempt was made"
+        for fake, dynamic in ((True, True), (True, False), (False, True), (False, False)):
+            try:
+                return _attempt(task, module, fake, dynamic)
+            except (*ORDINARY_ERRORS, NotCaptured) as reason:
+                failure = f"{type(reason).__name__}: {reason}"
+    raise NotCaptured(failure[:400])
+
+
+@contextmanager
+def _loaded(task: Task) -> Iterator[types.ModuleType]:
+    """The reference as a module, with the task's import folders on the path while it is in use."""
+    name = f"kernelwright_reference_{task.digest()[:12]}"
+    module = types.ModuleType(name)
+    before = list(sys.path)
+    sys.path[:0] = list(task.imports)
+    sys.modules[name] = module
+    try:
+        try:
+            exec(compile(task.reference, f"<{name}>", "exec"), module.__dict__)  # noqa: S102 (the user's own file)
+        except ORDINARY_ERRORS as reason:
+            raise NotCaptured(f"the reference does not import: {reason}") from reason
+        yield module
+    finally:
+        sys.path[:] = before
+        sys.modules.pop(name, None)
+
+
+def _call(function: Any, axes: Mapping[str, int]) -> Any:
+    return function(**axes) if axes else function()
+
+
+def _attempt(task: Task, module: types.ModuleType, fake: bool, dynamic: bool) -> Capture:
+    axes = dict(task.timed_case().axes)
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=False) if fake else None
+    torch.manual_seed(0)
+    with mode or nullcontext():
+        init = _call(module.get_init_inputs, axes) if hasattr(module, "get_init_inputs") else []
+        positional, keywords = _split_init(init)
+        model = getattr(module, task.entry)(*positional, **keywords)
+        inputs = _call(module.get_inputs, axes)
+    if not isinstance(inputs, (list, tuple)):
+        raise NotCaptured("get_inputs gives no list")
+    model.train(task.contract.training)
+    sizes = [
+        {d: torch.export.Dim.AUTO for d in range(x.dim())} if isinstance(x, torch.Tensor) else None for x in inputs
+    ]
+    with torch.no_grad():
+        program = torch.export.export(
+            model, tuple(inputs), dynamic_shapes=(tuple(sizes),) if _varargs(model) else tuple(sizes), strict=False
+        ) if dynamic else torch.export.export(model, tuple(inputs), strict=False)
+        if any(_mutates(node) for node in program.graph.nodes):
+            program = program.run_decompositions({})
+    return _describe(program, model, inputs, (literal(positional), literal(keywords)))
+
+
+def _varargs(model: torch.nn.Module) -> bool:
+    code = type(model).forward.__code__
+    return bool(code.co_flags & 0x04)
+
+
+def _split_init(init: Any) -> tuple[list[Any], dict[str, Any]]:
+    """KernelBench gives a list; some suites give [args, kwargs] or a dict of keywords."""
+    if isinstance(init, dict):
+        return [], init
+    if len(init) == 2 and isinstance(init[0], (list, tuple)) and isinstance(init[1], dict):
+        return list(init[0]), init[1]
+    return list(init), {}
+
+
+def literal(value: Any) -> str:
+    """Python text of a plain value; raises NotCaptured for anything that does not read back equal."""
+    plain = isinstance(value, (int, float, str, bool, type(None), list, tuple, dict))
+    text = repr(value)
+    if not plain or re.search(r"[<]|tensor\(|\b(nan|inf)\b", text):
+        raise NotCaptured(f"a constructor or call argument is not plain data: {text[:80]}")
+    return text
+
+
+def _mutates(node: torch.fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return bool(schema is not None and schema.is_mutable)
+
+
+def _describe(program: Any, model: torch.nn.Module, inputs: Any, init: tuple[str, str]) -> Capture:
+    signature = program.graph_signature
+    mutated = [s for s in signature.output_specs if s.kind.name != "USER_OUTPUT"]
+    if mutated:
+        raise NotCaptured("the reference writes to its inputs or buffers")
+    placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
+    hints: dict[Any, int] = {}
+    sources: dict[torch.fx.Node, Source] = {}
+    arguments: list[str] = []
+    constants: list[tuple[int, str]] = []
+    position = 0
+    for node, spec in zip(placeholders, signature.input_specs, strict=True):
+        value = node.meta.get("val")
+        if spec.kind.name == "USER_INPUT":
+            if isinstance(value, torch.Tensor):
+                name = f"a{position}"
+                sources[node] = Source(tensor=tensor(name, value, hints), argument=position)
+                arguments.append(name)
+            else:
+                arguments.append("")
+                constants.append((position, literal(inputs[position])))
+            position += 1
+        else:
+            _check_attribute(model, spec.target)
+            sources[node] = Source(tensor=tensor(f"p{len(sources)}", value, hints), path=spec.target)
+    if position != len(inputs):
+        raise NotCaptured("an argument of forward is not a tensor or a plain value")
+    symbols, guards = _bindings(sources, program)
+    out = next(n for n in program.graph.nodes if n.op == "output")
+    results, returns = _results(program, out)
+    return Capture(
+        graph=program.graph, sources=sources, hints=hints, arguments=tuple(arguments), constants=tuple(constants),
+        symbols=symbols, guards=guards, init=init, results=results, returns=returns,
+    )  # fmt: skip
+
+
+def _check_attribute(model: torch.nn.Module, path: str) -> None:
+    """A constant that torch.export lifted has no path in the module, and so no place to be read from at a call."""
+    found: Any = model
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, torch.Tensor):
+        raise NotCaptured(f"the graph holds a tensor that the module does not: {path}")
+
+
+def _results(program: Any, out: torch.fx.Node) -> tuple[tuple[torch.fx.Node, ...], str]:
+    nodes = out.args[0]
+    spec = program.call_spec.out_spec
+    kinds: dict[Any, str] = {None: "tensor", tuple: "tuple", list: "list"}
+    if not isinstance(nodes, (tuple, list)) or spec is None or spec.type not in kinds:
+        raise NotCaptured("the reference returns something other than tensors in a tuple or list")
+    if not all(isinstance(n, torch.fx.Node) for n in nodes):
+        raise NotCaptured("the reference returns something that is not a tensor")
+    if spec.type is not None and any(child.type is not None for child in spec.children()):
+        raise NotCaptured("the reference returns a nested structure")
+    return tuple(n for n in nodes if isinstance(n, torch.fx.Node)), kinds[spec.type]
+
+
+def size_text(size: Any) -> str:
+    """A size as a Python expression over symbols; raises NotCaptured for anything but sums, products, quotients."""
+    text = str(size.node.expr) if isinstance(size, torch.SymInt) else str(int(size))
+    if not _PLAIN.fullmatch(text):
+        raise NotCaptured(f"a size is computed in a way that cannot be repeated: {text}")
+    return text
+
+
+def tensor(name: str, value: torch.Tensor, hints: dict[Any, int]) -> Tensor:
+    """The program's view of a fake tensor; records the sample size of every symbol met."""
+    sample = []
+    for size in value.shape:
+        if isinstance(size, torch.SymInt):
+            for symbol in size.node.expr.free_symbols:
+                hints.setdefault(symbol, int(size.node.shape_env.backed_var_to_val[symbol]))
+            sample.append(int(size.node.expr.subs(hints)))
+        else:
+            sample.append(int(size))
+    return Tensor(
+        name=name,
+        shape=tuple(size_text(s) for s in value.shape),
+        sample=tuple(sample),
+        dtype=str(value.dtype).removeprefix("torch."),
+    )
+
+
+def _bindings(
+    sources: Mapping[torch.fx.Node, Source], program: Any
+) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    symbols: dict[str, str] = {}
+    guards: list[str] = []
+    env = None
+    for node, source in sources.items():
+        name = source.tensor.name
+        for d, size in enumerate(node.meta["val"].shape):
+            text = size_text(size)
+            if isinstance(size, torch.SymInt):
+                env = size.node.shape_env
+                if isinstance(size.node.expr, sympy.Symbol) and text not in symbols:
+                    symbols[text] = f"{name}.shape[{d}]"
+                    continue
+            if source.argument >= 0 or isinstance(size, torch.SymInt):
+                guards.append(f"{name}.shape[{d}] == {text}")
+    guards += _range_guards(program, symbols) + (_shape_guards(env, symbols) if env is not None else [])
+    return tuple(symbols.items()), tuple(dict.fromkeys(guards))
+
+
+def _range_guards(program: Any, symbols: Mapping[str, str]) -> list[str]:
+    found = []
+    for symbol, bounds in program.range_constraints.items():
+        if str(symbol) in symbols:
+            # Sizes 0 and 1 are never assumed: torch.export specialises on them.
+            low = int(bounds.lower) if isinstance(bounds.lower, sympy.Integer) else 2
+            found.append(f"{symbol} >= {max(2, low)}")
+            if isinstance(bounds.upper, sympy.Integer) and int(bounds.upper) < sys.maxsize // 2:
+                found.append(f"{symbol} <= {int(bounds.upper)}")
+    return found
+
+
+def _shape_guards(env: Any, symbols: Mapping[str, str]) -> list[str]:
+    """Conditions on sizes that the trace relied on, such as "this one is divisible by 4"."""
+    found = []
+    for guard in env.guards:
+        expression = env.simplify(guard.expr.xreplace(env.replacements))
+        if expression in (sympy.true, True):
+            continue
+        text = torch.utils._sympy.printers.PythonPrinter().doprint(expression)
+        names = {str(s) for s in expression.free_symbols}
+        if not names <= set(symbols) or re.search(r"[A-Za-z_]\w*\(", text):
+            raise NotCaptured(f"the graph depends on sizes in a way that cannot be checked: {text}")
+        found.append(text)
+    return found

@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cuts a captured graph into fused regions and torch calls: every operation joins the latest region it can."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelwright.proposers.templates import norms, rules
+from kernelwright.proposers.templates.graph import Capture, NotCaptured, size_text
+from kernelwright.proposers.templates.graph import tensor as describe
+from kernelwright.proposers.templates.ir import Call, Fused, Program, Tensor
+from kernelwright.proposers.templates.space import Growing, Handle, Logical, NotFusible, transplant
+
+RULES = rules.RULES | norms.RULES
+_DTYPES = {"float32": "f32", "int64": "i64", "bool": "bool"}
+_ALIASES = frozenset({"clone", "contiguous", "detach", "alias", "lift_fresh_copy", "dropout"})
+_VIEWS = frozenset(
+    "view reshape transpose.int permute unsqueeze squeeze expand t select.int slice.Tensor flatten split".split()
+)
+
+
+@dataclass
+class Item:
+    """A tensor of the graph while the program is built."""
+
+    tensor: Tensor
+    level: int
+    """The step layer after which it exists; sources are 0."""
+    home: Growing | None = None
+    handle: Handle | None = None
+
+
+@dataclass
+class Lowering:
+    """The walk over one graph. ``emit_*`` and the operand methods are what the rules use."""
+
+    capture: Capture
+    items: dict[torch.fx.Node, Item] = field(default_factory=dict)
+    texts: dict[torch.fx.Node, str] = field(default_factory=dict)
+    """Nodes that are numbers: sizes and what is computed from them."""
+    regions: list[Growing] = field(default_factory=list)
+    calls: list[tuple[int, Call]] = field(default_factory=list)
+    groups: dict[torch.fx.Node, list[Item]] = field(default_factory=dict)
+    """Nodes that stand for several tensors already known."""
+    here: Growing | None = None
+    """The region that the current rule emits into."""
+
+    def run(self) -> Program:
+        """The whole program. Raises NotCaptured where an operation cannot even be called."""
+        for node, source in self.capture.sources.items():
+            self.items[node] = Item(source.tensor, 0)
+        for node in self.capture.graph.nodes:
+            if node.op == "call_function":
+                self._visit(node)
+            elif node.op not in ("placeholder", "output"):
+                raise NotCaptured(f"the graph holds a {node.op}")
+        results = []
+        for node in self.capture.results:
+            item = self.items.get(node)
+            if item is None or (item.home is None and item.level == 0):
+                raise NotCaptured("the reference returns one of its inputs")
+            results.append(self.materialise(item).name)
+        steps: list[tuple[int, int, Call | Fused]] = [(level, 0, call) for level, call in self.calls]
+        steps += [(region.level, 1, region.finish()) for region in self.regions if region.outputs]
+        steps.sort(key=lambda step: step[:2])
+        return Program(
+            sources=tuple(self.capture.sources.values()), steps=tuple(step for _, _, step in steps),
+            results=tuple(results), returns=self.capture.returns, arguments=self.capture.arguments,
+            constants=self.capture.constants, symbols=self.capture.symbols, guards=self.capture.guards,
+        )  # fmt: skip
+
+    def _visit(self, node: torch.fx.Node) -> None:
+        value = node.meta.get("val")
+        if isinstance(value, (torch.SymInt, int, torch.SymFloat, torch.SymBool)):
+            if not isinstance(value, (torch.SymInt, int)):
+                raise NotCaptured("a size became a fraction")
+            self.texts[node] = size_text(value)
+            return
+        name = str(node.target)
+        if name.startswith("aten._assert") or name.startswith("aten.sym_constrain"):
+            return
+        base = name.removeprefix("aten.").removesuffix(".default")
+        if base in _ALIASES and self._alias(node, base):
+            return
+        if base == "broadcast_tensors" and self._same_shapes(node):
+            return
+        if node.target is operator.getitem and node.args[0] in self.groups:
+            self.items[node] = self.groups[node.args[0]][node.args[1]]  # type: ignore[index]
+            return
+        rule = RULES.get(base)
+        if rule is not None and isinstance(value, torch.Tensor) and value.dtype in (torch.float32, torch.bool):
+            if self._fuse(node, rule):
+                return
+        self._call(node)
+
+    def _alias(self, node: torch.fx.Node, base: str) -> bool:
+        """Copies and dropout outside training are the value itself inside a program that mutates nothing."""
+        if base == "dropout" and node.args[2]:
+            return False
+        source = node.args[0]
+        if node.kwargs.get("memory_format") is not None or source not in self.items:
+            return False
+        item = self.items[source]  # type: ignore[index]
+        if item.level == 0 and node in self.capture.results:
+            return False
+        self.items[node] = item
+        return True
+
+    def _same_shapes(self, node: torch.fx.Node) -> bool:
+        """Broadcasting tensors of one shape changes nothing (the losses do it to their operands)."""
+        tensors = node.args[0]
+        assert isinstance(tensors, (list, tuple))
+        if len({self.shape(t) for t in tensors}) != 1:  # type: ignore[arg-type]
+            return False
+        self.groups[node] = [self.items[t] for t in tensors]  # type: ignore[index]
+        return True
+
+    def _fuse(self, node: torch.fx.Node, rule: Callable[[Any, torch.fx.Node], Handle]) -> bool:
+        homes = [self.items[n].home for n in node.all_input_nodes if n in self.items]
+        names = {self.items[n].tensor.name for n in node.all_input_nodes if n in self.items}
+        homes += [region for region in self.regions if names & set(region.inputs)]
+        candidates = sorted({id(h): h for h in homes if h is not None}.values(), key=lambda h: -h.level)
+        for region in candidates:
+            if self._join(node, rule, region):
+                return True
+        fresh = self._fresh(node)
+        if fresh is not None and self._join(node, rule, fresh):
+            self.regions.append(fresh)
+            return True
+        return False
+
+    def _join(self, node: torch.fx.Node, rule: Callable[[Any, torch.fx.Node], Handle], region: Growing) -> bool:
+        saved = region.snapshot()
+        self.here = region
+        try:
+            handle = rule(self, node)
+            self._check(node, handle, region)
+        except NotFusible:
+            region.restore(saved)
+            return False
+        self.items[node] = Item(self._tensor(node), region.level, region, handle)
+        return True
+
+    def _check(self, node: torch.fx.Node, handle: Handle, region: Growing) -> None:
+        """The rule's idea of the result's shape must be torch's own."""
+        shape = self._tensor(node).shape
+        if len(shape) != len(handle.logical):
+            raise NotFusible("rank differs")
+        for size, axis in zip(shape, handle.logical, strict=True):
+            if size != ("1" if axis is None else region.sizes[axis]):
+                raise NotFusible("shape differs")
+
+    def _fresh(self, node: torch.fx.Node) -> Growing | None:
+        """An empty region over the broadcast shape of the operands, after everything it reads."""
+        shape: list[tuple[str, int]] = []
+        level = 0
+        for source in node.all_input_nodes:
+            item = self.items.get(source)
+            if item is None:
+                continue
+            level = max(level, item.level)
+            own = list(zip(item.tensor.shape, item.tensor.sample, strict=True))
+            own = [("1", 1)] * (len(shape) - len(own)) + own
+            shape = [("1", 1)] * (len(own) - len(shape)) + shape
+            shape = [b if a[0] == "1" else a for a, b in zip(shape, own, strict=True)]
+        axes = [pair for pair in shape if pair[0] != "1"]
+        if not axes:
+            return None
+        return Growing(tuple(a for a, _ in axes), tuple(b for _, b in axes), level + 1)
+
+    def _tensor(self, node: torch.fx.Node) -> Tensor:
+        return describe(f"t{list(self.capture.graph.nodes).index(node)}", node.meta["val"], dict(self.capture.hints))
+
+    def is_tensor(self, arg: Any) -> bool:
+        """Whether an argument of a node is a tensor rather than a number."""
+        return isinstance(arg, torch.fx.Node) and arg in self.items
+
+    def shape(self, arg: torch.fx.Node) -> tuple[str, ...]:
+        """Sizes of a tensor argument as texts."""
+        return self.items[arg].tensor.shape
+
+    def shape_of(self, node: torch.fx.Node) -> tuple[str, ...]:
+        """Sizes of a node's result as texts, before it has an item."""
+        return self._tensor(node).shape
+
+    def operands(self, *args: Any) -> list[Handle]:
+        """Arguments that broadcast together, as handles of the current region."""
+        assert self.here is not None
+        known = [self._inside(arg) for arg in args]
+        rank = max((len(self.shape(a)) for a in args if self.is_tensor(a)), default=0)
+        frame: list[int | None] = [None] * rank
+        for handle in known:
+            if handle is not None:
+                for offset, axis in enumerate(reversed(handle.logical)):
+                    frame[rank - 1 - offset] = axis if axis is not None else frame[rank - 1 - offset]
+        sizes = ["1"] * rank
+        for arg in args:
+            if self.is_tensor(arg):
+                for offset, size in enumerate(reversed(self.shape(arg))):
+                    sizes[rank - 1 - offset] = size if size != "1" else sizes[rank - 1 - offset]
+        target = self._align(sizes, frame)
+        return [h if h is not None else self._outside(arg, target) for h, arg in zip(known, args, strict=True)]
+
+    def vector(self, arg: Any, logical: Logical) -> Handle:
+        """A tensor with one dimension that has a size, placed along the axis that ``logical`` names."""
+        assert self.here is not None
+        if not self.is_tensor(arg):
+            raise NotFusible("a tensor is needed")
+        (axis,) = (a for a in logical if a is not None)
+        item = self.items[arg]
+        if item.tensor.shape != (self.here.sizes[axis],):
+            raise NotFusible("another length than the axis")
+        if item.home is self.here and item.handle is not None:
+            return Handle(item.handle.value, logical) if item.handle.logical == (axis,) else _no("another axis")
+        return Handle(self._outside(arg, (axis,)).value, logical)
+
+    def _inside(self, arg: Any) -> Handle | None:
+        assert self.here is not None
+        if isinstance(arg, (bool, int, float)):
+            return self.here.const(float(arg))
+        if isinstance(arg, torch.fx.Node) and arg in self.texts:
+            return self.here.scalar(f"float({self.texts[arg]})")
+        if not self.is_tensor(arg):
+            raise NotFusible("an argument is neither tensor nor number")
+        item = self.items[arg]
+        return item.handle if item.home is self.here else None
+
+    def _align(self, sizes: list[str], frame: list[int | None]) -> Logical:
+        """An axis for each dimension that has a size; those already known stay, the others must be unambiguous."""
+        assert self.here is not None
+        n = len(self.here.sizes)
+        out = list(frame)
+        wanted = [d for d, size in enumerate(sizes) if size != "1"]
+        if len(wanted) == n:
+            proposal = dict(zip(wanted, range(n), strict=True))
+        else:
+            proposal = {}
+            for d in wanted:
+                if out[d] is None:
+                    raise NotFusible("unclear which axis a dimension runs along")
+        for d in wanted:
+            out[d] = out[d] if out[d] is not None else proposal[d]
+            axis = out[d]
+            if axis is None or self.here.sizes[axis] != sizes[d] or (proposal and proposal[d] != axis):
+                raise NotFusible("sizes disagree")
+        return tuple(out)
+
+    def _outside(self, arg: torch.fx.Node, target: Logical) -> Handle:
+        """A tensor of another region is recomputed here where that is cheap, else read from memory."""
+        assert self.here is not None
+        item = self.items[arg]
+        tail = target[len(target) - len(item.tensor.shape) :]
+        logical = tuple(
+            None if size == "1" else axis for size, axis in zip(item.tensor.shape, tail, strict=True)
+        )
+        if item.home is not None and item.handle is not None:
+            pairs = zip(item.handle.logical, logical, strict=True)
+            axes = {a: b for a, b in pairs if a is not None and b is not None}
+            saved = self.here.snapshot()
+            try:
+                return Handle(transplant(item.home, item.handle.value, axes, self.here), logical)
+            except NotFusible:
+                self.here.restore(saved)
+        if item.level >= self.here.level or item.tensor.dtype not in _DTYPES:
+            raise NotFusible("it is ready too late, or of another type")
+        return self.here.external(self.materialise(item).name, logical, _DTYPES[item.tensor.dtype])
+
+    def materialise(self, item: Item) -> Tensor:
+        """The tensor in memory: a region's value becomes one of its outputs."""
+        if item.home is not None and item.handle is not None:
+            try:
+                item.home.output(item.handle, item.tensor)
+            except NotFusible as reason:
+                raise NotCaptured(f"a value cannot leave its region: {reason}") from reason
+        return item.tensor
+
+    def _call(self, node: torch.fx.Node) -> None:
+        """Keep the operation as torch has it."""
+        value = node.meta.get("val")
+        inputs = [self.items[n] for n in node.all_input_nodes if n in self.items]
+        level = 1 + max((item.level for item in inputs), default=0)
+        names = tuple(self.materialise(item).name for item in inputs)
+        if node.target is operator.getitem:
+            expression, target = f"{names[0]}[{node.args[1]}]", "getitem"
+        else:
+            expression, target = self._expression(node), str(node.target)
+        if isinstance(value, torch.Tensor):
+            out = self._tensor(node)
+        else:
+            index = list(self.capture.graph.nodes).index(node)
+            out = Tensor(name=f"t{index}", shape=(), sample=(), dtype="tuple")
+        base = target.removeprefix("aten.").removesuffix(".default")
+        optional = tuple(
+            self.items[a].tensor.name if isinstance(a, torch.fx.Node) and a in self.items else ""
+            for a in node.args
+            if a is None or self.is_tensor(a)
+        )
+        operands = optional if len([o for o in optional if o]) == len(names) else names
+        call = Call(
+            output=out, target=target, operands=operands, expression=expression,
+            view=base in _VIEWS or target == "getitem",
+        )  # fmt: skip
+        self.calls.append((level, call))
+        self.items[node] = Item(out, level)
+
+    def _expression(self, node: torch.fx.Node) -> str:
+        packet = str(node.target)
+        if not packet.startswith("aten."):
+            raise NotCaptured(f"an operation outside aten: {packet}")
+        schema = getattr(node.target, "_schema", None)
+        if schema is None or schema.is_mutable:
+            raise NotCaptured(f"an operation with effects: {packet}")
+        parts = [self._argument(a) for a in node.args]
+        parts += [f"{key}={self._argument(a)}" for key, a in node.kwargs.items()]
+        return f"torch.ops.{packet}({', '.join(parts)})"
+
+    def _argument(self, arg: Any) -> str:
+        if isinstance(arg, torch.fx.Node):
+            return self.texts[arg] if arg in self.texts else self.items[arg].tensor.name
+        if isinstance(arg, (list, tuple)):
+            return "[" + ", ".join(self._argument(a) for a in arg) + "]"
+        if isinstance(arg, torch.SymInt):
+            return size_text(arg)
+        if isinstance(arg, (torch.dtype, torch.memory_format, torch.layout)):
+            return str(arg)
+        if isinstance(arg, torch.device):
+            raise NotCaptured("an operation names a device")
+        if arg is None or isinstance(arg, (bool, int, str)):
+            return repr(arg)
+        if isinstance(arg, float):
+            return repr(arg) if arg == arg and abs(arg) != float("inf") else f"float('{arg}')"
+        raise NotCaptured(f"an argument that cannot be written down: {type(arg).__name__}")
+
+
+def _no(reason: str) -> Handle:
+    raise NotFusible(reason)
+
+
+def lower(capture: Capture) -> Program:
+    """The program of a captured graph. Raises NotCaptured where the whole cannot be expressed."""
+    return Lowering(capture).run()
+
+
+def worth(program: Program) -> Mapping[str, int]:
+    """Counts that tell whether fusing gains anything: regions, fused operations, torch calls that compute."""
+    fused = sum(1 for f in program.regions() for v in f.region.values if v.args)
+    calls = sum(1 for step in program.steps if isinstance(step, Call) and not step.view)
+    return {"regions": sum(1 for _ in program.regions()), "fused": fused, "calls": calls}

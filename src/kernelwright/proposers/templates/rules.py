@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What each aten operation means in primitive ops; a rule raises NotFusible for arguments it does not cover."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from kernelwright.proposers.templates.space import Growing, Handle, Logical, NotFusible
+
+
+class Lowering(Protocol):
+    """The part of the lowering that rules use."""
+
+    here: Growing | None
+
+    def operands(self, *args: Any) -> list[Handle]: ...
+
+    def is_tensor(self, arg: Any) -> bool: ...
+
+    def shape(self, arg: torch.fx.Node) -> tuple[str, ...]: ...
+
+    def shape_of(self, node: torch.fx.Node) -> tuple[str, ...]: ...
+
+    def vector(self, arg: Any, logical: Logical) -> Handle: ...
+
+
+Rule = Callable[[Any, torch.fx.Node], Handle]
+RULES: dict[str, Rule] = {}
+
+SQRT_HALF = math.sqrt(0.5)
+SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Register a rule under aten names without ``aten.`` and ``.default``."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+def arg(node: torch.fx.Node, position: int, name: str, default: Any = None) -> Any:
+    """A positional or keyword argument of a node."""
+    if len(node.args) > position:
+        return node.args[position]
+    return node.kwargs.get(name, default)
+
+
+def region(low: Lowering) -> Growing:
+    """The region being filled."""
+    assert low.here is not None
+    return low.here
+
+
+def number(value: Any) -> float:
+    """A literal number, not a symbol."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise NotFusible("a number is needed")
+    return float(value)
+
+
+def _unary(op: str) -> Rule:
+    def emit(low: Lowering, node: torch.fx.Node) -> Handle:
+        (x,) = low.operands(node.args[0])
+        return region(low).apply(op, floats(low, x))
+
+    return emit
+
+
+def floats(low: Lowering, x: Handle) -> Handle:
+    """The value as float32; integers and booleans are cast as torch's promotion does."""
+    r = region(low)
+    return x if r.values[x.value].dtype == "f32" else r.apply("cast", x)
+
+
+for _name, _op in {
+    "neg": "neg", "abs": "abs", "exp": "exp", "expm1": "expm1", "log": "log", "log1p": "log1p", "log2": "log2",
+    "sqrt": "sqrt", "rsqrt": "rsqrt", "reciprocal": "reciprocal", "tanh": "tanh", "erf": "erf",
+    "sigmoid": "sigmoid", "relu": "relu", "floor": "floor", "ceil": "ceil", "round": "round", "trunc": "trunc",
+}.items():  # fmt: skip
+    RULES[_name] = _unary(_op)
+
+
+def _binary(op: str) -> Rule:
+    def emit(low: Lowering, node: torch.fx.Node) -> Handle:
+        a, b = low.operands(node.args[0], node.args[1])
+        r = region(low)
+        alpha = number(node.kwargs.get("alpha", 1))
+        a, b = floats(low, a), floats(low, b)
+        if alpha != 1:
+            b = r.apply("mul", b, r.const(alpha))
+        return r.apply(op, a, b)
+
+    return emit
+
+
+for _name, _op in {
+    "add.Tensor": "add", "add.Scalar": "add", "sub.Tensor": "sub", "sub.Scalar": "sub", "mul.Tensor": "mul",
+    "mul.Scalar": "mul", "div.Tensor": "div", "div.Scalar": "div", "maximum": "max", "minimum": "min",
+}.items():  # fmt: skip
+    RULES[_name] = _binary(_op)
+
+for _op in ("eq", "ne", "lt", "le", "gt", "ge"):
+    RULES[f"{_op}.Tensor"] = RULES[f"{_op}.Scalar"] = _binary(_op)
+
+
+@rule("rsub.Scalar", "rsub.Tensor")
+def _rsub(low: Lowering, node: torch.fx.Node) -> Handle:
+    a, b = low.operands(node.args[0], node.args[1])
+    if number(arg(node, 2, "alpha", 1)) != 1:
+        raise NotFusible("alpha")
+    return region(low).apply("sub", floats(low, b), floats(low, a))
+
+
+@rule("pow.Tensor_Scalar")
+def _pow(low: Lowering, node: torch.fx.Node) -> Handle:
+    (x,) = low.operands(node.args[0])
+    r, power = region(low), number(node.args[1])
+    x = floats(low, x)
+    if power == 0.5:
+        return r.apply("sqrt", x)
+    if power == -0.5:
+        return r.apply("reciprocal", r.apply("sqrt", x))
+    if power not in (1.0, 2.0, 3.0, 4.0, -1.0, -2.0):
+        raise NotFusible("a power that has no short product")
+    out = x
+    square = r.apply("mul", x, x)
+    if abs(power) == 2:
+        out = square
+    elif power == 3:
+        out = r.apply("mul", square, x)
+    elif power == 4:
+        out = r.apply("mul", square, square)
+    return r.apply("reciprocal", out) if power < 0 else out
+
+
+@rule("square")
+def _square(low: Lowering, node: torch.fx.Node) -> Handle:
+    (x,) = low.operands(node.args[0])
+    return region(low).apply("mul", x, x)
+
+
+@rule("clamp", "hardtanh", "clamp_min", "clamp_max", "relu6")
+def _clamp(low: Lowering, node: torch.fx.Node) -> Handle:
+    (x,) = low.operands(node.args[0])
+    name = str(node.target).removeprefix("aten.").removesuffix(".default")
+    low_bound, high_bound = {
+        "clamp": (arg(node, 1, "min"), arg(node, 2, "max")),
+        "hardtanh": (arg(node, 1, "min_val", -1.0), arg(node, 2, "max_val", 1.0)),
+        "clamp_min": (arg(node, 1, "min"), None),
+        "clamp_max": (None, arg(node, 1, "max")),
+        "relu6": (0.0, 6.0),
+    }[name]
+    r = region(low)
+    if low_bound is not None:
+        x = r.apply("max", x, r.const(number(low_bound)))
+    if high_bound is not None:
+        x = r.apply("min", x, r.const(number(high_bound)))
+    return x
+
+
+@rule("where.self", "where.ScalarOther", "where.ScalarSelf")
+def _where(low: Lowering, node: torch.fx.Node) -> Handle:
+    condition, a, b = low.operands(*node.args[:3])
+    r = region(low)
+    if r.values[condition.value].dtype != "bool":
+        raise NotFusible("where needs a bool")
+    return r.apply("where", condition, floats(low, a), floats(low, b))
+
+
+@rule("masked_fill.Scalar")
+def _masked_fill(low: Lowering, node: torch.fx.Node) -> Handle:
+    x, mask = low.operands(node.args[0], node.args[1])
+    r = region(low)
+    return r.apply("where", mask, r.const(number(node.args[2])), x)
+
+
+@rule("logical_and", "bitwise_and.Tensor", "logical_or", "bitwise_or.Tensor")
+def _logic(low: Lowering, node: torch.fx.Node) -> Handle:
+    a, b = low.operands(node.args[0], node.args[1])
+    r = region(low)
+    if {r.values[a.value].dtype, r.values[b.value].dtype} != {"bool"}:
+        raise NotFusible("logic on numbers")
+    return r.apply("and" if "and" in str(node.target) else "or", a, b)
+
+
+@rule("logical_not", "bitwise_not")
+def _not(low: Lowering, node: torch.fx.Node) -> Handle:
+    (x,) = low.operands(node.args[0])
+    r = region(low)
+    if r.values[x.value].dtype != "bool":
+        raise NotFusible("logic on numbers")
+    return r.apply("not", x)
+
+
+@rule("_to_copy", "to.dtype", "type_as")
+def _cast(low: Lowering, node: torch.fx.Node) -> Handle:
+    (x,) = low.operands(node.args[0])
+    if node.meta["val"].dtype != torch.float32:
+        raise NotFusible("a cast to another type")
+    return floats(low, x)
+
+
+@rule("gelu")
+def _gelu(low: Lowering, node: torch.fx.Node) -> Handle:
+    (x,) = low.operands(node.args[0])
+    r = region(low)
+    half = r.apply("mul", x, r.const(0.5))
+    if arg(node, 1, "approximate", "none") == "tanh":
+        cube = r.apply("mul", r.apply("mul", x, x), x)
+        inner = r.apply("add", x, r.apply("mul", cube, r.const(0.044715)))
+        bent = r.apply("tanh", r.apply("mul", inner, r.const(SQRT_2_OVER_PI)))
+    else:
+        bent = r.apply("erf", r.apply("mul", x, r.const(SQRT_HALF)))
+    return r.apply("mul", half, r.apply("add", bent, r.const(1.0)))
+
+
+@rule("silu")
+def _silu(low: Lowering, node: torch.fx.Node) -> Handle:
+    (x,) = low.operands(node.args[0])
+    r = region(low)
+    return r.apply("mul", x, r.apply("sigmoid", x))
+
+
+def _softplus_of(r: Growing, x: Handle) -> Handle:
+    """max(x, 0) + log1p(exp(-|x|)): no overflow, no cancellation."""
+    tail = r.apply("log1p", r.apply("exp", r.apply("neg", r.apply("abs", x))))
+    return r.apply("add", r.apply("relu", x), tail)
+
+
+@rule("softplus")
+def _softplus(low: Lowering, node: torch.fx.Node) -> Handle:
+    (x,) = low.operands(node.args[0])
+    r = region(low)
+    if number(arg(node, 1, "beta", 1)) != 1:
+        raise NotFusible("beta")
+    threshold = r.const(number(arg(node, 2, "threshold", 20)))
+    return r.apply("where", r.apply("gt", x, threshold), x, _softplus_of(r, x))
+
+
+@rule("mish")
+def _mish(low: Lowering, node: torch.fx.Node) -> Handle:
+    (x,) = low.operands(node.args[0])
+    r = region(low)
+    return r.apply("mul", x, r.apply("tanh", _softplus_of(r, x)))
+
+
+@rule("leaky_relu")
+def _leaky_relu(low: Lowering, node: torch.fx.Node) -> Handle:
+    (x,) = low.operands(node.args[0])
+    r = region(low)
+    slope = r.const(number(arg(node, 1, "negative_slope", 0.01)))
+    return r.apply("where", r.apply("gt", x, r.const(0.0)), x, r.apply("mul", x, slope))
+
+
+@rule("elu")
+def _elu(low: Lowering, node: torch.fx.Node) -> Handle:
+    (x,) = low.operands(node.args[0])
+    r = region(low)
+    alpha, scale, inner = (number(arg(node, i, n, 1)) for i, n in ((1, "alpha"), (2, "scale"), (3, "input_scale")))
+    negative = r.apply("mul", r.apply("expm1", r.apply("mul", x, r.const(inner))), r.const(alpha * scale))
+    positive = r.apply("mul", x, r.const(scale))
+    return r.apply("where", r.apply("gt", x, r.const(0.0)), positive, negative)
+
+
+@rule("selu")
+def _selu(low: Lowering, node: torch.fx.Node) -> Handle:
+    (x,) = low.operands(node.args[0])
+    r = region(low)
+    alpha, scale = 1.6732632423543772, 1.0507009873554805
+    negative = r.apply("mul", r.apply("expm1", x), r.const(alpha * scale))
+    return r.apply("where", r.apply("gt", x, r.const(0.0)), r.apply("mul", x, r.const(scale)), negative)
+
+
+@rule("hardswish", "hardsigmoid")
+def _hard(low: Lowering, node: torch.fx.Node) -> Handle:
+    (x,) = low.operands(node.args[0])
+    r = region(low)
+    six = r.apply("min", r.apply("max", r.apply("add", x, r.const(3.0)), r.const(0.0)), r.const(6.0))
+    if "hardswish" in str(node.target):
+        return r.apply("div", r.apply("mul", x, six), r.const(6.0))
+    return r.apply("div", six, r.const(6.0))
+
+
+@rule("softsign")
+def _softsign(low: Lowering, node: torch.fx.Node) -> Handle:
+    (x,) = low.operands(node.args[0])
+    r = region(low)
+    return r.apply("div", x, r.apply("add", r.apply("abs", x), r.const(1.0)))
+
+
+@rule("unsqueeze", "squeeze.dim", "view", "reshape", "_unsafe_view", "squeeze", "squeeze.dims")
+def _axes_only(low: Lowering, node: torch.fx.Node) -> Handle:
+    """A reshape that only adds or drops dimensions of size 1 moves nothing; it must follow work in this region."""
+    source = node.args[0]
+    (x,) = low.operands(source)
+    r = region(low)
+    if r.values[x.value].op == "input":
+        raise NotFusible("a view of something in memory stays a view")
+    wanted = [size for size in low.shape_of(node) if size != "1"]
+    axes = [axis for axis in x.logical if axis is not None]
+    if wanted != [r.sizes[axis] for axis in axes]:
+        raise NotFusible("a reshape that moves axes")
+    left = iter(axes)
+    logical = tuple(None if size == "1" else next(left) for size in low.shape_of(node))
+    return Handle(x.value, logical)

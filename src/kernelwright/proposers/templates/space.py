@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A region while it grows: which axes each value runs over, and which splits into rows and columns remain possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+from kernelwright.proposers.templates.ir import (
+    BOOL, COLUMN, COMPARE, CYCLE, F32, FULL, I64, ROW, SCALAR, TOTAL, Fused, Region, Tensor, Value,
+)  # fmt: skip
+
+Logical = tuple[int | None, ...]
+"""Per dimension of a tensor: the axis of the space it runs along, or None where its size is 1."""
+
+Split = tuple[int, int]
+"""(a, b): axes a..b-1 are the columns, all others the rows; b < number of axes makes the region strided."""
+
+
+class NotFusible(Exception):
+    """This operation cannot join this region (or any); nothing was changed that ``restore`` does not undo."""
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A value of the growing region as the tensor it stands for."""
+
+    value: int
+    logical: Logical
+
+
+@dataclass
+class Grown:
+    """One value: op, arguments, axes it varies over, and whether it waits for all rows."""
+
+    op: str
+    args: tuple[int, ...]
+    axes: frozenset[int]
+    dtype: str
+    total: bool
+    number: float = 0.0
+    index: int = -1
+
+
+def broadcast(*logicals: Logical) -> Logical:
+    """Aligned at the right, as torch broadcasts; raises NotFusible where two different axes meet."""
+    rank = max((len(x) for x in logicals), default=0)
+    out: list[int | None] = [None] * rank
+    for logical in logicals:
+        for offset, axis in enumerate(reversed(logical)):
+            position = rank - 1 - offset
+            if axis is not None and out[position] not in (None, axis):
+                raise NotFusible("two axes meet")
+            out[position] = axis if axis is not None else out[position]
+    return tuple(out)
+
+
+@dataclass
+class Growing:
+    """A region under construction over the axes of ``sizes``."""
+
+    sizes: tuple[str, ...]
+    sample: tuple[int, ...]
+    level: int
+    values: list[Grown] = field(default_factory=list)
+    inputs: list[str] = field(default_factory=list)
+    scalars: list[str] = field(default_factory=list)
+    outputs: list[tuple[int, Tensor]] = field(default_factory=list)
+    splits: list[Split] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        n = len(self.sizes)
+        self.splits = [(a, n) for a in range(n + 1)]
+
+    def snapshot(self) -> tuple[list[Grown], list[str], list[str], list[Split]]:
+        """What ``restore`` needs to undo a failed join."""
+        return list(self.values), list(self.inputs), list(self.scalars), list(self.splits)
+
+    def restore(self, saved: tuple[list[Grown], list[str], list[str], list[Split]]) -> None:
+        """Back to the snapshot."""
+        self.values, self.inputs, self.scalars, self.splits = saved
+
+    def kind(self, axes: frozenset[int], split: Split) -> str | None:
+        """How a tensor over these axes is read under a split, or None if no kind fits."""
+        a, b = split
+        n = len(self.sizes)
+        rows = frozenset(range(a)) | frozenset(range(b, n))
+        if len(axes) == n:
+            return FULL
+        if not axes:
+            return SCALAR
+        if axes == frozenset(range(a, b)):
+            return COLUMN
+        if axes == rows:
+            return ROW
+        tail = min(axes)
+        return CYCLE if b == n and axes == frozenset(range(tail, a)) else None
+
+    def _narrow(self, keep: Callable[[Split], bool]) -> None:
+        left = [split for split in self.splits if keep(split)]
+        if not left:
+            raise NotFusible("no split into rows and columns fits")
+        self.splits = left
+
+    def add(self, value: Grown) -> int:
+        """Append a value (an equal one is shared); narrows the splits to those that can hold it."""
+        if value in self.values:
+            return self.values.index(value)
+        if not value.total:
+            self._narrow(lambda split: self.kind(value.axes, split) is not None)
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def external(self, name: str, logical: Logical, dtype: str) -> Handle:
+        """A tensor from outside, read contiguously."""
+        axes = [axis for axis in logical if axis is not None]
+        if axes != sorted(axes) or len(set(axes)) != len(axes):
+            raise NotFusible("its axes are in another order")
+        if name not in self.inputs:
+            self.inputs.append(name)
+        grown = Grown("input", (), frozenset(axes), dtype, False, index=self.inputs.index(name))
+        return Handle(self.add(grown), logical)
+
+    def const(self, number: float) -> Handle:
+        """A literal."""
+        return Handle(self.add(Grown("const", (), frozenset(), F32, False, number=float(number))), ())
+
+    def scalar(self, text: str) -> Handle:
+        """A number known at the call only."""
+        if text not in self.scalars:
+            self.scalars.append(text)
+        return Handle(
+            self.add(Grown("scalar", (), frozenset(), F32, False, index=self.scalars.index(text))), ()
+        )
+
+    def apply(self, op: str, *handles: Handle, dtype: str = F32) -> Handle:
+        """A pointwise op over broadcast arguments."""
+        logical = broadcast(*(h.logical for h in handles))
+        args = tuple(h.value for h in handles)
+        axes = frozenset().union(*(self.values[i].axes for i in args))
+        total = any(self.values[i].total for i in args)
+        if total and axes:
+            raise NotFusible("it needs the result of all rows again")
+        dtype = BOOL if op in COMPARE or op in ("and", "or", "not") else dtype
+        return Handle(self.add(Grown(op, args, axes, dtype, total)), logical)
+
+    def reduce(self, op: str, handle: Handle, dims: Iterable[int], keepdim: bool) -> Handle:
+        """``sum``, ``max`` or ``min`` over dimensions of the tensor: a row reduction, or one over everything."""
+        rank = len(handle.logical)
+        chosen = {d % rank for d in dims} if rank else set()
+        value = self.values[handle.value]
+        axes = frozenset(handle.logical[d] for d in chosen) - {None}
+        left: Logical = tuple(None if d in chosen else axis for d, axis in enumerate(handle.logical))
+        if not keepdim:
+            left = tuple(axis for d, axis in enumerate(left) if d not in chosen)
+        if value.total or value.dtype != F32:
+            raise NotFusible("nothing to reduce")
+        if axes == value.axes and not any(axis is not None for axis in left) and op != "argmax":
+            return Handle(self._total(op, handle.value), left)
+        if len(value.axes) != len(self.sizes):
+            raise NotFusible("a second reduction over rows")
+        a, b = min(axes, default=0), max(axes, default=-1) + 1
+        if axes != frozenset(range(a, b)) or not axes:
+            raise NotFusible("the reduced axes are apart")
+        if b < len(self.sizes):
+            self._restride((a, b))
+        self._narrow(lambda split: split == (a, b))
+        dtype = I64 if op == "argmax" else F32
+        return Handle(self.add(Grown(f"row_{op}", (handle.value,), value.axes - axes, dtype, False)), left)
+
+    def _total(self, op: str, value: int) -> int:
+        """Over all elements; a value that does not fill rows or space would be counted too often."""
+        axes = self.values[value].axes
+        self._narrow(lambda split: self.kind(axes, split) in (FULL, ROW))
+        return self.add(Grown(f"total_{op}", (value,), frozenset(), F32, True))
+
+    def _restride(self, split: Split) -> None:
+        """A middle axis is reduced: try the strided split, if every value so far can be read that way."""
+        if self.splits == [split]:
+            return
+        fixed = any(v.op.startswith("row_") or v.op == "pick" for v in self.values)
+        if fixed or any(not v.total and self.kind(v.axes, split) is None for v in self.values):
+            raise NotFusible("rows are not where this reduction needs them")
+        self.splits = [split]
+
+    def pick(self, full: Handle, index: Handle) -> Handle:
+        """One element of each row, at the column that ``index`` (one integer per row) names."""
+        n = len(self.sizes)
+        axes = self.values[full.value].axes
+        self._narrow(lambda s: s == (n - 1, n) and len(axes) == n)
+        if self.values[index.value].axes != frozenset(range(n - 1)):
+            raise NotFusible("not one index per row")
+        grown = Grown("pick", (full.value, index.value), frozenset(range(n - 1)), F32, False)
+        return Handle(self.add(grown), index.logical)
+
+    def output(self, handle: Handle, tensor: Tensor) -> None:
+        """The value becomes a tensor of the program. Raises NotFusible if it fills neither rows nor space."""
+        if any(t.name == tensor.name for _, t in self.outputs):
+            return
+        value = self.values[handle.value]
+        axes = [axis for axis in handle.logical if axis is not None]
+        if axes != sorted(axes):
+            raise NotFusible("its axes are in another order")
+        if not value.total:
+            self._narrow(lambda split: self.kind(value.axes, split) in (FULL, ROW))
+        self.outputs.append((handle.value, tensor))
+
+    def finish(self) -> Fused:
+        """The region as data: dead values dropped, kinds settled by the first split that remains."""
+        split = self._chosen()
+        keep: set[int] = set()
+        stack = [value for value, _ in self.outputs]
+        while stack:
+            position = stack.pop()
+            if position not in keep:
+                keep.add(position)
+                stack.extend(self.values[position].args)
+        order = sorted(keep)
+        number = {old: new for new, old in enumerate(order)}
+        inputs = sorted({self.values[i].index for i in order if self.values[i].op == "input"})
+        scalars = sorted({self.values[i].index for i in order if self.values[i].op == "scalar"})
+        values = []
+        for position in order:
+            grown = self.values[position]
+            slots = {"input": inputs, "scalar": scalars}.get(grown.op)
+            values.append(
+                Value(
+                    op=grown.op, args=tuple(number[i] for i in grown.args), dtype=grown.dtype, number=grown.number,
+                    kind=TOTAL if grown.total else self.kind(grown.axes, split) or SCALAR,
+                    index=slots.index(grown.index) if slots else -1,
+                )
+            )  # fmt: skip
+        (rows, cols, inner), sample = self._extent(split)
+        return Fused(
+            region=Region(
+                values=tuple(values), outputs=tuple(number[v] for v, _ in self.outputs),
+                strided=split[1] < len(self.sizes),
+            ),
+            inputs=tuple(self.inputs[i] for i in inputs), scalars=tuple(self.scalars[i] for i in scalars),
+            outputs=tuple(t for _, t in self.outputs), rows=rows, cols=cols, inner=inner, sample=sample,
+        )  # fmt: skip
+
+    def _chosen(self) -> Split:
+        """Of the splits left, the first whose cycles are fewest: (0, n), one long run, comes first when it can."""
+        return min(
+            self.splits,
+            key=lambda s: sum(self.kind(v.axes, s) == CYCLE for v in self.values if not v.total),
+        )
+
+    def _extent(self, split: Split) -> tuple[tuple[str, str, str], tuple[int, int, int]]:
+        a, b = split
+        outer, cols, inner = (slice(0, a), slice(a, b), slice(b, None))
+        rows = self.sizes[outer] + self.sizes[inner]
+        sample_rows, sample_cols, sample_inner = 1, 1, 1
+        for size in self.sample[outer] + self.sample[inner]:
+            sample_rows *= size
+        for size in self.sample[cols]:
+            sample_cols *= size
+        for size in self.sample[inner]:
+            sample_inner *= size
+        texts = (product(rows), product(self.sizes[cols]), product(self.sizes[inner]))
+        return texts, (sample_rows, sample_cols, sample_inner)
+
+
+def product(sizes: Iterable[str]) -> str:
+    """Python text of a product of sizes."""
+    return " * ".join(s if s.isidentifier() or s.isdigit() else f"({s})" for s in sizes) or "1"
+
+
+def transplant(source: Growing, value: int, axes: dict[int, int], target: Growing, limit: int = 12) -> int:
+    """Recompute a pointwise value of one region inside another, whose axes are given; NotFusible if too much."""
+    cone: set[int] = set()
+    stack = [value]
+    while stack:
+        position = stack.pop()
+        if position in cone:
+            continue
+        cone.add(position)
+        grown = source.values[position]
+        if grown.total or grown.op.startswith(("row_", "total_", "pick")) or len(cone) > limit:
+            raise NotFusible("too much to repeat")
+        stack.extend(grown.args)
+    placed: dict[int, int] = {}
+    for position in sorted(cone):
+        grown = source.values[position]
+        index = grown.index
+        if grown.op in ("input", "scalar"):
+            pool, names = (target.inputs, source.inputs) if grown.op == "input" else (target.scalars, source.scalars)
+            if names[grown.index] not in pool:
+                pool.append(names[grown.index])
+            index = pool.index(names[grown.index])
+        if not grown.axes <= set(axes):
+            raise NotFusible("an axis has no counterpart")
+        moved = replace(
+            grown, args=tuple(placed[i] for i in grown.args), axes=frozenset(axes[x] for x in grown.axes), index=index
+        )
+        placed[position] = target.add(moved)
+    return placed[value]

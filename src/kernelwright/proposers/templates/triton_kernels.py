@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Triton kernels of one fused region: the device text, for each way of walking the rows x cols space.
+
+========  =====================================================================================
+style     one program does
+========  =====================================================================================
+flat      a run of BLOCK elements; no rows are known
+tile      R rows x BLOCK columns; no row reductions
+rows      R whole rows, each held in registers (BLOCK >= cols)
+loop      R rows, read once per reduction that depends on another, BLOCK columns at a time
+========  =====================================================================================
+
+Every style walks tiles ``program_id, program_id + num_programs ...``, so one kernel serves a launch with one
+program per tile and a persistent one. Reductions over everything leave one partial per program; a second
+kernel of one program adds the partials in a fixed order (no atomics: equal inputs give equal bits).
+"""
+
+from __future__ import annotations
+
+from kernelwright.proposers.templates import ir, triton_ops
+
+FLAT, TILE, ROWS, LOOP = "flat", "tile", "rows", "loop"
+
+_OUTSIDE = (ir.ROW, ir.CYCLE, ir.SCALAR)
+"""Kinds that do not change along a row."""
+
+
+def passes(region: ir.Region) -> list[int]:
+    """Per value: how many row reductions, one after the other, must be complete before it is known."""
+    found: list[int] = []
+    for value in region.values:
+        before = max((found[arg] for arg in value.args), default=0)
+        found.append(before + (value.op in ir.ROW_REDUCTIONS))
+    return found
+
+
+class Writer:
+    """The lines of one kernel. ``names`` says which values are known at the next line, and by what name."""
+
+    def __init__(self, fused: ir.Fused, style: str, hint: str = "") -> None:
+        self.fused, self.region, self.style = fused, fused.region, style
+        self.lines: list[str] = []
+        self.depth = 1
+        self.names: dict[int, str] = {}
+        self.prefix, self.column, self.mask, self.hint = "v", "c", "m", hint
+        self.totals = [i for i, v in enumerate(self.region.values) if v.op in ir.TOTAL_REDUCTIONS]
+
+    def put(self, text: str) -> None:
+        """One line at the current depth."""
+        self.lines.append("    " * self.depth + text)
+
+    def value(self, position: int) -> str:
+        """The name of a value, written now if it is not known yet."""
+        if position in self.names:
+            return self.names[position]
+        value = self.region.values[position]
+        if value.op == "input":
+            text = self._load(value)
+        elif value.op == "const":
+            text = triton_ops.constant(value)
+        elif value.op == "scalar":
+            text = f"s{value.index}"
+        elif value.op in ir.ROW_REDUCTIONS:
+            text = self._reduce(value)
+        elif value.op == "pick":
+            text = self._pick(value)
+        else:
+            text = triton_ops.expression(value, [self.value(arg) for arg in value.args], self.region)
+        name = f"{self.prefix}{position}"
+        self.put(f"{name} = {text}")
+        self.names[position] = name
+        return name
+
+    def outside(self, position: int) -> None:
+        """Write what the value needs and what does not change along a row, so that a loop need not repeat it."""
+        value = self.region.values[position]
+        if position in self.names or value.op in ir.TOTAL_REDUCTIONS:
+            return
+        if value.kind in _OUTSIDE:
+            self.value(position)
+            return
+        for arg in value.args:
+            self.outside(arg)
+
+    def _load(self, value: ir.Value) -> str:
+        pointer, hint = f"p{value.index}", f', eviction_policy="{self.hint}"' if self.hint else ""
+        if value.kind == ir.SCALAR:
+            return f"tl.load({pointer})"
+        if self.style == FLAT:
+            return f"tl.load({pointer} + at, mask=m, other=0{hint})"
+        if value.kind == ir.FULL:
+            step = f"{self.column} * inner" if self.region.strided else self.column
+            return f"tl.load({pointer} + base + {step}, mask={self.mask}, other=0{hint})"
+        if value.kind == ir.COLUMN:
+            keep = ', eviction_policy="evict_last"' if self.prefix == "v" else ""
+            return f"tl.load({pointer} + {self.column}, mask={'cm' if self.prefix == 'v' else 'rm'}, other=0{keep})"
+        row = "r" if value.kind == ir.ROW else f"r % y{value.index}"
+        return f"tl.load({pointer} + {row}, mask=rm, other=0)"
+
+    def _reduce(self, value: ir.Value) -> str:
+        full = self.value(value.args[0])
+        if value.op == "row_argmax":
+            kept = f'_keep({full}, m, float("-inf"), FREE)'
+            best = f"tl.reduce({kept}, 1, _nan_max, keep_dims=True)"
+            self.put(f"b{value.args[0]} = {best}")
+            hit = f"({full} == b{value.args[0]}) | ({full} != {full})"
+            return f"tl.min(tl.where({hit}, c, cols), 1)[:, None].to(tl.int64)"
+        how = value.op.removeprefix("row_")
+        kept = f"_keep({full}, m, {triton_ops.NEUTRAL[how]}, FREE)"
+        return triton_ops.REDUCE[how].format(kept, 1) + "[:, None]"
+
+    def _pick(self, value: ir.Value) -> str:
+        """The chain that makes the picked element, repeated for one column of each row: a few loads, no reduction."""
+        index = self.value(value.args[1])
+        self.outside(value.args[0])
+        before = self.names, self.prefix, self.column, self.mask, self.hint
+        self.prefix, self.column, self.mask, self.hint = f"g{value.args[1]}_", f"at{value.args[1]}", "rm", ""
+        self.names = {i: n for i, n in self.names.items() if self.region.values[i].kind in _OUTSIDE}
+        self.put(f"{self.column} = tl.minimum(tl.maximum({index}, 0), cols - 1)")
+        text = self.value(value.args[0])
+        self.names, self.prefix, self.column, self.mask, self.hint = before
+        return text
+
+    def store(self, slot: int) -> None:
+        """One output of the region, where its value is known."""
+        value = self.region.values[self.region.outputs[slot]]
+        name = self.value(self.region.outputs[slot])
+        if self.style == FLAT:
+            self.put(f"tl.store(o{slot} + at, {name}, mask=m)")
+        elif value.kind == ir.FULL:
+            step = "c * inner" if self.region.strided else "c"
+            self.put(f"tl.store(o{slot} + base + {step}, {name}, mask=m)")
+        else:
+            guard = "rm" if self.style != TILE else "_and(rm, first)"
+            self.put(f"tl.store(o{slot} + r, {name}, mask={guard})")
+
+    def accumulate(self, position: int, target: str, shape_free: bool) -> None:
+        """Fold a tile (or a value per row) into an accumulator of the same shape."""
+        value = self.region.values[position]
+        arg = self.value(value.args[0])
+        how = value.op.split("_")[1]
+        mask = "m" if self.region.values[value.args[0]].kind == ir.FULL else "rm"
+        kept = f"_keep({arg}, {mask}, {triton_ops.NEUTRAL[how]}, FREE)" if shape_free else arg
+        self.put(f"{target} = {triton_ops.COMBINE[how].format(target, kept)}")
+
+
+def signature(fused: ir.Fused, partial: bool) -> list[str]:
+    """The kernel's run-time arguments, in the order the launch passes them."""
+    names = [f"p{i}" for i in range(len(fused.inputs))]
+    names += [f"y{i}" for i in cycles(fused)]
+    names += [f"s{i}" for i in range(len(fused.scalars))]
+    names += [f"o{i}" for i, v in enumerate(fused.region.outputs) if fused.region.values[v].kind != ir.TOTAL]
+    return names + (["part"] if partial else [])
+
+
+def cycles(fused: ir.Fused) -> list[int]:
+    """Inputs read with a period."""
+    return sorted({v.index for v in fused.region.values if v.op == "input" and v.kind == ir.CYCLE})
+
+
+def kernel(fused: ir.Fused, number: int, style: str, hint: str) -> str:
+    """The text of ``_k<number>`` in one style (its partial sums, if any, are finished by ``final``)."""
+    writer = Writer(fused, style, hint)
+    if style == FLAT:
+        _flat(writer)
+    elif style == LOOP:
+        _loop(writer)
+    else:
+        _tiles(writer)
+    sizes = ["count"] if style == FLAT else ["rows", "colsq", "inner"]
+    fixed = ["BLOCK", "FREE"] if style == FLAT else ["Q", "R", "BLOCK", "FREE"]
+    arguments = signature(fused, bool(writer.totals)) + sizes + [f"{name}: tl.constexpr" for name in fixed]
+    head = ["@triton.jit", f"def _k{number}({', '.join(arguments)}):"]
+    return "\n".join(head + writer.lines)
+
+
+def _flat(writer: Writer) -> None:
+    _head_totals(writer, "(BLOCK,)")
+    writer.put("for tile in range(tl.program_id(0), tl.cdiv(count, BLOCK), tl.num_programs(0)):")
+    writer.depth += 1
+    writer.put("at = tile * tl.full((), BLOCK, tl.int64) + tl.arange(0, BLOCK)")
+    writer.put("m = None if FREE else at < count")
+    for total in writer.totals:
+        writer.accumulate(total, f"a{total}", True)
+    for slot, position in enumerate(writer.region.outputs):
+        if writer.region.values[position].kind != ir.TOTAL:
+            writer.store(slot)
+    writer.depth -= 1
+    for k, total in enumerate(writer.totals):
+        how = writer.region.values[total].op.removeprefix("total_")
+        whole = triton_ops.REDUCE[how].format(f"a{total}", 0)
+        writer.put(f"tl.store(part + {k} * tl.num_programs(0) + tl.program_id(0), {whole})")
+
+
+def _head_totals(writer: Writer, shape: str) -> None:
+    for total in writer.totals:
+        how = writer.region.values[total].op.removeprefix("total_")
+        writer.put(f"a{total} = tl.full({shape}, {triton_ops.NEUTRAL[how]}, tl.float32)")
+
+
+def _open_rows(writer: Writer, tiles: str) -> None:
+    """From the tile number to the rows ``r``, their mask and the offset of their first element."""
+    writer.put(f"for tile in range(tl.program_id(0), {tiles}, tl.num_programs(0)):")
+    writer.depth += 1
+    if writer.style == TILE:
+        writer.put("across = tl.cdiv(cols, BLOCK)")
+        writer.put("down = tile // across")
+        writer.put("c = (tile % across) * BLOCK + tl.arange(0, BLOCK)[None, :]")
+        writer.put("first = tile % across == 0")
+    tile = "down" if writer.style == TILE else "tile"
+    if writer.region.strided:
+        writer.put("strips = tl.cdiv(inner, R)")
+        writer.put(f"i = ({tile} % strips) * R + tl.arange(0, R)[:, None]")
+        writer.put(f"r = ({tile} // strips) * inner + i")
+        writer.put("rm = None if FREE else i < inner")
+        writer.put(f"base = ({tile} // strips) * tl.full((), 1, tl.int64) * cols * inner + i")
+    else:
+        writer.put(f"r = {tile} * R + tl.arange(0, R)[:, None]")
+        writer.put("rm = None if FREE else r < rows")
+        writer.put("base = r.to(tl.int64) * cols")
+
+
+def _open_space(writer: Writer, shape: str) -> None:
+    writer.put("cols = colsq * Q")
+    _head_totals(writer, shape)
+    strips = "rows // inner * tl.cdiv(inner, R)" if writer.region.strided else "tl.cdiv(rows, R)"
+    _open_rows(writer, f"{strips} * tl.cdiv(cols, BLOCK)" if writer.style == TILE else strips)
+
+
+def _columns(writer: Writer, start: str) -> None:
+    if start:
+        writer.put(f"c = {start} + tl.arange(0, BLOCK)[None, :]")
+    writer.put("cm = None if FREE else c < cols")
+    writer.put("m = None if FREE else rm & cm")
+
+
+def _tiles(writer: Writer) -> None:
+    """``tile`` and ``rows``: every value of a tile is in registers at once."""
+    _open_space(writer, "(R, BLOCK)" if writer.style == TILE else "(R, 1)")
+    _columns(writer, "" if writer.style == TILE else "0")
+    for slot, position in enumerate(writer.region.outputs):
+        if writer.region.values[position].kind != ir.TOTAL:
+            writer.store(slot)
+    for total in writer.totals:
+        value = writer.region.values[total]
+        if writer.style == ROWS and writer.region.values[value.args[0]].kind == ir.FULL:
+            how = value.op.removeprefix("total_")
+            arg = writer.value(value.args[0])
+            kept = f"_keep({arg}, m, {triton_ops.NEUTRAL[how]}, FREE)"
+            row = triton_ops.REDUCE[how].format(kept, 1) + "[:, None]"
+            writer.put(f"a{total} = {triton_ops.COMBINE[how].format(f'a{total}', row)}")
+        else:
+            writer.accumulate(total, f"a{total}", True)
+    _close_totals(writer)
+
+
+def _close_totals(writer: Writer) -> None:
+    writer.depth = 1
+    for k, total in enumerate(writer.totals):
+        how = writer.region.values[total].op.removeprefix("total_")
+        whole = triton_ops.REDUCE[how].format(triton_ops.REDUCE[how].format(f"a{total}", 1), 0)
+        writer.put(f"tl.store(part + {k} * tl.num_programs(0) + tl.program_id(0), {whole})")
+
+
+def _loop(writer: Writer) -> None:
+    """One pass over the row per level of reductions; FULL values are recomputed in each pass that needs them."""
+    region, level = writer.region, passes(writer.region)
+    _open_space(writer, "(R, 1)")
+    hint = writer.hint
+    wide = [t for t in writer.totals if region.values[region.values[t].args[0]].kind == ir.FULL]
+    for number in range(max(level) + 1):
+        sums = [i for i, v in enumerate(region.values) if v.op in ir.ROW_REDUCTIONS and level[i] == number + 1]
+        totals = [t for t in wide if level[t] == number]
+        slots = [
+            slot
+            for slot, position in enumerate(region.outputs)
+            if region.values[position].kind == ir.FULL and level[position] == number
+        ]
+        if not sums and not totals and not slots:
+            continue
+        writer.hint = hint if number == max(level) else "evict_last"
+        _one_pass(writer, sums, totals, slots)
+    writer.hint = hint
+    for slot, position in enumerate(region.outputs):
+        if region.values[position].kind == ir.ROW:
+            writer.store(slot)
+    for total in writer.totals:
+        if total not in wide:
+            writer.accumulate(total, f"a{total}", True)
+    _close_totals(writer)
+
+
+def _one_pass(writer: Writer, sums: list[int], totals: list[int], slots: list[int]) -> None:
+    region = writer.region
+    for i in sums + totals:
+        how = region.values[i].op.split("_")[1]
+        writer.put(f"w{i} = tl.full((R, BLOCK), {triton_ops.NEUTRAL[how]}, tl.float32)")
+        writer.outside(region.values[i].args[0])
+    for slot in slots:
+        writer.outside(region.outputs[slot])
+    writer.put("for start in range(0, cols, BLOCK):")
+    writer.depth += 1
+    before = dict(writer.names)
+    _columns(writer, "start")
+    for i in sums + totals:
+        writer.accumulate(i, f"w{i}", True)
+    for slot in slots:
+        writer.store(slot)
+    writer.names = before
+    writer.depth -= 1
+    for i in sums + totals:
+        how = region.values[i].op.split("_")[1]
+        whole = triton_ops.REDUCE[how].format(f"w{i}", 1) + "[:, None]"
+        if i in totals:
+            writer.put(f"a{i} = {triton_ops.COMBINE[how].format(f'a{i}', whole)}")
+        else:
+            writer.put(f"v{i} = {whole}")
+            writer.names[i] = f"v{i}"
+
+
+def final(fused: ir.Fused, number: int) -> str:
+    """The text of ``_f<number>``: adds the partials and computes what follows, in one program."""
+    writer = Writer(fused, FLAT)
+    region = fused.region
+    slots = [slot for slot, v in enumerate(region.outputs) if region.values[v].kind == ir.TOTAL]
+    arguments = [f"p{i}" for i in range(len(fused.inputs))]
+    arguments += [f"s{i}" for i in range(len(fused.scalars))] + [f"o{slot}" for slot in slots]
+    arguments += ["part", "count", "BLOCK: tl.constexpr"]
+    for k, total in enumerate(writer.totals):
+        how = region.values[total].op.removeprefix("total_")
+        neutral = triton_ops.NEUTRAL[how]
+        writer.put(f"a{total} = tl.full((BLOCK,), {neutral}, tl.float32)")
+        writer.put("for start in range(0, count, BLOCK):")
+        writer.put("    i = start + tl.arange(0, BLOCK)")
+        load = f"tl.load(part + {k} * count + i, mask=i < count, other={neutral})"
+        writer.put(f"    a{total} = {triton_ops.COMBINE[how].format(f'a{total}', load)}")
+        writer.put(f"v{total} = {triton_ops.REDUCE[how].format(f'a{total}', 0)}")
+        writer.names[total] = f"v{total}"
+    for slot in slots:
+        writer.put(f"tl.store(o{slot}, {writer.value(region.outputs[slot])})")
+    return "\n".join(["@triton.jit", f"def _f{number}({', '.join(arguments)}):", *writer.lines])

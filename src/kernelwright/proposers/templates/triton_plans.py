@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which Triton structures fit a program, the parameters each leaves open, and the plan of every fused step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernelwright.proposers.templates import ir, triton_kernels, triton_ops
+from kernelwright.proposers.templates.triton_module import LONGEST_ROW, Plan, Value
+from kernelwright.tuning import Parameter, Space
+
+REGISTERS, LOOPED = "rowwise", "looped"
+
+
+def supported(program: ir.Program) -> bool:
+    """Whether every fused step has a Triton text; false where there is nothing to fuse."""
+    regions = list(program.regions())
+    return bool(regions) and all(
+        triton_ops.supported(fused.region) and not _waits_for_total(fused.region) for fused in regions
+    ) and all(source.tensor.dtype in triton_ops.TORCH_TYPES for source in program.sources)
+
+
+def _waits_for_total(region: ir.Region) -> bool:
+    """A value of many elements that needs a total: it would take a third kernel, which is not written."""
+    return any(
+        value.kind != ir.TOTAL and any(region.values[arg].kind == ir.TOTAL for arg in value.args)
+        for value in region.values
+    )
+
+
+def power(number: int) -> int:
+    """The smallest power of two that is not below ``number``."""
+    return 1 << max(0, number - 1).bit_length()
+
+
+def main_step(program: ir.Program) -> int:
+    """The fused step with the largest space: the one whose parameters are searched."""
+    sizes = {
+        position: step.sample[0] * step.sample[1]
+        for position, step in enumerate(program.steps)
+        if isinstance(step, ir.Fused)
+    }
+    return max(sizes, key=lambda position: (sizes[position], -position))
+
+
+def style_of(fused: ir.Fused, structure: str) -> str:
+    """How one region is walked under a structure."""
+    region = fused.region
+    if region.flat:
+        return triton_kernels.FLAT
+    row_values = any(value.op in ir.ROW_REDUCTIONS for value in region.values)
+    totals = [region.values[v.args[0]].kind for v in region.values if v.op in ir.TOTAL_REDUCTIONS]
+    if not row_values and ir.ROW not in totals and not any(v.op == "pick" for v in region.values):
+        return triton_kernels.TILE
+    if structure == LOOPED or fused.sample[1] > LONGEST_ROW:
+        return triton_kernels.LOOP
+    return triton_kernels.ROWS
+
+
+def loopable(region: ir.Region) -> bool:
+    """An index of the maximum needs the whole row at once."""
+    return all(value.op != "row_argmax" for value in region.values)
+
+
+def structures(program: ir.Program) -> list[str]:
+    """Names of the structures that apply, best guess first."""
+    if not supported(program):
+        return []
+    regions = list(program.regions())
+    styles = {style_of(fused, REGISTERS) for fused in regions}
+    if any(style_of(f, REGISTERS) == triton_kernels.LOOP and not loopable(f.region) for f in regions):
+        return []
+    if triton_kernels.ROWS not in styles:
+        return [LOOPED if triton_kernels.LOOP in styles else REGISTERS]
+    wide = all(loopable(f.region) for f in regions) and max(f.sample[1] for f in regions) > 1024
+    return [REGISTERS, LOOPED] if wide else [REGISTERS]
+
+
+def defaults(fused: ir.Fused, style: str) -> dict[str, Value]:
+    """Parameters that are good without a search, for the sizes of the timed case."""
+    rows, cols, inner = fused.sample
+    totals = any(value.op in ir.TOTAL_REDUCTIONS for value in fused.region.values)
+    waves = 16 if totals else 0
+    if style == triton_kernels.FLAT:
+        block = 4096 if rows * cols >= 1 << 22 else 1024
+        return {"R": 1, "BLOCK": block, "WARPS": max(4, block // 512), "WAVES": waves, "HINT": ""}
+    if fused.region.strided:
+        r = min(128, power(inner))
+        block = power(cols) if style == triton_kernels.ROWS else min(power(cols), 32)
+        warps = min(32, max(4, power(r * block) // 512))
+        return {"R": r, "BLOCK": block, "WARPS": warps, "WAVES": waves, "HINT": ""}
+    if style == triton_kernels.TILE:
+        block = min(power(cols), 1024)
+        r = max(1, min(power(rows), 4096 // block))
+        return {"R": r, "BLOCK": block, "WARPS": 8, "WAVES": waves, "HINT": ""}
+    if style == triton_kernels.LOOP:
+        block = min(power(cols), 4096)
+        return {"R": 1, "BLOCK": block, "WARPS": max(4, block // 512), "WAVES": waves, "HINT": ""}
+    block = power(cols)
+    r = max(1, 2048 // block)
+    return {"R": r, "BLOCK": block, "WARPS": min(32, max(4, r * block // 512)), "WAVES": waves, "HINT": ""}
+
+
+def _ordered(first: Value, others: tuple[Value, ...]) -> tuple[Value, ...]:
+    return (first, *(value for value in others if value != first))
+
+
+def space(program: ir.Program, structure: str) -> Space:
+    """Open parameters of the main step; the first value of each is the default."""
+    fused = program.steps[main_step(program)]
+    assert isinstance(fused, ir.Fused)
+    style = style_of(fused, structure)
+    chosen = defaults(fused, style)
+    options: dict[str, tuple[Value, ...]] = {
+        "WARPS": (1, 2, 4, 8, 16, 32),
+        "WAVES": (1, 2, 4, 8, 16) if chosen["WAVES"] else (0, 2, 4, 8),
+        "HINT": ("", "evict_first"),
+    }
+    if style in (triton_kernels.FLAT, triton_kernels.TILE, triton_kernels.LOOP):
+        widest = power(fused.sample[0] * fused.sample[1] if style == triton_kernels.FLAT else fused.sample[1])
+        options["BLOCK"] = tuple(b for b in (256, 512, 1024, 2048, 4096, 8192) if b <= max(256, widest))
+    else:
+        options["BLOCK"] = (chosen["BLOCK"],)
+    if style != triton_kernels.FLAT:
+        deepest = power(fused.sample[2] if fused.region.strided else fused.sample[0])
+        options["R"] = tuple(r for r in (1, 2, 4, 8, 16, 32, 64, 128) if r <= deepest)
+    parameters = [
+        Parameter(name=name, values=_ordered(chosen[name], options[name]))
+        for name in ("BLOCK", "R", "WARPS", "WAVES", "HINT")
+        if name in options
+    ]
+    tile = "R * BLOCK" if "R" in options else "BLOCK"
+    return Space(
+        parameters=tuple(parameters),
+        constraints=(f"{tile} >= 32 * WARPS", f"{tile} <= 2048 * WARPS"),
+    )
+
+
+def plans(program: ir.Program, structure: str, values: Mapping[str, Value]) -> dict[int, Plan]:
+    """The plan of every fused step: chosen values for the main one, defaults for the others."""
+    main = main_step(program)
+    found = {}
+    for position, step in enumerate(program.steps):
+        if isinstance(step, ir.Fused):
+            style = style_of(step, structure)
+            chosen = defaults(step, style)
+            found[position] = Plan(style, {**chosen, **values} if position == main else chosen)
+    return found
