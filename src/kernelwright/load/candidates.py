@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A file that holds a replacement (Python, CUDA C++ or C++) to a Candidate; it is read, never run."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from kernelwright.candidate import Candidate
+from kernelwright.errors import CandidateError
+from kernelwright.load.raw import wrap
+from kernelwright.load.source import classes, imported_modules
+from kernelwright.task import Task
+
+ENDINGS = (".py", ".cpp", ".cu")
+
+
+def load_candidate(path: str | Path, task: Task, proposer: str = "start") -> Candidate:
+    """The candidate at ``path`` for ``task``.
+
+    ``.py``: a class ``ModelNew`` (or one named like the task's entry) with the reference's constructor and
+    state_dict; a ``NAME.cpp`` or ``NAME.cu`` beside it whose ``NAME.so`` it mentions travels along.
+    ``.cpp`` and ``.cu``: one ``extern "C"`` function; ``load/raw.py`` states the rule for its parameters.
+    Raises CandidateError.
+    """
+    place = Path(path).expanduser()
+    if place.is_dir() and (place / "optimized.py").is_file():
+        place = place / "optimized.py"
+    if not place.is_file() or place.suffix not in ENDINGS:
+        raise CandidateError(
+            "There is no candidate.",
+            got=f"{place}" + ("" if place.exists() else " does not exist"),
+            expected="a file ending in " + ", ".join(ENDINGS),
+            what_next="check the path",
+        )
+    try:
+        text = place.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CandidateError("The candidate cannot be read.", got=str(error), expected="a text file") from error
+    if place.suffix == ".py":
+        return _python(place, text, task, proposer)
+    return Candidate(
+        task=task.digest(),
+        language="cuda" if place.suffix == ".cu" else "cpp",
+        entry="optimized.py::ModelNew",
+        sources=tuple(sorted([("optimized.py", wrap(task, place, text)), (place.name, text)])),
+        proposer=proposer,
+        note=f"{place.name} as given",
+    )
+
+
+def _python(place: Path, text: str, task: Task, proposer: str) -> Candidate:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
+        raise CandidateError(f"{place} is not valid Python.", got=line, expected="a file that imports") from error
+    found = classes(text)
+    wanted = [name for name in ("ModelNew", task.entry) if name in found]
+    if not wanted:
+        raise CandidateError(
+            f"{place} defines no replacement.",
+            got=", ".join(found) or "no class",
+            expected=f"a class ModelNew or {task.entry}",
+            what_next="name the class ModelNew; it takes the reference's constructor arguments",
+        )
+    compiled = [
+        file
+        for ending in (".cpp", ".cu")
+        for file in sorted(place.parent.glob(f"*{ending}"))
+        if f"{file.stem}.so" in text or file.name in text
+    ]
+    language = "torch"
+    if compiled:
+        language = "cuda" if any(file.suffix == ".cu" for file in compiled) else "cpp"
+    elif "triton" in imported_modules(text):
+        language = "triton"
+    sources = [(place.name, text)] + [(file.name, file.read_text(encoding="utf-8")) for file in compiled]
+    return Candidate(
+        task=task.digest(),
+        language=language,
+        entry=f"{place.name}::{wanted[0]}",
+        sources=tuple(sorted(sources)),
+        proposer=proposer,
+        note=f"{place.name} as given",
+    )

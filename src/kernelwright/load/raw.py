@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A raw ``extern "C"`` kernel to a Python module that calls it: the rule for parameters, and the wrapper text.
+
+The rule. The file defines exactly one function inside ``extern "C"``; it returns nothing, or int (0: good).
+
+- Pointers that are not const are outputs, in the order of the reference's outputs; they come first.
+- ``const`` pointers are inputs. One named like a parameter or buffer of the reference (dots as underscores,
+  ``net.0.weight`` is ``net_0_weight``) is that tensor; the others are the reference's tensor arguments in order.
+- ``void* stream`` (CUDA only) is the current stream.
+- A number named ``n`` is the element count of the first output; ``n_x`` that of pointer ``x``; ``x_d0``,
+  ``x_d1`` ... its sizes; ``x_s0``, ``x_s1`` ... its strides in elements (inputs are made contiguous first).
+- Any other number is the attribute of that name of the reference module, or its argument of that name.
+
+Where a dtype is not the one of the pointer, or a gradient is asked for, the reference runs instead.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelwright.errors import CandidateError
+from kernelwright.task import Task
+
+POINTERS = {
+    "float": "float32", "double": "float64", "half": "float16", "__half": "float16",
+    "__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16", "at::BFloat16": "bfloat16",
+    "int": "int32", "int32_t": "int32", "int64_t": "int64", "long": "int64", "long long": "int64",
+    "int16_t": "int16", "short": "int16", "int8_t": "int8", "signed char": "int8", "uint8_t": "uint8",
+    "unsigned char": "uint8", "bool": "bool",
+}  # fmt: skip
+NUMBERS = {
+    "int": "c_int", "int32_t": "c_int32", "int64_t": "c_int64", "long": "c_long", "long long": "c_longlong",
+    "unsigned": "c_uint", "unsigned int": "c_uint", "uint32_t": "c_uint32", "uint64_t": "c_uint64",
+    "size_t": "c_size_t", "float": "c_float", "double": "c_double", "bool": "c_bool",
+}  # fmt: skip
+_DROPPED = re.compile(r"\b(__restrict__|__restrict|restrict|std::|struct)\b|std::")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One parameter of the function. ``kind`` is ``out``, ``in``, ``stream`` or ``number``."""
+
+    kind: str
+    name: str
+    type: str
+    """torch dtype of a pointer, ctypes name of a number."""
+
+
+def wrap(task: Task, path: Path, text: str) -> str:
+    """Python source of a ``ModelNew`` that derives from the reference and calls the kernel. Raises CandidateError."""
+    name, returns, arguments = parse(path, text)
+    plan = [(a.kind, a.name, a.type) for a in arguments]
+    values = {
+        "LIBRARY": f"{path.stem}.so",
+        "FUNCTION": name,
+        "PLAN": plan,
+        "RETURNS_STATUS": returns == "int",
+    }
+    head = "\n".join(f"{key} = {value!r}" for key, value in values.items())
+    body = _WRAPPER.replace("REFERENCE_CLASS", task.entry)
+    # The reference first: it may begin with an import from __future__.
+    return f"{task.reference.rstrip()}\n\n\n{_IMPORTS}\n{head}\n{body}"
+
+
+def parse(path: Path, text: str) -> tuple[str, str, tuple[Argument, ...]]:
+    """(name, return type, arguments) of the one function defined inside extern "C". Raises CandidateError."""
+    code = re.sub(r"/\*.*?\*/", " ", text, flags=re.S)
+    code = re.sub(r"//[^\n]*", " ", code)
+    found = _functions(code)
+    if len(found) != 1:
+        raise CandidateError(
+            f'{path.name} does not define exactly one extern "C" function.',
+            got=", ".join(name for _, name, _ in found) or "none",
+            expected='extern "C" void NAME(float* out, const float* x, int64_t n) { ... }',
+            what_next="make the others static; in a .cu file this is the host function that launches the kernels",
+        )
+    returns, name, inside = found[0]
+    arguments = tuple(_argument(path, part.strip()) for part in inside.split(",") if part.strip() not in ("", "void"))
+    kinds = [argument.kind for argument in arguments if argument.kind in ("out", "in")]
+    if "out" not in kinds or kinds != sorted(kinds, reverse=True):
+        raise CandidateError(
+            f"{name}: the outputs do not come first.",
+            got=inside.strip() or "no parameters",
+            expected="pointers that are not const (outputs), then const pointers (inputs), then numbers",
+        )
+    return name, returns, arguments
+
+
+def _functions(code: str) -> list[tuple[str, str, str]]:
+    """(return type, name, parameters) of each definition inside extern "C"."""
+    pattern = re.compile(r"\b(void|int)\s+(\w+)\s*\(([^()]*)\)\s*\{")
+    found = []
+    for opening in re.finditer(r'extern\s+"C"\s*', code):
+        rest = code[opening.end() :]
+        if rest.startswith("{"):
+            found += [match.groups() for match in pattern.finditer(_outermost(rest))]
+        else:
+            match = re.match(r"(?:__declspec\(\w+\)\s*|__attribute__\(\(.*?\)\)\s*|inline\s+)*", rest)
+            single = pattern.match(rest[match.end() :] if match else rest)
+            found += [single.groups()] if single else []
+    return [(str(a), str(b), str(c)) for a, b, c in found]
+
+
+def _outermost(text: str) -> str:
+    """The block that opens at the start of ``text``, with the bodies of its functions cut out."""
+    depth, kept = 0, []
+    for letter in text:
+        depth += letter == "{"
+        if depth <= 1 or (depth == 2 and letter == "{"):
+            kept.append(letter)
+        depth -= letter == "}"
+        if depth == 0:
+            break
+    return "".join(kept[1:])
+
+
+def _argument(path: Path, text: str) -> Argument:
+    const = bool(re.search(r"\bconst\b", text.partition("*")[0]))
+    plain = " ".join(re.sub(r"\bconst\b", " ", _DROPPED.sub(" ", text)).split())
+    match = re.fullmatch(r"([\w: ]+?)\s*(\*?)\s*(\w+)", plain)
+    if match:
+        kind, star, name = match[1].strip(), match[2], match[3]
+        if (star and kind == "void" and name == "stream") or (kind == "cudaStream_t" and not star):
+            return Argument("stream", name, "")
+        if star and kind in POINTERS:
+            return Argument("in" if const else "out", name, POINTERS[kind])
+        if not star and kind in NUMBERS:
+            return Argument("number", name, NUMBERS[kind])
+    raise CandidateError(
+        f"{path.name}: a parameter has a type that cannot be passed.",
+        got=text,
+        expected="pointers to " + ", ".join(POINTERS) + "; numbers among " + ", ".join(NUMBERS),
+    )
+
+
+_IMPORTS = """import ctypes
+import inspect
+import pathlib
+
+import torch
+"""
+
+_WRAPPER = '''
+
+def _load():
+    library = ctypes.CDLL(str(pathlib.Path(__file__).resolve().parent / LIBRARY))
+    function = getattr(library, FUNCTION)
+    kinds = {"out": ctypes.c_void_p, "in": ctypes.c_void_p, "stream": ctypes.c_void_p}
+    function.argtypes = [kinds[kind] if kind in kinds else getattr(ctypes, name) for kind, _, name in PLAN]
+    function.restype = ctypes.c_int if RETURNS_STATUS else None
+    return function
+
+
+_FUNCTION = _load()
+
+
+def _tensors(value):
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [leaf for item in value for leaf in _tensors(item)]
+    if isinstance(value, dict):
+        return [leaf for item in value.values() for leaf in _tensors(item)]
+    return []
+
+
+class ModelNew(REFERENCE_CLASS):
+    """Calls the compiled kernel; runs the reference where its rule does not apply."""
+
+    def _specs(self, args):
+        key = tuple((tuple(t.shape), t.dtype) for t in _tensors(args))
+        known = self.__dict__.setdefault("_output_specs", {})
+        if key not in known:
+            with torch.no_grad():
+                result = super().forward(*args)
+            leaves = _tensors(result)
+            plain = isinstance(result, torch.Tensor) or (
+                isinstance(result, (list, tuple)) and all(isinstance(item, torch.Tensor) for item in result)
+            )
+            kind = None if isinstance(result, torch.Tensor) else type(result)
+            known[key] = (plain, kind, [(tuple(t.shape), t.dtype, t.device) for t in leaves])
+        return known[key]
+
+    def _bind(self, args, outputs):
+        state = {name.replace(".", "_"): t for name, t in self.state_dict(keep_vars=True).items()}
+        given, made, pointers = iter(_tensors(args)), iter(outputs), {}
+        for kind, name, dtype in PLAN:
+            if kind == "out":
+                pointers[name] = next(made, None)
+            elif kind == "in":
+                tensor = state[name] if name in state else next(given, None)
+                pointers[name] = None if tensor is None else tensor.detach().contiguous()
+            else:
+                continue
+            if pointers[name] is None or pointers[name].dtype != getattr(torch, dtype):
+                return None
+        return pointers
+
+    def _number(self, name, args, pointers):
+        if name == "n":
+            return next(iter(pointers.values())).numel()
+        if name.startswith("n_") and name[2:] in pointers:
+            return pointers[name[2:]].numel()
+        base, _, end = name.rpartition("_")
+        if base in pointers and end[:1] in ("d", "s") and end[1:].isdigit():
+            sizes = pointers[base].shape if end[0] == "d" else pointers[base].stride()
+            return sizes[int(end[1:])]
+        bound = inspect.signature(REFERENCE_CLASS.forward).bind(self, *args)
+        bound.apply_defaults()
+        return bound.arguments[name] if name in bound.arguments else getattr(self, name)
+
+    def forward(self, *args):
+        grad = torch.is_grad_enabled() and any(
+            t.requires_grad for t in _tensors(args) + list(self.parameters())
+        )
+        plain, kind, specs = (False, None, []) if grad else self._specs(args)
+        outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in specs]
+        pointers = self._bind(args, outputs) if plain else None
+        if pointers is None:
+            return super().forward(*args)
+        values = []
+        for what, name, _ in PLAN:
+            if what == "stream":
+                values.append(torch.cuda.current_stream().cuda_stream)
+            elif what == "number":
+                values.append(self._number(name, args, pointers))
+            else:
+                values.append(pointers[name].data_ptr())
+        status = _FUNCTION(*values)
+        if RETURNS_STATUS and status != 0:
+            raise RuntimeError(f"{FUNCTION} returned {status}")
+        return outputs[0] if kind is None else kind(outputs)
+'''

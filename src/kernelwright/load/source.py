@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts about Python source text, read from its syntax tree."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+
+def top_level_names(text: str) -> set[str]:
+    """Every name a module binds at top level: definitions, assignments and imports, also under if and try."""
+    return _bound(ast.parse(text).body)
+
+
+def classes(text: str) -> list[str]:
+    """Names of top-level classes in order."""
+    return [node.name for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+
+
+def imported_modules(text: str) -> set[str]:
+    """The first part of every absolutely imported module, anywhere in the text."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def sibling_imports(folder: Path, text: str) -> tuple[str, ...]:
+    """``(folder,)`` when the text imports a module that lies beside it, else ``()``.
+
+    Only then: a folder on ``sys.path`` for nothing could shadow a library module with a file of its name.
+    """
+    beside = any((folder / f"{name}.py").is_file() or (folder / name).is_dir() for name in imported_modules(text))
+    return (str(folder.resolve()),) if beside else ()
+
+
+def bound_names(node: ast.stmt) -> set[str]:
+    """Names one statement binds in its own scope."""
+    return _bound([node])
+
+
+def _bound(body: list[ast.stmt]) -> set[str]:
+    found: set[str] = set()
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.If | ast.Try | ast.With | ast.For | ast.While):
+            for part in ("body", "orelse", "finalbody"):
+                found |= _bound(getattr(node, part, []))
+            for handler in getattr(node, "handlers", []):
+                found |= _bound(handler.body)
+        else:
+            found |= {
+                name.id for name in ast.walk(node) if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+            }
+    return found

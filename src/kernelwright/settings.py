@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The only reader of the environment: every ``KERNELWRIGHT_*`` variable, typed; a misspelt one is an error.
+
+Keys of language models are held by reference (the name of the variable), never by value, so that a
+``Settings`` can be logged, compared and stored without leaking anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelwright.errors import BadCommand
+
+PREFIX = "KERNELWRIGHT_"
+
+KNOWN: Mapping[str, str] = {
+    "KERNELWRIGHT_HOME": "folder of caches: built objects, measured machines (default: XDG_CACHE_HOME/kernelwright)",
+    "KERNELWRIGHT_RUNS": "folder in which new runs are made (default: ./runs)",
+    "KERNELWRIGHT_DEVICE": "device when --device is not given: cpu or cuda:N (default: cpu)",
+    "KERNELWRIGHT_BUDGET": "wall time of one optimisation when --budget is not given: 90s, 2m, 1h (default: 2m)",
+    "KERNELWRIGHT_SEED": "seed of the search when --seed is not given (default: 0)",
+    "KERNELWRIGHT_PROPOSERS": "comma-separated proposers when --proposers is not given",
+    "KERNELWRIGHT_LLM_KEY_NAME": "name of the variable that holds the key of the language model (not the key)",
+}
+"""Every variable read here, with one line for ``kernelwright --help`` and the documents."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the environment says, after defaults."""
+
+    home: Path
+    runs: Path
+    device: str
+    budget_seconds: float
+    seed: int
+    proposers: tuple[str, ...]
+    """Empty: all deterministic ones."""
+    llm_key_name: str
+    """Name of the variable that holds a key; the value is read at the moment of use by ``secret``."""
+
+
+def read(environment: Mapping[str, str] | None = None) -> Settings:
+    """Settings from ``environment`` (default: the process's). Raises BadCommand for unknown or malformed ones."""
+    env = os.environ if environment is None else environment
+    unknown = sorted(name for name in env if name.startswith(PREFIX) and name not in KNOWN)
+    if unknown:
+        raise BadCommand(
+            "There is a KERNELWRIGHT_ variable that nothing reads.",
+            got=", ".join(unknown),
+            expected="one of " + ", ".join(KNOWN),
+            what_next="correct the name, or unset it",
+        )
+    cache = Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME") or "/tmp") / ".cache")
+    return Settings(
+        home=Path(env.get("KERNELWRIGHT_HOME") or cache / "kernelwright").expanduser(),
+        runs=Path(env.get("KERNELWRIGHT_RUNS") or "runs").expanduser(),
+        device=device(env.get("KERNELWRIGHT_DEVICE") or "cpu"),
+        budget_seconds=seconds(env.get("KERNELWRIGHT_BUDGET") or "2m"),
+        seed=_integer("KERNELWRIGHT_SEED", env.get("KERNELWRIGHT_SEED") or "0"),
+        proposers=names(env.get("KERNELWRIGHT_PROPOSERS") or ""),
+        llm_key_name=env.get("KERNELWRIGHT_LLM_KEY_NAME") or "",
+    )
+
+
+def secret(name: str, environment: Mapping[str, str] | None = None) -> str:
+    """The value of the variable ``name``, read now and kept nowhere. Raises BadCommand when it is unset."""
+    env = os.environ if environment is None else environment
+    if not env.get(name):
+        raise BadCommand(
+            "The key of the language model is not set.",
+            got=f"no variable {name}",
+            expected="a variable that holds the key",
+            what_next=f"export {name}=...",
+        )
+    return env[name]
+
+
+def seconds(text: str) -> float:
+    """``90``, ``90s``, ``1.5m`` or ``1h`` as seconds. Raises BadCommand for anything else and for zero."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
+    value = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
+    if value <= 0:
+        raise BadCommand("The budget is not a length of time.", got=repr(text), expected="90s, 2m or 1h")
+    return value
+
+
+def device(text: str) -> str:
+    """``cpu`` or ``cuda:N`` (``cuda`` means ``cuda:0``). Raises BadCommand for anything else."""
+    name = "cuda:0" if text == "cuda" else text
+    if name != "cpu" and not re.fullmatch(r"cuda:\d+", name):
+        raise BadCommand("There is no such kind of device.", got=repr(text), expected="cpu or cuda:N")
+    return name
+
+
+def names(text: str) -> tuple[str, ...]:
+    """A comma-separated list as a tuple without blanks."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise BadCommand(f"{name} is not a whole number.", got=repr(text), expected="0, 1, 2 ...") from None
