@@ -132,7 +132,7 @@ def trial(task: Task, sources: dict[str, str], language: str = "torch") -> Trial
 def make(folder: Path, contract: Contract | None = None, reference: str = REFERENCE, fast: str = FAST) -> None:
     """Export the marked program into ``folder``."""
     task = Task(name="scale", form="folder", reference=reference, contract=contract or Contract())
-    export.write(folder, task=task, trial=trial(task, {"fast.py": fast}), cases=CASES)
+    export.write(folder, task, trial(task, {"fast.py": fast}), cases=CASES)
 
 
 def alone(folder: Path, code: str, path: str | None = None, **environment: str) -> list[object]:
@@ -289,8 +289,8 @@ def test_a_program_without_weights_is_also_a_function(tmp_path: Path) -> None:
     fast = SQUARE.replace("class Model(", "class ModelNew(").replace("x * x", "x * x + 1")
     export.write(
         tmp_path,
-        task=task,
-        trial=trial(task, {"fast.py": fast}),
+        task,
+        trial(task, {"fast.py": fast}),
         cases=[{"name": "main", "inputs": [leaf(6)], "state": []}],
     )
     code = "from optimized import optimized\nout += [optimized(torch.zeros(n)).tolist() for n in (6, 5)]"
@@ -324,8 +324,8 @@ def square(tmp_path_factory: pytest.TempPathFactory) -> Path:
     task = Task(name="square", form="folder", reference=SQUARE)
     export.write(
         folder,
-        task=task,
-        trial=trial(task, {"fast.py": BINDING, "square.cpp": CPP}, "cpp"),
+        task,
+        trial(task, {"fast.py": BINDING, "square.cpp": CPP}, "cpp"),
         cases=[{"name": "main", "inputs": [leaf(6)], "state": []}],
         built=built,
         commands={"square.cpp": COMMAND},
@@ -397,8 +397,8 @@ def test_a_triton_candidate_finds_its_own_source(tmp_path: Path) -> None:
     task = Task(name="square", form="folder", reference=SQUARE)
     export.write(
         tmp_path,
-        task=task,
-        trial=trial(task, {"fast.py": textwrap.dedent(kernel)}),
+        task,
+        trial(task, {"fast.py": textwrap.dedent(kernel)}),
         cases=[{"name": "main", "inputs": [leaf(6)], "state": []}],
     )
 
@@ -427,7 +427,7 @@ def test_a_rejected_candidate_is_never_exported(tmp_path: Path) -> None:
     )
 
     with pytest.raises(ValueError, match="verify"):
-        export.write(tmp_path, task=task, trial=lost, cases=CASES)
+        export.write(tmp_path, task, lost, cases=CASES)
     assert [] == list(tmp_path.iterdir())
 
 
@@ -435,7 +435,7 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     """Names and sources with quotes, backslashes, returns and braces come back byte for byte."""
     odd = FAST + "ODD = '''a\\\\''' + \"{{FAST}}\" # \u00e9 '''\r\n"
     task = Task(name='x"""\nimport os; os.abort()\n"""', form="folder", reference=REFERENCE)
-    export.write(tmp_path, task=task, trial=trial(task, {"fast.py": odd}), cases=CASES)
+    export.write(tmp_path, task, trial(task, {"fast.py": odd}), cases=CASES)
     text = json.dumps(odd)
     out, _ = alone(tmp_path, f"import json, optimized\nout.append(optimized.FAST == json.loads({text!r}))")
 

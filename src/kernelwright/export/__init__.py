@@ -42,15 +42,15 @@ _PLAIN_IMPORTS = {"torch", "math", "typing", "__future__", "numpy", "collections
 
 def write(
     run_dir: Path,
-    *,
     task: Task,
     trial: Trial,
+    *,
     cases: Sequence[Mapping[str, Any]],
     built: Path | None = None,
     commands: Mapping[str, Sequence[str]] | None = None,
     machine: Machine | None = None,
-) -> Path:
-    """Write ``optimized.py`` (+ sources and compiled files beside it) and ``proof.json``; returns the former's path.
+) -> tuple[Path, ...]:
+    """Write ``optimized.py`` (+ sources and compiled files beside it) and ``proof.json``; returns what was written.
 
     ``cases``: what the judge says of each judged case: ``name``, ``inputs`` and ``state``, lists of leaves
     (``shape`` and ``dtype``, or ``value``). ``built``: the folder holding the compiled files of the candidate.
@@ -72,7 +72,8 @@ def write(
             expected="a folder on a disk with free space",
             what_next="free space, then run again with --resume",
         ) from error
-    return run_dir / "optimized.py"
+    names = ["optimized.py", "proof.json", *(entry["source"] for entry in compiled.values()), *compiled]
+    return tuple(run_dir / name for name in names if (run_dir / name).is_file())
 
 
 def _place_files(
