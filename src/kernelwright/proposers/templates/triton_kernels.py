@@ -87,15 +87,15 @@ class Writer:
         if value.kind == ir.SCALAR:
             return f"tl.load({pointer})"
         if self.style == FLAT:
-            return f"tl.load({pointer} + at, mask=m, other=0{hint})"
+            return f"tl.load({pointer} + at, mask=m{hint})"
         if value.kind == ir.FULL:
             step = f"{self.column} * inner" if self.region.strided else self.column
-            return f"tl.load({pointer} + base + {step}, mask={self.mask}, other=0{hint})"
+            return f"tl.load({pointer} + base + {step}, mask={self.mask}{hint})"
         if value.kind == ir.COLUMN:
             keep = ', eviction_policy="evict_last"' if self.prefix == "v" else ""
-            return f"tl.load({pointer} + {self.column}, mask={'cm' if self.prefix == 'v' else 'rm'}, other=0{keep})"
+            return f"tl.load({pointer} + {self.column}, mask={'cm' if self.prefix == 'v' else 'rm'}{keep})"
         row = "r" if value.kind == ir.ROW else f"r % y{value.index}"
-        return f"tl.load({pointer} + {row}, mask=rm, other=0)"
+        return f"tl.load({pointer} + {row}, mask=rm)"
 
     def _reduce(self, value: ir.Value) -> str:
         full = self.value(value.args[0])

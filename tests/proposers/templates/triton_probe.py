@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs or compiles a Triton candidate without a GPU: `python triton_probe.py run|compile FILE INPUTS.pt OUTPUTS.pt`.
+
+``run`` uses Triton's interpreter (libdevice, which it lacks, is replaced by torch's own functions); ``compile``
+makes sm_90 machine code of every launch and writes its shared memory, registers and spills.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+
+
+def load(path):
+    """The candidate as a module, accepting CPU tensors."""
+    spec = importlib.util.spec_from_file_location("candidate", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["candidate"] = module
+    spec.loader.exec_module(module)
+    module._DEVICE = "cpu"
+    return module
+
+
+class FakeLibdevice:
+    """Elementwise functions over interpreter tensors, through torch in float32."""
+
+    def __getattr__(self, name):
+        import numpy
+        import torch
+        import triton.language as tl
+        from triton.runtime.interpreter import TensorHandle
+
+        function = {"rint": torch.round}.get(name) or getattr(torch, name)
+
+        def call(*args):
+            tensors = [torch.from_numpy(numpy.array(a.handle.data, dtype=numpy.float32)) for a in args]
+            data = function(*tensors).numpy()
+            return tl.core.tensor(TensorHandle(data, tl.float32), tl.core.block_type(tl.float32, list(data.shape)) if data.ndim else tl.float32)
+
+        return call
+
+
+class Recorder:
+    """Stands in for a kernel and keeps what it is launched with."""
+
+    def __init__(self, kernel, launches):
+        self.kernel, self.launches = kernel, launches
+
+    def __getitem__(self, grid):
+        return lambda *args, **options: self.launches.append((self.kernel, args, options))
+
+
+def types(kernel, args):
+    """Signature, constants and divisibility of one launch, as the launcher would specialise them."""
+    import torch
+
+    names = {torch.float32: "*fp32", torch.int64: "*i64", torch.bool: "*i1"}
+    signature, constants, attributes = {}, {}, {}
+    for position, (parameter, value) in enumerate(zip(kernel.params, args, strict=True)):
+        if parameter.is_constexpr:
+            signature[parameter.name] = "constexpr"
+            constants[(position,)] = value
+            continue
+        if isinstance(value, torch.Tensor):
+            signature[parameter.name] = names[value.dtype]
+            attributes[(position,)] = [["tt.divisibility", 16]]
+        elif isinstance(value, float):
+            signature[parameter.name] = "fp32"
+        else:
+            signature[parameter.name] = "i32"
+            if value % 16 == 0:
+                attributes[(position,)] = [["tt.divisibility", 16]]
+    return signature, constants, attributes
+
+
+def compile_launch(kernel, args, options):
+    """Registers, spilled bytes, shared memory and widest global access of one launch on sm_90."""
+    import re
+
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    signature, constants, attributes = types(kernel, args)
+    source = ASTSource(kernel, signature, constants, attributes)
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
+    folder = os.path.dirname(triton.__file__)
+    with tempfile.NamedTemporaryFile(suffix=".ptx") as file:
+        file.write(compiled.asm["ptx"].encode())
+        file.flush()
+        tool = os.path.join(folder, "backends", "nvidia", "bin", "ptxas")
+        said = subprocess.run(
+            [tool, "-v", "-arch=sm_90a", file.name, "-o", "/dev/null"], capture_output=True, text=True, check=True
+        ).stderr
+    return {
+        "kernel": kernel.__name__,
+        "registers": int(re.search(r"Used (\d+) registers", said)[1]),
+        "spills": int(re.search(r"(\d+) bytes spill stores", said)[1]),
+        "shared": compiled.metadata.shared,
+        "wide": "ld.global" in compiled.asm["ptx"] and ".v4.b32" in compiled.asm["ptx"],
+        "tensor_cores": "wgmma" in compiled.asm["ptx"],
+    }
+
+
+def main():
+    """See the module."""
+    mode, path, inputs, outputs = sys.argv[1:]
+    if mode == "run":
+        os.environ["TRITON_INTERPRET"] = "1"
+    import torch
+
+    torch.set_num_threads(1)
+    module = load(path)
+    case = torch.load(inputs)
+    model = module.ModelNew(*case["init"]).eval()
+    model.load_state_dict(case["state"], strict=True)
+
+    def refuse(*_, **__):
+        raise AssertionError("the candidate fell back to the reference")
+
+    if case["strict"]:
+        module.Model.forward = refuse
+    if mode == "run":
+        module.libdevice = FakeLibdevice()
+        with torch.no_grad():
+            found = model(*case["inputs"])
+        torch.save(found, outputs)
+        return
+    launches = []
+    from triton.runtime import JITFunction
+
+    for name, kernel in list(vars(module).items()):
+        if isinstance(kernel, JITFunction) and name.startswith(("_k", "_f")) and name[2:3].isdigit():
+            setattr(module, name, Recorder(kernel, launches))
+    with torch.no_grad():
+        model(*case["inputs"])
+    torch.save([compile_launch(*launch) for launch in launches], outputs)
+
+
+if __name__ == "__main__":
+    main()
