@@ -9,7 +9,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kernelwright.sandbox import kernel, landlock, limits as ceilings, places, seccomp
+from kernelwright.sandbox import kernel, landlock, places, seccomp
+from kernelwright.sandbox import limits as ceilings
 from kernelwright.sandbox.limits import Limits
 
 _NOBODY = 65534

@@ -37,9 +37,7 @@ def version() -> int:
         return 0
 
 
-def restrict(
-    *, readable: Iterable[str], writable: Iterable[str], devices: Iterable[str], execute: bool
-) -> str:
+def restrict(*, readable: Iterable[str], writable: Iterable[str], devices: Iterable[str], execute: bool) -> str:
     """Confine the calling process for good and say what was reached, or return "" where Landlock is missing.
 
     ``readable`` may be read (and executed when ``execute``), ``writable`` also changed, ``devices`` opened for

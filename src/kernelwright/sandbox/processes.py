@@ -64,9 +64,7 @@ def _launch(spec: dict[str, Any], **options: Any) -> subprocess.Popen[bytes]:
     boot = _BOOT.format(root=_ROOT, entry="main")
     spec = spec | {"parent": os.getpid()}
     command = [sys.executable, "-I", "-S", "-c", boot, json.dumps(spec)]
-    popen = functools.partial(
-        subprocess.Popen, command, env={}, close_fds=True, start_new_session=True, **options
-    )
+    popen = functools.partial(subprocess.Popen, command, env={}, close_fds=True, start_new_session=True, **options)
     started: subprocess.Popen[bytes] = _SPAWNER.call(popen)
     return started
 
@@ -99,9 +97,7 @@ class Child:
             self._in.write(json.dumps(message).encode() + b"\n")
             self._in.flush()
         except (BrokenPipeError, ValueError) as error:
-            raise JudgeFailed(
-                "a child of ours ended", got=self.error_tail(), expected="a running process"
-            ) from error
+            raise JudgeFailed("a child of ours ended", got=self.error_tail(), expected="a running process") from error
 
     def receive(self, timeout: float) -> dict[str, Any] | None:
         """The next message, or None after ``timeout`` seconds or once the child has closed its output.

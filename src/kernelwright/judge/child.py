@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge's handle on confined programs: a zygote that forks them, and one ``Program`` per candidate or baseline.
+
+Whatever a program does, each method returns or raises ``ChildFailure`` within the limits; the judge goes on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import mmap
+import os
+import secrets
+import select
+import socket
+import struct
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelwright import sandbox
+from kernelwright.errors import JudgeFailed
+from kernelwright.judge import buffers, skeletons, wires
+from kernelwright.judge.buffers import Buffers, CallPlan, Regions, TensorSpec
+from kernelwright.judge.leash import ChildFailure, Leash
+
+__all__ = ["ChildFailure", "Program", "Window", "Zygote"]
+
+_ROOT = str(Path(__file__).resolve().parents[2])
+_BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv[3]); from kernelwright.judge.zygote import main; main()"
+_START_SECONDS = 120.0
+_FORK_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One timed window, by the judge's clock, in microseconds."""
+
+    call_us: float
+    """From waking the program to its word that all calls are done and the device is idle."""
+    deliver_us: float
+    """From asking for the results to their being in the shared buffers."""
+    self_us: tuple[float, ...]
+    """What the program claims the calls took in total; never a result, only a cross-check."""
+    aliases: tuple[tuple[int, int], ...]
+    """(output leaf, input leaf) pairs that share storage in the last call, as the program says."""
+
+
+class Zygote:
+    """One preloaded process per judge that forks confined programs; restarted once when a fork fails."""
+
+    def __init__(self, preload: Sequence[str] = ("torch",), *, clock: Callable[[], int]) -> None:
+        self.preload, self.clock = tuple(preload), clock
+        self._process: sandbox.Child | None = None
+        self._channel: socket.socket | None = None
+
+    @classmethod
+    def start(cls, preload: Sequence[str] = ("torch",), *, clock: Callable[[], int]) -> Zygote:
+        """Import ``preload`` in a fresh process (seconds). ``clock``: nanoseconds, from ``measure``."""
+        zygote = cls(preload, clock=clock)
+        zygote._start()
+        return zygote
+
+    def fork(
+        self,
+        folder: Path,
+        *,
+        device: str,
+        limits: sandbox.Limits,
+        env: Mapping[str, str] | None = None,
+        readable: Sequence[Path | str] = (),
+        writable: Sequence[Path | str] = (),
+        execute: bool = False,
+        threads: int = 0,
+    ) -> Program:
+        """A confined program that reads ``folder`` (its working directory) and has loaded nothing yet.
+
+        ``env`` is added to a fixed clean environment. ``execute`` permits starting programs (compilers); without
+        it neither fork nor exec works. ``threads`` 0 keeps torch's default. Raises ChildFailure (stage sandbox)
+        for a folder that cannot be entered, JudgeFailed when no program can be started at all.
+        """
+        request = {
+            "folder": str(Path(folder).resolve()),
+            "device": device,
+            "limits": asdict(limits),
+            "env": sandbox.confined(env),
+            "readable": [str(path) for path in readable],
+            "writable": [str(path) for path in writable],
+            "execute": execute,
+            "threads": threads,
+        }
+        try:
+            return self._fork(request, limits)
+        except (OSError, JudgeFailed):
+            self.close()
+            self._start()
+            return self._fork(request, limits)
+
+    def close(self) -> None:
+        """End the zygote and every program it started. Safe to call twice."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def collect(self, pid: int) -> int:
+        """Kill and reap program ``pid``; its wait status, -1 when unknown."""
+        try:
+            return int(self._ask({"collect": pid})["status"])
+        except (OSError, JudgeFailed, KeyError):
+            return -1
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        path = [_ROOT, *(entry for entry in sys.path if entry and entry != os.getcwd())]
+        argv = [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            _BOOT,
+            str(theirs.fileno()),
+            json.dumps(self.preload),
+            json.dumps(path),
+        ]
+        env = sandbox.confined({"OPENBLAS_NUM_THREADS": "1"})  # its pool would start at import
+        self._process = sandbox.start(argv, env=env, cwd="/", pass_fds=(theirs.fileno(),))
+        theirs.close()
+        self._channel = ours
+        if not _readable(ours, _START_SECONDS):
+            raise JudgeFailed("the zygote did not start", got=self._process.error_tail(), expected="torch imported")
+        self._answer()
+
+    def _fork(self, request: dict[str, Any], limits: sandbox.Limits) -> Program:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        output = _output_file(limits.output_bytes)
+        try:
+            answer = self._ask({"fork": request}, [theirs.fileno(), output])
+        finally:
+            theirs.close()
+        if "pid" not in answer:
+            raise JudgeFailed("no confined program could be started", got=str(answer.get("failed")))
+        leash = Leash(answer["pid"], ours, output, limits, self.collect)
+        return Program(leash, request["device"], self.clock)
+
+    def _ask(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
+        if self._channel is None:
+            raise JudgeFailed("the zygote is closed")
+        wires.send(self._channel, wires.encode(request), descriptors)
+        if not _readable(self._channel, _FORK_SECONDS):
+            raise JudgeFailed("the zygote does not answer")
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._channel is not None and self._process is not None
+        body, _ = wires.receive(self._channel)
+        if not body:
+            raise JudgeFailed("the zygote died", got=self._process.error_tail())
+        return wires.decode(body)
+
+
+class Program:
+    """One confined process. It runs only inside these methods: between them its whole group is stopped."""
+
+    def __init__(self, leash: Leash, device: str, clock: Callable[[], int]) -> None:
+        self.device, self.limits = device, leash.limits
+        self.stage = "smoke"
+        """Stage that failures of ``window`` carry; whoever drives the program moves it on."""
+        self.buffers: Buffers | None = None
+        self._leash, self._clock = leash, clock
+        self._weights: Regions | None = None
+        self._names: list[str] = []
+        self.level = str(leash.hear("sandbox", leash.limits.seconds + _FORK_SECONDS).get("level", ""))
+        """The isolation reached, in words."""
+
+    @property
+    def pid(self) -> int:
+        """Process id, also the id of its group, as the judge sees it."""
+        return self._leash.pid
+
+    def load(
+        self,
+        entry: str,
+        init_args: Sequence[Any] = (),
+        init_kwargs: Mapping[str, Any] | None = None,
+        state: Sequence[tuple[str, torch.Tensor]] = (),
+        *,
+        training: bool = False,
+        autocast: str = "",
+    ) -> None:
+        """Import ``FILE.py::CLASS``, construct it with these arguments, move it to the device, load ``state`` strictly.
+
+        ``autocast`` names a dtype (``bfloat16``) to run every call under. Raises ChildFailure (stage load).
+        """
+        arguments, first = skeletons.flatten(list(init_args))
+        keywords, second = skeletons.flatten(dict(init_kwargs or {}))
+        extra = [*first, *second]
+        keywords = _shifted(keywords, len(first))
+        self._names = [name for name, _ in state]
+        tensors = [tensor for _, tensor in state] + extra
+        specs = [TensorSpec.contiguous(tensor.shape, tensor.dtype) for tensor in tensors]
+        request = {
+            "do": "load", "entry": entry, "init_args": arguments, "init_kwargs": keywords, "names": self._names,
+            "specs": [spec.to_json() for spec in specs], "training": training, "autocast": autocast, "size": 0,
+        }  # fmt: skip
+        descriptors = []
+        if tensors:
+            self._weights = Regions.create(specs, self.device)
+            self._fill_weights(tensors)
+            self._share(self._weights.arena.size)
+            request["size"] = self._weights.arena.size
+            descriptors = [self._weights.arena.fd]
+        self._leash.ask(request, "load", descriptors)
+        if self._weights is not None:
+            self._weights.arena.close_fd()
+
+    def set_state(self, state: Sequence[tuple[str, torch.Tensor]]) -> None:
+        """Load other weights (same names, shapes and dtypes as at ``load``)."""
+        if [name for name, _ in state] != self._names:
+            raise ValueError("set_state needs the names given to load, in order")
+        if state:
+            self._fill_weights([tensor for _, tensor in state])
+        self._leash.ask({"do": "state"}, self.stage)
+
+    def read_state(self) -> list[tuple[str, torch.Tensor]]:
+        """Copies of the module's weights and buffers now, as the program says."""
+        self._leash.ask({"do": "read_state"}, self.stage)
+        tensors = self._weights.tensors() if self._weights else []
+        return [(name, tensor.clone()) for name, tensor in zip(self._names, tensors, strict=False)]
+
+    def seed(self, seed: int) -> None:
+        """torch.manual_seed in the program."""
+        self._leash.ask({"do": "seed", "seed": seed}, self.stage)
+
+    def mode(self, *, training: bool) -> None:
+        """Switch the module between train() and eval()."""
+        self._leash.ask({"do": "mode", "training": training}, self.stage)
+
+    def bind(self, plan: CallPlan) -> Buffers:
+        """Allocate shared memory for the plan's call sets and map it on both sides; replaces what was bound."""
+        old, self.buffers = self.buffers, Buffers.create(plan, self.device)
+        arena = self.buffers.arena
+        self._share(arena.size)
+        self._leash.ask({"do": "bind", "plan": plan.to_json(), "size": arena.size}, "load", [arena.fd])
+        arena.close_fd()
+        if old is not None:
+            old.close()
+        return self.buffers
+
+    def window(self, order: Sequence[int], *, grad: bool = False) -> Window:
+        """Wake the program, run one call on each set of ``order`` back to back, have the results delivered, stop it.
+
+        An empty ``order`` measures the overhead. Only the outputs of sets in ``order`` are written. Raises
+        ChildFailure with ``self.stage``.
+        """
+        if len(order) > wires.MOST_CALLS:
+            raise ValueError(f"a window of {len(order)} calls; the most is {wires.MOST_CALLS}")
+        number = secrets.randbits(63)
+        go, deliver = wires.go(number, order, grad=grad), wires.mark(wires.DELIVER, number)
+        done = wires.mark(wires.DONE, number)
+        leash = self._leash
+        leash.expect_silence()
+        begin = self._clock()
+        leash.send(go, self.stage)
+        leash.wake()
+        body = leash.wait(self.stage, self.limits.seconds)
+        end = self._clock()
+        if body != done:
+            leash.stop()
+            leash.refuse(body, self.stage)
+        asked = self._clock()
+        leash.send(deliver, self.stage)
+        body = leash.wait(self.stage, self.limits.seconds)
+        given = self._clock()
+        leash.stop()
+        own_us, aliases = self._delivered(body, number)
+        return Window((end - begin) / 1e3, (given - asked) / 1e3, (own_us,), aliases)
+
+    def _delivered(self, body: bytes, number: int) -> tuple[float, tuple[tuple[int, int], ...]]:
+        try:
+            echoed, own_us, aliases = wires.parse_delivered(body)
+        except (struct.error, ValueError):
+            echoed = -1
+        if echoed != number or body[:1] != wires.DELIVERED:
+            self._leash.refuse(body, self.stage)
+        return own_us, aliases
+
+    def output(self) -> str:
+        """The last part of what the program wrote to stdout and stderr."""
+        return self._leash.output()
+
+    def close(self) -> None:
+        """Kill the program and free what it used. Safe to call twice."""
+        self._leash.forget()
+        if self.buffers is not None:
+            self.buffers.close()
+        if self._weights is not None:
+            self._weights.arena.close()
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _fill_weights(self, tensors: Sequence[torch.Tensor]) -> None:
+        assert self._weights is not None
+        with torch.no_grad():
+            for target, tensor in zip(self._weights.tensors(), tensors, strict=False):
+                target.copy_(tensor.detach())
+        self._settle()
+
+    def _share(self, size: int) -> None:
+        """Shared memory counts against a limited address space, and is no fault of the program's."""
+        sandbox.widen_memory(self.pid, size + mmap.PAGESIZE)
+
+    def _settle(self) -> None:
+        """What the judge wrote must be there before the other process reads it."""
+        if self.device != "cpu":
+            torch.cuda.synchronize(self.device)
+
+
+def _shifted(skeleton: Any, by: int) -> Any:
+    """``skeleton`` with its tensor leaves numbered from ``by``."""
+    ((kind, body),) = skeleton.items()
+    if kind == "t":
+        return {"t": body + by}
+    if kind in ("list", "tuple", "set"):
+        return {kind: [_shifted(item, by) for item in body]}
+    if kind == "dict":
+        return {"dict": {key: _shifted(item, by) for key, item in body.items()}}
+    if kind == "pairs":
+        return {"pairs": [body[0], [_shifted(item, by) for item in body[1]]]}
+    return skeleton
+
+
+def _output_file(size: int) -> int:
+    """A memory file of exactly ``size`` bytes: writing more fails in the program, and nothing needs draining."""
+    descriptor = os.memfd_create("output", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.ftruncate(descriptor, size)
+    fcntl.fcntl(descriptor, buffers.ADD_SEALS, buffers.SEALS)
+    return descriptor
+
+
+def _readable(channel: socket.socket, seconds: float) -> bool:
+    return bool(select.select([channel], [], [], seconds)[0])

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge's hold on one confined process: ask, wait within limits, stop and wake its group, say how it died."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from kernelwright import sandbox
+from kernelwright.judge import wires
+
+LOOK_SECONDS = 0.05
+"""How often a busy program's memory is looked at."""
+_FATAL = re.compile(r"Fatal Python error: (Aborted|Segmentation fault|Bus error|Floating-point exception|Illegal)")
+_SIGNALS = {
+    "Aborted": "SIGABRT", "Segmentation fault": "SIGSEGV", "Bus error": "SIGBUS",
+    "Floating-point exception": "SIGFPE", "Illegal": "SIGILL",
+}  # fmt: skip
+
+
+class ChildFailure(Exception):
+    """A program failed. ``stage`` is one of ``trial.STAGES``; ``reason`` one line; ``detail`` evidence."""
+
+    def __init__(self, stage: str, reason: str, detail: str = "") -> None:
+        super().__init__(stage, reason, detail)
+        self.stage, self.reason, self.detail = stage, reason, detail[-wires.TEXT :]
+
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.reason}"
+
+
+class Leash:
+    """One process, its channel and its output file. ``collect`` kills, reaps and returns the wait status."""
+
+    def __init__(
+        self,
+        pid: int,
+        channel: socket.socket,
+        output: int,
+        limits: sandbox.Limits,
+        collect: Callable[[int], int],
+    ) -> None:
+        self.pid, self.limits = pid, limits
+        self._channel, self._output, self._collect = channel, output, collect
+        self._ended = ""
+        self._handle = os.pidfd_open(pid)
+        self._poll = select.poll()
+        self._poll.register(channel, select.POLLIN)
+        self._poll.register(self._handle, select.POLLIN)
+
+    def ask(self, request: dict[str, Any], stage: str, descriptors: Sequence[int] = ()) -> dict[str, Any]:
+        """Wake the program, put a request to it, stop it again; its answer. Raises ChildFailure."""
+        self.expect_silence()
+        self.send(wires.encode(request), stage, descriptors)
+        self.wake()
+        answer = self.hear(stage, self.limits.seconds)
+        if answer.get("ok") != request["do"]:
+            self.end("integrity", "it answered a question nobody asked", repr(answer))
+        return answer
+
+    def hear(self, stage: str, seconds: float) -> dict[str, Any]:
+        """The next JSON record, and the program stopped. Raises ChildFailure."""
+        body = self.wait(stage, seconds)
+        self.stop()
+        try:
+            answer = wires.decode(body)
+        except ValueError:
+            self.end("integrity", "it sent something that is no answer", repr(body[:200]))
+        if "failed" in answer:
+            self.fail(answer, stage)
+        return answer
+
+    def send(self, body: bytes, stage: str, descriptors: Sequence[int] = ()) -> None:
+        """Put one record in its queue. Raises ChildFailure when it is gone."""
+        if self._ended:
+            raise ChildFailure(stage, f"it had already ended: {self._ended}")
+        try:
+            wires.send(self._channel, body, descriptors)
+        except OSError:
+            self.end(stage, "")
+
+    def wait(self, stage: str, seconds: float) -> bytes:
+        """The next record, unchecked. Raises ChildFailure for a death, a hang, or too much memory."""
+        deadline = time.monotonic() + seconds
+        while not (ready := self._poll.poll(LOOK_SECONDS * 1000)):
+            if time.monotonic() > deadline:
+                self.end(stage, f"no answer within {seconds:g} s")
+            if sandbox.private_bytes(self.pid) > self.limits.memory_bytes:
+                self.end(stage, f"out of memory: more than {self.limits.memory_bytes >> 20} MiB")
+        if any(descriptor == self._channel.fileno() and event & select.POLLIN for descriptor, event in ready):
+            body, extra = wires.receive(self._channel)
+            for descriptor in extra:
+                os.close(descriptor)
+            if body:
+                return body
+        self.end(stage, "")
+
+    def expect_silence(self) -> None:
+        """Nothing may wait in the channel before a request. Raises ChildFailure (stage integrity)."""
+        if self._ended:
+            return
+        try:
+            body = self._channel.recv(64, socket.MSG_DONTWAIT)
+        except (BlockingIOError, ConnectionResetError):
+            return
+        if body:
+            self.end("integrity", "it sent an answer before it was asked", repr(body))
+
+    def fail(self, answer: Any, stage: str) -> NoReturn:
+        """Raise the failure the program reported about itself."""
+        told = answer["failed"] if isinstance(answer, dict) else None
+        texts = [str(told.get(key, "")) for key in ("kind", "text", "detail")] if isinstance(told, dict) else [""] * 3
+        kind, text, detail = texts
+        lead = {"structure": "wrong structure: ", "memory": "out of memory: "}.get(kind, "raised ")
+        if self.flooded():
+            lead = f"endless output (more than {self.limits.output_bytes} bytes); {lead}"
+        raise ChildFailure(stage, (lead + text)[:600], f"{detail}\n{self.output()}".strip())
+
+    def refuse(self, body: bytes, stage: str) -> NoReturn:
+        """Raise what ``body``, which is not the record that was due, means."""
+        try:
+            answer = wires.decode(body)
+        except ValueError:
+            answer = {}
+        if "failed" in answer:
+            self.fail(answer, stage)
+        self.end("integrity", "it sent something that is no answer", repr(body[:200]))
+
+    def end(self, stage: str, reason: str, detail: str = "") -> NoReturn:
+        """Kill it and raise: for ``reason``, or for how it died when that is empty."""
+        status = self.kill()
+        reason = reason or self._death(status)
+        if self.flooded():
+            reason = f"endless output (more than {self.limits.output_bytes} bytes); {reason}"
+        self._ended = reason
+        raise ChildFailure(stage, reason, f"{detail}\n{self.output()}".strip())
+
+    def kill(self) -> int:
+        """Kill and reap it; its wait status. Safe to call twice (then 0)."""
+        if self._handle < 0:
+            return 0
+        status = self._collect(self.pid)
+        os.close(self._handle)
+        self._handle = -1
+        self._channel.close()
+        self._ended = self._ended or "closed"
+        return status
+
+    def forget(self) -> None:
+        """Kill it and drop its output."""
+        self.kill()
+        if self._output >= 0:
+            os.close(self._output)
+            self._output = -1
+
+    def stop(self) -> None:
+        """Stop every thread and process of its group."""
+        self._signal(signal.SIGSTOP)
+
+    def wake(self) -> None:
+        """Let its group run."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            return  # the next wait says how it died
+
+    def flooded(self) -> bool:
+        """Whether it filled its output file."""
+        return self._output >= 0 and os.lseek(self._output, 0, os.SEEK_CUR) > 0.95 * self.limits.output_bytes
+
+    def output(self) -> str:
+        """The last part of what it wrote to stdout and stderr."""
+        if self._output < 0:
+            return ""
+        written = min(os.lseek(self._output, 0, os.SEEK_CUR), self.limits.output_bytes)
+        return os.pread(self._output, wires.TEXT, max(0, written - wires.TEXT)).decode(errors="replace")
+
+    def _death(self, status: int) -> str:
+        """How it died. An abort of a namespace's first process ends as SIGSEGV; its output says what it was."""
+        words = sandbox.death(status) if status >= 0 else "disappeared"
+        found = _FATAL.search(self.output())
+        return f"killed by {_SIGNALS[found[1]]}" if found and words.startswith("killed by") else words

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The small program inside a confined process that loads candidate code and calls it when the judge says so.
+
+Everything it says may be a lie, since the candidate shares its address space. The judge therefore trusts only
+its own clock and the bytes in the shared buffers; what is checked here is checked to give honest programs
+good messages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelwright.judge import buffers, skeletons, wires
+
+
+class WrongStructure(Exception):
+    """The returned object does not match the plan."""
+
+
+class Runner:
+    """Serves one channel; holds one module, its weights buffer and one set of call buffers."""
+
+    def __init__(self, channel: socket.socket, device: str, threads: int) -> None:
+        self.channel, self.device = channel, device
+        self.module: Any = None
+        self.autocast = ""
+        self.weights: buffers.Regions | None = None
+        self.names: list[str] = []
+        self.buffers: buffers.Buffers | None = None
+        self.calls: list[tuple[list[Any], dict[str, Any], list[torch.Tensor]]] = []
+        self.sync: Callable[[], None] = _nothing
+        if threads:
+            torch.set_num_threads(threads)
+        if device != "cpu":
+            self.sync = torch.cuda.synchronize
+
+    def serve(self) -> None:
+        """Answer until the judge closes the channel."""
+        while True:
+            body, descriptors = wires.receive(self.channel)
+            if not body:
+                return
+            try:
+                if body[:1] == wires.GO:
+                    self.window(body)
+                else:
+                    request = wires.decode(body)
+                    answer = getattr(self, "do_" + request["do"])(request, descriptors)
+                    wires.send(self.channel, wires.encode({"ok": request["do"], **(answer or {})}))
+            except BaseException as error:  # noqa: BLE001 - candidate code can raise anything, SystemExit too
+                wires.send(self.channel, wires.encode({"failed": describe(error)}))
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+
+    def do_load(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """Import the entry, construct it, load its weights."""
+        if self.device != "cpu":
+            torch.cuda.set_device(self.device)
+        self._open_weights(request, descriptors)
+        path, _, name = request["entry"].partition("::")
+        made = _import_entry(path, name)
+        leaves = self.weights.tensors()[len(self.names) :] if self.weights else []
+        leaves = [leaf.clone() for leaf in leaves]
+        arguments = skeletons.unflatten(request["init_args"], leaves)
+        keywords = skeletons.unflatten(request["init_kwargs"], leaves)
+        self.autocast = request["autocast"]
+        self.module = made(*arguments, **keywords)
+        if isinstance(self.module, torch.nn.Module):
+            self.module.to(self.device)
+            self.module.train(request["training"])
+        self.do_state({}, [])
+
+    def do_state(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """Copy the weights the judge wrote into the module, strictly by name."""
+        if self.weights is None or not isinstance(self.module, torch.nn.Module):
+            if self.names:
+                raise WrongStructure("the candidate is no nn.Module, so it cannot take the reference's weights")
+            return
+        state = dict(zip(self.names, self.weights.tensors()[: len(self.names)], strict=True))
+        self.module.load_state_dict(state, strict=True)
+        self.sync()
+
+    def do_read_state(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """Copy the module's weights and buffers into the shared memory, for the judge to look at."""
+        if self.weights is None:
+            return
+        state = self.module.state_dict()
+        if list(state) != self.names:
+            raise WrongStructure(f"state_dict names changed: {list(state)[:20]}")
+        for target, tensor in zip(self.weights.tensors(), state.values(), strict=False):
+            target.copy_(tensor.detach())
+        self.sync()
+
+    def do_seed(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """Seed every generator torch has."""
+        torch.manual_seed(request["seed"])
+
+    def do_mode(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """Switch between train() and eval()."""
+        self.module.train(request["training"])
+
+    def do_bind(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """Map the call buffers."""
+        plan = buffers.CallPlan.from_json(request["plan"])
+        arena = buffers.attach_arena(descriptors[0], request["size"], self.device)
+        self.calls = []
+        self.buffers = buffers.Buffers(arena, plan)
+        self.calls = [self._arguments(index) for index in range(plan.sets)]
+
+    def window(self, body: bytes) -> None:
+        """Run the calls, say done, and deliver what was returned once asked."""
+        number, grad, order = wires.parse_go(body)
+        began = time.monotonic()
+        with self._context(grad):
+            results = [self._call(index, grad) for index in order]
+        self.sync()
+        own_us = (time.monotonic() - began) * 1e6
+        wires.send(self.channel, wires.mark(wires.DONE, number))
+        again, _ = wires.receive(self.channel)
+        if again != wires.mark(wires.DELIVER, number):
+            raise WrongStructure("the judge did not ask for delivery")
+        aliases: list[tuple[int, int]] = []
+        with torch.no_grad():
+            for index, result in zip(order, results, strict=True):
+                aliases = self._deliver(index, result)
+            self.sync()
+        wires.send(self.channel, wires.delivered(number, own_us, aliases))
+        for index in set(order):  # outside the clock: the next window gets tensor objects never seen before
+            self.calls[index] = self._arguments(index)
+
+    def _context(self, grad: bool) -> contextlib.ExitStack:
+        stack = contextlib.ExitStack()
+        stack.enter_context(torch.enable_grad() if grad else torch.no_grad())
+        if self.autocast:
+            kind = self.device.partition(":")[0]
+            stack.enter_context(torch.autocast(kind, dtype=skeletons.dtype(self.autocast)))
+        return stack
+
+    def _call(self, index: int, grad: bool) -> tuple[Any, tuple[torch.Tensor, ...]]:
+        arguments, keywords, _ = self.calls[index]
+        if not grad:
+            return self.module(*arguments, **keywords), ()
+        assert self.buffers is not None
+        plan, leaves = self.buffers.plan, self.calls[index][2]
+        wanted = [self._gradient_of(name, leaves) for name, _ in plan.gradients]
+        for tensor in wanted:
+            tensor.requires_grad_()
+        result = self.module(*arguments, **keywords)
+        _, returned = skeletons.flatten(result)
+        incoming = self.buffers.seeds[index]
+        roots = [returned[leaf] for leaf in plan.seeds]
+        pairs = [(root, seed) for root, seed in zip(roots, incoming, strict=True) if root.requires_grad]
+        if not pairs:
+            return result, tuple(torch.zeros_like(tensor) for tensor in wanted)
+        gradients = torch.autograd.grad(
+            [root for root, _ in pairs], wanted, [seed for _, seed in pairs], materialize_grads=True
+        )
+        return result, gradients
+
+    def _gradient_of(self, name: str, leaves: list[torch.Tensor]) -> torch.Tensor:
+        kind, _, rest = name.partition(":")
+        if kind == "input":
+            return leaves[int(rest)]
+        parameter: torch.Tensor = self.module.get_parameter(rest)
+        return parameter
+
+    def _deliver(self, index: int, returned: tuple[Any, tuple[torch.Tensor, ...]]) -> list[tuple[int, int]]:
+        assert self.buffers is not None
+        result, gradients = returned
+        skeleton, leaves = skeletons.flatten(result)
+        if skeleton != self.buffers.plan.results:
+            raise WrongStructure(f"returned {skeleton!r:.300}, expected {self.buffers.plan.results!r:.300}")
+        for position, (leaf, target) in enumerate(zip(leaves, self.buffers.outputs[index], strict=True)):
+            _check_leaf(f"output {position}", leaf, target)
+            target.copy_(leaf.detach())
+        for (name, _), leaf, target in (
+            zip(self.buffers.plan.gradients, gradients, self.buffers.grads[index], strict=True) if gradients else ()
+        ):
+            _check_leaf(f"gradient of {name}", leaf, target)
+            target.copy_(leaf.detach())
+        inputs = [tensor.untyped_storage().data_ptr() for tensor in self.calls[index][2]]
+        return [
+            (position, inputs.index(leaf.untyped_storage().data_ptr()))
+            for position, leaf in enumerate(leaves)
+            if leaf.numel() and leaf.untyped_storage().data_ptr() in inputs
+        ]
+
+    def _arguments(self, index: int) -> tuple[list[Any], dict[str, Any], list[torch.Tensor]]:
+        assert self.buffers is not None
+        leaves = self.buffers.tensors(index)[0]
+        value = skeletons.unflatten(self.buffers.plan.arguments, leaves)
+        if isinstance(value, dict):
+            return list(value["args"]), value["kwargs"], leaves
+        return list(value), {}, leaves
+
+    def _open_weights(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        self.names = request["names"]
+        if descriptors:
+            arena = buffers.attach_arena(descriptors[0], request["size"], self.device)
+            specs = [buffers.TensorSpec.from_json(item) for item in request["specs"]]
+            self.weights = buffers.Regions(arena, specs)
+
+
+def _nothing() -> None:
+    """CPU calls are finished when they return."""
+
+
+def _import_entry(path: str, name: str) -> Any:
+    """The class ``name`` of the file ``path`` in the current folder, which is on ``sys.path`` from now on."""
+    file = Path.cwd() / path
+    sys.path.insert(0, str(file.parent))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    if not hasattr(module, name):
+        raise WrongStructure(f"{path} defines no {name}")
+    return getattr(module, name)
+
+
+def _check_leaf(what: str, leaf: torch.Tensor, target: torch.Tensor) -> None:
+    """Refuse anything but a plain tensor of the target's shape, dtype and device."""
+    if type(leaf) not in (torch.Tensor, torch.nn.Parameter):
+        raise WrongStructure(f"{what} is a {type(leaf).__name__}, expected a torch.Tensor")
+    got = (tuple(leaf.shape), leaf.dtype, leaf.device, leaf.layout)
+    expected = (tuple(target.shape), target.dtype, target.device, target.layout)
+    if got != expected:
+        raise WrongStructure(f"{what} is {_words(got)}, expected {_words(expected)}")
+
+
+def _words(facts: tuple[Any, ...]) -> str:
+    return f"{list(facts[0])} {facts[1]} on {facts[2]}, {facts[3]}".replace("torch.", "")
+
+
+def describe(error: BaseException) -> dict[str, str]:
+    """A failure as two bounded texts: ``kind`` for a program, ``text`` for a person, ``detail`` with the trace."""
+    out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    kind = "structure" if isinstance(error, WrongStructure) else "memory" if out_of_memory else "raised"
+    trace = "".join(traceback.format_exception(error))
+    text = f"{type(error).__name__}: {error}" if kind != "structure" else str(error)
+    return {"kind": kind, "text": text[:500], "detail": trace[-wires.TEXT :]}

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nested arguments and results as a JSON skeleton and a flat list of tensors, so that no object crosses a process.
+
+Skeleton: ``{"t": i}`` tensor leaf i (depth first), ``{"list": [...]}``, ``{"tuple": [...]}``, ``{"set": [...]}``,
+``{"dict": {key: ...}}`` (``{"pairs": [[key, ...], [...]]}`` where a key is no text), ``{"v": scalar or None}``,
+``{"dtype": "float32"}``, ``{"device": "cpu"}``, ``{"size": [...]}``, ``{"slice": [...]}``, ``{"complex": [re, im]}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+
+def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
+    """Skeleton and tensor leaves of ``value``. Raises TypeError for an object that has no plain form."""
+    leaves: list[torch.Tensor] = []
+    return _flatten(value, leaves), leaves
+
+
+def unflatten(skeleton: Any, leaves: Sequence[Any]) -> Any:
+    """The value of ``skeleton`` with ``leaves`` in their places. Raises ValueError for a malformed skeleton."""
+    if not isinstance(skeleton, dict) or len(skeleton) != 1:
+        raise ValueError(f"not a skeleton: {skeleton!r:.80}")
+    ((kind, body),) = skeleton.items()
+    if kind == "t":
+        return leaves[body]
+    if kind in ("list", "tuple", "set"):
+        return {"list": list, "tuple": tuple, "set": set}[kind](unflatten(item, leaves) for item in body)
+    if kind == "dict":
+        return {key: unflatten(item, leaves) for key, item in body.items()}
+    if kind == "pairs":
+        return dict(zip(body[0], (unflatten(item, leaves) for item in body[1]), strict=True))
+    if kind == "v":
+        return body
+    return _special(kind, body)
+
+
+def names(skeleton: Any, path: str = "") -> list[str]:
+    """A name for every tensor leaf, in order: ``0``, ``1.weight``; empty text for a lone tensor."""
+    ((kind, body),) = skeleton.items()
+    if kind == "t":
+        return [path]
+    inner: list[tuple[Any, Any]] = []
+    if kind in ("list", "tuple"):
+        inner = list(enumerate(body))
+    elif kind == "dict":
+        inner = list(body.items())
+    elif kind == "pairs":
+        inner = list(zip(body[0], body[1], strict=True))
+    return [name for key, item in inner for name in names(item, f"{path}.{key}" if path else str(key))]
+
+
+def _flatten(value: Any, leaves: list[torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        leaves.append(value)
+        return {"t": len(leaves) - 1}
+    if isinstance(value, torch.Size):
+        return {"size": list(value)}
+    if isinstance(value, list | tuple | set):
+        kind = "list" if isinstance(value, list) else "tuple" if isinstance(value, tuple) else "set"
+        return {kind: [_flatten(item, leaves) for item in value]}
+    if isinstance(value, Mapping):
+        inner = [_flatten(item, leaves) for item in value.values()]
+        if all(type(key) is str for key in value):
+            return {"dict": dict(zip(value, inner, strict=True))}
+        return {"pairs": [[_key(key) for key in value], inner]}
+    if value is None or isinstance(value, bool | int | float | str):
+        return {"v": value}
+    return _flatten_special(value)
+
+
+def _flatten_special(value: Any) -> Any:
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).removeprefix("torch.")}
+    if isinstance(value, torch.device):
+        return {"device": str(value)}
+    if isinstance(value, slice):
+        return {"slice": [value.start, value.stop, value.step]}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    raise TypeError(f"a {type(value).__name__} cannot be handed to another process")
+
+
+def _key(key: Any) -> Any:
+    if key is None or isinstance(key, bool | int | float | str):
+        return key
+    raise TypeError(f"a mapping key of type {type(key).__name__} cannot be handed to another process")
+
+
+def _special(kind: str, body: Any) -> Any:
+    if kind == "dtype":
+        return dtype(body)
+    if kind == "device":
+        return torch.device(body)
+    if kind == "size":
+        return torch.Size(body)
+    if kind == "slice":
+        return slice(*body)
+    if kind == "complex":
+        return complex(*body)
+    raise ValueError(f"not a skeleton: {kind!r:.80}")
+
+
+def dtype(name: str) -> torch.dtype:
+    """The torch dtype called ``name`` (``float32``). Raises ValueError for any other name."""
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise ValueError(f"no dtype {name!r:.40}")
+    return found

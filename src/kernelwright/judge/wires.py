@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records between the judge and a confined program: bounded, typed, checked; nothing received is ever evaluated.
+
+One datagram per record on a SOCK_SEQPACKET pair. Control records are JSON objects; the three of a timed window
+are fixed structs with a number drawn by the judge, because parsing must cost microseconds.
+"""
+
+from __future__ import annotations
+
+import array
+import json
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+LARGEST = 128 << 10
+TEXT = 4000
+MOST_CALLS = 16384
+MOST_FDS = 4
+_HEAD = struct.Struct("=cQ")
+_GO = struct.Struct("=cQBI")
+_DELIVERED = struct.Struct("=cQd")
+GO, DONE, DELIVER, DELIVERED = b"G", b"D", b"V", b"W"
+
+
+def encode(record: dict[str, Any]) -> bytes:
+    """A JSON record as bytes; texts are the writer's to bound. Raises ValueError when it is too large."""
+    body = json.dumps(record).encode()
+    if len(body) > LARGEST:
+        raise ValueError(f"a record of {len(body)} bytes")
+    return body
+
+
+def decode(body: bytes) -> dict[str, Any]:
+    """The JSON object in ``body``. Raises ValueError for anything else."""
+    record = json.loads(body)
+    if not isinstance(record, dict):
+        raise ValueError("not a JSON object")
+    return record
+
+
+def send(channel: socket.socket, body: bytes, descriptors: Sequence[int] = ()) -> None:
+    """Send one record, with open files. Raises OSError when the other side is gone."""
+    if descriptors:
+        socket.send_fds(channel, [body], list(descriptors))
+    else:
+        channel.send(body)
+
+
+def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
+    """One record and the files that came with it; empty bytes at the end."""
+    body, descriptors, _, _ = socket.recv_fds(channel, LARGEST + 1, MOST_FDS)
+    return body, list(descriptors)
+
+
+def go(number: int, order: Sequence[int], *, grad: bool) -> bytes:
+    """Start a window: run these sets."""
+    return _GO.pack(GO, number, grad, len(order)) + array.array("i", order).tobytes()
+
+
+def parse_go(body: bytes) -> tuple[int, bool, list[int]]:
+    """(number, grad, order) of a go record."""
+    _, number, grad, count = _GO.unpack_from(body)
+    order = array.array("i")
+    order.frombytes(body[_GO.size :])
+    if len(order) != count:
+        raise ValueError("a go record of the wrong length")
+    return number, bool(grad), order.tolist()
+
+
+def mark(kind: bytes, number: int) -> bytes:
+    """A DONE or DELIVER record."""
+    return _HEAD.pack(kind, number)
+
+
+def parse_mark(body: bytes) -> int:
+    """The number of a DONE or DELIVER record."""
+    return int(_HEAD.unpack(body)[1])
+
+
+def delivered(number: int, own_us: float, aliases: Sequence[tuple[int, int]]) -> bytes:
+    """End of a window: the program's own claim of its time, and which outputs share storage with which inputs."""
+    pairs = array.array("i", [value for pair in aliases for value in pair])
+    return _DELIVERED.pack(DELIVERED, number, own_us) + pairs.tobytes()
+
+
+def parse_delivered(body: bytes) -> tuple[int, float, tuple[tuple[int, int], ...]]:
+    """(number, own time in microseconds, alias pairs). Raises ValueError or struct.error when malformed."""
+    _, number, own_us = _DELIVERED.unpack_from(body)
+    pairs = array.array("i")
+    pairs.frombytes(body[_DELIVERED.size :])
+    if len(pairs) % 2:
+        raise ValueError("half an alias pair")
+    return number, own_us, tuple(zip(pairs[::2], pairs[1::2], strict=True))

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process that has torch imported and nothing else, and forks one confined program per request.
+
+It knows no task, opens no device, stays single-threaded (a fork copies one thread only), and ends when the judge
+does. Run by ``child.Zygote`` as ``python -I -S -c BOOT``.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+from kernelwright import sandbox
+from kernelwright.judge import runner, wires
+
+
+def main() -> None:
+    """Serve fork requests on descriptor ``sys.argv[1]`` after importing the modules of ``sys.argv[2]``."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    sandbox.prctl(sandbox.PR_SET_CHILD_SUBREAPER, 1)
+    for name in json.loads(sys.argv[2]):
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # the collector of a fork must not touch, and so copy, what was loaded here
+    threads = len(os.listdir("/proc/self/task"))
+    wires.send(channel, wires.encode({"ready": os.getpid(), "threads": threads}))
+    serve(channel)
+
+
+def serve(channel: socket.socket) -> None:
+    """Answer until the judge closes the channel."""
+    while True:
+        body, descriptors = wires.receive(channel)
+        if not body:
+            break
+        request = wires.decode(body)
+        if "fork" in request:
+            answer = fork(request["fork"], descriptors, channel)
+        else:
+            answer = collect(request["collect"])
+        wires.send(channel, wires.encode(answer))
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def fork(request: dict[str, Any], descriptors: list[int], channel: socket.socket) -> dict[str, Any]:
+    """Start one confined program; {"pid": n}, or {"failed": reason}. ``descriptors``: its channel, its output.
+
+    Three processes: this one, one that enters the namespaces and ends, and the program, which is the first
+    process of a pid namespace and whose parent is this one (a subreaper).
+    """
+    report, tell = os.pipe()
+    ready, go = os.pipe()
+    middle = os.fork()
+    if middle == 0:
+        try:
+            channel.close()
+            _enter(request, descriptors, ready, tell)
+        except BaseException as error:  # noqa: BLE001 - anything here must end this process, and be told
+            os.write(tell, f"failed {type(error).__name__}: {error}".encode()[:1000])
+        finally:
+            os._exit(70)
+    os.close(tell)
+    os.close(ready)
+    said = os.read(report, 4096).decode(errors="replace")
+    os.waitpid(middle, 0)
+    os.close(report)
+    if not said.isdigit():
+        os.close(go)
+        return {"failed": said or "the process between died"}
+    os.write(go, b"g")
+    os.close(go)
+    return {"pid": int(said)}
+
+
+def _enter(request: dict[str, Any], descriptors: list[int], ready: int, tell: int) -> None:
+    flags = sandbox.detach()
+    pid = os.fork()
+    if pid:
+        os.write(tell, str(pid).encode())
+        os._exit(0)
+    try:
+        os.close(tell)
+        program(request, flags, descriptors, ready)
+    finally:
+        os._exit(71)
+
+
+def program(request: dict[str, Any], flags: int, descriptors: list[int], ready: int) -> None:
+    """The confined program's life: confine, then serve the judge; ends the process."""
+    talk, output = descriptors
+    os.setpgid(0, 0)
+    null = os.open("/dev/null", os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    sandbox.close_descriptors({0, 1, 2, talk, ready})
+    sandbox.adopt_parent(ready)
+    sandbox.replace(request["env"])
+    os.chdir(request["folder"])
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_IGN)
+    faulthandler.enable(file=2)  # names the crash in the output, which the judge reads
+    level = sandbox.restrict(
+        flags,
+        readable=[request["folder"], *request["readable"]],
+        writable=request["writable"],
+        limits=sandbox.Limits(**request["limits"]),
+        devices=request["device"] != "cpu",
+        execute=request["execute"],
+    )
+    os.set_inheritable(talk, False)
+    channel = socket.socket(fileno=talk)
+    wires.send(channel, wires.encode({"level": level}))
+    runner.Runner(channel, request["device"], request["threads"]).serve()
+    os._exit(0)
+
+
+def collect(pid: int) -> dict[str, Any]:
+    """Kill ``pid`` and its group if it still runs, and reap it: {"status": wait status}."""
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+    try:
+        _, status = os.waitpid(pid, 0)
+    except ChildProcessError:
+        return {"status": -1}
+    return {"status": status}
