@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fresh inputs and weights under secret seeds: same shapes, dtypes, ranges and scale, never the same values."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+SPARSE_KEEP = 32
+"""The sparse change keeps about one element in this many, so that no order of summation has much to add up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """One way of drawing inputs and weights for a case."""
+
+    name: str
+    required: bool
+    """False: a probe outside the contract."""
+    scale: float = 1.0
+    """Factor on floating inputs."""
+    layout: str = "contiguous"
+    """``contiguous`` (as the task gives them), ``strided``, ``transposed`` or ``offset``."""
+    fresh_weights: bool = False
+    """Load ``draw_state`` weights into the constructed candidate before these calls."""
+    special: bool = False
+    """NaN, +-Inf, -0.0 and denormals sown into the floating inputs."""
+    change: str = ""
+    """``negated``, ``shifted``, ``sparse``, ``near-duplicate``, ``masks`` or nothing."""
+    draws: int = 1
+    """Calls worth making: near-duplicates mean nothing alone."""
+    seed: int = 0
+    """Base of near-duplicates; the caller's seed decides everything else."""
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Python, numpy and torch generators (every device) start from ``seed`` inside, and are restored after."""
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)
+
+
+def generator(seed: int, device: torch.device | str) -> torch.Generator:
+    """A private generator on a device."""
+    return torch.Generator(device=device).manual_seed(seed)
+
+
+def size_of(values: torch.Tensor) -> float:
+    """Root mean square of the finite elements, 1.0 where there are none or all are zero."""
+    finite = values.detach().to(torch.float64)
+    finite = finite[torch.isfinite(finite)]
+    found = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+    return found if found > 0 and math.isfinite(found) else 1.0
+
+
+def rerandomise(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """A floating tensor that never changes between draws gets values of its own kind.
+
+    All equal: scattered by a half around the constant (normal where it is zero). Sorted: sorted again within the
+    range. Zeros and ones: the same density. Anything else: its own values permuted, scaled by 0.5 to 1.5.
+    Tensors that hold NaN or Inf (masks) are kept.
+    """
+    if values.numel() == 0 or not bool(torch.isfinite(values).all()):
+        return values.clone()
+    flat = values.detach().reshape(-1).to(torch.float64)
+    noise = torch.rand(flat.shape, generator=rng, dtype=torch.float64, device=flat.device)
+    low, high = float(flat.min()), float(flat.max())
+    if low == high:
+        new = flat * (0.5 + noise) if low != 0.0 else _normal(flat, rng)
+    elif values.dim() == 1 and flat.numel() > 2 and bool((flat[1:] > flat[:-1]).all()):
+        new = torch.sort(low + (high - low) * noise).values
+    elif bool(((flat == 0) | (flat == 1)).all()):
+        new = (noise < flat.mean()).to(torch.float64)
+    else:
+        order = torch.randperm(flat.numel(), generator=rng, device=flat.device)
+        new = flat[order] * (0.5 + noise)
+    return new.to(values.dtype).reshape(values.shape)
+
+
+def _normal(like: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    return torch.randn(like.shape, generator=rng, dtype=like.dtype, device=like.device)
+
+
+def layout_of(shape: Sequence[int], layout: str) -> tuple[tuple[int, ...], int]:
+    """(strides, storage offset) in elements of a layout: strided has unit step 2, offset starts one element late."""
+    strides, step = [], 2 if layout == "strided" else 1
+    order = list(range(len(shape)))
+    if layout == "transposed" and len(shape) >= 2:
+        order[-1], order[-2] = order[-2], order[-1]
+    sizes = {}
+    for axis in reversed(order):
+        sizes[axis] = step
+        step *= max(int(shape[axis]), 1)
+    strides = [sizes[axis] for axis in range(len(shape))]
+    return tuple(strides), 1 if layout == "offset" else 0
+
+
+def lay_out(values: torch.Tensor, layout: str) -> torch.Tensor:
+    """The same values in another layout, in storage of their own."""
+    if layout == "contiguous" or values.numel() == 0:
+        return values
+    stride, offset = layout_of(values.shape, layout)
+    span = offset + 1 + sum((n - 1) * s for n, s in zip(values.shape, stride, strict=True))
+    base = torch.zeros(span, dtype=values.dtype, device=values.device)
+    view = base.as_strided(values.shape, stride, offset)
+    return view.copy_(values)
+
+
+def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int) -> list[torch.Tensor]:
+    """Apply the variant's change, scale and special values to fresh leaves; layouts come last, elsewhere."""
+    out = []
+    sparse_at = _sparse_leaf(leaves, seed) if variant.change == "sparse" else -1
+    for index, leaf in enumerate(leaves):
+        rng = generator(seed * 1_000_003 + index, leaf.device)
+        if leaf.dtype is torch.bool and variant.change == "masks" and leaf.numel():
+            density = float(leaf.to(torch.float32).mean())
+            leaf = torch.rand(leaf.shape, generator=rng, device=leaf.device) < density
+        if leaf.dtype in FLOATS and leaf.numel():
+            leaf = _change_floats(leaf, variant, rng, sparse=index == sparse_at)
+        out.append(leaf)
+    return out
+
+
+def _sparse_leaf(leaves: list[torch.Tensor], seed: int) -> int:
+    """Which floating leaf is thinned out: one of those with rows, by the seed; only one, or products would vanish."""
+    rows = [i for i, leaf in enumerate(leaves) if leaf.dtype in FLOATS and leaf.dim() >= 1 and leaf.numel() > 8]
+    return rows[seed % len(rows)] if rows else -1
+
+
+def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *, sparse: bool) -> torch.Tensor:
+    if variant.change == "negated":
+        leaf = -leaf
+    elif variant.change == "shifted":
+        leaf = leaf + 2 * size_of(leaf)
+    elif sparse:
+        leaf = _thin(leaf, rng)
+    elif variant.change == "near-duplicate":
+        leaf = leaf.clone(memory_format=torch.contiguous_format)
+        at = int(torch.randint(leaf.numel(), (1,), generator=rng, device=leaf.device))
+        leaf.view(-1)[at] += 8 * size_of(leaf)
+    if variant.scale != 1.0:
+        leaf = leaf * variant.scale
+    if variant.special:
+        leaf = _sow_specials(leaf, rng)
+    return leaf
+
+
+def _thin(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """Keep about one element in SPARSE_KEEP and at least one in every row, the rest exactly zero."""
+    last = leaf.shape[-1]
+    keep = max(1.0 / SPARSE_KEEP, min(1.0, 4.0 / last))
+    mask = torch.rand(leaf.shape, generator=rng, device=leaf.device) < keep
+    one = torch.randint(last, (*leaf.shape[:-1], 1), generator=rng, device=leaf.device)
+    mask.scatter_(-1, one, True)
+    return leaf * mask
+
+
+def _sow_specials(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    leaf = leaf.clone(memory_format=torch.contiguous_format)
+    tiny = torch.finfo(leaf.dtype).smallest_normal / 4
+    for value in (math.nan, math.inf, -math.inf, -0.0, tiny):
+        at = int(torch.randint(leaf.numel(), (1,), generator=rng, device=leaf.device))
+        leaf.view(-1)[at] = value
+    return leaf
+
+
+def fresh_weight(name: str, seen: torch.Tensor, redrawn: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """One parameter or buffer, randomised at its own scale.
+
+    Integers, booleans and masks (only 0, 1 or non-finite values, not all equal) are structure and stay. A weight
+    the constructor draws at random takes the redrawn values. Constants are scattered by a half; zeros become
+    normal with standard deviation 0.1. Variances stay positive.
+    """
+    if seen.dtype not in FLOATS or seen.numel() == 0 or not bool(torch.isfinite(seen).all()):
+        return seen.clone()
+    if not torch.equal(seen, redrawn):
+        return redrawn.clone()
+    flat = seen.to(torch.float64)
+    noise = torch.rand(flat.shape, generator=rng, dtype=torch.float64, device=flat.device)
+    if float(flat.min()) == float(flat.max()):
+        zero = float(flat.min()) == 0.0
+        new = 0.1 * _normal(flat, rng) if zero and "var" not in name else flat * (0.5 + noise)
+        return new.to(seen.dtype)
+    if bool(((flat == 0) | (flat == 1)).all()):
+        return seen.clone()
+    return (flat * (0.5 + noise)).to(seen.dtype)

@@ -1,0 +1,345 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A reference bound to one case: its signature, fresh draws of inputs and weights, eager results and the oracle's."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kernelwright.errors import EmptyShape, NoTensorOutput, ReferenceIsRandom, WrongDevice
+from kernelwright.judge import inputs, rounding, skeletons
+from kernelwright.judge.buffers import TensorSpec
+from kernelwright.judge.inputs import Variant, seeded
+from kernelwright.judge.numerics import Floor, honest_floor, wide
+from kernelwright.judge.oracle import RAISED, Float64Trace, raised, run_raised
+
+if TYPE_CHECKING:
+    from kernelwright.judge.reference import Reference
+    from kernelwright.task import Case
+
+State = list[tuple[str, torch.Tensor]]
+LIGHT, HEAVY = 2 * 10**8, 2 * 10**10
+"""Multiply-adds of one call: below the first, floors are drawn freely; above the second, as few as possible."""
+
+
+class Instance:
+    """One case of a reference on one device.
+
+    Raises ReferenceFails, ReferenceIsRandom, NoTensorOutput, WrongDevice, and EmptyShape for a timed case.
+    """
+
+    def __init__(self, reference: Reference, case: Case, seed: int = 1) -> None:
+        self.reference, self.case = reference, case
+        self.contract, self.device = reference.contract, reference.device
+        reference.check_axes(case)
+        self.init_args, self.init_kwargs = self._init_inputs()
+        self.model = self._construct(seed)
+        self.first_state: State = self._read_state(self.model)
+        first, self.skeleton = self._raw(seed)
+        second, _ = self._raw(seed + 1)
+        self.names = skeletons.names(self.skeleton)
+        self.specs = tuple(TensorSpec.like(leaf) for leaf in first)
+        self._check_inputs(first)
+        self.constant = {
+            index for index, (a, b) in enumerate(zip(first, second, strict=True)) if _same(a, b)
+        }
+        """Input leaves that ``get_inputs`` never changes."""
+        self.kept: set[int] = set()
+        """Constant floating leaves that had to stay: the reference leaves its domain without them."""
+        self.notes: list[str] = []
+        self._learn_outputs(first)
+        self._settle_constants(seed)
+        self._loaded: State | None = None
+        self._double: torch.nn.Module | None = None
+        self._oracle_kind = ""
+        self.work = 0
+        """Multiply-adds of one call, estimated by the first oracle run."""
+
+    # -- construction ------------------------------------------------------------------------------------------
+
+    def _init_inputs(self) -> tuple[list[Any], dict[str, Any]]:
+        function = getattr(self.reference.module, "get_init_inputs", None)
+        if function is None:
+            return [], {}
+        try:
+            with seeded(0):
+                given = self.reference.call_with_axes(function, self.case)
+        except Exception as error:
+            raise self.reference.failure("get_init_inputs", error) from error
+        if isinstance(given, Mapping):
+            return [], dict(given)
+        given = list(given)
+        if len(given) == 2 and isinstance(given[0], list | tuple) and isinstance(given[1], dict):
+            return list(given[0]), dict(given[1])
+        return given, {}
+
+    def _construct(self, seed: int) -> torch.nn.Module:
+        entry = getattr(self.reference.module, self.reference.task.entry)
+        try:
+            with seeded(seed):
+                model = entry(*copy.deepcopy(self.init_args), **copy.deepcopy(self.init_kwargs))
+                model = model.to(self.device)
+        except Exception as error:
+            raise self.reference.failure("the constructor", error) from error
+        model.train(self.contract.training)
+        return model
+
+    @staticmethod
+    def _read_state(model: torch.nn.Module) -> State:
+        found = model.state_dict().items()
+        return [(name, value.detach().clone()) for name, value in found if isinstance(value, torch.Tensor)]
+
+    def _raw(self, seed: int) -> tuple[list[torch.Tensor], Any]:
+        """One run of ``get_inputs`` under a seed: tensor leaves on the device, and the skeleton of the arguments."""
+        try:
+            with seeded(seed):
+                given = self.reference.call_with_axes(self.reference.module.get_inputs, self.case)
+            args = list(given) if isinstance(given, list | tuple) else [given]
+            skeleton, leaves = skeletons.flatten(args)
+        except Exception as error:
+            raise self.reference.failure("get_inputs", error) from error
+        for index, leaf in enumerate(leaves):
+            if leaf.device.type not in ("cpu", self.device.type):
+                raise WrongDevice(
+                    f"Input {index} of {self.reference.task.name} is on another device.",
+                    got=str(leaf.device),
+                    expected=f"cpu or {self.device}",
+                    what_next="let get_inputs return CPU tensors: they are moved to the device asked for",
+                )
+        return [leaf.detach().to(self.device) for leaf in leaves], skeleton
+
+    def _check_inputs(self, leaves: Sequence[torch.Tensor]) -> None:
+        empty = [i for i, leaf in enumerate(leaves) if leaf.numel() == 0]
+        if empty and self.case == self.reference.task.timed_case():
+            shapes = ", ".join(f"{self.names[i] or i}: {list(leaves[i].shape)}" for i in empty)
+            raise EmptyShape(
+                f"The timed case of {self.reference.task.name} has an input without elements.",
+                got=shapes,
+                expected="at least one element in every input",
+                what_next="give every axis of the timed case a size of 1 or more",
+            )
+
+    def _learn_outputs(self, leaves: list[torch.Tensor]) -> None:
+        """Run once, learn the output tree; run again on equal inputs, refuse randomness that was not declared."""
+        try:
+            with seeded(11):
+                self.out_skeleton, outputs = self._call(self.model, leaves)
+            self.out_specs = tuple(TensorSpec.contiguous(t.shape, t.dtype) for t in outputs)
+            with seeded(12):
+                again = self._call(self.model, leaves)[1]
+        except TypeError as error:
+            if "cannot be handed to another process" not in str(error):
+                raise self.reference.failure("forward", error) from error
+            self._refuse_output(str(error), error)
+        except Exception as error:
+            raise self.reference.failure("forward", error) from error
+        if not outputs:
+            self._refuse_output("a result without tensors", None)
+        self._restore()
+        if not self.contract.random and _differ(outputs, again):
+            raise ReferenceIsRandom(
+                f"Two runs of the reference of {self.reference.task.name} on equal inputs differ.",
+                got=_first_difference(outputs, again),
+                expected="equal results up to rounding",
+                what_next="call eval(), seed it inside forward, or declare contract.random = true in task.toml",
+            )
+
+    def _refuse_output(self, got: str, error: BaseException | None) -> None:
+        raise NoTensorOutput(
+            f"The reference of {self.reference.task.name} returns no tensor.",
+            got=got,
+            expected="a tensor, or a list, tuple or dict that holds tensors",
+            what_next="return the tensors that are to be compared",
+        ) from error
+
+    def _settle_constants(self, seed: int) -> None:
+        """Re-randomise constant floating inputs, unless that takes the reference out of its domain."""
+        floats = {i for i in self.constant if self.specs[i].dtype in ("float16", "bfloat16", "float32", "float64")}
+        if not floats:
+            return
+        if self._pattern(self.draw(Variant(name="trial", required=True), seed)) != self._pattern(self._raw(seed)[0]):
+            self.kept = floats
+            names = ", ".join(self.names[i] or str(i) for i in sorted(floats))
+            self.notes.append(f"constant inputs kept as given (changing them leaves the domain): {names}")
+
+    def _pattern(self, leaves: list[torch.Tensor]) -> tuple[bool, ...] | None:
+        """Which outputs are finite, or None where the reference raises."""
+        try:
+            outputs = self._call(self.model, leaves)[1]
+        except (RuntimeError, ValueError, IndexError, AssertionError, TypeError, ZeroDivisionError):
+            return None
+        finally:
+            self._restore()
+        return tuple(bool(torch.isfinite(t).all()) for t in outputs)
+
+    # -- draws ---------------------------------------------------------------------------------------------------
+
+    def draw(self, variant: Variant, seed: int) -> list[torch.Tensor]:
+        """Fresh input leaves in private memory, on the device, in the variant's layout."""
+        base = variant.seed if variant.change == "near-duplicate" else seed
+        leaves, _ = self._raw(base & (2**63 - 1))
+        for index in self.constant - self.kept:
+            if leaves[index].dtype in inputs.FLOATS:
+                rng = inputs.generator((base * 7919 + index) % 2**63, self.device)
+                leaves[index] = inputs.rerandomise(leaves[index], rng)
+        leaves = inputs.change_leaves(leaves, variant, seed % 2**40)
+        return [inputs.lay_out(leaf, variant.layout) for leaf in leaves]
+
+    def draw_state(self, seed: int) -> State:
+        """Every parameter and buffer at its own scale but with new values; tied tensors stay tied."""
+        redrawn = dict(self._read_state(self._construct(seed)))
+        fresh: dict[int, torch.Tensor] = {}
+        out: State = []
+        live = {k: v for k, v in self.model.state_dict().items() if isinstance(v, torch.Tensor)}
+        for index, (name, seen) in enumerate(self.first_state):
+            place = live[name].data_ptr() if seen.numel() else -index - 1
+            if place not in fresh:
+                rng = inputs.generator((seed * 31 + index) % 2**63, self.device)
+                fresh[place] = inputs.fresh_weight(name, seen, redrawn.get(name, seen), rng)
+            value = fresh[place]
+            out.append((name, value if value.shape == seen.shape else seen.clone()))
+        return out
+
+    def variants(self, hidden_seed: int) -> tuple[Variant, ...]:
+        """The ways of drawing that this case is judged on; the first is the task's own."""
+        weights = bool(self.first_state) and not self.contract.frozen_parameters
+        given = Variant(name="as given", required=True)
+        wanted = [given]
+        if weights:
+            wanted.append(Variant(name="fresh weights", required=True, fresh_weights=True))
+        wanted += [Variant(name=f"scale {s:g}", required=True, scale=s) for s in self.contract.scales if s != 1.0]
+        wanted += [
+            Variant(name="sparse", required=True, change="sparse", fresh_weights=weights),
+            Variant(name="negated", required=True, change="negated"),
+            Variant(name="shifted", required=True, change="shifted"),
+            Variant(name="near-duplicate", required=True, change="near-duplicate", draws=2, seed=hidden_seed % 2**40),
+        ]
+        wanted += [
+            Variant(name=f"{layout} inputs", required=True, layout=layout)
+            for layout in self.contract.layouts
+            if layout != "contiguous"
+        ]
+        if any(spec.dtype == "bool" for spec in self.specs):
+            wanted.append(Variant(name="masks redrawn", required=True, change="masks"))
+        if self.contract.special_values:
+            wanted.append(Variant(name="special values", required=True, special=True))
+        return tuple(v for v in wanted if v is given or self._usable(v, hidden_seed))
+
+    def _usable(self, variant: Variant, seed: int) -> bool:
+        """The reference accepts such inputs, and stays as finite as on its own."""
+        floats = [spec for spec in self.specs if spec.dtype in ("float16", "bfloat16", "float32", "float64")]
+        if not floats and (variant.change not in ("", "masks") or variant.scale != 1.0):
+            return False
+        found = self._pattern(self.draw(variant, seed))
+        return found is not None and (variant.special or all(found))
+
+    # -- results -------------------------------------------------------------------------------------------------
+
+    def _call(self, model: torch.nn.Module, leaves: Sequence[torch.Tensor]) -> tuple[Any, list[torch.Tensor]]:
+        copies = [_copy(leaf) for leaf in leaves]
+        with torch.no_grad():
+            result = model(*skeletons.unflatten(self.skeleton, copies))
+        return skeletons.flatten(result)
+
+    def _restore(self) -> None:
+        """Put the first weights back: a module in train() mode changes its buffers."""
+        self._load(self.model, self.first_state)
+
+    @staticmethod
+    def _load(model: torch.nn.Module, state: State) -> None:
+        if state:
+            model.load_state_dict(dict(state), strict=False)
+
+    def eager(self, leaves: Sequence[torch.Tensor], state: State | None) -> list[torch.Tensor]:
+        """What the reference itself returns for these leaves and weights (None: the first ones)."""
+        self._load(self.model, self.first_state if state is None else state)
+        return self._call(self.model, leaves)[1]
+
+    def oracle(self, leaves: Sequence[torch.Tensor], state: State | None) -> tuple[list[torch.Tensor], str]:
+        """The same in float64, and which kind of oracle that is."""
+        mode = Float64Trace()
+        outputs = self._raised(leaves, state, mode)
+        self.work = max(self.work, mode.work)
+        return outputs, "float64-trace" if mode.rewritten else "float64"
+
+    def _raised(
+        self, leaves: Sequence[torch.Tensor], state: State | None, mode: Float64Trace, jitter: Any = None
+    ) -> list[torch.Tensor]:
+        if self._double is None:
+            self._double = copy.deepcopy(self.model).to(torch.float64)
+        double = self._double
+        weights = [(name, raised(value)) for name, value in (self.first_state if state is None else state)]
+        if jitter is not None:
+            moved = jitter([value for _, value in weights])
+            weights = [(name, value) for (name, _), value in zip(weights, moved, strict=True)]
+        self._load(double, weights)
+
+        def call(values: list[torch.Tensor]) -> list[torch.Tensor]:
+            values = values if jitter is None else jitter(values)
+            with torch.no_grad():
+                return skeletons.flatten(double(*skeletons.unflatten(self.skeleton, values)))[1]
+
+        return run_raised(call, leaves, mode)
+
+    def floor(
+        self, leaves: Sequence[torch.Tensor], state: State | None, exact: Sequence[torch.Tensor], seed: int = 0
+    ) -> list[Floor]:
+        """What an honest program may be wrong by on these leaves, per output (see ``rounding``)."""
+        unit = 2.0**-53 if self._is_double() else 2.0**-24
+        draws = 8 if self.work < LIGHT // 8 else 5 if self.work < LIGHT else 3 if self.work < HEAVY else 2
+        noises: list[list[torch.Tensor]] = []
+        for index in range(draws):
+            rng = inputs.generator((seed * 1009 + index) % 2**63, self.device)
+
+            def jitter(values: list[torch.Tensor], rng: torch.Generator = rng) -> list[torch.Tensor]:
+                return rounding.half_ulps(values, unit, rng)
+
+            found = self._raised(leaves, state, rounding.Rounded(unit, rng), jitter)
+            noises.append([wide(a) - wide(b) for a, b in zip(found, exact, strict=True)])
+        floors = []
+        for column, truth in zip(zip(*noises, strict=True), exact, strict=True):
+            true = wide(truth).nan_to_num(0.0, 0.0, 0.0)
+            floors.append(honest_floor([noise.nan_to_num(0.0, 0.0, 0.0) for noise in column], true))
+        return floors
+
+    def _is_double(self) -> bool:
+        return any(spec.dtype in ("float64", "complex128") for spec in self.out_specs)
+
+
+def _copy(leaf: torch.Tensor) -> torch.Tensor:
+    """The same values and strides in storage of their own."""
+    out = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
+    return out.copy_(leaf)
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a.nan_to_num(), b.nan_to_num())
+
+
+def _differ(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
+    """More than rounding (atomics, other orders of summation) could explain."""
+    for a, b in zip(first, second, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return True
+        if a.dtype not in RAISED and a.dtype is not torch.float64:
+            if not torch.equal(a, b):
+                return True
+            continue
+        x, y = wide(a).nan_to_num(), wide(b).nan_to_num()
+        allowed = 256 * torch.finfo(a.dtype).eps * float(x.square().mean().sqrt()) if x.numel() else 0.0
+        if x.numel() and float((x - y).square().mean().sqrt()) > allowed:
+            return True
+    return False
+
+
+def _first_difference(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> str:
+    for index, (a, b) in enumerate(zip(first, second, strict=True)):
+        if a.shape != b.shape:
+            return f"output {index}: shapes {list(a.shape)} and {list(b.shape)}"
+        if not torch.equal(a, b):
+            at = int((a != b).reshape(-1).nonzero()[0, 0])
+            return f"output {index}, element {at}: {a.reshape(-1)[at].item()} and {b.reshape(-1)[at].item()}"
+    return "different results"

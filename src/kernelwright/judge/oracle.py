@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running a reference in float64 although it was written for less: dtypes are rewritten as its operators pass by."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map
+
+RAISED = {
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.float32: torch.float64,
+    torch.complex32: torch.complex128,
+    torch.complex64: torch.complex128,
+}
+
+
+def raised(tensor: torch.Tensor) -> torch.Tensor:
+    """A floating or complex tensor in double precision; integers and booleans unchanged."""
+    wanted = RAISED.get(tensor.dtype)
+    return tensor if wanted is None else tensor.to(wanted)
+
+
+class Float64Trace(TorchDispatchMode):
+    """Every floating dtype that an operator asks for, or brings along, becomes its double-precision one.
+
+    ``rewritten`` counts the operators where that changed something: 0 means the module ran in float64 as it is.
+    ``work`` estimates the cost in multiply-adds: outputs of each operator, and products for matrix operators.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rewritten = 0
+        self.work = 0
+
+    def __torch_dispatch__(
+        self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for every operator below autograd."""
+        args, kwargs = self.raise_arguments(func, tuple(args), dict(kwargs or {}))
+        out = self.apply(func, args, kwargs)
+        self.work += cost(func, args, out)
+        return out
+
+    def apply(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run one operator whose arguments are double; subclasses change how."""
+        return func(*args, **kwargs)
+
+    def raise_arguments(
+        self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Dtypes and low-precision tensors among the arguments, raised."""
+        writes = func._schema.is_mutable
+        changed = 0
+
+        def lift(value: Any) -> Any:
+            nonlocal changed
+            if isinstance(value, torch.dtype) and value in RAISED:
+                changed += 1
+                return RAISED[value]
+            if isinstance(value, torch.Tensor) and value.dtype in RAISED and not writes:
+                changed += value.dim() > 0
+                return raised(value)
+            return value
+
+        if func._schema.name in ("aten::_softmax", "aten::_log_softmax"):
+            args = (*args[:2], False)  # half_to_float means nothing above half
+        args, kwargs = tree_map(lift, args), tree_map(lift, kwargs)
+        # A tensor born from Python numbers is raised as soon as it is used; that alone is not a rewritten reference.
+        self.rewritten += changed > 0
+        return args, kwargs
+
+
+def cost(func: Any, args: Sequence[Any], out: Any) -> int:
+    """Multiply-adds of one operator, roughly: products for matrix operators, elements for the others."""
+    if not isinstance(out, torch.Tensor):
+        return sum(item.numel() for item in out if isinstance(item, torch.Tensor)) if isinstance(out, tuple | list) else 0
+    name = func._schema.name
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    if name in ("aten::mm", "aten::bmm"):
+        return out.numel() * int(tensors[0].shape[-1])
+    if name in ("aten::addmm", "aten::baddbmm"):
+        return out.numel() * int(tensors[1].shape[-1])
+    if name == "aten::convolution":
+        return out.numel() * max(1, tensors[1].numel() // max(1, int(tensors[1].shape[0])))
+    return max([out.numel(), *(tensor.numel() for tensor in tensors)])
+
+
+@contextlib.contextmanager
+def plain_operators() -> Iterator[None]:
+    """Fused attention and encoder kernels off: they have no double version or hide their operators."""
+    before = torch.get_default_dtype()
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with sdpa_kernel([SDPBackend.MATH]):
+            yield
+    finally:
+        torch.set_default_dtype(before)
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+def run_raised(
+    call: Callable[[list[torch.Tensor]], list[torch.Tensor]], leaves: Sequence[torch.Tensor], mode: Float64Trace
+) -> list[torch.Tensor]:
+    """Call a double-precision module on double inputs under ``mode``. Raises what the module raises."""
+    inputs = [raised(leaf.detach()) if leaf.dtype in RAISED else leaf.detach().clone() for leaf in leaves]
+    inputs = [new.clone() if new is old else new for new, old in zip(inputs, leaves, strict=True)]
+    with plain_operators(), mode:
+        return call(inputs)

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The user's own program, executed in the judge's process: the one piece of given code that is trusted."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kernelwright.errors import (
+    KernelwrightError,
+    ReferenceFails,
+    TaskDoesNotImport,
+    TaskIncomplete,
+    WrongDevice,
+)
+from kernelwright.judge.inputs import seeded
+from kernelwright.judge.instance import Instance
+from kernelwright.task import Case, Task
+
+FIRST_SEED = 0x5EED
+"""Seed of the constructor; inputs and fresh weights come from the caller's seeds."""
+
+
+def execute(source: str, name: str, imports: tuple[str, ...] = ()) -> types.ModuleType:
+    """Run source text as a module of its own, with its lines known to tracebacks and to ``inspect.getsource``.
+
+    Raises what the source raises. ``imports`` are folders on ``sys.path`` while it runs.
+    """
+    filename = f"<{name}>"
+    module = types.ModuleType(name)
+    module.__file__ = filename
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+    sys.modules[name] = module
+    before = list(sys.path)
+    sys.path[:0] = imports
+    try:
+        exec(compile(source, filename, "exec"), module.__dict__)
+    finally:
+        sys.path[:] = before
+    return module
+
+
+def last_line(error: BaseException) -> str:
+    """``RuntimeError: ...`` with the line of the task it came from, at most 400 characters."""
+    frame = error.__traceback__
+    where = ""
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename.startswith("<kernelwright_"):
+            where = f" (line {frame.tb_lineno})"
+        frame = frame.tb_next
+    text = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {text}"[:400] + where
+
+
+def about_devices(error: BaseException) -> bool:
+    """Whether a failure is about which device something lies on."""
+    text = str(error)
+    signs = ("same device", "CUDA", "cuda", "NVIDIA driver", "device type")
+    return isinstance(error, RuntimeError | AssertionError) and any(sign in text for sign in signs)
+
+
+class Reference:
+    """A task's reference on one device.
+
+    Raises TaskDoesNotImport or TaskIncomplete here, and what ``Instance`` raises per case. Not thread-safe: seeds
+    are process-wide while inputs are drawn.
+    """
+
+    def __init__(self, task: Task, device: str) -> None:
+        self.task = task
+        self.device = torch.device(device)
+        self.contract = task.contract
+        name = f"kernelwright_task_{task.digest()[:16]}"
+        try:
+            with seeded(FIRST_SEED):
+                self.module = execute(task.reference, name, task.imports)
+        except KernelwrightError:
+            raise
+        except Exception as error:
+            raise TaskDoesNotImport(
+                f"The reference of {task.name} raises when it is executed.",
+                got=last_line(error),
+                expected="source that imports and defines " + ", ".join(self._wanted()),
+                what_next="run the file with Python and mend the line named above",
+            ) from error
+        missing = [name for name in self._wanted() if not hasattr(self.module, name)]
+        if missing:
+            raise TaskIncomplete(
+                f"The reference of {task.name} lacks {', '.join(missing)}.",
+                got=", ".join(sorted(k for k in vars(self.module) if not k.startswith("_"))) or "nothing",
+                expected=", ".join(self._wanted()),
+                what_next="add the missing names at the top level of the file",
+            )
+        self._instances: dict[Case, Instance] = {}
+
+    def _wanted(self) -> list[str]:
+        return [self.task.entry, "get_inputs"]
+
+    def instance(self, case: Case) -> Instance:
+        """The reference bound to one case; built once. Raises the errors that ``Instance`` names."""
+        if case not in self._instances:
+            self._instances[case] = Instance(self, case)
+        return self._instances[case]
+
+    def hidden_cases(self, seed: int) -> tuple[Case, ...]:
+        """Shapes nobody was told of: each axis of the timed case at 1 and at a nearby odd size."""
+        timed = self.task.timed_case()
+        cases = []
+        for index, (axis, size) in enumerate(timed.axes):
+            small = min(size, 64)
+            odd = max(3, small - 1 - 2 * ((seed >> index) % 5)) | 1
+            for label, value in (("one", 1), ("odd", odd)):
+                axes = tuple((a, value if a == axis else min(s, 48)) for a, s in timed.axes)
+                cases.append(Case(name=f"hidden:{axis}={label}", axes=axes))
+        return tuple(cases)
+
+    def call_with_axes(self, function: Callable[..., Any], case: Case) -> Any:
+        """Call ``get_inputs`` or ``get_init_inputs`` with the axes it knows. Raises TaskIncomplete for unknown ones."""
+        parameters = inspect.signature(function).parameters
+        wild = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        return function(**{key: value for key, value in case.axes if wild or key in parameters})
+
+    def check_axes(self, case: Case) -> None:
+        """Every axis of a case is a keyword of ``get_inputs`` or ``get_init_inputs``. Raises TaskIncomplete."""
+        known: set[str] = set()
+        for name in ("get_inputs", "get_init_inputs"):
+            function = getattr(self.module, name, None)
+            if function is not None:
+                parameters = inspect.signature(function).parameters
+                if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+                    return
+                known |= set(parameters)
+        unknown = [axis for axis, _ in case.axes if axis not in known]
+        if unknown:
+            raise TaskIncomplete(
+                f"Case {case.name} binds axes that the reference does not take.",
+                got=", ".join(unknown),
+                expected=", ".join(sorted(known)) or "no axes",
+                what_next="name the axes as keyword parameters of get_inputs",
+            )
+
+    def failure(self, what: str, error: BaseException) -> KernelwrightError:
+        """The error for a reference that raised while doing ``what``."""
+        if about_devices(error):
+            return WrongDevice(
+                f"The reference of {self.task.name} insists on another device ({what}).",
+                got=last_line(error),
+                expected=f"everything on {self.device}",
+                what_next="create tensors on the device of the inputs, or ask for that device with --device",
+            )
+        return ReferenceFails(
+            f"The reference of {self.task.name} fails ({what}).",
+            got=last_line(error),
+            expected="a result for its own inputs",
+            what_next="run the reference on its own inputs and mend the line named above",
+        )

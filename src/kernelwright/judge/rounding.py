@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How wrong an honest program may be: the reference in float64 with the rounding of its own precision put back at random.
+
+Method: stochastic (Monte Carlo) arithmetic after Parker 1997. Each elementary operator's result is perturbed as a
+rounding would; sums and products of matrices are perturbed as the least careful order of summation that is still
+sensible would be (``LANES`` running sums for reductions, one for dot products); inputs and weights are perturbed by
+up to half an ulp, so an ill-conditioned reference shows itself. The deviation from the plain oracle is the floor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch._decomp import decomposition_table
+
+from kernelwright.judge.oracle import Float64Trace
+
+LANES = 8
+"""Running sums of a sensible reduction: one SIMD register of float32."""
+LONGEST = 2048
+"""Additions in one running sum of a reduction before a sensible program starts another (16384 in LANES)."""
+LONGEST_DOT = 16384
+"""The same for one accumulator of a matrix product, which tiled programs run down the whole inner dimension."""
+ROUND = 0.42
+"""RMS of one rounding over the unit roundoff, for mantissas spread evenly in logarithm (sqrt(0.54 / 3))."""
+
+aten = torch.ops.aten
+_TAKEN_APART = (
+    aten._softmax.default,
+    aten._log_softmax.default,
+    aten.native_layer_norm.default,
+    aten.native_group_norm.default,
+    aten.native_batch_norm.default,
+    aten._native_batch_norm_legit.default,
+    aten._native_batch_norm_legit.no_stats,
+    aten._native_batch_norm_legit_no_training.default,
+    aten.std.correction,
+    aten.logsumexp.default,
+    aten.mse_loss.default,
+    aten.silu.default,
+    aten._fused_rms_norm.default,
+    aten.binary_cross_entropy.default,
+    aten.binary_cross_entropy_with_logits.default,
+    aten.smooth_l1_loss.default,
+    aten.huber_loss.default,
+)
+_EXACT = {
+    "abs", "neg", "relu", "maximum", "minimum", "clamp", "clamp_min", "clamp_max", "where", "sign", "floor", "ceil",
+    "round", "trunc", "max_pool2d_with_indices", "max_pool3d_with_indices", "amax", "amin", "max", "min", "sort",
+    "topk", "cummax", "cummin", "hardtanh", "threshold", "copy", "copy_", "fill", "fill_", "zero_", "_to_copy",
+    "masked_fill", "masked_fill_", "relu_", "leaky_relu_backward", "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf",
+    "lift_fresh", "clone", "cat", "stack", "gather", "index", "index_select", "embedding", "scatter", "index_put",
+    "index_put_", "flip", "roll", "repeat", "tril", "triu", "constant_pad_nd", "new_zeros", "zeros", "ones", "full",
+    "empty", "arange", "scalar_tensor", "zeros_like", "ones_like", "full_like", "empty_like", "new_empty", "new_full",
+    "new_ones", "eye", "linspace", "rand", "randn", "rand_like", "randn_like", "bernoulli", "native_dropout", "median",
+    "kthvalue", "mode", "unfold", "im2col", "reflection_pad1d", "reflection_pad2d", "replication_pad2d", "nonzero",
+    "diag_embed", "pixel_shuffle", "squeeze", "unsqueeze", "detach", "argmax", "argmin", "diagonal_copy", "_unsafe_view",
+}  # fmt: skip
+"""Operators that move, choose or compare values and round nothing."""
+
+
+class Rounded(Float64Trace):
+    """Float64 with the rounding of ``unit`` (a unit roundoff) put back at random, from a private generator."""
+
+    def __init__(self, unit: float, rng: torch.Generator) -> None:
+        super().__init__()
+        self.unit, self.rng = unit, rng
+        self._open: list[Any] = []
+
+    def apply(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """One operator, perturbed."""
+        if func in _TAKEN_APART and func not in self._open and self._widest(args):
+            self._open.append(func)
+            try:
+                with self:
+                    out = decomposition_table[func](*args, **kwargs)
+            finally:
+                self._open.pop()
+            if out is not NotImplemented:
+                return out
+        rule = _SUMS.get(func)
+        if rule is not None and self._widest(args):
+            return rule(self, func, args, kwargs)
+        out = func(*args, **kwargs)
+        if func.is_view or func._schema.name.removeprefix("aten::") in _EXACT:
+            return out
+        if func._schema.is_mutable:
+            return self._roughen_written(func, args, out)
+        if isinstance(out, torch.Tensor) and out.dtype is torch.float64:
+            return self.roughen(out)
+        return out
+
+    @staticmethod
+    def _widest(args: tuple[Any, ...]) -> bool:
+        """True where the first tensor is double: only then do the rules below mean anything."""
+        first = next((arg for arg in args if isinstance(arg, torch.Tensor)), None)
+        return first is not None and first.dtype is torch.float64
+
+    def _roughen_written(self, func: Any, args: tuple[Any, ...], out: Any) -> Any:
+        """In-place operators: perturb the tensor that was written, where its values were computed."""
+        if isinstance(out, torch.Tensor) and out.dtype is torch.float64 and torch.Tag.pointwise in func.tags:
+            out.mul_(1 + self.unit * self.noise(out))
+        return out
+
+    def noise(self, like: torch.Tensor) -> torch.Tensor:
+        """Uniform in [-1, 1), shape and device of ``like``, float64."""
+        fresh = torch.empty(like.shape, dtype=torch.float64, device=like.device)
+        return fresh.uniform_(-1.0, 1.0, generator=self.rng)
+
+    def roughen(self, out: torch.Tensor) -> torch.Tensor:
+        """One correctly rounded result and as much again: elementary functions are good to about an ulp."""
+        return out + out * self.noise(out) * self.unit
+
+    def summed(self, out: torch.Tensor, squares: torch.Tensor, terms: Any, lanes: float, longest: float) -> torch.Tensor:
+        """A sum with the error of ``lanes`` running sums over ``terms`` effective addends.
+
+        A running sum of c addends with sum of squares q and sum s errs by unit * ROUND * sqrt(q c / 2 + s^2 c / 3);
+        lanes add up in a tree. ``squares`` is the sum of squared addends, ``terms`` a tensor or a number.
+        """
+        count = torch.as_tensor(terms, dtype=torch.float64, device=out.device).clamp_min(1.0)
+        chain = (count / lanes).clamp(1.0, longest)
+        width = (count / chain).clamp_min(1.0)
+        tree = torch.log2(width) + 1
+        variance = squares * (chain / 2 + tree) + out.square() * (chain / (3 * width) + 1)
+        sign = self.noise(out) * math.sqrt(3)  # unit variance
+        return out + sign * ROUND * self.unit * variance.sqrt()
+
+
+def _effective(values: torch.Tensor, dims: list[int], squares: torch.Tensor) -> torch.Tensor:
+    """How many addends carry the sum: (sum |x|)^2 / sum x^2, so zeros do not count."""
+    total = values.abs().sum(dims, keepdim=True)
+    return total.square() / squares.clamp_min(1e-300)
+
+
+def _sum_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    values = args[0]
+    out = func(*args, **kwargs)
+    dims = args[1] if len(args) > 1 and args[1] else list(range(values.dim()))
+    dims = [dims] if isinstance(dims, int) else list(dims)
+    if values.dim() == 0 or values.numel() == 0:
+        return out
+    squares = values.square().sum(dims, keepdim=True)
+    terms = _effective(values, dims, squares)
+    share = 1.0
+    if func._schema.name == "aten::mean":
+        share = math.prod(values.shape[dim] for dim in dims)
+    shape = out.shape
+    noisy = mode.summed(out * share, squares.reshape(shape), terms.reshape(shape), LANES, LONGEST)
+    return mode.roughen(noisy / share) if share != 1.0 else noisy
+
+
+def _density(values: torch.Tensor, dim: int) -> float:
+    """Mean share of the addends along ``dim`` that carry weight: 1 for a dense tensor."""
+    squares = values.square().sum(dim)
+    whole = (values.abs().sum(dim).square() / squares.clamp_min(1e-300)).mean() / max(1, values.shape[dim])
+    return min(1.0, max(float(whole) / 0.64, 1.0 / max(1, values.shape[dim])))
+
+
+def _product_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    left, right = args[0], args[1]
+    out = func(left, right)
+    inner = left.shape[-1]
+    if inner == 0 or out.numel() == 0:
+        return out
+    if out.numel() * inner <= 1 << 28:
+        squares = func(left.square(), right.square())
+    else:  # rows and columns independent: exact for random ones, and it saves a product of this size
+        squares = left.square().sum(-1, keepdim=True) * right.square().sum(-2, keepdim=True) / inner
+    terms = max(1.0, inner * _density(left, -1) * _density(right, -2))
+    return mode.summed(out, squares, terms, 1, LONGEST_DOT)
+
+
+def _affine_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    product = aten.bmm.default if func._schema.name == "aten::baddbmm" else aten.mm.default
+    beta, alpha = kwargs.get("beta", 1), kwargs.get("alpha", 1)
+    out = _product_rule(mode, product, args[1:3], {}) * alpha
+    return mode.roughen(out + args[0] * beta) if beta != 0 else out
+
+
+def _convolution_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    values, weight, bias, *rest = args
+    out = func(values, weight, None, *rest)
+    squares = func(values.square(), weight.square(), None, *rest)
+    transposed = bool(rest[3])
+    addends = weight.numel() / max(1, weight.shape[1 if transposed else 0])
+    out = mode.summed(out, squares, addends, 1, LONGEST_DOT)
+    if bias is not None:
+        out = mode.roughen(out + bias.reshape(1, -1, *[1] * (out.dim() - 2)))
+    return out
+
+
+def _variance_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    values, dims = args[0], (args[1] if len(args) > 1 else kwargs.get("dim"))
+    correction = kwargs.get("correction", 1)
+    correction = 1 if correction is None else correction
+    dims = list(dims) if dims else list(range(values.dim()))
+    count = math.prod(values.shape[dim] for dim in dims)
+    keep = bool(kwargs.get("keepdim", False))
+    mean = _sum_rule(mode, aten.mean.dim, (values, dims, True), {})
+    spread = mode.roughen(values - mean).square()
+    total = _sum_rule(mode, aten.sum.dim_IntList, (spread, dims, keep), {})
+    variance = mode.roughen(total / max(count - correction, 0))
+    if func._schema.name == "aten::var_mean":
+        return variance, mean if keep else mean.reshape(variance.shape)
+    return variance
+
+
+def _norm_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    values = args[0]
+    power = args[1] if len(args) > 1 else kwargs.get("ord", 2)
+    dims = args[2] if len(args) > 2 else kwargs.get("dim")
+    keep = args[3] if len(args) > 3 else kwargs.get("keepdim", False)
+    if power not in (1, 2):
+        return mode.roughen(func(*args, **kwargs))
+    dims = [dims] if isinstance(dims, int) else list(dims or range(values.dim()))
+    terms = values.abs() if power == 1 else values.square()
+    total = _sum_rule(mode, aten.sum.dim_IntList, (terms, dims, keep), {})
+    return total if power == 1 else mode.roughen(total.sqrt())
+
+
+def _running_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    out = func(*args, **kwargs)
+    dim = args[1]
+    squares = args[0].square().cumsum(dim)
+    terms = torch.arange(1, out.shape[dim] + 1, dtype=torch.float64, device=out.device) if out.dim() else 1.0
+    if out.dim():
+        terms = terms.reshape([-1 if axis == dim % out.dim() else 1 for axis in range(out.dim())])
+    return mode.summed(out, squares, terms, 1, LONGEST)
+
+
+def _pool_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    out = func(*args, **kwargs)
+    spread = func(args[0].square(), *args[1:], **kwargs)
+    return mode.roughen(out + mode.noise(out) * mode.unit * spread.sqrt())
+
+
+_Rule = Callable[[Rounded, Any, tuple[Any, ...], dict[str, Any]], Any]
+_SUMS: dict[Any, _Rule] = {
+    aten.sum.default: _sum_rule,
+    aten.sum.dim_IntList: _sum_rule,
+    aten.mean.default: _sum_rule,
+    aten.mean.dim: _sum_rule,
+    aten.mm.default: _product_rule,
+    aten.bmm.default: _product_rule,
+    aten.addmm.default: _affine_rule,
+    aten.baddbmm.default: _affine_rule,
+    aten.convolution.default: _convolution_rule,
+    aten.var.correction: _variance_rule,
+    aten.var_mean.correction: _variance_rule,
+    aten.linalg_vector_norm.default: _norm_rule,
+    aten.cumsum.default: _running_rule,
+    aten.avg_pool1d.default: _pool_rule,
+    aten.avg_pool2d.default: _pool_rule,
+    aten.avg_pool3d.default: _pool_rule,
+    aten._adaptive_avg_pool2d.default: _pool_rule,
+    aten._adaptive_avg_pool3d.default: _pool_rule,
+}
+
+
+def half_ulps(leaves: Sequence[torch.Tensor], unit: float, rng: torch.Generator) -> list[torch.Tensor]:
+    """Double tensors moved by up to half an ulp of the original precision; integers unchanged."""
+    out = []
+    for leaf in leaves:
+        if leaf.dtype is torch.float64:
+            noise = torch.empty(leaf.shape, dtype=leaf.dtype, device=leaf.device).uniform_(-1, 1, generator=rng)
+            out.append(leaf + leaf * noise * unit)
+        else:
+            out.append(leaf)
+    return out

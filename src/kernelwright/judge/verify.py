@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verdict on correctness: every output leaf of every checked call against the oracle, pooled into one proof.
+
+This is the only file that constructs ``Verified``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from kernelwright.judge import numerics
+from kernelwright.judge.inputs import Variant
+from kernelwright.judge.instance import HEAVY, LIGHT, Instance, State
+from kernelwright.judge.numerics import Comparison, Floor
+from kernelwright.trial import CaseResult, Verified
+
+DETAIL = 600
+"""Characters of evidence kept per case."""
+
+
+@dataclass(slots=True)
+class Truth:
+    """What is known about one call: eager's answer, the oracle's, and the honest floor per output."""
+
+    leaves: Sequence[torch.Tensor]
+    state: State | None
+    eager: list[torch.Tensor]
+    exact: list[torch.Tensor]
+    floors: list[Floor]
+    kind: str
+
+
+class Checker:
+    """Judges the calls of one case. Not thread-safe. ``seed`` decides the draws of the honest floor."""
+
+    def __init__(self, instance: Instance, *, seed: int = 0) -> None:
+        self.instance, self.contract, self.seed = instance, instance.contract, seed
+        self.oracle = ""
+        self.notes: list[str] = list(instance.notes)
+        self._recent: list[Truth] = []
+        self._floors: dict[str, tuple[list[Floor], list[float]]] = {}
+        self._count = 0
+
+    def check(
+        self,
+        variant: Variant,
+        leaves: Sequence[torch.Tensor],
+        state: State | None,
+        got_outputs: Sequence[torch.Tensor],
+        got_inputs_after: Sequence[torch.Tensor] | None = None,
+    ) -> CaseResult:
+        """Compare one call: outputs with the truth, inputs (as the call left them) with what was handed in."""
+        written = self._written(leaves, got_inputs_after)
+        if written:
+            return self._result(variant, passed=False, detail=written, ratio=math.inf)
+        if len(got_outputs) != len(self.instance.out_specs):
+            detail = f"got {len(got_outputs)} outputs, expected {len(self.instance.out_specs)}"
+            return self._result(variant, passed=False, detail=detail, ratio=math.inf)
+        truth = self.truth(variant, leaves, state)
+        compared = [
+            self._leaf(index, got.to(self.instance.device), truth) for index, got in enumerate(got_outputs)
+        ]
+        assert len(compared) == len(self.instance.out_specs), "an output was not compared"
+        worst = max(range(len(compared)), key=lambda index: compared[index].error_ratio)
+        ratio = compared[worst].error_ratio
+        lost = compared[worst].bits_lost
+        passed = lost <= self.contract.bits_lost
+        detail = ""
+        if not passed:
+            bits = "" if math.isinf(lost) else f" ({lost:.1f} bits lost, {self.contract.bits_lost:g} allowed)"
+            at = self._at(worst, compared[worst].worst_index)
+            detail = f"output {worst}{at}: {compared[worst].detail}{bits}"
+        return self._result(variant, passed=passed, detail=detail, ratio=ratio)
+
+    def truth(self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None) -> Truth:
+        """Eager, oracle and floors for one call; remembered for the next program that answers the same call."""
+        for known in self._recent:
+            if known.leaves is leaves and known.state is state:
+                return known
+        eager = self.instance.eager(leaves, state)
+        exact, kind = self.instance.oracle(leaves, state)
+        self._weaken(kind)
+        truth = Truth(leaves, state, eager, exact, self._floor(variant, leaves, state, exact), kind)
+        self._recent = [truth] if self.instance.work > HEAVY else [truth, *self._recent[:3]]
+        return truth
+
+    def _weaken(self, kind: str) -> None:
+        """The proof names the weakest oracle that was used."""
+        order = ("", "exact", "float64", "float64-trace", "orders-of-summation")
+        self.oracle = max(self.oracle, kind, key=order.index)
+
+    def _floor(
+        self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None, exact: Sequence[torch.Tensor]
+    ) -> list[Floor]:
+        """Drawn for this call where that is cheap; else once per variant, scaled with the size of the outputs."""
+        self._count += 1
+        if self.instance.work <= LIGHT:
+            return self.instance.floor(leaves, state, exact, self.seed + self._count)
+        sizes = [numerics.rms(numerics.wide(t).nan_to_num(0.0, 0.0, 0.0)) for t in exact]
+        if variant.name not in self._floors:
+            found = self.instance.floor(leaves, state, exact, self.seed + self._count)
+            self._floors[variant.name] = found, sizes
+            return found
+        floors, before = self._floors[variant.name]
+        return [_scaled(f, new / old if old else 1.0) for f, new, old in zip(floors, sizes, before, strict=True)]
+
+    def _leaf(self, index: int, got: torch.Tensor, truth: Truth) -> Comparison:
+        spec = self.instance.out_specs[index]
+        dtype = getattr(torch, spec.dtype)
+        for output, source in self.contract.index_outputs:
+            if output == index:
+                return numerics.compare_indices(got, truth.eager[index], truth.leaves[source])
+        return numerics.compare(got, truth.eager[index], truth.exact[index], truth.floors[index], dtype)
+
+    def _written(self, leaves: Sequence[torch.Tensor], after: Sequence[torch.Tensor] | None) -> str:
+        """Empty where the inputs are unchanged, bit for bit; else which one was written to."""
+        for index, (before, now) in enumerate(zip(leaves, after or leaves, strict=True)):
+            if index in self.contract.mutates or now is before:
+                continue
+            if not _bitwise_equal(before, now.to(before.device)):
+                return f"input {index} was changed by the call"
+        return ""
+
+    def _at(self, output: int, flat: int) -> str:
+        if flat < 0:
+            return ""
+        shape = self.instance.out_specs[output].shape
+        index = []
+        for size in reversed(shape):
+            index.append(flat % max(size, 1))
+            flat //= max(size, 1)
+        return f" at {tuple(reversed(index))}"
+
+    def _result(self, variant: Variant, *, passed: bool, detail: str, ratio: float) -> CaseResult:
+        return CaseResult(
+            name=f"{self.instance.case.name}: {variant.name}",
+            required=variant.required,
+            passed=passed,
+            detail=detail[:DETAIL],
+            error_ratio=ratio,
+            calls=1,
+        )
+
+
+def pool(results: Sequence[CaseResult]) -> tuple[CaseResult, ...]:
+    """One result per case and variant: all calls must pass; the worst ratio and the first failure are kept."""
+    merged: dict[str, CaseResult] = {}
+    for result in results:
+        known = merged.get(result.name)
+        if known is None:
+            merged[result.name] = result
+            continue
+        merged[result.name] = CaseResult(
+            name=result.name,
+            required=known.required or result.required,
+            passed=known.passed and result.passed,
+            detail=known.detail or result.detail,
+            error_ratio=max(known.error_ratio, result.error_ratio),
+            calls=known.calls + result.calls,
+        )
+    return tuple(merged.values())
+
+
+def failure(results: Sequence[CaseResult]) -> CaseResult | None:
+    """The first required result that failed, or None."""
+    return next((result for result in results if result.required and not result.passed), None)
+
+
+def verified(
+    checkers: Sequence[Checker],
+    results: Sequence[CaseResult],
+    *,
+    deterministic: bool,
+    seed: int,
+    sandbox: str,
+    notes: Sequence[str] = (),
+) -> Verified:
+    """The proof. Raises ValueError where a required case failed, or nothing was checked."""
+    failed = failure(results)
+    if failed is not None or not results:
+        raise ValueError(f"not verified: {failed.name if failed else 'nothing was checked'}")
+    cases = pool(results)
+    ratio = max(case.error_ratio for case in cases if case.required)
+    kinds = ("", "exact", "float64", "float64-trace", "orders-of-summation")
+    oracle = max((checker.oracle for checker in checkers), key=kinds.index)
+    said = [note for checker in checkers for note in checker.notes]
+    said += [f"outside the proven space: {case.name} ({case.detail})" for case in cases if not case.passed]
+    loosest = max(checker.contract.bits_lost for checker in checkers)
+    if loosest > 1.0:
+        said.append(f"contract loosened: {loosest:g} bits of precision may be lost")
+    return Verified(
+        cases=cases,
+        outputs=len(checkers[0].instance.out_specs),
+        checked_calls=sum(case.calls for case in cases),
+        error_ratio=ratio,
+        bits_lost=numerics.bits_lost(ratio),
+        oracle=oracle,
+        deterministic=deterministic,
+        seed=seed,
+        sandbox=sandbox,
+        notes=tuple(dict.fromkeys([*said, *notes])),
+    )
+
+
+def _scaled(floor: Floor, factor: float) -> Floor:
+    return Floor(rms=floor.rms * factor, peak=floor.peak * factor, bands=tuple(b * factor for b in floor.bands))
+
+
+def _bitwise_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if torch.equal(a, b):
+        return True
+    if not (a.is_floating_point() or a.is_complex()):
+        return False
+    x, y = numerics.real(a), numerics.real(b)  # NaN is equal to itself here
+    return torch.equal(x.isnan(), y.isnan()) and torch.equal(x.nan_to_num(0.0), y.nan_to_num(0.0))
