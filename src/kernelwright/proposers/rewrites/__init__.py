@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rewrites proposer: the reference as a term, programs equal to it by stated laws, the cheapest few as PyTorch.
+
+Equal in the reals is not equal in floats: nothing is claimed here, the judge compares with float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kernelwright.candidate import Candidate
+from kernelwright.errors import CandidateError
+from kernelwright.proposers import Request, Structure
+from kernelwright.proposers.embed import embed, torch_candidate
+from kernelwright.proposers.rewrites import greedy, saturate
+from kernelwright.proposers.rewrites.cost import Rates, cost, rates, total
+from kernelwright.proposers.rewrites.emit import emit
+from kernelwright.proposers.rewrites.laws import rules
+from kernelwright.proposers.rewrites.terms import Term, numel, walk
+from kernelwright.proposers.rewrites.trace import NotRewritable, Program, trace
+from kernelwright.tuning import Space
+
+KEPT = 3
+"""Programs proposed per task."""
+WORTH = 0.98
+"""A program must be expected to take at most this share of the reference's time."""
+HEAVY = 0.05
+"""Share of a program's expected time from which an operator counts when programs are told apart."""
+SECONDS = 20.0
+"""Wall clock for the search; a safety net, the limits of the engines stop it first."""
+
+__all__ = ["Rewrite", "RewritesProposer", "rewritten"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """One program that equals the reference in the reals."""
+
+    root: Term
+    seconds: float
+    """Expected, by the cost model."""
+    share: float
+    """``seconds`` over the reference's expected seconds."""
+
+
+class RewritesProposer:
+    """Proposes up to ``KEPT`` rewritten programs, each as plain PyTorch and through torch.compile."""
+
+    name = "rewrites"
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], tuple[Program, list[Rewrite]] | None] = {}
+
+    def structures(self, request: Request) -> list[Structure]:
+        """Two structures per rewritten program; none when no law makes the reference cheaper."""
+        found = self._found(request)
+        if found is None:
+            return []
+        return [
+            Structure(
+                name=f"rewrite.{index}{suffix}",
+                note=_note(rewrite, how),
+                language="torch",
+                space=Space(parameters=(), constraints=()),
+                order=rewrite.share * factor,
+            )
+            for index, rewrite in enumerate(found[1])
+            for suffix, how, factor in (("", "", 1.0), (".compile", ", through torch.compile", 0.95))
+        ]
+
+    def render(self, request: Request, structure: str, values: Mapping[str, int | float | str | bool]) -> Candidate:
+        """The candidate of a structure; ``values`` is empty. ``CandidateError`` for an unknown name."""
+        found = self._found(request)
+        names = [] if found is None else [f"rewrite.{index}" for index in range(len(found[1]))]
+        base, _, how = structure.partition(".compile")
+        if found is None or base not in names or how:
+            raise CandidateError("The rewrites proposer has no such structure.", structure, ", ".join(names))
+        program, rewrite, compiled = found[0], found[1][names.index(base)], structure != base
+        note = _note(rewrite, ", through torch.compile" if compiled else "")
+        body = _source(request, program, rewrite, note, compiled)
+        source = embed(request.task, body, header=note)
+        return torch_candidate(request.task, source, proposer=f"rewrites.{structure}", note=note)
+
+    def _found(self, request: Request) -> tuple[Program, list[Rewrite]] | None:
+        fingerprint = request.machine.fingerprint if request.machine else ""
+        key = (request.task.digest(), request.device + fingerprint)
+        if key not in self._known:
+            try:
+                program = trace(request.task)
+            except NotRewritable:
+                self._known[key] = None
+            else:
+                self._known[key] = program, rewritten(program, rates(request.device, request.machine))
+        return self._known[key]
+
+
+def _source(request: Request, program: Program, rewrite: Rewrite, note: str, compiled: bool) -> str:
+    """``ModelNew`` for any batch size where the same text also answers the reference traced with another one."""
+
+    def text(of: Program, root: Term, batch: int | None) -> str:
+        return emit(of, root, entry=request.task.entry, summary=note, compiled=compiled, batch=batch)
+
+    batch = program.batch()
+    if batch is not None and batch > 1:
+        sizes = {size for term in walk((program.root,)) for size in term.shape}
+        other = next(size for size in range(batch + 1, batch + 2 + len(sizes)) if size not in sizes)
+        try:
+            second = trace(request.task, batch=other)
+        except (NotRewritable, RuntimeError, ValueError, TypeError, AssertionError):
+            second = None  # the reference insists on its batch size
+        wanted = text(program, rewrite.root, batch)
+        roots = [] if second is None else rewritten(second, rates(request.device, request.machine))
+        if second is not None and any(text(second, found.root, other) == wanted for found in roots):
+            return wanted
+    return text(program, rewrite.root, None)
+
+
+def rewritten(program: Program, at: Rates) -> list[Rewrite]:
+    """The cheapest few programs equal to ``program``, cheapest first, each clearly cheaper than it.
+
+    Equality saturation where egglog is installed, and a beam search over the same rules in any case.
+    """
+    table = rules()
+    pool = [
+        *greedy.search(program.root, table, at, seconds=SECONDS),
+        *saturate.search(program.root, table, at, seconds=SECONDS),
+    ]
+    reference = total(program.root, at)
+    ranked = sorted({root: total(root, at) for root in pool}.items(), key=lambda entry: (entry[1], repr(entry[0])))
+    chosen: dict[tuple[object, ...], Rewrite] = {}
+    for root, seconds in ranked:
+        if len(chosen) == KEPT or seconds > WORTH * reference:
+            break
+        chosen.setdefault(_work(root, at), Rewrite(root=root, seconds=seconds, share=seconds / reference))
+    return [*chosen.values()]
+
+
+def _work(root: Term, at: Rates) -> tuple[object, ...]:
+    """What most of a program's time goes into, whatever the spelling of the rest."""
+    seconds = {term: cost(term, at) for term in walk((root,))}
+    heavy = [term for term, spent in seconds.items() if spent >= HEAVY * sum(seconds.values())]
+    return tuple(sorted((term.op, numel(term.shape), *sorted(numel(arg.shape) for arg in term.args)) for term in heavy))
+
+
+def _note(rewrite: Rewrite, how: str) -> str:
+    return f"rewritten by algebra, expected {1 / rewrite.share:.3g}x the reference's speed{how}"
