@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The ``templates`` proposer: fused kernels written from the reference's graph, in C++ on a CPU, in Triton on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernelwright.candidate import Candidate
+from kernelwright.proposers import Request, Structure
+from kernelwright.proposers.templates import cpp_program
+from kernelwright.proposers.templates.graph import Capture, NotCaptured, capture
+from kernelwright.proposers.templates.ir import Program
+from kernelwright.proposers.templates.lower import lower, worth
+
+
+class TemplatesProposer:
+    """Deterministic; the graph of a task is traced once and kept for the life of the proposer."""
+
+    name = "templates"
+
+    def __init__(self) -> None:
+        self._traced: dict[str, tuple[Capture, Program] | None] = {}
+
+    def structures(self, request: Request) -> list[Structure]:
+        """``rowwise.cpp``, ``pointwise.cpp`` or ``segments.cpp`` on a CPU; the Triton ones on CUDA; or nothing."""
+        traced = self._trace(request)
+        if traced is None:
+            return []
+        if request.device.startswith("cuda"):
+            return []
+        return cpp_program.structures(traced[1])
+
+    def render(self, request: Request, structure: str, values: Mapping[str, int | float | str | bool]) -> Candidate:
+        """The candidate of one structure for one choice of values."""
+        traced = self._trace(request)
+        if traced is None:
+            raise KeyError(structure)
+        return cpp_program.render(traced[1], traced[0], structure, values, request)
+
+    def _trace(self, request: Request) -> tuple[Capture, Program] | None:
+        key = request.task.digest()
+        if key not in self._traced:
+            self._traced[key] = None
+            if not request.task.contract.gradients and not request.task.contract.random:
+                try:
+                    captured = capture(request.task)
+                    program = lower(captured)
+                except NotCaptured:
+                    return None
+                if worth(program)["fused"]:
+                    self._traced[key] = (captured, program)
+        return self._traced[key]

@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One region as one C++ function: blocks of rows in parallel, a few passes over each row while it is in cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from kernelwright.proposers.templates import cpp_expr
+from kernelwright.proposers.templates.cpp_expr import NotEmittable, Plan, declared, expression, hoisted, number
+from kernelwright.proposers.templates.ir import (
+    COLUMN, CYCLE, FULL, I64, ROW, ROW_REDUCTIONS, SCALAR, TOTAL, TOTAL_REDUCTIONS, Region, Value,
+)  # fmt: skip
+from kernelwright.tuning import Value as Setting
+
+_START = {"sum": "V{}", "max": "kw_splat(-__builtin_inff())", "min": "kw_splat(__builtin_inff())"}
+_IDENTITY = {"sum": "V{}", "max": "kw_splat(-__builtin_inff())", "min": "kw_splat(__builtin_inff())"}
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """The open parameters of a kernel, closed."""
+
+    width: int
+    unroll: int
+    threshold: int
+    """Elements below which one thread does it all."""
+    stream: bool
+    huge: bool
+    cache_cost: int
+    block: int
+    """Rows (or, in one long run, kibi-elements) handed to a thread at a time."""
+
+    @staticmethod
+    def of(values: Mapping[str, Setting]) -> Knobs:
+        """From a tuner's choice; absent names take the first value of the space."""
+        get = values.get
+        return Knobs(
+            width=int(get("width", 16)), unroll=int(get("unroll", 4)), threshold=int(get("threshold", 32768)),
+            stream=bool(get("stream", False)), huge=bool(get("huge", True)),
+            cache_cost=int(get("cache_cost", 6)), block=int(get("block", 4)),
+        )  # fmt: skip
+
+
+@dataclass
+class Writer:
+    """Lines of C++ with indentation."""
+
+    lines: list[str] = field(default_factory=list)
+    depth: int = 0
+
+    def add(self, text: str) -> None:
+        """One line; a trailing brace opens a level, a leading one closes it."""
+        if text.startswith("}"):
+            self.depth -= 1
+        self.lines.append("    " * self.depth + text)
+        if text.endswith("{"):
+            self.depth += 1
+
+
+def signature(name: str, region: Region) -> str:
+    """The C declaration: input pointers, output pointers, CYCLE periods, sizes, call-time scalars."""
+    parts = []
+    for index, value in sorted(inputs_of(region).items()):
+        ctype = {"f32": "float", "i64": "int64_t", "bool": "uint8_t"}[value.dtype]
+        parts.append(f"const {ctype}* in{index}")
+    for slot, position in enumerate(region.outputs):
+        ctype = {"f32": "float", "bool": "uint8_t"}.get(region.values[position].dtype)
+        if ctype is None:
+            raise NotEmittable("an integer output")
+        parts.append(f"{ctype}* out{slot}")
+    parts += [f"int64_t period{index}" for index in cycles_of(region)]
+    parts += ["int64_t R", "int64_t C", "int64_t N"]
+    parts += [f"double s{index}" for index in range(scalars_of(region))]
+    return f'extern "C" void {name}({", ".join(parts)})'
+
+
+def inputs_of(region: Region) -> dict[int, Value]:
+    """Input slot to a value that reads it; one slot is read as one kind only."""
+    found: dict[int, Value] = {}
+    for value in region.values:
+        if value.op == "input":
+            if value.index in found:
+                raise NotEmittable("one tensor read in two ways")
+            found[value.index] = value
+    return found
+
+
+def cycles_of(region: Region) -> list[int]:
+    """Input slots that are read cyclically."""
+    return [index for index, value in sorted(inputs_of(region).items()) if value.kind == CYCLE]
+
+
+def scalars_of(region: Region) -> int:
+    """How many numbers are handed over at the call."""
+    return max((v.index + 1 for v in region.values if v.op == "scalar"), default=0)
+
+
+class Kernel:
+    """Emits one region that is not strided."""
+
+    def __init__(self, name: str, region: Region, knobs: Knobs) -> None:
+        self.name, self.region, self.knobs = name, region, knobs
+        self.plan: Plan = cpp_expr.plan(region, knobs.cache_cost)
+        self.slots = {position: slot for slot, position in enumerate(region.outputs)}
+        self.cache_slot = {position: slot for slot, position in enumerate(sorted(self.plan.cached))}
+        self.totals = [i for i, v in enumerate(region.values) if v.op in TOTAL_REDUCTIONS]
+        self.w = Writer()
+
+    def source(self) -> str:
+        """The function's text."""
+        w, region = self.w, self.region
+        w.add(signature(self.name, region) + " {")
+        w.add("(void)R; (void)C; (void)N;")
+        self._before()
+        unit = self.knobs.block * 1024 if region.flat else self.knobs.block
+        if self.totals:
+            # Partial sums belong to blocks, not to threads: the result does not depend on the thread count.
+            w.add(f"int64_t unit = {unit};")
+            w.add(f"while (({'C' if region.flat else 'R'} + unit - 1) / unit > 4096) unit *= 2;")
+        else:
+            w.add(f"const int64_t unit = {unit};")
+        w.add(f"const int64_t blocks = ({'C' if region.flat else 'R'} + unit - 1) / unit;")
+        for position in self.totals:
+            w.add(f"double* part{position} = (double*)malloc(sizeof(double) * (blocks > 0 ? blocks : 1));")
+        w.add(f"#pragma omp parallel for schedule(static) if (R * C >= {self.knobs.threshold})")
+        w.add("for (int64_t block = 0; block < blocks; ++block) {")
+        for position in self.totals:
+            w.add(f"double sum{position} = {self._total_start(position)};")
+        if region.flat:
+            w.add("const int64_t first = block * unit, last = first + unit < C ? first + unit : C;")
+            self._row("first", "last")
+        else:
+            self._rows()
+        for position in self.totals:
+            w.add(f"part{position}[block] = sum{position};")
+        if self.knobs.stream:
+            w.add("if (streaming) kw_fence();")
+        w.add("}")
+        self._after()
+        w.add("}")
+        return "\n".join(w.lines) + "\n"
+
+    def _before(self) -> None:
+        for slot, position in enumerate(self.region.outputs):
+            if self.region.values[position].kind == FULL and self.knobs.huge:
+                size = 4 if self.region.values[position].dtype == "f32" else 1
+                self.w.add(f"kw_huge(out{slot}, R * C * {size});")
+        if self.knobs.stream:
+            full = [s for p, s in self.slots.items() if self.region.values[p].kind == FULL]
+            aligned = "".join(f" && (uintptr_t)out{s} % (4 * W) == 0" for s in full)
+            self.w.add(f"const bool streaming = R * C >= 262144 && (C % W == 0 || R == 1){aligned};")
+        for position, value in enumerate(self.region.values):
+            if value.kind == SCALAR:
+                self.w.add(f"const {declared(value)} v{position} = {self._outer(position)};")
+
+    def _outer(self, position: int) -> str:
+        """A value that is constant along a row."""
+        value = self.region.values[position]
+        if value.op == "const":
+            return f"kw_splat({number(value.number)})"
+        if value.op == "scalar":
+            return f"kw_splat((float)s{value.index})"
+        if value.op == "input":
+            at = {ROW: "r", CYCLE: f"r % period{value.index}", SCALAR: "0"}[value.kind]
+            read = f"in{value.index}[{at}]"
+            if value.dtype == I64:
+                return read
+            return f"V{{}} != V{{}} + (float){read}" if value.dtype == "bool" else f"kw_splat({read})"
+        if value.op == "pick":
+            source, index = (self.region.values[i] for i in value.args)
+            if index.op != "input":
+                raise NotEmittable("a computed index")
+            column = f"v{value.args[1]}"
+            guard = f"(uint64_t){column} < (uint64_t)C"
+            return f'kw_splat({guard} ? in{source.index}[r * C + {column}] : __builtin_nanf(""))'
+        return expression(self.region, position)
+
+    def _rows(self) -> None:
+        w = self.w
+        w.add("const int64_t first_row = block * unit, last_row = first_row + unit < R ? first_row + unit : R;")
+        for slot in self.cache_slot.values():
+            w.add(f"float* const kept{slot} = kw_scratch({len(self.cache_slot)} * (C + W)) + {slot} * (C + W);")
+        w.add("for (int64_t r = first_row; r < last_row; ++r) {")
+        self._row("0", "C")
+        w.add("}")
+
+    def _row(self, first: str, last: str) -> None:
+        region, w = self.region, self.w
+        for number_of_pass in range(self.plan.passes + 1):
+            for position, value in enumerate(region.values):
+                if value.kind in (ROW, CYCLE) and self.plan.stage[position] == number_of_pass:
+                    if value.op not in ROW_REDUCTIONS and not self._masked_pick(position):
+                        w.add(f"const {declared(value)} v{position} = {self._outer(position)};")
+            if number_of_pass < self.plan.passes:
+                self._pass(number_of_pass, first, last)
+        for slot, position in enumerate(region.outputs):
+            value = region.values[position]
+            if value.kind == ROW:
+                lane = "(uint8_t)(v%d[0] & 1)" if value.dtype == "bool" else "v%d[0]"
+                w.add(f"out{slot}[r] = {lane % position};")
+        for position in self.totals:
+            arg = region.values[position].args[0]
+            if region.values[arg].kind == ROW:
+                w.add(self._total_add(position, f"v{arg}[0]"))
+
+    def _masked_pick(self, position: int) -> bool:
+        value = self.region.values[position]
+        return value.op == "pick" and self.region.values[value.args[0]].op != "input"
+
+    def _targets(self, number_of_pass: int) -> tuple[list[int], list[int], list[int]]:
+        """(reductions, outputs, values to keep) of a pass."""
+        stage, values = self.plan.stage, self.region.values
+        reductions = []
+        for position, value in enumerate(values):
+            if value.op in ROW_REDUCTIONS or self._masked_pick(position):
+                if stage[position] - 1 == number_of_pass:
+                    reductions.append(position)
+            elif position in self.totals and values[value.args[0]].kind == FULL:
+                if stage[value.args[0]] == number_of_pass:
+                    reductions.append(position)
+        outputs = [p for p in self.slots if values[p].kind == FULL and stage[p] == number_of_pass]
+        kept = [p for p in self.cache_slot if stage[p] == number_of_pass]
+        return reductions, outputs, kept
+
+    def _pass(self, number_of_pass: int, first: str, last: str) -> None:
+        reductions, outputs, kept = self._targets(number_of_pass)
+        if not (reductions or outputs or kept):
+            return
+        w, unroll = self.w, self.knobs.unroll
+        roots = [self.region.values[p].args[0] for p in reductions] + outputs + kept
+        lines = self._body(roots, number_of_pass)
+        for position in reductions:
+            if self.region.values[position].op in ROW_REDUCTIONS or self._masked_pick(position):
+                w.add(f"double sum{position} = {self._total_start(position)};")
+        w.add(f"for (int64_t b0 = {first}; b0 < {last}; b0 += 8192) {{")
+        w.add(f"const int64_t b1 = b0 + 8192 < {last} ? b0 + 8192 : {last};")
+        for position in reductions:
+            start = _START[self._reduction(position)]
+            w.add(f"V acc{position}[{unroll}]; for (int u = 0; u < {unroll}; ++u) acc{position}[u] = {start};")
+        w.add("auto step = [&]<bool T>(int64_t c, int u, int n) __attribute__((always_inline)) {")
+        w.add("(void)u; (void)n;")
+        for line in lines:
+            w.add(line)
+        for position in reductions:
+            w.add(self._accumulate(position))
+        for position in kept:
+            w.add(f"*(V*)(kept{self.cache_slot[position]} + c) = v{position};")
+        for position in outputs:
+            self._write(position)
+        w.add("};")
+        w.add("int64_t c = b0;")
+        w.add(f"for (; c + {unroll} * W <= b1; c += {unroll} * W)")
+        w.add(f"    _Pragma(\"GCC unroll {unroll}\") for (int u = 0; u < {unroll}; ++u)")
+        w.add("        step.template operator()<false>(c + u * W, u, W);")
+        w.add("for (; c + W <= b1; c += W) step.template operator()<false>(c, 0, W);")
+        w.add("if (c < b1) step.template operator()<true>(c, 0, (int)(b1 - c));")
+        for position in reductions:
+            op, combine = self._reduction(position), {"sum": "+", "max": "kw_max", "min": "kw_min"}
+            joined = f"acc{position}[0]"
+            for u in range(1, unroll):
+                other = f"acc{position}[{u}]"
+                joined = f"({joined} + {other})" if op == "sum" else f"{combine[op]}({joined}, {other})"
+            w.add(self._total_add(position, f"kw_h{op}({joined})"))
+        w.add("}")
+        for position in reductions:
+            if self.region.values[position].op in ROW_REDUCTIONS or self._masked_pick(position):
+                w.add(f"const V v{position} = kw_splat((float)sum{position});")
+
+    def _reduction(self, position: int) -> str:
+        op = self.region.values[position].op
+        return "sum" if op == "pick" else op.removeprefix("row_").removeprefix("total_")
+
+    def _total_start(self, position: int) -> str:
+        return {"sum": "0", "max": "-__builtin_inf()", "min": "__builtin_inf()"}[self._reduction(position)]
+
+    def _total_add(self, position: int, what: str) -> str:
+        op = self._reduction(position)
+        name = f"sum{position}"
+        if op == "sum":
+            return f"{name} += {what};"
+        sign = ">" if op == "max" else "<"
+        return f"{{ const double h = {what}; if (h {sign} {name} || h != h) {name} = h; }}"
+
+    def _accumulate(self, position: int) -> str:
+        value = self.region.values[position]
+        op = self._reduction(position)
+        term = f"v{value.args[0]}"
+        if value.op == "pick":
+            index = f"(int32_t)v{value.args[1]} - (int32_t)c"
+            term = f"kw_select(kw_lanes() == {index}, {term}, V{{}})"
+        term = f"(T ? kw_select(kw_lanes() < n, {term}, {_IDENTITY[op]}) : {term})"
+        acc = f"acc{position}[u]"
+        return f"{acc} = {acc} + {term};" if op == "sum" else f"{acc} = kw_{op}({acc}, {term});"
+
+    def _write(self, position: int) -> None:
+        at = f"out{self.slots[position]} + " + ("c" if self.region.flat else "r * C + c")
+        if self.region.values[position].dtype == "bool":
+            self.w.add(f"kw_storeb<T>({at}, v{position}, n);")
+        elif self.knobs.stream:
+            self.w.add(f"if (!T && streaming) kw_stream({at}, v{position}); else kw_store<T>({at}, v{position}, n);")
+        else:
+            self.w.add(f"kw_store<T>({at}, v{position}, n);")
+
+    def _body(self, roots: list[int], number_of_pass: int) -> list[str]:
+        """Loop-level definitions that the roots need in this pass, in order."""
+        needed: set[int] = set()
+        stack = list(roots)
+        while stack:
+            position = stack.pop()
+            value = self.region.values[position]
+            if position in needed or hoisted(value):
+                continue
+            needed.add(position)
+            if not self._reloaded(position, number_of_pass):
+                stack.extend(value.args)
+        return [self._inner(position, number_of_pass) for position in sorted(needed)]
+
+    def _reloaded(self, position: int, number_of_pass: int) -> bool:
+        return position in self.cache_slot and self.plan.stage[position] < number_of_pass
+
+    def _inner(self, position: int, number_of_pass: int) -> str:
+        value = self.region.values[position]
+        if self._reloaded(position, number_of_pass):
+            return f"const V v{position} = *(const V*)(kept{self.cache_slot[position]} + c);"
+        if value.op != "input":
+            return f"const {declared(value)} v{position} = {expression(self.region, position)};"
+        at = "c" if value.kind == COLUMN or self.region.flat else "r * C + c"
+        load = {"f32": "kw_load", "i64": "kw_loadl", "bool": "kw_loadb"}[value.dtype]
+        return f"const {declared(value)} v{position} = {load}<T>(in{value.index} + {at}, n);"
+
+    def _after(self) -> None:
+        """Combine the partial results in the order of the blocks, then what follows from them."""
+        w = self.w
+        for position in self.totals:
+            w.add(f"double sum{position} = {self._total_start(position)};")
+            add = self._total_add(position, f"part{position}[block]")
+            w.add(f"for (int64_t block = 0; block < blocks; ++block) {add}")
+            w.add(f"free(part{position});")
+        for position, value in enumerate(self.region.values):
+            if value.kind != TOTAL:
+                continue
+            what = f"kw_splat((float)sum{position})" if position in self.totals else expression(self.region, position)
+            w.add(f"const {declared(value)} v{position} = {what};")
+        for slot, position in enumerate(self.region.outputs):
+            if self.region.values[position].kind == TOTAL:
+                w.add(f"*out{slot} = v{position}[0];")

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C++ structures of a program, with their parameter spaces, and the candidate of one choice of values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernelwright.candidate import Candidate
+from kernelwright.proposers import Request, Structure
+from kernelwright.proposers.templates import module
+from kernelwright.proposers.templates.cpp import Kernel, Knobs
+from kernelwright.proposers.templates.cpp_expr import NotEmittable
+from kernelwright.proposers.templates.cpp_math import prelude
+from kernelwright.proposers.templates.graph import Capture
+from kernelwright.proposers.templates.ir import Call, Program
+from kernelwright.tuning import Parameter, Space
+
+
+def structures(program: Program) -> list[Structure]:
+    """At most one: the whole program as C++ regions between torch calls. Empty if a region has no C++."""
+    name, note = _shape(program)
+    try:
+        _sources(program, Knobs.of({}))
+    except NotEmittable:
+        return []
+    large = max(f.sample[0] * f.sample[1] for f in program.regions())
+    return [Structure(name=name, note=note, language="cpp", space=_space(program, large), order=0.4)]
+
+
+def _shape(program: Program) -> tuple[str, str]:
+    regions = list(program.regions())
+    if len(regions) == 1 and len(program.steps) == 1:
+        if regions[0].region.flat:
+            return "pointwise.cpp", "one C++ pass over every element"
+        return "rowwise.cpp", "one C++ kernel, a few passes over each row while it is in cache"
+    calls = sum(1 for step in program.steps if isinstance(step, Call) and not step.view)
+    return "segments.cpp", f"{len(regions)} C++ kernels between {calls} torch calls"
+
+
+def _space(program: Program, elements: int) -> Space:
+    parameters = [
+        Parameter(name="width", values=(16, 8)),
+        Parameter(name="unroll", values=(4, 2, 1)),
+        Parameter(name="threshold", values=(32768, 8192, 131072)),
+        Parameter(name="block", values=(4, 16, 1)),
+    ]
+    if any(not f.region.flat for f in program.regions()):
+        parameters.append(Parameter(name="cache_cost", values=(6, 2, 1000)))
+    if elements * 4 >= 1 << 20:
+        parameters.append(Parameter(name="stream", values=(False, True)))
+    if elements * 4 >= 4 << 20:
+        parameters.append(Parameter(name="huge", values=(True, False)))
+    return Space(parameters=tuple(parameters), constraints=())
+
+
+def _sources(program: Program, knobs: Knobs) -> str:
+    parts = [prelude(knobs.width)]
+    for number, fused in enumerate(program.regions()):
+        if fused.region.strided:
+            raise NotEmittable("a strided region")
+        parts.append(Kernel(f"kw_region{number}", fused.region, knobs).source())
+    return "\n".join(parts)
+
+
+def render(
+    program: Program,
+    capture: Capture,
+    structure: str,
+    values: Mapping[str, int | float | str | bool],
+    request: Request,
+) -> Candidate:
+    """The candidate: ``optimized.py`` and ``kernels.cpp``."""
+    if structure != _shape(program)[0]:
+        raise KeyError(structure)
+    task = request.task
+    return Candidate(
+        task=task.digest(), language="cpp", entry="optimized.py::ModelNew",
+        sources=(
+            ("kernels.cpp", _sources(program, Knobs.of(values))),
+            ("optimized.py", module.source(task.reference, task.entry, program, capture, "kernels.so")),
+        ),
+        tunables=tuple(sorted(values.items())), proposer=f"templates.{structure}", note=_shape(program)[1],
+    )  # fmt: skip

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python side of a C++ candidate: the reference's own source, and a ``ModelNew`` over it that calls the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelwright.proposers.templates import cpp
+from kernelwright.proposers.templates.graph import Capture
+from kernelwright.proposers.templates.ir import FULL, Call, Fused, Program, Tensor
+
+_FRESH = frozenset(
+    "aten.linear.default aten.mm.default aten.addmm.default aten.bmm.default aten.baddbmm.default"
+    " aten.conv1d.default aten.conv2d.default aten.conv3d.default".split()
+)
+"""Calls that always return memory of their own, which a region may overwrite with its result."""
+
+
+def source(reference: str, entry: str, program: Program, capture: Capture, library: str) -> str:
+    """The whole candidate file. Every tensor is float32 on the CPU on the fast path; else the reference runs."""
+    lines = [reference.rstrip(), "", "", *_header(library, program), "", "", f"class ModelNew({entry}):"]
+    lines += ['    """The reference with its forward replaced wherever the kernels apply."""', ""]
+    lines += [
+        "    def __init__(self, *args, **kwargs):",
+        "        super().__init__(*args, **kwargs)",
+        "        # The kernels were derived for these constructor arguments; others keep the reference's forward.",
+        f"        self._kw_fast = list(args) == {capture.init[0]} and kwargs == {capture.init[1]}",
+        "",
+        "    def forward(self, *args, **kwargs):",
+        "        if self._kw_fast and not kwargs and self._kw_ready(args):",
+        "            return self._kw_run(*args)",
+        "        return super().forward(*args, **kwargs)",
+        "",
+        *_ready(program),
+        "",
+        *_run(program),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _header(library: str, program: Program) -> list[str]:
+    lines = [
+        "import ctypes as _kw_ctypes",
+        "import pathlib as _kw_pathlib",
+        "",
+        "import torch",
+        "",
+        f'_KW_LIBRARY = _kw_ctypes.CDLL(str(_kw_pathlib.Path(__file__).resolve().parent / "{library}"))',
+    ]
+    for number, fused in enumerate(program.regions()):
+        pointers = len(fused.inputs) + len(fused.outputs)
+        integers = len(cpp.cycles_of(fused.region)) + 3
+        lines += [
+            f"_kw_region{number} = _KW_LIBRARY.kw_region{number}",
+            f"_kw_region{number}.restype = None",
+            f"_kw_region{number}.argtypes = [_kw_ctypes.c_void_p] * {pointers}"
+            f" + [_kw_ctypes.c_int64] * {integers} + [_kw_ctypes.c_double] * {len(fused.scalars)}",
+        ]
+    return lines
+
+
+def _attributes(program: Program) -> list[str]:
+    return [f"{s.tensor.name} = self.{s.path}" for s in _used(program) if s.argument < 0]
+
+
+def _used(program: Program) -> list:  # type: ignore[type-arg]
+    read = {name for step in program.steps for name in (step.inputs if isinstance(step, Fused) else step.operands)}
+    return [s for s in program.sources if s.argument >= 0 or s.tensor.name in read]
+
+
+def _ready(program: Program) -> list[str]:
+    """The method that says whether the fast path holds for these arguments."""
+    lines = [
+        "    def _kw_ready(self, args):",
+        f"        if len(args) != {len(program.arguments)} or self.training or torch.is_autocast_enabled('cpu'):",
+        "            return False",
+    ]
+    for position, text in program.constants:
+        lines.append(f"        if args[{position}] != {text}:")
+        lines.append("            return False")
+    names = [name for name in program.arguments if name]
+    for position, name in enumerate(program.arguments):
+        if name:
+            lines.append(f"        {name} = args[{position}]")
+    sources = _used(program)
+    lines += [f"        {line}" for line in _attributes(program)]
+    every = ", ".join(s.tensor.name for s in sources)
+    tests = [f"type({name}) is torch.Tensor" for name in names]
+    tests += [_typed(s.tensor) for s in sources]
+    lines.append("        if not (" + "\n            and ".join(tests) + "\n        ):")
+    lines.append("            return False")
+    lines.append(f"        if torch.is_grad_enabled() and any(t.requires_grad for t in ({every},)):")
+    lines.append("            return False")
+    lines += [f"        {symbol} = {text}" for symbol, text in program.symbols]
+    checks = " and ".join(f"({guard})" for guard in program.guards) or "True"
+    lines.append(f"        return {checks}")
+    return lines
+
+
+def _typed(tensor: Tensor) -> str:
+    name = tensor.name
+    return (
+        f"{name}.dtype is torch.{tensor.dtype} and {name}.dim() == {len(tensor.shape)}"
+        f" and {name}.device.type == 'cpu' and {name}.is_contiguous() and not {name}.is_neg()"
+    )
+
+
+def _run(program: Program) -> list[str]:
+    names = [name or f"_c{position}" for position, name in enumerate(program.arguments)]
+    lines = [f"    def _kw_run(self, {', '.join(names)}):"]
+    lines += [f"        {line}" for line in _attributes(program)]
+    used = _names_in(program)
+    lines += [f"        {symbol} = {text}" for symbol, text in program.symbols if symbol in used]
+    number = 0
+    tensors = program.tensors()
+    for position, step in enumerate(program.steps):
+        if isinstance(step, Call):
+            lines.append(f"        {step.output.name} = {step.expression}")
+        else:
+            lines += [f"        {line}" for line in _call(program, position, step, number, tensors)]
+            number += 1
+    result = ", ".join(program.results)
+    result = {"tensor": result, "tuple": f"({result},)", "list": f"[{result}]"}[program.returns]
+    return [*lines, f"        return {result}"]
+
+
+def _names_in(program: Program) -> str:
+    parts: list[str] = []
+    for step in program.steps:
+        if isinstance(step, Call):
+            parts.append(step.expression)
+        else:
+            parts += [step.rows, step.cols, step.inner, *step.scalars, *(d for t in step.outputs for d in t.shape)]
+    return " ".join(parts)
+
+
+def _call(
+    program: Program, position: int, fused: Fused, number: int, tensors: dict[str, Tensor]
+) -> Sequence[str]:
+    lines = []
+    made = {step.output.name for step in program.steps if isinstance(step, Call)}
+    for name in fused.inputs:
+        if name in made:
+            lines.append(f"if not {name}.is_contiguous():")
+            lines.append(f"    {name} = {name}.contiguous()")
+    reused: set[str] = set()
+    for slot, tensor in enumerate(fused.outputs):
+        over = _overwritten(program, position, fused, slot, reused)
+        if over:
+            reused.add(over)
+            lines.append(f"{tensor.name} = {over}")
+        else:
+            shape = ", ".join(tensor.shape) + ("," if len(tensor.shape) == 1 else "")
+            lines.append(f"{tensor.name} = torch.empty(({shape}), dtype=torch.{tensor.dtype})")
+    arguments = [f"{name}.data_ptr()" for name in fused.inputs] + [f"{t.name}.data_ptr()" for t in fused.outputs]
+    arguments += [f"{fused.inputs[i]}.numel()" for i in cpp.cycles_of(fused.region)]
+    arguments += [fused.rows, fused.cols, fused.inner, *fused.scalars]
+    lines.append(f"_kw_region{number}({', '.join(arguments)})")
+    return lines
+
+
+def _overwritten(program: Program, position: int, fused: Fused, slot: int, reused: set[str]) -> str:
+    """A tensor that dies in this region and whose memory can take the output, or an empty name.
+
+    Safe because an element is read before its place is written, in the region's last pass over its row.
+    """
+    output = fused.outputs[slot]
+    value = fused.region.values[fused.region.outputs[slot]]
+    if value.kind != FULL or value.dtype != "f32" or fused.region.strided or len(fused.outputs) > 1:
+        return ""
+    for step in program.steps[:position]:
+        fresh = [step.output] if isinstance(step, Call) and step.target in _FRESH else []
+        fresh = list(step.outputs) if isinstance(step, Fused) else fresh
+        for tensor in fresh:
+            if tensor.shape != output.shape or tensor.dtype != output.dtype or tensor.name in reused:
+                continue
+            if tensor.name not in fused.inputs or program.readers(tensor.name) != [position]:
+                continue
+            kinds = [v.kind for v in fused.region.values if v.op == "input"]
+            if kinds[0:] and _kind_of(fused, tensor.name) == FULL:
+                return tensor.name
+    return ""
+
+
+def _kind_of(fused: Fused, name: str) -> str:
+    slot = fused.inputs.index(name)
+    return next(v.kind for v in fused.region.values if v.op == "input" and v.index == slot)
