@@ -14,7 +14,8 @@ class Ask:
     number: int
     """Counts from 0; an answer refers to it."""
     edit: str
-    """``fresh`` (from the task alone), ``revise`` (one parent), ``repair`` (a rejected parent) or ``cross`` (two)."""
+    """``fresh`` (from the task alone), ``revise`` (one parent), ``repair`` (a rejected parent), ``cross`` (two) or
+    ``contrast`` (the examples, whose speeds differ)."""
     parents: tuple[str, ...]
     """Digests of the candidates to start from, best first."""
     examples: tuple[str, ...]
