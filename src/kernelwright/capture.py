@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A live module or function with example inputs to a Task; the one parent-side file that uses torch.
+
+The caller has torch loaded already. The definitions that the object needs are sliced out of its source file
+(never the whole file: that could run a training script), a constructor call is written that rebuilds it, and
+the rebuilt object must give bit for bit the same output before the task is accepted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+import types
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from kernelwright.errors import TaskError
+from kernelwright.load.slicing import needed_source
+from kernelwright.load.source import sibling_imports
+from kernelwright.task import Contract, Task
+
+SEED = 20240229
+
+
+def capture(target: object, inputs: tuple[object, ...], state_dir: Path, init_args: Sequence[object] | None) -> Task:
+    """The Task of ``target`` called with ``inputs``; weights are saved under ``state_dir`` by their content.
+
+    The reference is in training mode where the module is. Raises TaskError for lambdas, closures, objects
+    without source, and modules whose constructor arguments cannot be found, each with what to do.
+    """
+    if isinstance(target, torch.nn.Module):
+        return _module(target, inputs, state_dir, init_args)
+    if isinstance(target, types.FunctionType):
+        return _function(target, inputs)
+    raise TaskError(
+        "This cannot be optimised.",
+        got=type(target).__name__,
+        expected="an nn.Module, a function, a task file or a task folder",
+    )
+
+
+def _function(target: types.FunctionType, inputs: tuple[object, ...]) -> Task:
+    name = target.__name__
+    if name == "<lambda>":
+        raise TaskError("A lambda has no name to find its source by.", got="a lambda", expected="a def function")
+    if target.__closure__ or "<locals>" in target.__qualname__:
+        raise TaskError(
+            f"{name} is defined inside another function.",
+            got=target.__qualname__,
+            expected="a function at the top level of a file",
+            what_next="move it there and pass what it closes over as arguments",
+        )
+    text, imports = _source(target, {name})
+    body = f"class Model(torch.nn.Module):\n    def forward(self, *args):\n        return {name}(*args)\n"
+    return _task(name, text, body, inputs, imports, training=False)
+
+
+def _module(
+    module: torch.nn.Module, inputs: tuple[object, ...], state_dir: Path, init_args: Sequence[object] | None
+) -> Task:
+    kinds = {type(part) for part in module.modules() if not type(part).__module__.startswith("torch.")}
+    for kind in kinds:
+        if "<locals>" in kind.__qualname__:
+            raise TaskError(
+                f"{kind.__name__} is defined inside a function.",
+                got=kind.__qualname__,
+                expected="a class at the top level of a file",
+                what_next="move it there",
+            )
+    text, imports = _sources(kinds)
+    construct = _constructor(module, init_args)
+    state = _save(module, state_dir)
+    lines = [
+        f"STATE = {str(state)!r}",
+        "",
+        "",
+        "def _built():",
+        f"    return {construct}",
+        "",
+        "",
+        "class Model(torch.nn.Module):",
+        "    def __init__(self):",
+        "        super().__init__()",
+        "        built = _built()",
+        "        self.__dict__.update(built.__dict__)",
+        "        self._kind = type(built)",
+        "        try:",
+        "            self.load_state_dict(torch.load(STATE, weights_only=True))",
+        "        except OSError:",
+        "            pass  # the weights given at capture are not on this machine",
+        "",
+        "    def forward(self, *args):",
+        "        return self._kind.forward(self, *args)",
+        "",
+    ]
+    if type(module).forward is torch.nn.Sequential.forward:
+        # Sequential iterates over itself; the copied submodules are all there is to it.
+        lines[-2] = (
+            "        for part in self._modules.values():\n            args = (part(*args),)\n        return args[0]"
+        )
+    elif kinds and type(module) in kinds:
+        lines[7:] = _subclass(module, construct)
+        lines[3:7] = []
+    task = _task(type(module).__name__, text, "\n".join(lines), inputs, imports, training=module.training)
+    _check_rebuilt(task, module, inputs)
+    return task
+
+
+def _subclass(module: torch.nn.Module, construct: str) -> list[str]:
+    """Model as a subclass of the user's class: methods and attributes are then the user's own."""
+    name = type(module).__name__
+    arguments = construct[len(name) + 1 : -1]
+    base = name if name != "Model" else "_Given"
+    head = ["_Given = Model"] if base == "_Given" else []
+    return [
+        *head,
+        "",
+        "",
+        f"class Model({base}):",
+        "    def __init__(self):",
+        f"        super().__init__({arguments})",
+        "        try:",
+        "            self.load_state_dict(torch.load(STATE, weights_only=True))",
+        "        except OSError:",
+        "            pass  # the weights given at capture are not on this machine",
+        "",
+    ]
+
+
+def _task(
+    name: str, text: str, body: str, inputs: tuple[object, ...], imports: tuple[str, ...], *, training: bool
+) -> Task:
+    given = ", ".join(_literal(value) for value in inputs)
+    parts = [
+        "import torch",
+        text.strip(),
+        body.strip(),
+        f"def get_inputs():\n    return [{given}]",
+        "def get_init_inputs():\n    return []",
+    ]
+    future = [line for line in text.splitlines() if line.startswith("from __future__")]
+    reference = "\n\n\n".join(part for part in parts if part)
+    for line in future:
+        reference = line + "\n" + reference.replace(line + "\n", "", 1)
+    return Task(
+        name=name,
+        form="object",
+        reference=reference + "\n",
+        contract=Contract(training=training),
+        imports=imports,
+    )
+
+
+def _source(target: object, names: set[str]) -> tuple[str, tuple[str, ...]]:
+    try:
+        file = inspect.getsourcefile(target)  # type: ignore[arg-type]  # a function or class by the callers' checks
+        text = Path(file or "").read_text(encoding="utf-8")
+    except (TypeError, OSError) as error:
+        raise TaskError(
+            f"The source of {getattr(target, '__qualname__', target)} cannot be found.",
+            got=str(error),
+            expected="something defined in a .py file",
+            what_next="write it to a file and import it",
+        ) from error
+    sliced = needed_source(text, names)
+    return sliced, sibling_imports(Path(file or "").parent, sliced)
+
+
+def _sources(kinds: set[type]) -> tuple[str, tuple[str, ...]]:
+    files: dict[str, tuple[type, set[str]]] = {}
+    for kind in sorted(kinds, key=lambda kind: kind.__qualname__):
+        try:
+            file = inspect.getsourcefile(kind) or ""
+        except TypeError:
+            file = ""
+        files.setdefault(file, (kind, set()))[1].add(kind.__name__)
+    if "site-packages" in "".join(files) or len(files) > 1:
+        libraries = [file for file in files if "site-packages" in file]
+        mine = {file: pair for file, pair in files.items() if file not in libraries}
+        names = [
+            f"from {kind.__module__} import {', '.join(sorted(names))}"
+            for kind, names in (files[file] for file in libraries)
+        ]
+        parts, imports = list(names), ()
+        for kind, wanted in mine.values():
+            sliced, found = _source(kind, wanted)
+            parts.append(sliced)
+            imports = tuple(dict.fromkeys(imports + found))
+        return "\n".join(parts), imports
+    for kind, names in files.values():
+        return _source(kind, names)
+    return "", ()
+
+
+def _constructor(module: torch.nn.Module, init_args: Sequence[object] | None = None) -> str:
+    """A call that builds such a module, from ``init_args`` or from attributes named like the parameters."""
+    kind = type(module)
+    foreign = kind.__module__.startswith("torch.")
+    name = f"torch.nn.{kind.__name__}" if foreign else kind.__name__
+    if init_args is not None:
+        return f"{name}({', '.join(_literal(value) for value in init_args)})"
+    if kind in (torch.nn.Sequential, torch.nn.ModuleList):
+        names = list(module._modules)
+        if names == [str(i) for i in range(len(names))]:
+            parts = ", ".join(_constructor(part) for part in module.children())
+            return f"{name}({parts})" if kind is torch.nn.Sequential else f"{name}([{parts}])"
+        pairs = ", ".join(f"({key!r}, {_constructor(part)})" for key, part in module.named_children())
+        return f"{name}(__import__('collections').OrderedDict([{pairs}]))"
+    found = OrderedDict[str, str]()
+    for parameter in inspect.signature(kind.__init__).parameters.values():
+        if parameter.name in ("self", "device", "dtype") or parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        ):
+            continue
+        value = getattr(module, parameter.name, inspect.Parameter.empty)
+        if isinstance(value, torch.Tensor) or (value is None and parameter.name == "bias"):
+            found[parameter.name] = repr(value is not None)
+        elif isinstance(value, torch.nn.Module):
+            found[parameter.name] = _constructor(value)
+        elif value is not inspect.Parameter.empty and _is_plain(value):
+            found[parameter.name] = _literal(value)
+        elif parameter.default is inspect.Parameter.empty:
+            raise TaskError(
+                f"The constructor argument {parameter.name} of {kind.__name__} cannot be read off the module.",
+                got="no plain attribute of that name",
+                expected=f"{kind.__name__}({inspect.signature(kind)})"[:200],
+                what_next="pass init_args=(...), the arguments it was made with",
+            )
+    return f"{name}({', '.join(f'{key}={text}' for key, text in found.items())})"
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple | list):
+        return all(_is_plain(item) for item in value)
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _literal(value: object) -> str:
+    """Python text that makes a value like this one: same shapes, dtypes, spread and ranges; weights travel apart."""
+    if isinstance(value, torch.Tensor):
+        return _tensor(value)
+    if isinstance(value, tuple | list):
+        inside = ", ".join(_literal(item) for item in value)
+        if isinstance(value, tuple):
+            return f"({inside}{',' if len(value) == 1 else ''})"
+        return f"[{inside}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {_literal(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, torch.dtype) or _is_plain(value):
+        return repr(value)
+    raise TaskError(
+        "An input cannot be written down.",
+        got=type(value).__name__,
+        expected="tensors, numbers, text, None, and lists, tuples or dicts of them",
+    )
+
+
+def _tensor(value: torch.Tensor) -> str:
+    shape, dtype = list(value.shape), str(value.dtype)
+    if value.dtype is torch.bool:
+        return f"(torch.rand({shape}) < {float(value.float().mean()) if value.numel() else 0.5!r})"
+    if not value.is_floating_point() and not value.is_complex():
+        low, high = (int(value.min()), int(value.max())) if value.numel() else (0, 1)
+        return f"torch.randint({low}, {high + 1}, {shape}, dtype={dtype})"
+    if value.is_complex():
+        return f"torch.randn({shape}, dtype={dtype})"
+    wide = value.detach().to("cpu", torch.float64)
+    mean, spread = (float(wide.mean()), float(wide.std(correction=0))) if value.numel() else (0.0, 1.0)
+    if value.numel() and float(wide.min()) >= 0.0:
+        # Kept nonnegative: probabilities, distances and the like often feed a square root or a logarithm.
+        return f"(torch.rand({shape}) * {2 * mean!r}).to({dtype})"
+    centre = mean if abs(mean) > 0.25 * spread else 0.0
+    shift = f" + {centre:.6g}" if centre else ""
+    return f"(torch.randn({shape}) * {spread or 1.0:.6g}{shift}).to({dtype})"
+
+
+def _save(module: torch.nn.Module, folder: Path) -> Path:
+    state = {name: tensor.detach().to("cpu") for name, tensor in module.state_dict().items()}
+    body = io.BytesIO()
+    torch.save(state, body)
+    path = folder / f"{hashlib.sha256(body.getvalue()).hexdigest()[:16]}.pt"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        fresh = path.with_suffix(".new")
+        fresh.write_bytes(body.getvalue())
+        fresh.replace(path)
+    return path
+
+
+def _check_rebuilt(task: Task, module: torch.nn.Module, inputs: tuple[object, ...]) -> None:
+    """Raise TaskError unless the written source rebuilds a module with equal outputs on the example inputs."""
+    scope: dict[str, object] = {"__name__": "captured"}
+    advice = "pass init_args=(...), the arguments it was made with"
+    try:
+        exec(compile(task.reference, "<captured>", "exec"), scope)
+        rebuilt = scope["Model"]()  # type: ignore[operator]  # the class written above
+        rebuilt.load_state_dict(module.state_dict(), strict=True)
+    except (ImportError, NameError, TypeError, RuntimeError, AttributeError, ValueError) as error:
+        raise TaskError(f"{task.name} cannot be rebuilt.", got=str(error)[:500], what_next=advice) from error
+    place = next(module.parameters(), torch.empty(0)).device
+    rebuilt.to(place).train(module.training)
+    outputs = []
+    for one in (module, rebuilt):
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
+            outputs.append(torch.utils._pytree.tree_leaves(one(*inputs)))
+    same = len(outputs[0]) == len(outputs[1]) and all(
+        torch.equal(a.nan_to_num(), b.nan_to_num()) if isinstance(a, torch.Tensor) else a == b
+        for a, b in zip(*outputs, strict=True)
+    )
+    if not same:
+        raise TaskError(
+            f"{task.name} was rebuilt from its source, and the copy computes something else.",
+            got="different outputs on the example inputs",
+            expected="equal ones",
+            what_next=advice,
+        )

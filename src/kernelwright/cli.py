@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: each verb of the facade, for people (lines, or a live display on a terminal) and ``--json``.
+
+A user's mistake is one message and the exit code of its class; Ctrl-C saves and exits 130; a traceback means
+a defect of ours. Only this file prints.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+
+import typer
+
+import kernelwright
+from kernelwright import settings
+from kernelwright.errors import BadCommand, KernelwrightError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+P = ParamSpec("P")
+R = TypeVar("R")
+INTERRUPTED = 130
+
+# Without rich in the help and in tracebacks typer starts in 0.07 s instead of 1 s.
+app = typer.Typer(
+    help="A faster PyTorch program, with a proof.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+Device = Annotated[str | None, typer.Option(help="cpu or cuda:N.")]
+Budget = Annotated[str | None, typer.Option(help="Wall time: 90s, 2m, 1h.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")]
+
+
+def main() -> int:
+    """Entry of the installed command; exits by itself."""
+    app()
+    return 0
+
+
+def _guarded(command: Callable[P, None]) -> Callable[P, None]:
+    """Errors as one message with their exit code, an interrupt as 130."""
+
+    @functools.wraps(command)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            command(*args, **kwargs)
+        except KernelwrightError as error:
+            if kwargs.get("as_json"):
+                print(json.dumps({**error.to_json(), "exit_code": error.exit_code}, indent=1))
+            else:
+                print(f"{type(error).__name__}: {error}", file=sys.stderr)
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+
+    return guarded
+
+
+@app.command()
+@_guarded
+def optimize(
+    file: Annotated[str | None, typer.Argument(help="A KernelBench-form .py file or a task folder.")] = None,
+    device: Device = None,
+    budget: Budget = None,
+    out: Annotated[str | None, typer.Option(help="Run folder (default: a new one in ./runs).")] = None,
+    start: Annotated[list[str] | None, typer.Option(help="An existing kernel to begin with: .py, .cu or .cpp.")] = None,
+    resume: Annotated[str | None, typer.Option(help="Continue this run.")] = None,
+    bits_lost: Annotated[
+        float | None, typer.Option(help="Precision that may be lost (default: the task's, 1).")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the search.")] = None,
+    proposers: Annotated[str | None, typer.Option(help="Comma-separated: compiler,rewrites,templates.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a program faster and prove it."""
+    if (file is None) == (resume is None):
+        raise BadCommand(
+            "Say what to optimise.",
+            got="both FILE and --resume" if file else "neither FILE nor --resume",
+            expected="kernelwright optimize FILE, or kernelwright optimize --resume RUN",
+        )
+    with _display(quiet=as_json) as listen, _terminable():
+        if resume is not None:
+            if any(value is not None for value in (out, start, bits_lost, seed, proposers, device)):
+                raise BadCommand("A resumed run keeps its options.", expected="only --budget and --json with --resume")
+            result = kernelwright.resume(resume, budget=budget, listen=listen)
+        else:
+            result = kernelwright.optimize(
+                str(file),
+                device=device,
+                budget=budget,
+                out=out,
+                start=start or (),
+                bits_lost=bits_lost,
+                seed=seed,
+                proposers=settings.names(proposers) if proposers is not None else None,
+                listen=listen,
+            )
+    if as_json:
+        print(json.dumps(result.to_json(), indent=1))
+    else:
+        print(result.message)
+        for path in result.files:
+            print(f"  {path}")
+        print(f"  {result.run} ({result.tried} trials, {result.seconds:.0f} s)")
+    if result.status == "interrupted":
+        raise typer.Exit(INTERRUPTED)
+
+
+@app.command()
+@_guarded
+def judge(
+    candidate: Annotated[str | None, typer.Argument(help="The replacement: .py, .cu or .cpp.")] = None,
+    task: Annotated[str | None, typer.Option(help="The task it must replace.")] = None,
+    admit: Annotated[
+        str | None, typer.Option(help="Instead: show which known-wrong programs this task rejects.")
+    ] = None,
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build, verify and measure one candidate, as a finalist is."""
+    if admit is not None:
+        reply = kernelwright.admit(admit, device=device)
+        _show(reply, as_json, lambda: _admission_lines(reply))
+        return
+    if candidate is None or task is None:
+        raise BadCommand("Nothing to judge.", expected="kernelwright judge CANDIDATE --task FILE, or --admit TASK")
+    trial = kernelwright.judge(candidate, task, device=device)
+    from kernelwright.wire import to_data  # noqa: PLC0415 - only this verb needs it
+
+    _show(to_data(trial), as_json, lambda: _verdict_lines(trial))
+
+
+@app.command()
+@_guarded
+def report(run: Annotated[str, typer.Argument(help="A run folder.")], as_json: AsJson = False) -> None:
+    """Write report.html of a run again."""
+    path = kernelwright.report(run)
+    _show({"report": str(path)}, as_json, lambda: [str(path)])
+
+
+@app.command()
+@_guarded
+def runs(
+    parent: Annotated[str | None, typer.Argument(help="Folder of runs (default: ./runs).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the runs, newest first."""
+    found = kernelwright.runs(parent)
+    rows = [(item["run"], item["task"], item["device"], item["status"], _times(item["speedup"])) for item in found]
+    _show(found, as_json, lambda: _table(("run", "task", "device", "status", "speedup"), rows) or ["no runs"])
+
+
+@app.command()
+@_guarded
+def machine(device: Device = None, as_json: AsJson = False) -> None:
+    """Measure a device (once; then from the cache)."""
+    found = kernelwright.measure_machine(device)
+    from kernelwright.wire import to_data  # noqa: PLC0415 - only this verb needs it
+
+    rows = [
+        (fact.name, "-" if fact.value is None else f"{fact.value:.4g}", fact.unit, fact.note) for fact in found.facts
+    ]
+    head = [f"{found.name} ({found.device}), fingerprint {found.fingerprint}"]
+    _show(to_data(found), as_json, lambda: head + _table(("fact", "value", "unit", "note"), rows))
+
+
+@app.command()
+@_guarded
+def limits(
+    file: Annotated[str, typer.Argument(help="A task file or folder.")], device: Device = None, as_json: AsJson = False
+) -> None:
+    """Speed-of-light bounds of a task on a device."""
+    reply = kernelwright.measure_limits(file, device=device)
+    _show(reply, as_json, lambda: [f"{key}: {_brief(value)}" for key, value in sorted(reply.items())])
+
+
+@app.command()
+@_guarded
+def demo(
+    folder: Annotated[str, typer.Argument(help="Folder of tasks.")] = "tasks",
+    device: Device = None,
+    budget: Annotated[str, typer.Option(help="Wall time for each task.")] = "12s",
+    out: Annotated[str | None, typer.Option(help="Folder of the runs.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Optimise every task below a folder, one after another, and print a table."""
+    places = sorted(path.parent for path in Path(folder).rglob("task.toml")) or sorted(Path(folder).glob("*.py"))
+    if not places:
+        raise BadCommand("There is nothing to show.", got=folder, expected="a folder with task folders or .py files")
+    chosen = settings.device(device or settings.read().device)
+    rows: list[dict[str, Any]] = []
+    with kernelwright.Services(chosen) as services, _terminable():
+        for number, place in enumerate(places, 1):
+            if not as_json:
+                print(f"[{number}/{len(places)}] {place.stem}", flush=True)
+            with _display(quiet=as_json or not sys.stdout.isatty()) as listen:
+                rows.append(_one_example(place, chosen, budget, out, services, listen))
+            if rows[-1]["status"] == "interrupted":
+                raise KeyboardInterrupt
+    headings = ("task", "result", "speedup", "against", "vs eager", "of bound", "bits lost", "trials", "s")
+    table = [tuple(str(row[name]) for name in headings) for row in rows]
+    _show(rows, as_json, lambda: _table(headings, table))
+
+
+def _one_example(
+    place: Path, device: str, budget: str, out: str | None, services: kernelwright.Services, listen: Listen
+) -> dict[str, Any]:
+    """One row of the demo's table; a task that fails is a row too."""
+    target = Path(out) / place.stem if out is not None else None
+    blank = dict.fromkeys(("speedup", "against", "vs eager", "of bound", "bits lost", "trials", "s"), "")
+    try:
+        result = kernelwright.optimize(
+            str(place), device=device, budget=budget, out=target, services=services, listen=listen
+        )
+    except KernelwrightError as error:
+        return {"task": place.stem, "result": f"{type(error).__name__}: {error.what}", "status": "failed", **blank}
+    row = {"task": place.stem, "result": result.status, "status": result.status, **blank}
+    row |= {"trials": result.tried, "s": round(result.seconds, 1), "run": str(result.run)}
+    outcome = result.winner.outcome if result.winner else None
+    if isinstance(outcome, kernelwright.Timed):
+        eager = next((b.speedup for b in outcome.baselines if b.name == "eager"), None)
+        row |= {
+            "speedup": _times(outcome.speedup),
+            "against": outcome.best_baseline,
+            "vs eager": _times(eager),
+            "of bound": "" if outcome.bound_fraction is None else f"{outcome.bound_fraction:.0%}",
+            "bits lost": f"{outcome.proof.bits_lost:.2f}",
+        }
+    return row
+
+
+Listen = Callable[["kernelwright.Event"], None]
+
+
+@contextmanager
+def _display(*, quiet: bool) -> Iterator[Listen]:
+    """What hears the events: nothing, plain lines, or a live line on a terminal."""
+    if quiet:
+        yield lambda event: None
+    elif not sys.stdout.isatty():
+        yield _plain_line
+    else:
+        from rich.console import Console  # noqa: PLC0415 - 0.1 s that only a terminal pays
+
+        console = Console(highlight=False)
+        with console.status("starting") as status:
+
+            def listen(event: kernelwright.Event) -> None:
+                status.update(f"[{event.seconds:5.1f} s] {_escaped(event.text)}")
+                if event.kind != "phase":
+                    _rich_line(console, event)
+
+            yield listen
+
+
+def _plain_line(event: kernelwright.Event) -> None:
+    if event.kind != "done":  # the result itself is printed after it
+        print(f"{event.seconds:7.1f}  {event.text}", flush=True)
+
+
+_COLOURS = {"best": "bold green", "note": "yellow", "admitted": "cyan", "structures": "cyan"}
+
+
+def _rich_line(console: Console, event: kernelwright.Event) -> None:
+    if event.kind == "done":
+        return
+    colour = "red" if "stage" in event.data else _COLOURS.get(event.kind, "default")
+    console.print(f"[{colour}]{event.seconds:7.1f}  {_escaped(event.text)}[/]", soft_wrap=True)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", "\\[")
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: cleanly, with everything found so far kept."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _show(data: object, as_json: bool, lines: Callable[[], list[str]]) -> None:
+    print(json.dumps(data, indent=1) if as_json else "\n".join(lines()))
+
+
+def _verdict_lines(trial: kernelwright.Trial) -> list[str]:
+    outcome = trial.outcome
+    if isinstance(outcome, kernelwright.Rejected):
+        return [f"rejected at {outcome.stage}: {outcome.reason}"] + ([outcome.detail] if outcome.detail else [])
+    rows = [
+        (b.name, f"{b.timing.median_us:.1f}", f"{b.speedup:.2f}x", f"{b.speedup_low:.2f} to {b.speedup_high:.2f}")
+        for b in outcome.baselines
+    ]
+    proof = outcome.proof
+    return [
+        f"verified on {len(proof.cases)} cases, {proof.checked_calls} calls: {proof.bits_lost:.2f} bits lost "
+        f"against {proof.oracle}",
+        f"{outcome.timing.median_us:.1f} us ({outcome.timing.low_us:.1f} to {outcome.timing.high_us:.1f}), "
+        f"{outcome.speedup:.2f}x the best baseline ({outcome.best_baseline})",
+        *_table(("baseline", "us", "speedup", "95 % interval"), rows),
+        *(f"note: {note}" for note in proof.notes),
+    ]
+
+
+def _admission_lines(reply: dict[str, Any]) -> list[str]:
+    decoys = [item if isinstance(item, dict) else {"name": item[0], "by": item[1]} for item in reply.get("decoys", ())]
+    rows = [tuple(str(value) for value in item.values()) for item in decoys]
+    return ["admitted: every known-wrong program is rejected", *_table(("decoy", "rejected by"), rows)]
+
+
+def _table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    if not rows:
+        return []
+    widths = [max(len(row[i]) for row in [headings, *rows] if i < len(row)) for i in range(len(headings))]
+    lines = [headings, tuple("-" * width for width in widths), *rows]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False)).rstrip() for line in lines]
+
+
+def _times(speedup: float | None) -> str:
+    return "" if speedup is None else f"{speedup:.2f}x"
+
+
+def _brief(value: object) -> str:
+    text = json.dumps(value) if isinstance(value, dict | list) else str(value)
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of a module's source that some of its names need: definitions and imports, nothing that just runs."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+
+from kernelwright.errors import TaskError
+from kernelwright.load.source import bound_names
+
+
+def needed_source(text: str, names: set[str]) -> str:
+    """Top-level statements of ``text`` that bind ``names`` or what those mention, transitively, in their order.
+
+    Bare expressions, loops and ``if __name__`` blocks are left out: they run something. ``from __future__`` and
+    star imports stay. Raises TaskError when one of ``names`` is not bound at top level.
+    """
+    tree = ast.parse(text)
+    binders: dict[str, list[int]] = {}
+    always: set[int] = set()
+    for index, node in enumerate(tree.body):
+        if isinstance(node, ast.ImportFrom) and (node.module == "__future__" or node.names[0].name == "*"):
+            always.add(index)
+        if not _is_main_guard(node):
+            for name in bound_names(node):
+                binders.setdefault(name, []).append(index)
+    missing = sorted(name for name in names if name not in binders)
+    if missing:
+        raise TaskError(
+            f"{', '.join(missing)} is not defined at the top level of its file.",
+            got="no such definition",
+            expected="a class or function that can be imported by name",
+        )
+    kept, waiting = set(always), sorted(names)
+    seen: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen or name not in binders:
+            continue
+        seen.add(name)
+        for index in binders[name]:
+            if index not in kept:
+                kept.add(index)
+                waiting += sorted(_mentioned(tree.body[index]) - seen)
+    lines = text.splitlines()
+    return "\n\n".join("\n".join(lines[_first(tree.body[i]) - 1 : tree.body[i].end_lineno]) for i in sorted(kept))
+
+
+def _first(node: ast.stmt) -> int:
+    """The first line of a statement, decorators included."""
+    decorators = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def _mentioned(node: ast.stmt) -> set[str]:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return set()
+    names = {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
+    return names - set(dir(builtins))
+
+
+def _is_main_guard(node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The run folder: made, locked, described in run.json, found again; a kill at any moment leaves it readable.
+
+run.json       what was asked, versions, status and result (rewritten whole, by rename)
+ledger.sqlite  every trial
+events.jsonl   what happened when, one line each
+candidates/    sources of the finalists, a folder per digest
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kernelwright.candidate import Candidate
+from kernelwright.errors import NoSuchRun, RunFolderBusy, RunFolderError, RunFolderUnwritable
+
+RUN, LEDGER, EVENTS, CANDIDATES, LOCK = "run.json", "ledger.sqlite", "events.jsonl", "candidates", "lock"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+
+
+class RunFolder:
+    """One locked run folder; ``create`` or ``reopen`` makes it, ``close`` releases it.
+
+    The lock is the kernel's (flock), so a killed run never leaves it behind.
+    """
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self._lock = lock
+
+    @property
+    def ledger(self) -> Path:
+        """Where the ledger is."""
+        return self.path / LEDGER
+
+    def write(self, data: dict[str, Any]) -> None:
+        """Replace run.json in one step. Raises RunFolderUnwritable."""
+        with unwritable(self.path):
+            fresh = self.path / (RUN + ".new")
+            fresh.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+            fresh.replace(self.path / RUN)
+
+    def event(self, data: dict[str, Any]) -> None:
+        """Append one line to events.jsonl. Raises RunFolderUnwritable."""
+        with unwritable(self.path), (self.path / EVENTS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(data) + "\n")
+
+    def keep(self, candidate: Candidate) -> Path:
+        """Write a candidate's sources under candidates/ and return the folder. Raises RunFolderUnwritable."""
+        folder = self.path / CANDIDATES / candidate.digest()
+        with unwritable(self.path):
+            for name, text in candidate.sources:
+                target = folder / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text, encoding="utf-8")
+        return folder
+
+    def close(self) -> None:
+        """Release the lock; calling it twice is harmless."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def create(path: Path) -> RunFolder:
+    """A new run in ``path``, a free name or an empty folder. Raises RunFolderBusy, RunFolderUnwritable."""
+    with unwritable(path):
+        if path.exists() and not path.is_dir():
+            raise RunFolderError("The run folder is a file.", got=str(path), expected="a folder or a free name")
+        path.mkdir(parents=True, exist_ok=True)
+        odd = sorted(entry.name for entry in path.iterdir() if entry.name != LOCK)
+        folder = RunFolder(path, _lock(path))
+    if odd and (path / RUN).exists():
+        folder.close()
+        raise RunFolderBusy(
+            f"There is a run in {path} already.",
+            got=RUN,
+            expected="an empty folder or a free name",
+            what_next=f"continue it with --resume {path}, or choose another --out",
+        )
+    return folder
+
+
+def reopen(path: Path) -> tuple[RunFolder, dict[str, Any]]:
+    """An existing run and its run.json. Raises NoSuchRun, RunFolderBusy, RunFolderUnwritable."""
+    data = read(path)
+    with unwritable(path):
+        return RunFolder(path, _lock(path)), data
+
+
+def read(path: Path) -> dict[str, Any]:
+    """run.json of a run, without locking it. Raises NoSuchRun, or RunFolderError when it is not readable."""
+    try:
+        data = json.loads((path / RUN).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise NoSuchRun(
+            "There is no run.", got=str(path), expected=f"a folder with {RUN}", what_next="kernelwright runs lists them"
+        ) from None
+    except (ValueError, OSError) as error:
+        raise RunFolderError(f"{path / RUN} cannot be read.", got=str(error), expected="the JSON of a run") from error
+    if not isinstance(data, dict):
+        raise RunFolderError(f"{path / RUN} cannot be read.", got=type(data).__name__, expected="the JSON of a run")
+    return data
+
+
+def fresh_name(parent: Path, task: str) -> Path:
+    """A free folder name for a run of ``task``: ``runs/rmsnorm-20260131-1415``, with a number when taken."""
+    stem = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in task)
+    base = parent / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path, number = base, 2
+    while path.exists():
+        path, number = base.with_name(f"{base.name}-{number}"), number + 1
+    return path
+
+
+def listed(parent: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """(folder, run.json) of every readable run below ``parent``, newest first."""
+    found = []
+    for place in sorted(parent.glob(f"*/{RUN}")):
+        try:
+            found.append((place.parent, read(place.parent)))
+        except RunFolderError:
+            continue  # a half-deleted folder is no run
+    return sorted(found, key=lambda pair: float(pair[1].get("started_at", 0.0)), reverse=True)
+
+
+def _lock(path: Path) -> int:
+    handle = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise RunFolderBusy(
+            f"Another run holds {path}.",
+            got="its lock is taken",
+            expected="a folder that no running kernelwright uses",
+            what_next="wait for it or choose another --out",
+        ) from None
+    return handle
+
+
+@contextmanager
+def unwritable(path: Path) -> Iterator[None]:
+    """A full disk, a read-only place or missing permission inside the block becomes RunFolderUnwritable."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise RunFolderUnwritable(
+            f"The run folder {path} cannot be written.",
+            got=str(error),
+            expected="a folder on a disk with free space",
+            what_next="free space or choose another folder with --out; --resume continues what is recorded",
+        ) from error

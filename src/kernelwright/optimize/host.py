@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The proposer host seen from the parent: one child that traces references, restarted once when it dies."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from kernelwright import sandbox, wire
+from kernelwright.candidate import Candidate
+from kernelwright.errors import JudgeFailed, KernelwrightError, from_json
+from kernelwright.machine import Machine
+from kernelwright.proposers import Structure
+from kernelwright.task import Task
+from kernelwright.tuning import Value
+
+COMMAND = (sys.executable, "-m", "kernelwright.proposers", "--serve")
+PATIENCE_SECONDS = 120.0
+"""Tracing and equality saturation have budgets of their own far below this; longer means hung."""
+
+
+class Host(Protocol):
+    """Lists structures and renders candidates."""
+
+    def structures(self, proposer: str, task: Task, device: str, machine: Machine | None) -> list[Structure]:
+        """What the proposer has for the task. Raises KernelwrightError."""
+        ...
+
+    def render(
+        self,
+        proposer: str,
+        task: Task,
+        device: str,
+        machine: Machine | None,
+        structure: str,
+        values: Mapping[str, Value],
+    ) -> Candidate:
+        """One structure closed with values. Raises KernelwrightError."""
+        ...
+
+    def close(self) -> None:
+        """End the child."""
+        ...
+
+
+class ProposerHost:
+    """``python -m kernelwright.proposers --serve`` as an object; the child starts on first use. Not thread-safe."""
+
+    def __init__(self, cwd: Path, env: Mapping[str, str] | None = None, command: tuple[str, ...] = COMMAND) -> None:
+        self._cwd, self._env, self._command = cwd, env, command
+        self._child: sandbox.Child | None = None
+        self._numbers = itertools.count(1)
+        self.notes: list[str] = []
+        """Why a proposer was skipped, in its own words."""
+
+    def structures(self, proposer: str, task: Task, device: str, machine: Machine | None) -> list[Structure]:
+        """See Host."""
+        reply = self._ask(self._job("structures", proposer, task, device, machine))
+        return [wire.from_data(Structure, item) for item in reply["structures"]]
+
+    def render(
+        self,
+        proposer: str,
+        task: Task,
+        device: str,
+        machine: Machine | None,
+        structure: str,
+        values: Mapping[str, Value],
+    ) -> Candidate:
+        """See Host."""
+        job = self._job("render", proposer, task, device, machine)
+        reply = self._ask({**job, "structure": structure, "values": dict(values)})
+        return wire.from_data(Candidate, reply["candidate"])
+
+    def start(self) -> None:
+        """Start the child now, so that its imports overlap with other work."""
+        if self._child is None:
+            self._child = sandbox.start(list(self._command), env=self._env, cwd=self._cwd)
+
+    def close(self) -> None:
+        """End the child; calling it twice is harmless."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+    @staticmethod
+    def _job(job: str, proposer: str, task: Task, device: str, machine: Machine | None) -> dict[str, Any]:
+        described = None if machine is None else wire.to_data(machine)
+        return {"job": job, "proposer": proposer, "task": wire.to_data(task), "device": device, "machine": described}
+
+    def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
+        tail = ""
+        for _attempt in range(2):
+            self.start()
+            reply = self._reply({**job, "id": next(self._numbers)})
+            if reply is not None:
+                if "error" in reply:
+                    raise from_json(reply["error"])
+                result: dict[str, Any] = reply["result"]
+                return result
+            tail = self._child.error_tail()[-500:] if self._child is not None else ""
+            self.close()
+        raise KernelwrightError(
+            f"The proposer {job['proposer']} died on this task, twice.", got=tail, expected="an answer"
+        )
+
+    def _reply(self, request: dict[str, Any]) -> dict[str, Any] | None:
+        """The reply to one request, or None when the child is lost."""
+        assert self._child is not None
+        until = time.monotonic() + PATIENCE_SECONDS
+        try:
+            self._child.send(request)
+            while time.monotonic() < until:
+                reply = self._child.receive(timeout=0.5)
+                if reply is None:
+                    if not self._child.alive:
+                        return None
+                    continue
+                if reply.get("id") != request["id"]:
+                    continue
+                if "event" in reply:
+                    event = reply["event"]
+                    self.notes.append(f"{event.get('proposer', '?')}: {event.get('reason', event)}")
+                elif "result" in reply or "error" in reply:
+                    return dict(reply)
+        except (OSError, JudgeFailed):
+            return None  # a broken pipe or a line that is not JSON: the child is lost either way
+        return None

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Candidates to recorded outcomes: each is judged once per level and machine, and every verdict is a Trial."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from kernelwright import wire
+from kernelwright.candidate import Candidate
+from kernelwright.ledger import Ledger
+from kernelwright.task import Task
+from kernelwright.trial import Outcome, Rejected, Timed, Trial
+from kernelwright.workers import Worker
+
+BASELINES = ("eager", "compile")
+EXPECTED_SECONDS = {"coarse": 2.0, "precise": 15.0}
+"""How long one judgement takes, until the first of its level has been seen; precise includes compiling baselines."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Where a run's times are valid."""
+
+    machine: str
+    """Fingerprint."""
+    versions: tuple[tuple[str, str], ...]
+
+
+class Judging:
+    """Judges through a worker and remembers in a ledger. A candidate seen before costs nothing."""
+
+    def __init__(self, task: Task, device: str, worker: Worker, ledger: Ledger, seed: int, identity: Identity) -> None:
+        self._task, self._device, self._worker, self._ledger = task, device, worker, ledger
+        self._seed, self._identity = seed, identity
+        self._seconds = dict(EXPECTED_SECONDS)
+        self._building: set[str] = set()
+        self._seen: dict[str, Timed] = {}
+        self.fresh = 0
+        """Judgements made now, as against remembered ones."""
+
+    def outcome(self, candidate: Candidate, level: str, structure: str) -> tuple[Outcome, bool]:
+        """(outcome, was it remembered). Raises what the worker raises: the judge's own failures, never a verdict."""
+        number = self._ledger.known(candidate.digest(), level, self._identity.machine)
+        if number is not None:
+            return self._ledger.trial(number).outcome, True
+        started_at, began = time.time(), time.monotonic()
+        result = self._worker.run(self._job("judge", candidate, level))
+        seconds = time.monotonic() - began
+        outcome: Outcome = wire.from_data(Outcome, result["outcome"])  # type: ignore[arg-type]  # a union is no class
+        trial = Trial(
+            candidate=candidate,
+            outcome=outcome,
+            level=level,
+            machine=self._identity.machine,
+            versions=self._identity.versions,
+            seconds=seconds,
+            started_at=started_at,
+        )
+        self._ledger.record(trial, structure)
+        self._learn(level, outcome, seconds)
+        self.fresh += 1
+        return outcome, False
+
+    def trial(self, candidate: Candidate, level: str) -> Trial:
+        """The recorded trial of a candidate. Raises KeyError when it was not judged at this level."""
+        number = self._ledger.known(candidate.digest(), level, self._identity.machine)
+        if number is None:
+            raise KeyError(candidate.digest())
+        return self._ledger.trial(number)
+
+    def build_ahead(self, candidate: Candidate) -> None:
+        """Start compiling a candidate beside other work; its judgement then finds it built."""
+        if candidate.language in ("cpp", "cuda") and candidate.digest() not in self._building:
+            self._building.add(candidate.digest())
+            self._worker.submit(self._job("build", candidate, ""))
+
+    def expected_seconds(self, level: str) -> float:
+        """How long the next judgement of a level will take, from those seen."""
+        return self._seconds[level]
+
+    def _job(self, job: str, candidate: Candidate, level: str) -> dict[str, Any]:
+        data: dict[str, Any] = {"job": job, "candidate": wire.to_data(candidate), "device": self._device}
+        if job == "judge":
+            baselines = BASELINES if level == "precise" else ("eager",)
+            data |= {"task": wire.to_data(self._task), "level": level, "baselines": list(baselines)}
+        return data
+
+    def _learn(self, level: str, outcome: Outcome, seconds: float) -> None:
+        # Rejections end early and say nothing about what a full judgement costs.
+        if not isinstance(outcome, Rejected):
+            first = self._seconds[level] == EXPECTED_SECONDS[level]
+            self._seconds[level] = seconds if first else 0.5 * (self._seconds[level] + seconds)

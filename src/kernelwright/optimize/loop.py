@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop of one run: admit, collect structures, search coarsely, prove the finalists precisely.
+
+Candidates may fail in any way without ending it; only the judge's own failure, the run folder's and the
+user's interrupt do, and what was found until then is in the ledger already.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kernelwright.candidate import Candidate
+from kernelwright.errors import BadCommand, JudgeFailed, KernelwrightError, NoSuchDevice, ToolMissing
+from kernelwright.load import load_candidate
+from kernelwright.machine import Machine
+from kernelwright.optimize.host import Host
+from kernelwright.optimize.judging import Judging
+from kernelwright.optimize.result import Options
+from kernelwright.proposers import TABLE, Structure
+from kernelwright.search import Arm, Choice, StructureSearch
+from kernelwright.task import Task
+from kernelwright.trial import Rejected, Timed, Trial
+from kernelwright.tuning import Space
+
+START = Space(parameters=(), constraints=())
+FINALISTS = 3
+CLOSE = 1.15
+"""Coarse medians within this factor of the best may be the best: coarse timing is no better than that."""
+FEWEST = 3
+"""Coarse trials made even when admission has used up the budget."""
+MOST_FINALS = 6
+MOST_FAILURES = 3
+"""Judge failures in a row that end the run: then it is the judge or the machine, not a candidate."""
+SLOWER = 0.9
+"""A coarse speedup over eager below this cannot become a win over the best baseline; proving it is skipped."""
+
+Say = Callable[..., None]
+
+
+class Loop:
+    """One run's decisions. ``say(kind, text, **data)`` hears what happens."""
+
+    def __init__(self, task: Task, options: Options, judging: Judging, host: Host, say: Say) -> None:
+        self._task, self._options, self._judging, self._host, self._say = task, options, judging, host, say
+        self._until = time.monotonic() + options.budget_seconds
+        self._machine: Machine | None = None
+        self._structures: dict[str, tuple[str, Structure]] = {}
+        self._given: dict[str, Candidate] = {}
+        self._ready: dict[tuple[str, tuple[tuple[str, Any], ...]], Candidate] = {}
+        self._coarse: dict[str, tuple[Candidate, str, Timed]] = {}
+        self._precise: dict[str, Timed | None] = {}
+        self._missing: dict[str, ToolMissing] = {}
+        self._failures = 0
+        self.tried = 0
+        self.rejected = 0
+        self.winner: Trial | None = None
+        self.nearest: Timed | None = None
+        """The fastest precise outcome, winner or not: what the honest answer "nothing is faster" cites."""
+
+    def collect(self, machine: Machine | None) -> None:
+        """Ask every proposer for structures and read the given kernels; a proposer that fails is noted and skipped."""
+        self._machine = machine
+        for path in self._options.start:
+            candidate = load_candidate(path, self._task)
+            self._given[f"start/{Path(path).name}"] = candidate
+        for name in self._options.proposers or tuple(TABLE):
+            try:
+                found = self._host.structures(name, self._task, self._options.device, machine)
+            except KernelwrightError as error:
+                self._say("note", f"proposer {name} skipped: {error.what}", detail=str(error))
+                continue
+            for structure in found:
+                self._structures[f"{name}/{structure.name}"] = (name, structure)
+            self._say("structures", f"{name}: {len(found)} structures", proposer=name, names=[s.name for s in found])
+
+    def build_ahead(self) -> None:
+        """Start compiling every structure's default while the task is still being admitted."""
+        for key, (_, structure) in sorted(self._structures.items(), key=lambda item: item[1][1].order):
+            default = StructureSearch([Arm(key=key, order=0.0, space=structure.space)]).ask()
+            candidate = self._render(default) if default is not None else None
+            if candidate is not None:
+                self._judging.build_ahead(candidate)
+
+    def search(self) -> None:
+        """Coarse judging until the budget's share for it is spent or nothing is left to try."""
+        arms = [Arm(key=key, order=-1.0, space=START) for key in self._given]
+        arms += [Arm(key=key, order=s.order, space=s.space) for key, (_, s) in self._structures.items()]
+        search = StructureSearch(arms, self._options.seed)
+        proved_early = False
+        asked = 0
+        while asked < FEWEST or self._left() > self._reserve():
+            if search.first_pass_over and not proved_early and self._left() > 3 * self._reserve():
+                # One proof early: whoever stops the run from here on keeps a result.
+                proved_early = True
+                self._prove_best()
+                continue
+            choice = search.ask()
+            if choice is None:
+                break
+            asked += 1
+            candidate = self._render(choice)
+            timed = self._judge(candidate, "coarse", choice.arm) if candidate is not None else None
+            if timed is not None and candidate is not None:
+                self._coarse.setdefault(candidate.digest(), (candidate, choice.arm, timed))
+            search.tell(choice, timed.timing.median_us if timed else None)
+
+    def finish(self) -> None:
+        """Prove the finalists, fastest first; at least one, even when the budget is over.
+
+        Raises ToolMissing when a missing tool is the reason that nothing could be tried.
+        """
+        if not self.tried and self._missing:
+            raise next(iter(self._missing.values()))
+        made = 0
+        while made < MOST_FINALS:
+            waiting = self._finalists()
+            over = self._left() < self._judging.expected_seconds("precise")
+            if not waiting or (over and any(self._precise.values())) or (self._left() < 0 and made >= FINALISTS):
+                return
+            self._prove(*waiting[0][:2])
+            made += 1
+
+    def _finalists(self) -> list[tuple[Candidate, str, Timed]]:
+        """Candidates worth proving, fastest first: close to the best, and not all variants of one structure's tail."""
+        ranked = sorted(self._coarse.values(), key=lambda item: item[2].timing.median_us)
+        alive = [item for item in ranked if self._precise.get(item[0].digest(), 0) is not None]
+        if not alive:
+            return []
+        limit = alive[0][2].timing.median_us * CLOSE
+        close = [item for item in alive if item[2].timing.median_us <= limit][:FINALISTS]
+        return [item for item in close if item[0].digest() not in self._precise and _eager_speedup(item[2]) >= SLOWER]
+
+    def _prove_best(self) -> None:
+        waiting = self._finalists()
+        if waiting:
+            self._prove(*waiting[0][:2])
+
+    def _prove(self, candidate: Candidate, structure: str) -> None:
+        self._say("phase", f"proving {structure}", candidate=candidate.digest())
+        outcome = self._judge(candidate, "precise", structure)
+        self._precise[candidate.digest()] = outcome
+        if outcome is None:
+            return
+        if self.nearest is None or outcome.speedup_low > self.nearest.speedup_low:
+            self.nearest = outcome
+            if outcome.speedup_low > 1.0:
+                self.winner = self._judging.trial(candidate, "precise")
+                text = f"{outcome.speedup:.2f}x over {outcome.best_baseline}, proved: {structure}"
+                self._say("best", text, speedup=outcome.speedup, candidate=candidate.digest(), structure=structure)
+
+    def _judge(self, candidate: Candidate, level: str, structure: str) -> Timed | None:
+        """The outcome when it is a Timed. A missing tool or a judge that died costs the candidate, not the run."""
+        if candidate.language in self._missing:
+            return None
+        try:
+            outcome, known = self._judging.outcome(candidate, level, structure)
+        except NoSuchDevice:
+            raise
+        except ToolMissing as error:
+            self._missing[candidate.language] = error
+            self._say("note", f"no {candidate.language} candidates: {error.what}", detail=str(error))
+            return None
+        except JudgeFailed as error:
+            self._failures += 1
+            self._say("note", f"{structure}: {error.what}", detail=str(error))
+            if self._failures >= MOST_FAILURES:
+                raise
+            return None
+        self._failures = 0
+        self._count(outcome, known, candidate, structure, level)
+        return outcome if isinstance(outcome, Timed) else None
+
+    def _count(self, outcome: Timed | Rejected, known: bool, candidate: Candidate, structure: str, level: str) -> None:
+        self.tried += 1
+        data: dict[str, Any] = {
+            "structure": structure,
+            "candidate": candidate.digest(),
+            "level": level,
+            "remembered": known,
+            "tunables": dict(candidate.tunables),
+        }
+        if isinstance(outcome, Rejected):
+            self.rejected += 1
+            data |= {"stage": outcome.stage, "reason": outcome.reason}
+            text = f"{structure}: rejected at {outcome.stage}: {outcome.reason}"
+        else:
+            data |= {"median_us": outcome.timing.median_us, "speedup": outcome.speedup}
+            text = f"{structure}: {outcome.timing.median_us:.1f} us, {outcome.speedup:.2f}x {outcome.best_baseline}"
+        self._say("trial", text, **data)
+
+    def _render(self, choice: Choice) -> Candidate | None:
+        if choice.arm in self._given:
+            return self._given[choice.arm]
+        ready = self._ready.get((choice.arm, choice.values))
+        if ready is not None:
+            return ready
+        name, structure = self._structures[choice.arm]
+        try:
+            candidate = self._host.render(
+                name, self._task, self._options.device, self._machine, structure.name, dict(choice.values)
+            )
+        except KernelwrightError as error:
+            self._say("note", f"{choice.arm} cannot be written: {error.what}", detail=str(error))
+            return None
+        self._ready[choice.arm, choice.values] = candidate
+        return candidate
+
+    def _left(self) -> float:
+        return self._until - time.monotonic()
+
+    def _reserve(self) -> float:
+        """Seconds kept for the finals: two proofs as they are expected to take, at most half the budget."""
+        return min(2.0 * self._judging.expected_seconds("precise"), 0.5 * self._options.budget_seconds)
+
+
+def _eager_speedup(timed: Timed) -> float:
+    return next((b.speedup for b in timed.baselines if b.name == "eager"), timed.speedup)
+
+
+def chosen_proposers(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names when all are known. Raises BadCommand naming the known ones."""
+    odd = [name for name in names if name not in TABLE]
+    if odd:
+        raise BadCommand("There is no such proposer.", got=", ".join(odd), expected="some of " + ", ".join(TABLE))
+    return names

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an optimisation is asked, what it says while running, and what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelwright.trial import Timed, Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to search; what is correct is the task's contract alone."""
+
+    device: str = "cpu"
+    budget_seconds: float = 120.0
+    seed: int = 0
+    proposers: tuple[str, ...] = ()
+    """Names from the table; empty: all of them."""
+    start: tuple[str, ...] = ()
+    """Files with existing kernels, judged first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something worth telling a person. ``kind``: phase, admitted, structures, trial, best, note, done."""
+
+    kind: str
+    text: str
+    seconds: float
+    """Since the start of the run."""
+    data: dict[str, Any]
+
+
+Listener = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """How a run ended. ``status``: ``faster``, ``not-faster`` or ``interrupted`` (with what was proved until then)."""
+
+    status: str
+    message: str
+    """One or two sentences for a person."""
+    run: Path
+    task: str
+    device: str
+    winner: Trial | None
+    """Proved faster than every baseline at level precise; None where nothing was."""
+    tried: int
+    rejected: int
+    seconds: float
+    files: tuple[Path, ...]
+
+    @property
+    def speedup(self) -> float | None:
+        """Of the winner, against the best baseline."""
+        return self.winner.outcome.speedup if self.winner and isinstance(self.winner.outcome, Timed) else None
+
+    @property
+    def optimized(self) -> Path | None:
+        """The drop-in file, where there is a winner."""
+        return next((path for path in self.files if path.name == "optimized.py"), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain data: ``--json`` prints exactly this."""
+        timed = self.winner.outcome if self.winner and isinstance(self.winner.outcome, Timed) else None
+        return {
+            "status": self.status,
+            "message": self.message,
+            "run": str(self.run),
+            "task": self.task,
+            "device": self.device,
+            "tried": self.tried,
+            "rejected": self.rejected,
+            "seconds": round(self.seconds, 3),
+            "files": [str(path) for path in self.files],
+            "winner": None if self.winner is None else _winner(self.winner),
+            "best_baseline": timed.best_baseline if timed else None,
+            "baselines_us": {b.name: b.timing.median_us for b in timed.baselines} if timed else {},
+        }
+
+
+def _winner(trial: Trial) -> dict[str, Any]:
+    assert isinstance(trial.outcome, Timed)
+    timed = trial.outcome
+    return {
+        "candidate": trial.candidate.digest(),
+        "proposer": trial.candidate.proposer,
+        "language": trial.candidate.language,
+        "note": trial.candidate.note,
+        "tunables": dict(trial.candidate.tunables),
+        "median_us": timed.timing.median_us,
+        "speedup": timed.speedup,
+        "speedup_low": timed.speedup_low,
+        "speedup_high": timed.speedup_high,
+        "bits_lost": timed.proof.bits_lost,
+        "error_ratio": timed.proof.error_ratio,
+        "bound_us": timed.bound_us,
+        "bound_fraction": timed.bound_fraction,
+        "limiter": timed.limiter,
+    }

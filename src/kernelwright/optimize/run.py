@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One optimisation from a Task to a run folder with its result; begun afresh or continued after a kill."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import platform
+import time
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from kernelwright import settings, wire
+from kernelwright.errors import KernelwrightError, RunFolderError
+from kernelwright.ledger import Ledger, open_ledger
+from kernelwright.optimize import folder as folders
+from kernelwright.optimize.host import ProposerHost
+from kernelwright.optimize.judging import Identity, Judging
+from kernelwright.optimize.loop import Loop, chosen_proposers
+from kernelwright.optimize.products import write_products
+from kernelwright.optimize.result import Event, Listener, Options, Result
+from kernelwright.optimize.services import Services
+from kernelwright.optimize.verbs import check_admitted, machine_of
+from kernelwright.task import Task
+from kernelwright.trial import Timed
+
+Reply = dict[str, Any]
+
+
+def optimize_task(
+    task: Task,
+    options: Options,
+    *,
+    out: Path | None = None,
+    services: Services | None = None,
+    listen: Listener | None = None,
+) -> Result:
+    """Optimise ``task`` within the budget; the run folder is ``out`` or a fresh one under the runs folder.
+
+    Raises TaskError and its kind when the task is at fault, ToolMissing, RunFolderError and JudgeFailed. An
+    interrupt (KeyboardInterrupt) ends the search, not the call: the result then has status "interrupted".
+    """
+    chosen_proposers(options.proposers)
+    place = out or folders.fresh_name(settings.read().runs, task.name)
+    folder = folders.create(place)
+    try:
+        record = {
+            "kernelwright": version(),
+            "python": platform.python_version(),
+            "task": wire.to_data(task),
+            "options": wire.to_data(options),
+            "started_at": time.time(),
+            "status": "running",
+            "message": "",
+            "result": None,
+        }
+        folder.write(record)
+        return _in_folder(folder, record, task, options, services, listen)
+    finally:
+        folder.close()
+
+
+def resume_run(
+    path: Path,
+    *,
+    budget_seconds: float | None = None,
+    services: Services | None = None,
+    listen: Listener | None = None,
+) -> Result:
+    """Continue a killed, interrupted or finished run with a fresh budget (default: the one it began with).
+
+    The search is a function of the task, the seed and the outcomes, so it is simply run again: what the ledger
+    knows is answered from it at no cost. Raises NoSuchRun, LedgerCorrupt, and what ``optimize_task`` raises.
+    """
+    folder, record = folders.reopen(path)
+    try:
+        try:
+            task = wire.from_data(Task, record["task"])
+            options = wire.from_data(Options, record["options"])
+        except (KeyError, ValueError, TypeError) as error:
+            raise RunFolderError(
+                f"{path}/run.json is of another version.", str(error), "a run of this version"
+            ) from error
+        if budget_seconds is not None:
+            options = dataclasses.replace(options, budget_seconds=budget_seconds)
+        record |= {"status": "running", "options": wire.to_data(options)}
+        return _in_folder(folder, record, task, options, services, listen)
+    finally:
+        folder.close()
+
+
+def version() -> str:
+    """The installed version, or "source" when run from a checkout that is not installed."""
+    try:
+        return importlib.metadata.version("kernelwright")
+    except importlib.metadata.PackageNotFoundError:
+        return "source"
+
+
+def _in_folder(
+    folder: folders.RunFolder,
+    record: Reply,
+    task: Task,
+    options: Options,
+    services: Services | None,
+    listen: Listener | None,
+) -> Result:
+    ledger = open_ledger(folder.ledger)
+    own = services is None
+    used = services or Services(options.device)
+    run = _Run(folder, record, task, options, used, ledger, listen)
+    try:
+        return run.go()
+    except KernelwrightError as error:
+        run.fail(error)
+        raise
+    finally:
+        ledger.close()
+        if own:
+            used.close()
+
+
+class _Run:
+    """What one run carries from step to step."""
+
+    def __init__(
+        self,
+        folder: folders.RunFolder,
+        record: Reply,
+        task: Task,
+        options: Options,
+        services: Services,
+        ledger: Ledger,
+        listen: Listener | None,
+    ) -> None:
+        self.folder, self.record, self.task, self.options = folder, record, task, options
+        self.services, self.ledger, self.listen = services, ledger, listen
+        self.began = time.monotonic()
+        self.loop: Loop | None = None
+
+    def go(self) -> Result:
+        """The whole run; see ``optimize_task``."""
+        interrupted = False
+        try:
+            self.loop = self._prepare()
+            self.say("phase", "searching")
+            self.loop.search()
+            self.loop.finish()
+        except KeyboardInterrupt:
+            interrupted = True
+            self.say("note", "interrupted: keeping what was found")
+        return self._end(interrupted)
+
+    def fail(self, error: KernelwrightError) -> None:
+        """Write down why the run ended; the report of what was found until then is still made."""
+        self.record |= {"status": "failed", "message": str(error), "error": error.to_json()}
+        try:
+            self.folder.write(self.record)
+        except RunFolderError:
+            return  # the folder itself is the trouble; the error being raised says so
+
+    def say(self, kind: str, text: str, **data: Any) -> None:  # noqa: ANN401 - event data is free JSON
+        """Tell the listener and events.jsonl."""
+        event = Event(kind=kind, text=text, seconds=time.monotonic() - self.began, data=data)
+        self.folder.event({"kind": kind, "text": text, "at": time.time(), "seconds": event.seconds, **data})
+        if self.listen is not None:
+            self.listen(event)
+
+    def _prepare(self) -> Loop:
+        worker, host, device = self.services.worker, self.services.host, self.options.device
+        self.say("phase", f"admitting {self.task.name} on {device}")
+        described = worker.submit({"job": "machine", "device": device})
+        admitted = worker.submit({"job": "admit", "device": device, "task": wire.to_data(self.task)})
+        if isinstance(host, ProposerHost):
+            host.start()
+        machine = machine_of(_result(described))
+        identity = Identity(machine=machine.fingerprint, versions=machine.versions)
+        judging = Judging(self.task, device, worker, self.ledger, self.options.seed, identity)
+        loop = Loop(self.task, self.options, judging, host, self.say)
+        loop.collect(machine)
+        loop.build_ahead()
+        self._admit(_result(admitted))
+        self.record["machine"] = wire.to_data(machine)
+        self.folder.write(self.record)
+        return loop
+
+    def _admit(self, reply: Reply) -> None:
+        self.record["admission"] = reply
+        check_admitted(self.task, reply)
+        rejected = reply.get("decoys", ())
+        self.say("admitted", f"admitted: {len(rejected)} known-wrong programs rejected", **reply)
+
+    def _end(self, interrupted: bool) -> Result:
+        loop = self.loop
+        winner = loop.winner if loop else None
+        status = "faster" if winner else "not-faster"
+        result = Result(
+            status="interrupted" if interrupted else status,
+            message=_message(loop, interrupted),
+            run=self.folder.path,
+            task=self.task.name,
+            device=self.options.device,
+            winner=winner,
+            tried=loop.tried if loop else 0,
+            rejected=loop.rejected if loop else 0,
+            seconds=time.monotonic() - self.began,
+            files=(),
+        )
+        if winner is not None:
+            self.folder.keep(winner.candidate)
+        self.record |= {"status": result.status, "message": result.message, "result": result.to_json()}
+        self.folder.write(self.record)
+        files = write_products(self.folder.path, self.task, winner, self.say)
+        result = dataclasses.replace(result, files=files, seconds=time.monotonic() - self.began)
+        self.record["result"] = result.to_json()
+        self.folder.write(self.record)
+        self.say("done", result.message, status=result.status)
+        return result
+
+
+def _result(future: Future[Reply]) -> Reply:
+    """The result of a submitted job; an interrupt while waiting goes through."""
+    return future.result()
+
+
+def _message(loop: Loop | None, interrupted: bool) -> str:
+    head = "Interrupted. " if interrupted else ""
+    if loop is None:
+        return head + "The search had not begun."
+    if loop.winner is not None and isinstance(loop.winner.outcome, Timed):
+        timed = loop.winner.outcome
+        return (
+            f"{head}{timed.speedup:.2f}x faster than {timed.best_baseline} "
+            f"(95 % interval {timed.speedup_low:.2f} to {timed.speedup_high:.2f}), "
+            f"{timed.proof.bits_lost:.2f} bits lost, {len(timed.proof.cases)} cases checked."
+        )
+    if loop.nearest is not None:
+        near = loop.nearest
+        return (
+            f"{head}Nothing honest beats the baseline: the best of {loop.tried} trials is at {near.speedup:.2f}x "
+            f"of {near.best_baseline} (95 % interval {near.speedup_low:.2f} to {near.speedup_high:.2f})."
+        )
+    if interrupted:
+        return f"{head}Nothing was proved yet; {loop.tried} trials are in the ledger, --resume continues."
+    return f"Nothing honest beats the baseline: {loop.tried} trials, {loop.rejected} of them rejected."

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The other verbs: judge one candidate, list runs, write a report again, measure the machine and the limits."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from kernelwright import settings, wire
+from kernelwright.candidate import Candidate
+from kernelwright.errors import NotAdmitted
+from kernelwright.machine import Machine
+from kernelwright.optimize import folder as folders
+from kernelwright.optimize.judging import BASELINES
+from kernelwright.optimize.services import Services
+from kernelwright.report import write as write_html
+from kernelwright.task import Task
+from kernelwright.trial import Outcome, Trial
+
+
+def judge_candidate(
+    task: Task, candidate: Candidate, device: str, *, level: str = "precise", services: Services | None = None
+) -> Trial:
+    """Admit the task, then build, verify and measure the candidate. Raises TaskError, ToolMissing, JudgeFailed."""
+    used = services or Services(device)
+    try:
+        machine = measure_machine(device, services=used)
+        admit_task(task, device, services=used)
+        started_at, began = time.time(), time.monotonic()
+        result = used.worker.run(
+            {
+                "job": "judge",
+                "device": device,
+                "task": wire.to_data(task),
+                "candidate": wire.to_data(candidate),
+                "level": level,
+                "baselines": list(BASELINES if level == "precise" else BASELINES[:1]),
+            }
+        )
+        outcome: Outcome = wire.from_data(Outcome, result["outcome"])  # type: ignore[arg-type]  # a union is no class
+        return Trial(
+            candidate=candidate,
+            outcome=outcome,
+            level=level,
+            machine=machine.fingerprint,
+            versions=machine.versions,
+            seconds=time.monotonic() - began,
+            started_at=started_at,
+        )
+    finally:
+        if services is None:
+            used.close()
+
+
+def admit_task(task: Task, device: str, *, services: Services | None = None) -> dict[str, Any]:
+    """The admission of a task: which known-wrong programs the judge rejected, and how. Raises NotAdmitted."""
+    used = services or Services(device)
+    try:
+        reply = used.worker.run({"job": "admit", "device": device, "task": wire.to_data(task)})
+    finally:
+        if services is None:
+            used.close()
+    check_admitted(task, reply)
+    return reply
+
+
+def check_admitted(task: Task, reply: dict[str, Any]) -> None:
+    """Raise NotAdmitted unless the reply to the job ``admit`` says that the task is."""
+    if not reply.get("admitted", True):
+        raise NotAdmitted(
+            f"The task {task.name} is not admitted: no verdict on it would mean anything.",
+            got="; ".join(str(reason) for reason in reply.get("reasons", ())),
+            expected="every known-wrong program is rejected, every input has influence",
+            what_next="change the inputs so that a wrong program shows, or state the contract in a task folder",
+        )
+
+
+def measure_machine(device: str, *, services: Services | None = None) -> Machine:
+    """The device as measured, from the cache when its fingerprint is known. Raises NoSuchDevice."""
+    used = services or Services(device)
+    try:
+        return machine_of(used.worker.run({"job": "machine", "device": device}))
+    finally:
+        if services is None:
+            used.close()
+
+
+def machine_of(reply: dict[str, Any]) -> Machine:
+    """The Machine in a reply to the job ``machine``."""
+    data = reply.get("machine", reply)
+    return wire.from_data(Machine, {key: data[key] for key in Machine.__dataclass_fields__ if key in data})
+
+
+def measure_limits(task: Task, device: str, *, services: Services | None = None) -> dict[str, Any]:
+    """Speed-of-light bounds of a task on a device, as plain data. Raises TaskError, NoSuchDevice."""
+    used = services or Services(device)
+    try:
+        return used.worker.run({"job": "limits", "device": device, "task": wire.to_data(task)})
+    finally:
+        if services is None:
+            used.close()
+
+
+def list_runs(parent: Path | None = None) -> list[dict[str, Any]]:
+    """Every run below ``parent`` (default: the runs folder), newest first, as plain data."""
+    found = []
+    for path, record in folders.listed(parent or settings.read().runs):
+        result = record.get("result") or {}
+        found.append(
+            {
+                "run": str(path),
+                "task": record.get("task", {}).get("name", "?"),
+                "device": record.get("options", {}).get("device", "?"),
+                "status": record.get("status", "?"),
+                "message": record.get("message", ""),
+                "tried": result.get("tried"),
+                "speedup": (result.get("winner") or {}).get("speedup"),
+                "started_at": record.get("started_at"),
+            }
+        )
+    return found
+
+
+def write_report(run: Path) -> Path:
+    """Write report.html of a run again from its ledger. Raises NoSuchRun, LedgerCorrupt."""
+    folders.read(run)
+    return write_html(run)

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tuning.py: constraints, enumeration, and a tuner that finds the valley without asking twice."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from kernelwright.tuning import Feasible, Parameter, Space, Tuner, Value, key
+
+
+def space(constraints: tuple[str, ...] = (), **values: tuple[Value, ...]) -> Space:
+    """A space from keyword lists."""
+    parameters = tuple(Parameter(name=name, values=choice) for name, choice in values.items())
+    return Space(parameters=parameters, constraints=constraints)
+
+
+def test_enumeration_gives_exactly_the_points_that_satisfy_every_constraint() -> None:
+    """Pruning may skip work, never points."""
+    rules = ("a * b <= 12", "a >= c", "b % 2 == 0 or c == 1", "max(a, c) < 7")
+    a, b, c = (1, 2, 4, 6, 8), (1, 2, 3, 4), (1, 2, 8)
+    feasible = Feasible(space(rules, a=a, b=b, c=c))
+    expected = [
+        {"a": x, "b": y, "c": z}
+        for x, y, z in itertools.product(a, b, c)
+        if x * y <= 12 and x >= z and (y % 2 == 0 or z == 1) and max(x, z) < 7
+    ]
+    assert expected == list(feasible.points())
+    assert all(feasible.allows(point) for point in expected)
+
+
+def test_a_constraint_prunes_before_the_rest_is_enumerated() -> None:
+    """A space of 10^30 points with an impossible first parameter is empty at once."""
+    many = {f"p{i}": tuple(range(10)) for i in range(30)}
+    assert [] == list(Feasible(space(("p0 > 100",), **many)).points())
+
+
+def test_the_default_is_made_of_first_values_and_an_empty_space_has_one_point() -> None:
+    """What a proposer lists first is tried first."""
+    assert {"a": 4, "b": "x"} == Feasible(space(a=(4, 2), b=("x", "y"))).default()
+    assert {} == Feasible(space()).default()
+    assert None is Feasible(space(("a > 5",), a=(1, 2))).default()
+
+
+@pytest.mark.parametrize(
+    "rule", ["__import__('os')", "a.real > 1", "[a][0] > 1", "(lambda: 1)()", "open('x')", "a > zz", "a >"]
+)
+def test_a_constraint_is_arithmetic_over_known_parameters_only(rule: str) -> None:
+    """Constraints arrive as text from proposers and models; they are never a way to run code."""
+    with pytest.raises((ValueError, SyntaxError)):
+        Feasible(space((rule,), a=(1, 2)))
+
+
+def test_division_by_zero_makes_a_point_infeasible() -> None:
+    """Not an error: the rule simply does not hold there."""
+    assert [{"a": 2}] == list(Feasible(space(("4 / a == 2",), a=(0, 2, 4))).points())
+
+
+def test_neighbours_step_in_value_order_and_words_jump_anywhere() -> None:
+    """The default may stand first in the list without breaking the order of sizes."""
+    feasible = Feasible(space(size=(64, 16, 32, 128), kind=("x", "y", "z")))
+    found = feasible.neighbours({"size": 64, "kind": "x"})
+    assert [{"size": 32, "kind": "x"}, {"size": 128, "kind": "x"}] == [p for p in found if p["kind"] == "x"]
+    assert ["y", "z"] == [p["kind"] for p in found if p["size"] == 64]
+
+
+def run(tuner: Tuner, cost: Callable[[dict[str, Value]], float | None], most: int) -> list[dict[str, Value]]:
+    """Ask and tell until the tuner is done or ``most`` points were tried."""
+    tried = []
+    while len(tried) < most and (point := tuner.ask()) is not None:
+        tried.append(point)
+        tuner.tell(point, cost(point))
+    return tried
+
+
+VALLEY = space(("x * y <= 4096",), x=tuple(2**i for i in range(10)), y=tuple(2**i for i in range(10)), z=(1, 2, 3))
+
+
+def valley(point: dict[str, Value]) -> float:
+    """One optimum, at x=128, y=8, z=3."""
+    x, y, z = (int(point[name]) for name in "xyz")
+    return 1 + abs(x.bit_length() - 8) + abs(y.bit_length() - 4) + abs(z - 3)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_tuner_reaches_the_bottom_of_a_valley(seed: int) -> None:
+    """From the far corner, in a tenth of the 273 feasible points."""
+    tuner = Tuner(VALLEY, seed, restarts=0)
+    run(tuner, valley, 60)
+    assert (1, {"x": 128, "y": 8, "z": 3}) == tuner.best
+
+
+def test_no_point_is_asked_for_twice_and_all_are_feasible() -> None:
+    """A duplicate would cost a build and a judgement."""
+    tried = run(Tuner(VALLEY, 3, restarts=5), valley, 1000)
+    assert len(tried) == len({key(point) for point in tried})
+    assert all(Feasible(VALLEY).allows(point) for point in tried)
+
+
+def test_rejections_do_not_stop_the_descent() -> None:
+    """Half the points fail to build; the best of the others is still found near the optimum."""
+    tuner = Tuner(VALLEY, 1, restarts=3)
+    run(tuner, lambda p: None if int(p["y"]) == 4 else valley(p), 200)
+    assert tuner.best is not None
+    assert 1 == tuner.best[0]
+
+
+def test_replaying_the_answers_restores_the_tuner() -> None:
+    """Resume is replay: equal seeds and answers give equal questions."""
+    first, second = Tuner(VALLEY, 5), Tuner(VALLEY, 5)
+    for point in run(first, valley, 20):
+        assert point == second.ask()
+        second.tell(point, valley(point))
+    assert first.ask() == second.ask()
