@@ -160,8 +160,10 @@ def test_evolution_refuses_a_copy_with_other_numbers_and_comments() -> None:
     search = Evolution(10)
     body = "def f(x):\n    y = x * 128\n    return y + x\n"
     for name, score, text in (
-        ("a", 1.0, body), ("b", 0.9, body.replace("128", "256") + "# faster\n"), ("c", 0.5, "import os\nclass Z: pass\n"),
-    ):  # fmt: skip
+        ("a", 1.0, body),
+        ("b", 0.9, body.replace("128", "256") + "# faster\n"),
+        ("c", 0.5, "import os\nclass Z: pass\n"),
+    ):
         ask = search.ask()
         assert ask is not None
         search.tell(ask, told(name, score, text))

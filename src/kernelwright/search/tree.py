@@ -58,13 +58,15 @@ class Beam:
 class Mcts:
     """Monte-Carlo tree search over edits (OptiML, section 4): each node a program, each child an edit of it.
 
-    Reward of a node: its score squashed to (0, 1), plus ``proxy_weight`` times the mean of its ``proxy:`` features.
+    Reward of a node: its score (log2) plus ``proxy_weight`` times the mean of its ``proxy:`` features. The value of
+    a node is the best reward below it, scaled to [0, 1] over what was seen: the aim is one fast program, not a good
+    average, and the mean of a subtree buries it (ladder landscape, 50 seeds: 3.7 against 2.5).
     Regression guard: a child worse than its parent by more than ``guard`` (log2) is never expanded.
-    Selection by UCT with exploration ``explore``; progressive widening (children <= 1 + visits ** 0.5).
+    Selection by UCT with exploration ``explore``; progressive widening (children <= 1 + visits ** 0.4).
     """
 
     def __init__(
-        self, most: int, seed: int = 0, *, roots: int = 2, explore: float = 0.7, proxy_weight: float = 0.1,
+        self, most: int, seed: int = 0, *, roots: int = 2, explore: float = 0.25, proxy_weight: float = 0.1,
         guard: float = 1.0,
     ) -> None:  # fmt: skip
         self._book = Book(most, seed)
@@ -72,7 +74,8 @@ class Mcts:
         self._children: dict[str, list[str]] = {"": []}
         self._parent: dict[str, str] = {}
         self._visits: dict[str, int] = {"": 0}
-        self._total: dict[str, float] = {"": 0.0}
+        self._value: dict[str, float] = {}
+        self._range = (0.0, 0.0)
         self._told: dict[str, Told] = {}
         self._pending: dict[str, int] = {}
         self._broken: list[Told] = []
@@ -88,7 +91,7 @@ class Mcts:
         while True:
             children = self._children.get(node, [])
             open_here = self._pending.get(node, 0)
-            room = self._roots if node == "" else 1 + math.isqrt(self._visits[node])
+            room = self._roots if node == "" else 1 + int(self._visits[node] ** 0.4)
             if len(children) + open_here < room:
                 break
             viable = [child for child in children if not self._worse(child)]
@@ -109,28 +112,31 @@ class Mcts:
             node = ask.place
             self._pending[node] -= 1
         if told.candidate in self._told:
-            self._send_up(node, 0.0)
+            self._send_up(node, None)
             return
         self._parent[told.candidate] = node
         if told.score is None:
             if ask.edit != "repair":
                 self._broken.append(told)
-            self._send_up(node, 0.0)
+            self._send_up(node, None)
             return
         self._told[told.candidate] = told
         self._children.setdefault(node, []).append(told.candidate)
-        self._visits[told.candidate], self._total[told.candidate] = 0, 0.0
-        self._send_up(told.candidate, self.reward(told))
+        self._visits[told.candidate] = 0
+        reward = self.reward(told)
+        low, high = self._range
+        self._range = (min(low, reward), max(high, reward))
+        self._send_up(told.candidate, reward)
 
     def best(self) -> Told | None:
         """The best accepted answer so far."""
         return self._book.best
 
     def reward(self, told: Told) -> float:
-        """Squashed log-speedup (0.5 at the baseline) plus the weighted mean of the proxies."""
+        """The score plus the weighted mean of the proxies."""
         proxies = [float(value) for name, value in told.features if name.startswith(PROXY)]
         bonus = self._weight * sum(proxies) / len(proxies) if proxies else 0.0
-        return 1.0 / (1.0 + 2.0 ** -(told.score or 0.0)) + bonus
+        return (told.score or 0.0) + bonus
 
     def _worse(self, child: str) -> bool:
         parent = self._told.get(self._parent[child])
@@ -139,12 +145,15 @@ class Mcts:
     def _uct(self, child: str) -> float:
         visits = self._visits[child]
         above = self._visits[self._parent[child]]
-        return self._total[child] / max(visits, 1) + self._explore * math.sqrt(math.log(above + 1) / max(visits, 1))
+        low, high = self._range
+        value = (self._value[child] - low) / (high - low) if high > low else 0.5
+        return value + self._explore * math.sqrt(math.log(above + 1) / max(visits, 1))
 
-    def _send_up(self, node: str, reward: float) -> None:
+    def _send_up(self, node: str, reward: float | None) -> None:
         while True:
             self._visits[node] = self._visits.get(node, 0) + 1
-            self._total[node] = self._total.get(node, 0.0) + reward
+            if reward is not None:
+                self._value[node] = max(self._value.get(node, reward), reward)
             if node == "":
                 return
             node = self._parent.get(node, "")
