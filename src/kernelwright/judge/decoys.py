@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that are known to be wrong, made for any task: a judge that passes one of them judges nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from kernelwright.judge.inputs import FLOATS, Variant, seeded
+from kernelwright.judge.instance import Instance, State
+from kernelwright.judge.reference import execute, last_line
+
+Leaves = Sequence[torch.Tensor]
+Answer = Callable[[Variant, Leaves, State | None, Sequence[torch.Tensor]], "list[torch.Tensor] | None"]
+"""(variant, inputs, weights, eager's outputs) to the decoy's outputs, or None where it does not apply."""
+
+TILE = 16
+"""A skipped tile is one part in this many of the first or last dimension, at least one element."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoy:
+    """One known-wrong program. ``kind`` decides what its survival means (see ``admission``)."""
+
+    name: str
+    kind: str
+    """``degenerate``, ``input``, ``parameter``, ``partial``, ``precision`` or ``own``."""
+    answer: Answer
+
+
+def standard(instance: Instance, seed: int) -> list[Decoy]:
+    """The decoys every task must tell from its reference."""
+    found = [
+        Decoy(name="zeros", kind="degenerate", answer=_filled(lambda out: torch.zeros_like(out))),
+        Decoy(name="ones", kind="degenerate", answer=_filled(lambda out: torch.ones_like(out))),
+        Decoy(name="mean of the output", kind="degenerate", answer=_mean),
+        Decoy(name="constant from another draw", kind="degenerate", answer=_other_draw(instance, seed)),
+        Decoy(name="last rows of the output skipped", kind="partial", answer=_skipped(0)),
+        Decoy(name="last columns of the output skipped", kind="partial", answer=_skipped(-1)),
+        Decoy(name="output shifted by one", kind="partial", answer=_shifted),
+    ]
+    if len(instance.out_specs) > 1:
+        found.append(Decoy(name="first output only", kind="partial", answer=_first_only))
+    for index, spec in enumerate(instance.specs):
+        label = instance.names[index] or str(index)
+        floating = getattr(torch, spec.dtype) in FLOATS
+        if floating:
+            found.append(Decoy(name=f"copy of input {label}", kind="degenerate", answer=_copied(index)))
+            found.append(
+                Decoy(name=f"last columns of input {label} ignored", kind="partial", answer=_cut(instance, index))
+            )
+        kind = "input" if floating else "exact input"
+        found.append(Decoy(name=f"input {label} ignored", kind=kind, answer=_ignored(instance, index, seed)))
+    for name, value in instance.first_state:
+        if value.dtype in FLOATS and value.numel():
+            found.append(
+                Decoy(name=f"parameter {name} ignored", kind="parameter", answer=_stale(instance, name, seed))
+            )
+    return [*found, *_low_precision(instance)]
+
+
+def own(instance: Instance) -> list[Decoy]:
+    """Every public module class of the task's ``decoys.py``. Raises what executing that file raises."""
+    task = instance.reference.task
+    if not task.decoys.strip():
+        return []
+    module = execute(task.decoys, f"kernelwright_decoys_{task.digest()[:16]}", task.imports)
+    classes = [
+        value
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, torch.nn.Module)
+        and not name.startswith("_")
+        and value.__module__ == module.__name__
+    ]
+    return [Decoy(name=f"decoys.{cls.__name__}", kind="own", answer=_run_class(instance, cls)) for cls in classes]
+
+
+def _filled(make: Callable[[torch.Tensor], torch.Tensor]) -> Answer:
+    return lambda variant, leaves, state, eager: [make(out) for out in eager]
+
+
+def _mean(variant: Variant, leaves: Leaves, state: State | None, eager: Sequence[torch.Tensor]) -> list | None:
+    """Every element replaced by the mean; means nothing for a lone element."""
+    if all(out.numel() <= 1 for out in eager):
+        return None
+    return [
+        torch.full_like(out, out.double().mean().item())
+        if out.dtype in FLOATS and out.numel() > 1
+        else torch.zeros_like(out)
+        if out.numel() > 1
+        else out
+        for out in eager
+    ]
+
+
+def _other_draw(instance: Instance, seed: int) -> Answer:
+    kept: dict[str, list[torch.Tensor]] = {}
+
+    def answer(variant: Variant, leaves: Leaves, state: State | None, eager: Sequence[torch.Tensor]) -> list:
+        if variant.name not in kept:
+            kept[variant.name] = instance.eager(instance.draw(variant, seed + 101), state)
+        return kept[variant.name]
+
+    return answer
+
+
+def _skipped(dim: int) -> Answer:
+    def answer(variant: Variant, leaves: Leaves, state: State | None, eager: Sequence[torch.Tensor]) -> list | None:
+        if all(out.dim() == 0 or out.shape[dim] < 2 for out in eager):
+            return None
+        return [_without_tail(out, dim) for out in eager]
+
+    return answer
+
+
+def _without_tail(out: torch.Tensor, dim: int) -> torch.Tensor:
+    """The last tile of a dimension set to zero."""
+    if out.dim() == 0 or out.shape[dim] < 2:
+        return out
+    out = out.clone()
+    size = out.shape[dim]
+    tail = max(1, size // TILE)
+    out.narrow(dim, size - tail, tail).zero_()
+    return out
+
+
+def _shifted(variant: Variant, leaves: Leaves, state: State | None, eager: Sequence[torch.Tensor]) -> list | None:
+    if all(out.numel() < 2 for out in eager):
+        return None
+    return [out.reshape(-1).roll(1).reshape(out.shape) for out in eager]
+
+
+def _first_only(variant: Variant, leaves: Leaves, state: State | None, eager: Sequence[torch.Tensor]) -> list:
+    return [eager[0], *(torch.zeros_like(out) for out in eager[1:])]
+
+
+def _copied(index: int) -> Answer:
+    def answer(variant: Variant, leaves: Leaves, state: State | None, eager: Sequence[torch.Tensor]) -> list | None:
+        leaf = leaves[index]
+        fits = [out.numel() == leaf.numel() and out.dtype == leaf.dtype for out in eager]
+        if not any(fits):
+            return None
+        return [leaf.reshape(out.shape) if fit else out for out, fit in zip(eager, fits, strict=True)]
+
+    return answer
+
+
+def _cut(instance: Instance, index: int) -> Answer:
+    def answer(variant: Variant, leaves: Leaves, state: State | None, eager: Sequence[torch.Tensor]) -> list | None:
+        if leaves[index].dim() == 0 or leaves[index].shape[-1] < 2:
+            return None
+        changed = list(leaves)
+        changed[index] = _without_tail(leaves[index], -1)
+        return instance.eager(changed, state)
+
+    return answer
+
+
+def _ignored(instance: Instance, index: int, seed: int) -> Answer:
+    def answer(variant: Variant, leaves: Leaves, state: State | None, eager: Sequence[torch.Tensor]) -> list | None:
+        changed = list(leaves)
+        changed[index] = instance.draw(variant, seed + 211)[index]
+        if torch.equal(changed[index], leaves[index]):
+            return None
+        return instance.eager(changed, state)
+
+    return answer
+
+
+def _stale(instance: Instance, name: str, seed: int) -> Answer:
+    kept: list[dict[str, torch.Tensor]] = []
+
+    def answer(variant: Variant, leaves: Leaves, state: State | None, eager: Sequence[torch.Tensor]) -> list | None:
+        if not kept:
+            kept.append(dict(instance.draw_state(seed + 307)))
+        weights = list(instance.first_state if state is None else state)
+        changed = [(key, kept[0][key] if key == name else value) for key, value in weights]
+        if all(torch.equal(new, old) for (_, new), (_, old) in zip(changed, weights, strict=True)):
+            return None
+        return instance.eager(leaves, changed)
+
+    return answer
+
+
+def _low_precision(instance: Instance) -> list[Decoy]:
+    """Inputs and weights rounded to fewer bits and computed as before: the gentlest form of lower precision."""
+    if all(spec.dtype in ("float16", "bfloat16") for spec in instance.specs if spec.dtype.startswith(("f", "b"))):
+        return []
+    forms: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "bfloat16": lambda x: x.to(torch.bfloat16).to(x.dtype),
+        "float16": lambda x: x.to(torch.float16).to(x.dtype),
+        "tf32": round_to_tf32,
+    }
+    return [
+        Decoy(name=f"arithmetic in {name}", kind="precision", answer=_rounded(instance, form))
+        for name, form in forms.items()
+    ]
+
+
+def round_to_tf32(values: torch.Tensor) -> torch.Tensor:
+    """float32 rounded to the 10 stored mantissa bits of TF32, ties away from zero as the hardware does."""
+    if values.dtype is not torch.float32:
+        return values.to(torch.float32).to(values.dtype)
+    bits = values.contiguous().view(torch.int32)
+    return ((bits + 0x1000) & ~0x1FFF).view(torch.float32).reshape(values.shape)
+
+
+def _rounded(instance: Instance, form: Callable[[torch.Tensor], torch.Tensor]) -> Answer:
+    def lower(value: torch.Tensor) -> torch.Tensor:
+        return form(value) if value.dtype in FLOATS else value
+
+    def answer(variant: Variant, leaves: Leaves, state: State | None, eager: Sequence[torch.Tensor]) -> list:
+        weights = instance.first_state if state is None else state
+        return instance.eager([lower(leaf) for leaf in leaves], [(key, lower(value)) for key, value in weights])
+
+    return answer
+
+
+def _run_class(instance: Instance, cls: type[torch.nn.Module]) -> Answer:
+    def answer(variant: Variant, leaves: Leaves, state: State | None, eager: Sequence[torch.Tensor]) -> list:
+        with seeded(1):
+            try:
+                model = cls(*instance.init_args, **instance.init_kwargs)
+            except TypeError:
+                model = cls()  # a decoy need not take what it ignores
+        model = model.to(instance.device).train(instance.contract.training)
+        weights = dict(instance.first_state if state is None else state)
+        known = model.state_dict()
+        fits = {k: v for k, v in weights.items() if k in known and known[k].shape == v.shape}
+        model.load_state_dict(fits, strict=False)
+        return instance.run(model, leaves)
+
+    return answer
+
+
+def outcome_of_error(error: BaseException) -> str:
+    """How a decoy that raised is recorded."""
+    return f"raises {last_line(error)}"
