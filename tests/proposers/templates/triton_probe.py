@@ -36,7 +36,10 @@ class FakeLibdevice:
         def call(*args):
             tensors = [torch.from_numpy(numpy.array(a.handle.data, dtype=numpy.float32)) for a in args]
             data = function(*tensors).numpy()
-            return tl.core.tensor(TensorHandle(data, tl.float32), tl.core.block_type(tl.float32, list(data.shape)) if data.ndim else tl.float32)
+            return tl.core.tensor(
+                TensorHandle(data, tl.float32),
+                tl.core.block_type(tl.float32, list(data.shape)) if data.ndim else tl.float32,
+            )
 
         return call
 

@@ -11,7 +11,7 @@ from math import inf, isnan
 
 from kernelwright.proposers.templates import ir
 
-HEADER = '''
+HEADER = """
 import torch
 import triton
 import triton.language as tl
@@ -56,7 +56,7 @@ def _over(a, b):
     q = a * r
     e = tl.fma(-q, b, a)
     return tl.where(e == e, tl.fma(e, r, q), q)
-'''
+"""
 
 _UNARY = {
     "neg": "-{0}",

@@ -15,9 +15,11 @@ REGISTERS, LOOPED = "rowwise", "looped"
 def supported(program: ir.Program) -> bool:
     """Whether every fused step has a Triton text; false where there is nothing to fuse."""
     regions = list(program.regions())
-    return bool(regions) and all(
-        triton_ops.supported(fused.region) and not _waits_for_total(fused.region) for fused in regions
-    ) and all(source.tensor.dtype in triton_ops.TORCH_TYPES for source in program.sources)
+    return (
+        bool(regions)
+        and all(triton_ops.supported(fused.region) and not _waits_for_total(fused.region) for fused in regions)
+        and all(source.tensor.dtype in triton_ops.TORCH_TYPES for source in program.sources)
+    )
 
 
 def _waits_for_total(region: ir.Region) -> bool:

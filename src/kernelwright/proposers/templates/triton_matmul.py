@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A matrix product with the region that reads it computed on the accumulator, before it is written.
+
+float32 stays float32: ``ieee`` multiplies on the ordinary units; ``tf32x3`` (three TF32 products) and ``bf16x6``
+(six bfloat16 products) split each operand so that the tensor cores lose next to nothing. Partial sums leave the
+tensor core every CHUNK blocks, because it truncates where ordinary adds round. The judge decides which hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from kernelwright.proposers.templates import ir, triton_kernels
+from kernelwright.proposers.templates.space import product
+from kernelwright.proposers.templates.triton_module import Value, allocate
+from kernelwright.tuning import Parameter, Space
+
+Extra = tuple[str, Callable[[], list[str]]]
+
+SPACE = Space(
+    parameters=(
+        Parameter(name="PRECISION", values=("tf32x3", "bf16x6", "ieee")),
+        Parameter(name="BM", values=(128, 64)),
+        Parameter(name="BN", values=(128, 64, 256)),
+        Parameter(name="BK", values=(32, 16, 64)),
+        Parameter(name="CHUNK", values=(2, 1, 4)),
+        Parameter(name="WARPS", values=(8, 4)),
+        Parameter(name="STAGES", values=(3, 2, 4)),
+    ),
+    # Three stages of both operands must fit 227 KiB of shared memory, and the accumulators the registers.
+    constraints=("(BM + BN) * BK * STAGES * 4 <= 200 * 1024", "BM * BN <= 4096 * WARPS", "BM * BN >= 512 * WARPS"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """One matrix product of the program, as ``left[M, K] @ right[K, N] (+ bias[N])``."""
+
+    call: ir.Call
+    left: str
+    right: str
+    bias: str
+    right_axes: tuple[int, int]
+    """Dimensions of ``right`` that run along K and N."""
+    rows: str
+    cols: str
+    depth: str
+
+
+def read(program: ir.Program, call: ir.Call) -> Product | None:
+    """The product that a call makes, or None where it is batched, of another dtype or has an odd bias."""
+    tensors = program.tensors()
+    kind = call.target.split(".")[1] if call.target in ir.MATMULS else ""
+    if not kind:
+        return None
+    if kind == "addmm":
+        bias, left, right = call.operands[:3]
+    else:
+        left, right = call.operands[:2]
+        bias = call.operands[2] if kind == "linear" and len(call.operands) > 2 else ""
+    known = [tensors.get(name) for name in (left, right, *([bias] if bias else []))]
+    if any(tensor is None or tensor.dtype != "float32" for tensor in known):
+        return None
+    a, b = tensors[left], tensors[right]
+    if len(b.shape) != 2 or len(a.shape) < 2 or (bias and len(tensors[bias].shape) != 1):
+        return None
+    if kind == "addmm" and ("alpha" in call.expression or "beta" in call.expression):
+        return None
+    shape = call.output.shape
+    return Product(
+        call=call,
+        left=left,
+        right=right,
+        bias=bias,
+        right_axes=(1, 0) if kind == "linear" else (0, 1),
+        rows=product(shape[:-1]),
+        cols=shape[-1],
+        depth=a.shape[-1],
+    )
+
+
+def fusible(fused: ir.Fused, found: Product) -> bool:
+    """Whether the region is pointwise over exactly the elements of the product."""
+    region = fused.region
+    if any(v.op in ir.ROW_REDUCTIONS | ir.TOTAL_REDUCTIONS or v.op == "pick" for v in region.values):
+        return False
+    if region.strided or any(region.values[v].kind != ir.FULL for v in region.outputs):
+        return False
+    kinds = {v.kind for v in region.values}
+    return region.flat or (fused.cols == found.cols and ir.CYCLE not in kinds)
+
+
+def pairs(program: ir.Program) -> list[tuple[int, int | None]]:
+    """(call, region that reads it) positions; None where the product is used as it is."""
+    epilogues = dict(ir.matmul_epilogues(program))
+    found: list[tuple[int, int | None]] = []
+    for position, step in enumerate(program.steps):
+        if isinstance(step, ir.Fused):
+            continue
+        matrix = read(program, step)
+        if matrix is None:
+            continue
+        reader = epilogues.get(position)
+        fused = program.steps[reader] if reader is not None else None
+        fits = isinstance(fused, ir.Fused) and fusible(fused, matrix)
+        found.append((position, reader if fits else None))
+    return found
+
+
+def extras(program: ir.Program, values: Mapping[str, Value]) -> dict[int, Extra]:
+    """Replacements of the program's steps for ``triton_module.module``."""
+    chosen = {p.name: p.values[0] for p in SPACE.parameters} | dict(values)
+    found: dict[int, Extra] = {}
+    like = program.sources[0].tensor.name
+    for position, reader in pairs(program):
+        call = program.steps[position]
+        assert isinstance(call, ir.Call)
+        matrix = read(program, call)
+        assert matrix is not None
+        fused = program.steps[reader] if reader is not None else _identity(matrix)
+        assert isinstance(fused, ir.Fused)
+        place = position if reader is None else reader
+        text = "\n".join([_kernel(matrix, fused, place), "", "", _launch(matrix, fused, place, chosen)])
+        if reader is not None:
+            found[position] = ("", list)
+        found[place] = (text, _caller(matrix, fused, place, like))
+    return found
+
+
+def _identity(matrix: Product) -> ir.Fused:
+    """A region that stores the product unchanged."""
+    value = ir.Value(op="input", kind=ir.FULL, index=0)
+    return ir.Fused(
+        region=ir.Region(values=(value,), outputs=(0,)),
+        inputs=(matrix.call.output.name,),
+        scalars=(),
+        outputs=(matrix.call.output,),
+        rows="1",
+        cols=product(matrix.call.output.shape),
+    )
+
+
+def _kernel(matrix: Product, fused: ir.Fused, number: int) -> str:
+    style = triton_kernels.FLAT if fused.region.flat else triton_kernels.ROWS
+    writer = triton_kernels.Writer(fused, style)
+    slot = fused.inputs.index(matrix.call.output.name)
+    arguments = ["left", "right"] + ["bias"] * bool(matrix.bias)
+    arguments += [name for name in triton_kernels.signature(fused, False) if name != f"p{slot}"]
+    arguments += ["rows", "cols", "depth", "lm", "lk", "rk", "rn"]
+    fixed = ("BM", "BN", "BK", "CHUNK", "STAGES", "FREE", "PRECISION")
+    arguments += [f"{name}: tl.constexpr" for name in fixed]
+    for line in _PRODUCT:
+        writer.put(line)
+    if matrix.bias:
+        writer.put("acc = acc + tl.load(bias + j, mask=j < cols)[None, :]")
+    for position, value in enumerate(fused.region.values):
+        if value.op == "input" and value.index == slot:
+            writer.names[position] = "acc"
+    for output in range(len(fused.outputs)):
+        writer.store(output)
+    return "\n".join(["@triton.jit", f"def _k{number}({', '.join(arguments)}):", *writer.lines])
+
+
+_PRODUCT = """\
+down = tl.cdiv(rows, BM)
+across = tl.cdiv(cols, BN)
+group = tl.program_id(0) // (8 * across)
+height = tl.minimum(down - group * 8, 8)
+within = tl.program_id(0) % (8 * across)
+i = (group * 8 + within % height) * BM + tl.arange(0, BM)
+j = (within // height) * BN + tl.arange(0, BN)
+k = tl.arange(0, BK)
+a_at = left + i[:, None] * tl.full((), 1, tl.int64) * lm + k[None, :] * lk
+b_at = right + j[None, :] * tl.full((), 1, tl.int64) * rn + k[:, None] * rk
+acc = tl.zeros((BM, BN), tl.float32)
+for start in tl.range(0, depth, BK * CHUNK, num_stages=STAGES):
+    part = tl.zeros((BM, BN), tl.float32)
+    for step in tl.static_range(CHUNK):
+        if FREE:
+            a = tl.load(a_at)
+            b = tl.load(b_at)
+        else:
+            left_over = depth - start - step * BK
+            a = tl.load(a_at, mask=(i[:, None] < rows) & (k[None, :] < left_over), other=0.0)
+            b = tl.load(b_at, mask=(k[:, None] < left_over) & (j[None, :] < cols), other=0.0)
+        part = tl.dot(a, b, part, input_precision=PRECISION)
+        a_at += BK * lk
+        b_at += BK * rk
+    acc = acc + part
+r = i[:, None]
+c = j[None, :]
+rm = r < rows
+cm = c < cols
+m = rm & cm
+base = r * tl.full((), 1, tl.int64) * cols
+at = base + c""".splitlines()
+
+
+def _launch(matrix: Product, fused: ir.Fused, number: int, values: Mapping[str, Value]) -> str:
+    slot = fused.inputs.index(matrix.call.output.name)
+    operands = ["left", "right"] + ["bias"] * bool(matrix.bias)
+    others = [f"p{i}" for i in range(len(fused.inputs)) if i != slot]
+    others += [f"s{i}" for i in range(len(fused.scalars))] + [f"o{i}" for i in range(len(fused.outputs))]
+    k_axis, n_axis = matrix.right_axes
+    fixed = [values["BM"], values["BN"], values["BK"], values["CHUNK"], values["STAGES"]]
+    strides = f"left.stride(0), left.stride(1), right.stride({k_axis}), right.stride({n_axis})"
+    text = f"def _run{number}({', '.join([*operands, *others, 'rows', 'cols', 'depth'])}):\n"
+    text += "    left = left.reshape(-1, depth)\n"
+    text += f"    free = rows % {fixed[0]} == 0 and cols % {fixed[1]} == 0"
+    text += f" and depth % {int(fixed[2]) * int(fixed[3])} == 0\n"
+    text += f"    grid = -(-rows // {fixed[0]}) * -(-cols // {fixed[1]})\n"
+    text += f"    _k{number}[(grid,)](\n        {', '.join([*operands, *others])}, rows, cols, depth,\n"
+    text += f"        {strides},\n        {', '.join(map(str, fixed))}, free, {values['PRECISION']!r},\n"
+    return text + f"        num_warps={values['WARPS']},\n    )"
+
+
+def _caller(matrix: Product, fused: ir.Fused, number: int, like: str) -> Callable[[], list[str]]:
+    def lines() -> list[str]:
+        others = [name for name in fused.inputs if name != matrix.call.output.name]
+        found = [f"{name} = {name}.contiguous()" for name in dict.fromkeys(others)]
+        found += [f"{matrix.bias} = {matrix.bias}.contiguous()"] * bool(matrix.bias)
+        found += allocate(fused, like)
+        passed = [matrix.left, matrix.right, *([matrix.bias] if matrix.bias else []), *others]
+        passed += [f"float({s})" for s in fused.scalars] + [tensor.name for tensor in fused.outputs]
+        return [*found, f"_run{number}({', '.join([*passed, matrix.rows, matrix.cols, matrix.depth])})"]
+
+    return lines
