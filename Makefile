@@ -1,0 +1,39 @@
+# `make demo` and `make test` set up a private environment on first use; `make check` is what CI runs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help demo test check lint types setup results clean
+
+help:
+	@echo "make demo    set up, then optimise every shipped example on the device that is there"
+	@echo "make test    set up, then run all tests"
+	@echo "make check   set up, then what CI runs: ruff, mypy, pytest"
+	@echo "make setup   the environment alone, in $(VENV)"
+	@echo "make results write README's table again from benchmarks/results"
+
+setup: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml constraints.txt .ci/setup
+	PYTHON="$(PYTHON)" .ci/setup $(VENV)
+	touch $@
+
+demo: setup
+	$(BIN)/kernelwright demo $(DEMO)
+
+test: setup
+	$(BIN)/python -m pytest
+
+check: lint types test
+
+lint: setup
+	$(BIN)/ruff check src tests examples tasks benchmarks
+
+types: setup
+	$(BIN)/mypy
+
+results: setup
+	$(BIN)/python benchmarks/readme_table.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache

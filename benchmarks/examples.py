@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimises every shipped task on one device and records what the README's table shows, raw samples included.
+
+Run: python benchmarks/examples.py [--device cpu|cuda:N] [--budget 60s] [--task NAME ...] [--runs DIR]
+Writes benchmarks/results/<machine>/examples.json; nothing else writes there and nothing is edited by hand.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import kernelwright
+from kernelwright import wire
+from kernelwright.ledger import open_ledger
+from kernelwright.trial import Timed
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def main() -> None:
+    """Run, record, and say where."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--budget", default="60s")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--task", action="append", help="name of a task; default: all")
+    parser.add_argument("--runs", help="keep the run folders here")
+    given = parser.parse_args()
+    folders = sorted(path.parent for path in ROOT.glob("tasks/*/*/task.toml"))
+    chosen = [folder for folder in folders if not given.task or folder.name in given.task]
+    with tempfile.TemporaryDirectory() as scratch, kernelwright.Services(given.device) as services:
+        machine = kernelwright.measure_machine(given.device, services=services)
+        home = Path(given.runs or scratch)
+        rows = []
+        for folder in chosen:
+            result = kernelwright.optimize(
+                str(folder),
+                device=given.device,
+                budget=given.budget,
+                seed=given.seed,
+                out=home / folder.name,
+                services=services,
+            )
+            print(f"{folder.name}: {result.message}", flush=True)
+            rows.append(row(folder, result))
+    target = RESULTS / slug(machine.name) / "examples.json"
+    kept = json.loads(target.read_text())["rows"] if given.task and target.exists() else []
+    rows += [old for old in kept if old["task"] not in {new["task"] for new in rows}]
+    record = {
+        "command": shlex.join(["python", *sys.argv]),
+        "commit": commit(),
+        "recorded_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "seed": given.seed,
+        "machine": wire.to_data(machine),
+        "rows": sorted(rows, key=lambda item: item["task"]),
+    }
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(record, indent=1) + "\n")
+    print(target)
+
+
+def row(folder: Path, result: kernelwright.Result) -> dict[str, Any]:
+    """One task's outcome: the winner's, or the best proved attempt's where nothing won."""
+    ledger = open_ledger(result.run / "ledger.sqlite", writable=False)
+    try:
+        best = ledger.best("precise")
+        trial = result.winner or (ledger.trial(best.id) if best else None)
+    finally:
+        ledger.close()
+    timed = trial.outcome if trial is not None and isinstance(trial.outcome, Timed) else None
+    task = kernelwright.load_task(folder, result.device)
+    return {
+        "task": folder.name,
+        "axes": dict(task.timed_case().axes),
+        "status": result.status,
+        "tried": result.tried,
+        "seconds": round(result.seconds, 1),
+        "candidate": trial.candidate.digest() if trial else None,
+        "proposer": trial.candidate.proposer if trial else None,
+        "outcome": wire.to_data(timed) if timed else None,
+    }
+
+
+def slug(name: str) -> str:
+    """A folder name for a machine."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown"
+
+
+def commit() -> str:
+    """The commit that was measured, with a mark when files differ from it."""
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    main()
