@@ -214,7 +214,7 @@ def _own_storage(flat: torch.Tensor, offset: int, size: int) -> torch.UntypedSto
     """The region as a storage of its own, so that a program sees unrelated tensors, as in an ordinary call."""
     part = flat[offset : offset + size]
     if flat.device.type == "cpu":
-        return torch.frombuffer(memoryview(part.numpy()), dtype=torch.uint8).untyped_storage()
+        return torch.frombuffer(part.numpy(), dtype=torch.uint8).untyped_storage()
     return torch.as_tensor(_DeviceBytes(part), device=flat.device).untyped_storage()
 
 

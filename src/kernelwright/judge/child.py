@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import fcntl
 import json
-import mmap
 import os
 import secrets
 import select
 import socket
 import struct
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -57,6 +57,8 @@ class Zygote:
         self.preload, self.clock = tuple(preload), clock
         self._process: sandbox.Child | None = None
         self._channel: socket.socket | None = None
+        self._own_root = False
+        self._lock = threading.RLock()
 
     @classmethod
     def start(cls, preload: Sequence[str] = ("torch",), *, clock: Callable[[], int]) -> Zygote:
@@ -92,6 +94,8 @@ class Zygote:
             "writable": [str(path) for path in writable],
             "execute": execute,
             "threads": threads,
+            "own_root": self._own_root,
+            "user": sandbox.spare_user() if not writable and _anyone_reads(folder) else 0,
         }
         try:
             return self._fork(request, limits)
@@ -135,7 +139,7 @@ class Zygote:
         self._channel = ours
         if not _readable(ours, _START_SECONDS):
             raise JudgeFailed("the zygote did not start", got=self._process.error_tail(), expected="torch imported")
-        self._answer()
+        self._own_root = bool(self._answer().get("own_root"))
 
     def _fork(self, request: dict[str, Any], limits: sandbox.Limits) -> Program:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -150,12 +154,13 @@ class Zygote:
         return Program(leash, request["device"], self.clock)
 
     def _ask(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
-        if self._channel is None:
-            raise JudgeFailed("the zygote is closed")
-        wires.send(self._channel, wires.encode(request), descriptors)
-        if not _readable(self._channel, _FORK_SECONDS):
-            raise JudgeFailed("the zygote does not answer")
-        return self._answer()
+        with self._lock:
+            if self._channel is None:
+                raise JudgeFailed("the zygote is closed")
+            wires.send(self._channel, wires.encode(request), descriptors)
+            if not _readable(self._channel, _FORK_SECONDS):
+                raise JudgeFailed("the zygote does not answer")
+            return self._answer()
 
     def _answer(self) -> dict[str, Any]:
         assert self._channel is not None and self._process is not None
@@ -213,7 +218,7 @@ class Program:
         if tensors:
             self._weights = Regions.create(specs, self.device)
             self._fill_weights(tensors)
-            self._share(self._weights.arena.size)
+            self._leash.shared_bytes += self._weights.arena.size
             request["size"] = self._weights.arena.size
             descriptors = [self._weights.arena.fd]
         self._leash.ask(request, "load", descriptors)
@@ -246,7 +251,7 @@ class Program:
         """Allocate shared memory for the plan's call sets and map it on both sides; replaces what was bound."""
         old, self.buffers = self.buffers, Buffers.create(plan, self.device)
         arena = self.buffers.arena
-        self._share(arena.size)
+        self._leash.shared_bytes += arena.size
         self._leash.ask({"do": "bind", "plan": plan.to_json(), "size": arena.size}, "load", [arena.fd])
         arena.close_fd()
         if old is not None:
@@ -316,10 +321,6 @@ class Program:
                 target.copy_(tensor.detach())
         self._settle()
 
-    def _share(self, size: int) -> None:
-        """Shared memory counts against a limited address space, and is no fault of the program's."""
-        sandbox.widen_memory(self.pid, size + mmap.PAGESIZE)
-
     def _settle(self) -> None:
         """What the judge wrote must be there before the other process reads it."""
         if self.device != "cpu":
@@ -346,6 +347,15 @@ def _output_file(size: int) -> int:
     os.ftruncate(descriptor, size)
     fcntl.fcntl(descriptor, buffers.ADD_SEALS, buffers.SEALS)
     return descriptor
+
+
+def _anyone_reads(folder: Path | str) -> bool:
+    """Whether a stranger could read ``folder``, its files, and the Python this process runs on."""
+    for path in (Path(folder), *Path(folder).rglob("*"), Path(sys.prefix), Path(torch.__file__)):
+        mode = path.stat().st_mode
+        if not mode & 0o004 or (path.is_dir() and not mode & 0o001):
+            return False
+    return True
 
 
 def _readable(channel: socket.socket, seconds: float) -> bool:

@@ -48,7 +48,10 @@ class Leash:
     ) -> None:
         self.pid, self.limits = pid, limits
         self._channel, self._output, self._collect = channel, output, collect
+        self.shared_bytes = 0
+        """Shared memory the judge gave it, which does not count as its own."""
         self._ended = ""
+        self._born_with, _ = sandbox.resident_bytes(pid)
         self._handle = os.pidfd_open(pid)
         self._poll = select.poll()
         self._poll.register(channel, select.POLLIN)
@@ -91,8 +94,7 @@ class Leash:
         while not (ready := self._poll.poll(LOOK_SECONDS * 1000)):
             if time.monotonic() > deadline:
                 self.end(stage, f"no answer within {seconds:g} s")
-            if sandbox.private_bytes(self.pid) > self.limits.memory_bytes:
-                self.end(stage, f"out of memory: more than {self.limits.memory_bytes >> 20} MiB")
+            self._look(stage)
         if any(descriptor == self._channel.fileno() and event & select.POLLIN for descriptor, event in ready):
             body, extra = wires.receive(self._channel)
             for descriptor in extra:
@@ -100,6 +102,14 @@ class Leash:
             if body:
                 return body
         self.end(stage, "")
+
+    def _look(self, stage: str) -> None:
+        """Limits that no kernel counts for one program alone: resident memory, threads and processes."""
+        private, shared = sandbox.resident_bytes(self.pid)
+        if private - self._born_with + max(0, shared - self.shared_bytes) > self.limits.memory_bytes:
+            self.end(stage, f"out of memory: more than {self.limits.memory_bytes >> 20} MiB")
+        if sandbox.crowd(self.pid, self.limits.processes) > self.limits.processes:
+            self.end(stage, f"more than {self.limits.processes} processes and threads")
 
     def expect_silence(self) -> None:
         """Nothing may wait in the channel before a request. Raises ChildFailure (stage integrity)."""
@@ -117,7 +127,7 @@ class Leash:
         told = answer["failed"] if isinstance(answer, dict) else None
         texts = [str(told.get(key, "")) for key in ("kind", "text", "detail")] if isinstance(told, dict) else [""] * 3
         kind, text, detail = texts
-        lead = {"structure": "wrong structure: ", "memory": "out of memory: "}.get(kind, "raised ")
+        lead = {"structure": "wrong structure: ", "memory": "out of memory: ", "sandbox": ""}.get(kind, "raised ")
         if self.flooded():
             lead = f"endless output (more than {self.limits.output_bytes} bytes); {lead}"
         raise ChildFailure(stage, (lead + text)[:600], f"{detail}\n{self.output()}".strip())

@@ -15,7 +15,10 @@ import os
 import signal
 import socket
 import sys
+from pathlib import Path
 from typing import Any
+
+import torch
 
 from kernelwright import sandbox
 from kernelwright.judge import runner, wires
@@ -30,7 +33,8 @@ def main() -> None:
     gc.collect()
     gc.freeze()  # the collector of a fork must not touch, and so copy, what was loaded here
     threads = len(os.listdir("/proc/self/task"))
-    wires.send(channel, wires.encode({"ready": os.getpid(), "threads": threads}))
+    own_root = sandbox.root_works()
+    wires.send(channel, wires.encode({"ready": os.getpid(), "threads": threads, "own_root": own_root}))
     serve(channel)
 
 
@@ -81,19 +85,39 @@ def fork(request: dict[str, Any], descriptors: list[int], channel: socket.socket
 
 
 def _enter(request: dict[str, Any], descriptors: list[int], ready: int, tell: int) -> None:
-    flags = sandbox.detach()
+    permission = sandbox.Permission(
+        readable=(request["folder"], *request["readable"], *_preloaded()),
+        writable=tuple(request["writable"]),
+        limits=sandbox.Limits(**request["limits"]),
+        devices=request["device"] != "cpu",
+        execute=request["execute"],
+        user=request["user"],
+        own_root=request["own_root"],
+    )
+    flags = sandbox.detach(permission)
     pid = os.fork()
     if pid:
         os.write(tell, str(pid).encode())
         os._exit(0)
     try:
         os.close(tell)
-        program(request, flags, descriptors, ready)
+        program(request, permission, flags, descriptors, ready)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the judge must hear of it
+        failed = {"kind": "sandbox", "text": f"{type(error).__name__}: {error}"[:500], "detail": ""}
+        wires.send(socket.socket(fileno=descriptors[0]), wires.encode({"failed": failed}))
     finally:
         os._exit(71)
 
 
-def program(request: dict[str, Any], flags: int, descriptors: list[int], ready: int) -> None:
+def _preloaded() -> tuple[str, ...]:
+    """Where torch came from, should that be none of Python's own folders."""
+    file = torch.__file__
+    return (str(Path(file).parents[1]),) if file else ()
+
+
+def program(
+    request: dict[str, Any], permission: sandbox.Permission, flags: int, descriptors: list[int], ready: int
+) -> None:
     """The confined program's life: confine, then serve the judge; ends the process."""
     talk, output = descriptors
     os.setpgid(0, 0)
@@ -108,14 +132,7 @@ def program(request: dict[str, Any], flags: int, descriptors: list[int], ready: 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)
     faulthandler.enable(file=2)  # names the crash in the output, which the judge reads
-    level = sandbox.restrict(
-        flags,
-        readable=[request["folder"], *request["readable"]],
-        writable=request["writable"],
-        limits=sandbox.Limits(**request["limits"]),
-        devices=request["device"] != "cpu",
-        execute=request["execute"],
-    )
+    level = sandbox.restrict(flags, permission)
     os.set_inheritable(talk, False)
     channel = socket.socket(fileno=talk)
     wires.send(channel, wires.encode({"level": level}))

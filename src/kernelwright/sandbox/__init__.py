@@ -3,10 +3,18 @@
 
 from __future__ import annotations
 
-from kernelwright.sandbox.confinement import adopt_parent, close_descriptors, detach, restrict
+from kernelwright.sandbox.confinement import (
+    Permission,
+    adopt_parent,
+    close_descriptors,
+    detach,
+    restrict,
+    root_works,
+    spare_user,
+)
 from kernelwright.sandbox.environment import confined, replace, trusted
 from kernelwright.sandbox.kernel import PR_SET_CHILD_SUBREAPER, die_with_parent, prctl
-from kernelwright.sandbox.limits import Finished, Limits, death, private_bytes, widen_memory
+from kernelwright.sandbox.limits import Finished, Limits, crowd, death, resident_bytes
 from kernelwright.sandbox.processes import Child, reached_level, run, start
 
 __all__ = [
@@ -14,19 +22,22 @@ __all__ = [
     "Child",
     "Finished",
     "Limits",
+    "Permission",
     "adopt_parent",
     "close_descriptors",
     "confined",
+    "crowd",
     "death",
     "detach",
     "die_with_parent",
     "prctl",
-    "private_bytes",
     "reached_level",
     "replace",
+    "resident_bytes",
     "restrict",
+    "root_works",
     "run",
+    "spare_user",
     "start",
     "trusted",
-    "widen_memory",
 ]

@@ -4,20 +4,21 @@
 from __future__ import annotations
 
 import os
-import select
-import time
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kernelwright.sandbox import kernel, landlock, places, seccomp
+from kernelwright.sandbox import kernel, landlock, places, root, seccomp
 from kernelwright.sandbox import limits as ceilings
 from kernelwright.sandbox.limits import Limits
 
 _NOBODY = 65534
+_REST = kernel.NEW_NET | kernel.NEW_IPC | kernel.NEW_PIDS | kernel.NEW_MOUNTS | kernel.NEW_UTS
 _ATTEMPTS = (
-    kernel.NEW_USER | kernel.NEW_NET | kernel.NEW_IPC | kernel.NEW_PIDS | kernel.NEW_MOUNTS | kernel.NEW_UTS,
-    kernel.NEW_NET | kernel.NEW_IPC | kernel.NEW_PIDS | kernel.NEW_MOUNTS | kernel.NEW_UTS,
+    kernel.NEW_USER | _REST,
+    _REST,
     kernel.NEW_USER | kernel.NEW_NET | kernel.NEW_IPC,
+    kernel.NEW_NET | kernel.NEW_IPC,
 )
 _NAMES = {
     kernel.NEW_USER: "user", kernel.NEW_NET: "net", kernel.NEW_IPC: "ipc", kernel.NEW_PIDS: "pid",
@@ -25,22 +26,37 @@ _NAMES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Detached:
-    """What leaving the parent's namespaces achieved."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """What a confined program may do. Paths that do not exist are skipped."""
 
-    flags: int
-    parent_gone: int
-    """Descriptor that becomes readable once the process that called ``detach`` is reaped; -1: it lives on."""
+    readable: tuple[str, ...] = ()
+    """Beside the interpreter, its packages and the system's libraries, which are always readable."""
+    writable: tuple[str, ...] = ()
+    limits: Limits
+    devices: bool
+    """True: the GPU's files may be used, and memory is limited by the judge's looking only."""
+    execute: bool
+    """True: it may start programs and processes."""
+    user: int = 0
+    """Not 0: where the kernel lets us (we are root), become this unprivileged user."""
+    own_root: bool = True
+    """Try a root directory of its own; set to what ``root_works`` found."""
 
 
-def detach() -> int:
+def spare_user() -> int:
+    """A user id nobody on this machine is likely to have, different for every process that asks; 0 unless root."""
+    return 0x4000_0000 + secrets.randbelow(0x2000_0000) if os.getuid() == 0 else 0
+
+
+def detach(permission: Permission) -> int:
     """Enter as many new namespaces as this kernel gives; the flags obtained.
 
     A new pid namespace holds the *children* of the caller: fork once more. Must be called single-threaded.
     """
     user, group = os.getuid(), os.getgid()
-    for flags in _ATTEMPTS:
+    first = (_REST,) if permission.user and user == 0 else ()
+    for flags in (*first, *_ATTEMPTS):
         try:
             kernel.unshare(flags)
         except OSError:
@@ -67,40 +83,57 @@ def _write(path: str, text: str) -> None:
         file.write(text)
 
 
-def restrict(
-    flags: int,
-    *,
-    readable: Iterable[str],
-    writable: Iterable[str],
-    limits: Limits,
-    devices: bool,
-    execute: bool,
-) -> str:
-    """In the innermost process: fresh /proc, Landlock, limits, no capabilities, system-call filter.
+def restrict(flags: int, permission: Permission) -> str:
+    """In the innermost process: own root and /proc, limits, Landlock, no privileges, system-call filter.
 
-    ``flags`` is what ``detach`` returned. ``devices`` opens the GPU's files and lifts the address-space limit;
-    ``execute`` permits starting programs. Returns the level reached, in words.
+    ``flags`` is what ``detach`` returned. Returns the level reached, in words. The working directory is kept
+    where it is still reachable. Raises OSError where the kernel refuses halfway into a new root.
     """
     words = [" ".join(_NAMES[flag] for flag in _NAMES if flags & flag) + " namespaces" if flags else ""]
-    own_proc = _fresh_proc(flags)
-    words.append("own /proc" if own_proc else "")
-    writable = places.unique(list(writable))
-    allowed = places.unique([*places.readable(own_proc=own_proc, devices=devices), *readable])
-    gates = places.device_files(devices=devices)
-    ceilings.apply(limits, address_space=not devices)
+    here = os.getcwd()
+    gates = places.device_files(devices=permission.devices)
+    writable = places.unique(list(permission.writable))
+    own_root, own_proc = False, False
+    if permission.own_root and flags & kernel.NEW_MOUNTS and root.possible():
+        paths = places.unique([*places.readable(devices=permission.devices), *permission.readable])
+        own_proc = root.enter(readable=paths, writable=writable, devices=gates, proc=bool(flags & kernel.NEW_PIDS))
+        own_root = True
+    elif flags & kernel.NEW_MOUNTS and flags & kernel.NEW_PIDS:
+        own_proc = _fresh_proc()
+    words += ["own root" if own_root else "", "own /proc" if own_proc else ""]
+    named = [*places.readable(devices=permission.devices), *places.processes(own=own_proc), *permission.readable]
+    ceilings.apply(permission.limits, memory=not permission.devices)
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    words.append(landlock.restrict(readable=allowed, writable=writable, devices=gates, execute=execute))
-    kernel.drop_capabilities()
+    execute = permission.execute
+    words.append(landlock.restrict(readable=places.unique(named), writable=writable, devices=gates, execute=execute))
+    words.append(_give_up_privileges(flags, permission.user))
+    if os.path.isdir(here):
+        os.chdir(here)
     hidden = bool(flags & kernel.NEW_PIDS)
-    words.append(seccomp.refuse(execute=execute, devices=devices, foreign_signals=not hidden and not execute))
-    words.append("limits")
-    return ", ".join(word for word in words if word)
+    words.append(
+        seccomp.refuse(execute=execute, devices=permission.devices, foreign_signals=not hidden and not execute)
+    )
+    return ", ".join(word for word in (*words, "limits") if word)
 
 
-def _fresh_proc(flags: int) -> bool:
+def _give_up_privileges(flags: int, user: int) -> str:
+    """Change to ``user`` where we are really root, drop every capability, keep dying with the parent."""
+    changed = user and os.getuid() == 0 and not flags & kernel.NEW_USER
+    if changed:
+        try:
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+        except OSError:
+            changed = False
+    kernel.drop_capabilities()
+    kernel.die_with_parent()  # a change of credentials forgets it
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # and makes our own /proc unreadable to ourselves
+    return "own user" if changed else ""
+
+
+def _fresh_proc() -> bool:
     """Mount a /proc that shows only the new pid namespace; False where the kernel or a container refuses."""
-    if not flags & kernel.NEW_MOUNTS or not flags & kernel.NEW_PIDS:
-        return False
     try:
         kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
         kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
@@ -132,12 +165,19 @@ def adopt_parent(ready: int) -> None:
     kernel.die_with_parent()
 
 
-def wait_readable(descriptor: int, seconds: float) -> bool:
-    """True once ``descriptor`` can be read without blocking; False after ``seconds``."""
-    deadline = time.monotonic() + seconds
-    poller = select.poll()
-    poller.register(descriptor, select.POLLIN)
-    while (left := deadline - time.monotonic()) > 0:
-        if poller.poll(left * 1000):
-            return True
-    return False
+def root_works() -> bool:
+    """Whether a root of one's own can be entered on this machine: tried once, in a process that ends."""
+    limits = Limits(seconds=10, memory_bytes=1 << 30, processes=64, file_bytes=1 << 20, output_bytes=1 << 16)
+    permission = Permission(limits=limits, devices=False, execute=True)
+    middle = os.fork()
+    if middle:
+        return os.waitpid(middle, 0)[1] == 0
+    try:
+        flags = detach(permission)
+        inner = os.fork()
+        if inner:
+            os._exit(0 if os.waitpid(inner, 0)[1] == 0 else 1)
+        reached = restrict(flags, permission)
+        os._exit(0 if "own root" in reached and os.path.isdir("/usr") else 1)
+    finally:
+        os._exit(2)

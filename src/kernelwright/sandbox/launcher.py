@@ -13,6 +13,7 @@ import sys
 from typing import Any
 
 from kernelwright.sandbox import confinement, kernel
+from kernelwright.sandbox.confinement import Permission, spare_user
 from kernelwright.sandbox.limits import Limits
 
 
@@ -29,7 +30,16 @@ def main() -> None:
 
 def _confined(spec: dict[str, Any]) -> None:
     """Go through namespaces and a fork; the outer process stays to pass on the status."""
-    flags = confinement.detach()
+    permission = Permission(
+        readable=tuple(spec["readable"]),
+        writable=tuple(spec["writable"]),
+        limits=Limits(**spec["limits"]),
+        devices=spec["devices"],
+        execute=True,
+        own_root=spec["own_root"],
+    )
+    flags = confinement.detach(permission)
+    kernel.die_with_parent()  # the change of credentials forgot it
     ready, go = os.pipe()
     pid = os.fork()
     if pid:
@@ -42,24 +52,19 @@ def _confined(spec: dict[str, Any]) -> None:
     os.close(go)
     confinement.adopt_parent(ready)
     confinement.close_descriptors({0, 1, 2})
-    confinement.restrict(
-        flags,
-        readable=spec["readable"],
-        writable=spec["writable"],
-        limits=Limits(**spec["limits"]),
-        devices=spec["devices"],
-        execute=True,
-    )
+    confinement.restrict(flags, permission)
 
 
 def probe() -> None:
-    """Confine this process as a candidate would be and write the level to stdout; does not return."""
+    """Confine this process as a candidate would be and write the level as one JSON line; does not return."""
     limits = Limits(seconds=10, memory_bytes=1 << 30, processes=64, file_bytes=1 << 20, output_bytes=1 << 16)
-    flags = confinement.detach()
+    own_root = confinement.root_works()
+    permission = Permission(limits=limits, devices=False, execute=False, user=spare_user(), own_root=own_root)
+    flags = confinement.detach(permission)
     pid = os.fork()
     if pid:
         os.waitpid(pid, 0)
         os._exit(0)
-    level = confinement.restrict(flags, readable=(), writable=(), limits=limits, devices=False, execute=False)
-    os.write(1, level.encode())
+    level = confinement.restrict(flags, permission)
+    os.write(1, json.dumps({"level": level, "own_root": own_root}).encode())
     os._exit(0)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _OPEN_FILES = 1024
-_PAGE = resource.getpagesize()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,37 +38,41 @@ class Finished:
     killed: str
 
 
-def apply(limits: Limits, *, address_space: bool) -> None:
+def apply(limits: Limits, *, memory: bool) -> None:
     """Set the resource limits of the calling process.
 
-    ``address_space`` bounds virtual memory too. It must be off where CUDA is used: the driver reserves address
-    space far beyond what it fills, and reports "out of memory" under such a limit. The soft limit is set and
-    the hard one left, so that the judge can widen it from outside when it shares more memory; the child cannot
-    (see ``seccomp``).
+    ``memory`` bounds private writable memory (RLIMIT_DATA), not address space: shared buffers come on top of it
+    and are the judge's. It must be off where CUDA is used, whose driver maps far more than it fills.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
     _lower(resource.RLIMIT_NOFILE, _OPEN_FILES)
     _lower(resource.RLIMIT_NPROC, limits.processes)
-    if address_space:
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * _PAGE
-        _lower(resource.RLIMIT_AS, used + limits.memory_bytes)
+    if memory:
+        _lower(resource.RLIMIT_DATA, _kilobytes("self", "VmData:") * 1024 + limits.memory_bytes)
 
 
-def widen_memory(pid: int, extra_bytes: int) -> None:
-    """Let process ``pid`` map ``extra_bytes`` more; does nothing where its address space is not limited."""
-    soft, hard = resource.prlimit(pid, resource.RLIMIT_AS)
-    if soft != resource.RLIM_INFINITY:
-        resource.prlimit(pid, resource.RLIMIT_AS, (soft + extra_bytes, hard))
-
-
-def private_bytes(pid: int) -> int:
-    """Resident private memory of ``pid``; 0 once it is gone. Shared buffers and mapped files do not count."""
+def resident_bytes(pid: int) -> tuple[int, int]:
+    """Resident (private, shared) memory of ``pid``, without mapped files; zeros once it is gone."""
     try:
-        fields = Path(f"/proc/{pid}/statm").read_text().split()
-    except OSError:
-        return 0
-    return (int(fields[1]) - int(fields[2])) * _PAGE
+        return _kilobytes(str(pid), "RssAnon:") * 1024, _kilobytes(str(pid), "RssShmem:") * 1024
+    except (OSError, LookupError):
+        return 0, 0
+
+
+def crowd(pid: int, enough: int) -> int:
+    """Threads of ``pid`` and of its descendants together, counted no further than a little past ``enough``."""
+    total, waiting = 0, [pid]
+    while waiting and total <= enough:
+        tasks = Path(f"/proc/{waiting.pop()}/task")
+        try:
+            threads = list(tasks.iterdir())
+            total += len(threads)
+            children = [(thread / "children").read_text() for thread in threads[: enough + 1]]
+        except OSError:
+            continue  # gone, or a kernel without lists of children
+        waiting += [int(child) for text in children for child in text.split()]
+    return total
 
 
 def death(status: int) -> str:
@@ -83,8 +86,14 @@ def death(status: int) -> str:
     return f"exited with status {status >> 8}"
 
 
+def _kilobytes(process: str, field: str) -> int:
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    found = [line for line in lines if line.startswith(field)]
+    return int(found[0].split()[1])
+
+
 def _lower(which: int, value: int) -> None:
     _, hard = resource.getrlimit(which)
     if hard != resource.RLIM_INFINITY:
         value = min(value, hard)
-    resource.setrlimit(which, (value, hard))
+    resource.setrlimit(which, (value, value))

@@ -27,13 +27,15 @@ _GPU_READABLE = (
 _GPU_DEVICES = ("/dev/nvidia*", "/dev/nvidia-caps/*", "/dev/kfd", "/dev/dri/*")
 
 
-def readable(*, own_proc: bool, devices: bool) -> list[str]:
-    """Paths for reading. ``own_proc`` True: /proc shows only this program's processes, so all of it may be read."""
+def readable(*, devices: bool) -> list[str]:
+    """Paths for reading: the interpreter, its packages, system libraries, and the GPU's facts when ``devices``."""
     paths = [sys.prefix, sys.base_prefix, sys.exec_prefix, *_libraries(), *_SYSTEM]
-    paths += ["/proc"] if own_proc else [*_PROC_FILES, f"/proc/{os.readlink('/proc/self')}"]
-    if devices:
-        paths += _GPU_READABLE
-    return unique(paths)
+    return unique([*paths, *_GPU_READABLE] if devices else paths)
+
+
+def processes(*, own: bool) -> list[str]:
+    """What of /proc may be read: all of it where it shows only our own processes (``own``), else named files."""
+    return ["/proc"] if own else [*_PROC_FILES, f"/proc/{os.readlink('/proc/self')}"]
 
 
 def device_files(*, devices: bool) -> list[str]:

@@ -206,6 +206,7 @@ def run(
         "readable": [str(path) for path in (*readable, *([cwd] if str(cwd) != "/" else []))],
         "writable": [str(path) for path in writable],
         "devices": devices,
+        "own_root": _probe()["own_root"],
     }
     with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         source.write(stdin.encode())
@@ -234,11 +235,18 @@ def _watch(process: subprocess.Popen[bytes], limits: Limits, files: Sequence[IO[
     return killed
 
 
-@functools.cache
 def reached_level() -> str:
     """The isolation a candidate gets on this machine, in words; found out once, in a process that tries it."""
-    boot = _BOOT.format(root=_ROOT, entry="probe").replace("launcher import probe", "launcher import probe")
-    command = [sys.executable, "-I", "-S", "-c", boot]
+    return str(_probe()["level"])
+
+
+@functools.cache
+def _probe() -> dict[str, Any]:
+    command = [sys.executable, "-I", "-S", "-c", _BOOT.format(root=_ROOT, entry="probe")]
     work = functools.partial(subprocess.run, command, env={}, capture_output=True, timeout=30, check=False)
     done: subprocess.CompletedProcess[bytes] = _SPAWNER.call(work)
-    return done.stdout.decode(errors="replace") or "none"
+    try:
+        found: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        return {"level": "none", "own_root": False}
+    return found
