@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Effects merge, are learnt once from a ledger, and are found by structure before words."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from kernelwright.candidate import Candidate
+from kernelwright.errors import KernelwrightError, LedgerCorrupt
+from kernelwright.knowledge import Effect, Knowledge, task_features
+from kernelwright.ledger import open_ledger
+from kernelwright.trial import Rejected, Timed, Timing, Trial, Verified
+
+BASE = Effect(
+    machine="m", features=("op:mm", "rank:2"), diagnosis="memory", edit="vector loads", language="cuda", ratios=(1.2,),
+    failures=0,
+)  # fmt: skip
+
+
+def made(**changes: object) -> Effect:
+    """BASE with changes."""
+    return dataclasses.replace(BASE, **changes)  # type: ignore[arg-type]
+
+
+def trial(name: str, median_us: float | None, parent: str = "", **tunables: int) -> Trial:
+    """A coarse trial with a made-up proof, or a rejection where there is no time."""
+    candidate = Candidate(
+        task="t", language="cpp", entry="k.py::M", sources=(("k.py", name),), proposer="p", note=name, parent=parent,
+        tunables=tuple(tunables.items()),
+    )  # fmt: skip
+    outcome: Timed | Rejected = Rejected(stage="verify", reason="wrong", detail="")
+    if median_us is not None:
+        proof = object.__new__(Verified)
+        for field in dataclasses.fields(Verified):
+            empty = {"cases": (), "notes": (), "oracle": "float64", "sandbox": "", "deterministic": True}
+            object.__setattr__(proof, field.name, empty.get(field.name, 1))
+        timing = Timing(samples_us=(median_us,), low_us=median_us, high_us=median_us)
+        outcome = Timed(
+            proof=proof, timing=timing, baselines=(), best_baseline="eager", speedup=1.0, speedup_low=1.0,
+            speedup_high=1.0, bound_us=None, bound_fraction=None, limiter="memory", conditions=(), repeats=1,
+            profile=(),
+        )  # fmt: skip
+    return Trial(
+        candidate=candidate, outcome=outcome, level="coarse", machine="f", versions=(), seconds=0.1, started_at=1.0
+    )
+
+
+def test_equal_edits_merge_and_failures_count(tmp_path: Path) -> None:
+    """Two ratios and one failure of the same edit are one effect with n=2 and one failure."""
+    with Knowledge(tmp_path / "k.sqlite") as store:
+        store.add(BASE)
+        store.add(made(ratios=(1.5,)))
+        store.add(made(ratios=(), failures=1))
+        (found,) = store
+    assert ((1.2, 1.5), 1) == (found.ratios, found.failures)
+    assert "n=2" in found.line() and "failed 1 time" in found.line()
+    assert made(ratios=(), failures=2).line().startswith("vector loads: never worked; failed 2")
+
+
+def test_a_ledger_is_learnt_once(tmp_path: Path) -> None:
+    """Parent 100 us, child 50 us: ratio 2; a rejected child is a failure; reading again changes nothing."""
+    ledger = open_ledger(tmp_path / "ledger.sqlite")
+    parent = trial("parent", 100.0, BLOCK=256)
+    digest = parent.candidate.digest()
+    for one in (parent, trial("child", 50.0, digest, BLOCK=512), trial("broken idea", None, digest)):
+        ledger.record(one)
+    with Knowledge(tmp_path / "k.sqlite") as store:
+        assert (2, 0) == (store.learn(ledger, "cpu", ["op:mm"]), store.learn(ledger, "cpu", ["op:mm"]))
+        found = {effect.edit: (effect.ratios, effect.failures) for effect in store}
+    assert {"BLOCK 256 to 512": ((2.0,), 0), "broken idea": ((), 1)} == found
+
+
+def test_structure_comes_before_words(tmp_path: Path) -> None:
+    """An effect on the same operators is preferred to one whose words match; words decide among equals."""
+    with Knowledge(tmp_path / "k.sqlite") as store:
+        store.add(made(features=("op:softmax",), edit="online softmax with float4"))
+        store.add(made(features=("op:conv", "op:relu"), edit="tile the matrix product in shared memory"))
+        store.add(made(features=("op:conv", "op:relu"), edit="persistent blocks"))
+        found = store.retrieve(["op:softmax"], words="tile matrix product", most=3)
+    assert ["online softmax with float4", "tile the matrix product in shared memory"] == [e.edit for e in found[:2]]
+
+
+def test_the_interval_is_that_of_the_geometric_mean() -> None:
+    """Ratios 2 and 1/2 have mean 1, and the interval spans it."""
+    mean, low, high = made(ratios=(2.0, 0.5, 2.0, 0.5)).interval()
+    assert pytest.approx(1.0) == mean
+    assert low < 1.0 < high
+
+
+def test_export_and_import_round_trip_and_import_is_idempotent(tmp_path: Path) -> None:
+    """JSON Lines out, in, and in again: the same store."""
+    path = tmp_path / "k.jsonl"
+    with Knowledge(tmp_path / "a.sqlite") as one, Knowledge(tmp_path / "b.sqlite") as two:
+        one.add(BASE)
+        one.add(made(edit="other"))
+        assert (2, 2, 2) == (one.export(path), two.load(path), two.load(path))
+        assert list(one) == list(two)
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    """A line that is no effect and a store that is no database: each a clear error, nothing kept."""
+    (tmp_path / "bad.jsonl").write_text('{"edit": "x"}\n')
+    with Knowledge(tmp_path / "k.sqlite") as store:
+        with pytest.raises(KernelwrightError, match="line 1"):
+            store.load(tmp_path / "bad.jsonl")
+        assert 0 == len(store)
+    (tmp_path / "no.sqlite").write_bytes(b"not a database" * 100)
+    with pytest.raises(LedgerCorrupt):
+        Knowledge(tmp_path / "no.sqlite")
+
+
+def test_features_say_operators_and_size_classes() -> None:
+    """Shapes count by rank and power of ten, not by their exact sizes."""
+    facts = [("x", (1024, 4096), "float32")]
+    assert ("dtype:float32", "op:mean", "rank:2", "size:1e7") == task_features(facts, ["mean"])
