@@ -15,11 +15,15 @@ from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.errors import KernelwrightError, ModelError
 from kernelwright.ledger import Ledger
+from kernelwright.machine import Machine
 from kernelwright.proposers import Structure
 from kernelwright.task import Task
 from kernelwright.trial import Baseline, Outcome, Rejected, Timed, Timing, Trial, Verified
 
 EAGER_US = 100.0
+MACHINE = Machine(
+    device="cpu", name="double", fingerprint="feedfacefeedface", versions=(("double", "1"),), facts=(), measured_at=0.0
+)
 Verdict = float | Rejected | KernelwrightError
 
 
@@ -109,8 +113,14 @@ class FakeWorker:
                 raise self._admit
             return {"admitted": True, "reasons": [], "decoys": [["zeros", "verify"]]}
         if name == "build":
-            return {"outcome": None}
-        return {"name": "double", "fingerprint": "feedfacefeedface", "versions": [["double", "1"]], "facts": []}
+            return {"outcome": None, "folder": None, "commands": {}}
+        if name == "machine":
+            return {"machine": wire.to_data(MACHINE)}
+        if name == "describe":
+            leaf = {"shape": [4], "dtype": "float32"}
+            points = [{"name": "main", "inputs": [leaf], "state": []}]
+            return {"points": points, "eager_us": EAGER_US, "bound_us": 1.0, "limiter": "memory"}
+        return {}
 
     def submit(self, job: dict[str, Any]) -> concurrent.futures.Future[dict[str, Any]]:
         """The same, already done."""

@@ -11,10 +11,9 @@ from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.ledger import Ledger
 from kernelwright.task import Task
-from kernelwright.trial import Outcome, Rejected, Timed, Trial
+from kernelwright.trial import Outcome, Rejected, Trial
 from kernelwright.workers import Worker
 
-BASELINES = ("eager", "compile")
 EXPECTED_SECONDS = {"coarse": 2.0, "precise": 15.0}
 """How long one judgement takes, until the first of its level has been seen; precise includes compiling baselines."""
 
@@ -36,7 +35,8 @@ class Judging:
         self._seed, self._identity = seed, identity
         self._seconds = dict(EXPECTED_SECONDS)
         self._building: set[str] = set()
-        self._seen: dict[str, Timed] = {}
+        self.bound: dict[str, Any] = {}
+        """``bound_us`` and ``limiter`` of the task, once they are known."""
         self.fresh = 0
         """Judgements made now, as against remembered ones."""
 
@@ -83,8 +83,7 @@ class Judging:
     def _job(self, job: str, candidate: Candidate, level: str) -> dict[str, Any]:
         data: dict[str, Any] = {"job": job, "candidate": wire.to_data(candidate), "device": self._device}
         if job == "judge":
-            baselines = BASELINES if level == "precise" else ("eager",)
-            data |= {"task": wire.to_data(self._task), "level": level, "baselines": list(baselines)}
+            data |= {"task": wire.to_data(self._task), "level": level, **self.bound}
         return data
 
     def _learn(self, level: str, outcome: Outcome, seconds: float) -> None:

@@ -3,20 +3,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
-from kernelwright import export
+from kernelwright import export, wire
+from kernelwright.machine import Machine
 from kernelwright.report import write as write_report
 from kernelwright.task import Task
 from kernelwright.trial import Trial
+from kernelwright.workers import Worker
+
+Say = Callable[..., None]
 
 
-def write_products(run: Path, task: Task, winner: Trial | None, say: Callable[..., None]) -> tuple[Path, ...]:
-    """optimized.py and proof.json (with a winner) and report.html; returns what was written."""
-    files: list[Path] = []
-    if winner is not None:
-        files += export.write(run, task, winner)
-    files.append(write_report(run))
-    say("phase", "written: " + ", ".join(path.name for path in files))
-    return tuple(files)
+def export_winner(
+    run: Path, task: Task, winner: Trial, facts: Mapping[str, Any], machine: Machine | None, worker: Worker, device: str
+) -> tuple[Path, ...]:
+    """optimized.py with its compiled files, and proof.json. ``facts`` is the judge's answer to ``describe``."""
+    built = worker.run({"job": "build", "candidate": wire.to_data(winner.candidate), "device": device})
+    folder = built.get("folder")
+    path = export.write(
+        run,
+        task=task,
+        trial=winner,
+        cases=facts["points"],
+        built=Path(folder) if folder else None,
+        commands=built.get("commands", {}),
+        machine=machine,
+    )
+    names = [name for name, _ in winner.candidate.sources if name.endswith((".cpp", ".cu"))]
+    compiled = [run / name for name in names] + [run / Path(name).with_suffix(".so") for name in names]
+    return (path, *(file for file in compiled if file.exists()), run / "proof.json")
+
+
+def write_pages(run: Path) -> tuple[Path, ...]:
+    """report.html and its plain forms."""
+    return (write_report(run),)

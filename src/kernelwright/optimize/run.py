@@ -14,14 +14,15 @@ from typing import Any
 from kernelwright import settings, wire
 from kernelwright.errors import KernelwrightError, RunFolderError
 from kernelwright.ledger import Ledger, open_ledger
+from kernelwright.machine import Machine
 from kernelwright.optimize import folder as folders
 from kernelwright.optimize.host import ProposerHost
 from kernelwright.optimize.judging import Identity, Judging
 from kernelwright.optimize.loop import Loop, chosen_proposers
-from kernelwright.optimize.products import write_products
+from kernelwright.optimize.products import export_winner, write_pages
 from kernelwright.optimize.result import Event, Listener, Options, Result
-from kernelwright.optimize.services import Services
-from kernelwright.optimize.verbs import check_admitted, machine_of
+from kernelwright.optimize.services import Services, bound_of
+from kernelwright.optimize.verbs import check_admitted
 from kernelwright.task import Task
 from kernelwright.trial import Timed
 
@@ -138,6 +139,8 @@ class _Run:
         self.services, self.ledger, self.listen = services, ledger, listen
         self.began = time.monotonic()
         self.loop: Loop | None = None
+        self.machine: Machine | None = None
+        self.facts: Reply = {}
 
     def go(self) -> Result:
         """The whole run; see ``optimize_task``."""
@@ -168,20 +171,27 @@ class _Run:
             self.listen(event)
 
     def _prepare(self) -> Loop:
-        worker, host, device = self.services.worker, self.services.host, self.options.device
+        services, device = self.services, self.options.device
+        if isinstance(services.host, ProposerHost):
+            services.host.start()
+        self.machine = services.machine(lambda text: self.say("phase", text))
         self.say("phase", f"admitting {self.task.name} on {device}")
-        described = worker.submit({"job": "machine", "device": device})
-        admitted = worker.submit({"job": "admit", "device": device, "task": wire.to_data(self.task)})
-        if isinstance(host, ProposerHost):
-            host.start()
-        machine = machine_of(_result(described))
-        identity = Identity(machine=machine.fingerprint, versions=machine.versions)
-        judging = Judging(self.task, device, worker, self.ledger, self.options.seed, identity)
-        loop = Loop(self.task, self.options, judging, host, self.say)
-        loop.collect(machine)
+        data = wire.to_data(self.task)
+        described = services.worker.submit(
+            {"job": "describe", "device": device, "task": data, "machine": wire.to_data(self.machine)}
+        )
+        admitted = services.worker.submit({"job": "admit", "device": device, "task": data})
+        identity = Identity(machine=self.machine.fingerprint, versions=self.machine.versions)
+        judging = Judging(self.task, device, services.worker, self.ledger, self.options.seed, identity)
+        loop = Loop(self.task, self.options, judging, services.host, self.say)
+        loop.collect(self.machine)
         loop.build_ahead()
+        self.facts = _result(described)
+        judging.bound = bound_of(self.facts)
         self._admit(_result(admitted))
-        self.record["machine"] = wire.to_data(machine)
+        # Compiled baselines warm up in the background; the judge freezes them while it times anything.
+        services.worker.submit({"job": "prepare", "device": device, "task": data})
+        self.record |= {"machine": wire.to_data(self.machine), "facts": self.facts}
         self.folder.write(self.record)
         return loop
 
@@ -211,7 +221,11 @@ class _Run:
             self.folder.keep(winner.candidate)
         self.record |= {"status": result.status, "message": result.message, "result": result.to_json()}
         self.folder.write(self.record)
-        files = write_products(self.folder.path, self.task, winner, self.say)
+        files: tuple[Path, ...] = ()
+        if winner is not None:
+            worker, device = self.services.worker, self.options.device
+            files = export_winner(self.folder.path, self.task, winner, self.facts, self.machine, worker, device)
+        files += write_pages(self.folder.path)
         result = dataclasses.replace(result, files=files, seconds=time.monotonic() - self.began)
         self.record["result"] = result.to_json()
         self.folder.write(self.record)

@@ -12,8 +12,7 @@ from kernelwright.candidate import Candidate
 from kernelwright.errors import NotAdmitted
 from kernelwright.machine import Machine
 from kernelwright.optimize import folder as folders
-from kernelwright.optimize.judging import BASELINES
-from kernelwright.optimize.services import Services
+from kernelwright.optimize.services import Services, bound_of
 from kernelwright.report import write as write_html
 from kernelwright.task import Task
 from kernelwright.trial import Outcome, Trial
@@ -25,8 +24,9 @@ def judge_candidate(
     """Admit the task, then build, verify and measure the candidate. Raises TaskError, ToolMissing, JudgeFailed."""
     used = services or Services(device)
     try:
-        machine = measure_machine(device, services=used)
+        machine = used.machine()
         admit_task(task, device, services=used)
+        facts = used.describe(task)
         started_at, began = time.time(), time.monotonic()
         result = used.worker.run(
             {
@@ -35,7 +35,7 @@ def judge_candidate(
                 "task": wire.to_data(task),
                 "candidate": wire.to_data(candidate),
                 "level": level,
-                "baselines": list(BASELINES if level == "precise" else BASELINES[:1]),
+                **bound_of(facts),
             }
         )
         outcome: Outcome = wire.from_data(Outcome, result["outcome"])  # type: ignore[arg-type]  # a union is no class
@@ -77,26 +77,21 @@ def check_admitted(task: Task, reply: dict[str, Any]) -> None:
 
 
 def measure_machine(device: str, *, services: Services | None = None) -> Machine:
-    """The device as measured, from the cache when its fingerprint is known. Raises NoSuchDevice."""
+    """The device as measured, from the cache while its fingerprint is the same. Raises NoSuchDevice."""
     used = services or Services(device)
     try:
-        return machine_of(used.worker.run({"job": "machine", "device": device}))
+        return used.machine()
     finally:
         if services is None:
             used.close()
-
-
-def machine_of(reply: dict[str, Any]) -> Machine:
-    """The Machine in a reply to the job ``machine``."""
-    data = reply.get("machine", reply)
-    return wire.from_data(Machine, {key: data[key] for key in Machine.__dataclass_fields__ if key in data})
 
 
 def measure_limits(task: Task, device: str, *, services: Services | None = None) -> dict[str, Any]:
     """Speed-of-light bounds of a task on a device, as plain data. Raises TaskError, NoSuchDevice."""
     used = services or Services(device)
     try:
-        return used.worker.run({"job": "limits", "device": device, "task": wire.to_data(task)})
+        machine = wire.to_data(used.machine())
+        return used.worker.run({"job": "limits", "device": device, "task": wire.to_data(task), "machine": machine})
     finally:
         if services is None:
             used.close()

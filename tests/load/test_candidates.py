@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""load/candidates.py: replacement files are read with what they need, and refused when they are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelwright.errors import CandidateError
+from kernelwright.load import load_candidate
+from kernelwright.task import Task
+
+TASK = Task(name="t", form="kernelbench", reference="class Model: pass\n")
+
+
+def test_a_python_file_is_one_source_with_its_class_as_entry(tmp_path: Path) -> None:
+    """ModelNew where there is one, else a class named as the reference's."""
+    (tmp_path / "a.py").write_text("import torch\nclass Model: pass\nclass ModelNew(Model): pass\n")
+    (tmp_path / "b.py").write_text("import triton\nclass Model: pass\n")
+    first, second = (load_candidate(tmp_path / name, TASK) for name in ("a.py", "b.py"))
+    assert ("a.py::ModelNew", "torch", TASK.digest()) == (first.entry, first.language, first.task)
+    assert ("b.py::Model", "triton") == (second.entry, second.language)
+    assert ["a.py"] == [name for name, _ in first.sources]
+
+
+def test_a_compiled_source_that_the_python_file_mentions_travels_along(tmp_path: Path) -> None:
+    """An exported folder can be judged again; an unrelated source beside it stays out."""
+    (tmp_path / "optimized.py").write_text("LIB = 'fast.so'\nclass ModelNew: pass\n")
+    (tmp_path / "fast.cpp").write_text("//")
+    (tmp_path / "other.cpp").write_text("//")
+    candidate = load_candidate(tmp_path, TASK)
+    assert ("cpp", ["fast.cpp", "optimized.py"]) == (candidate.language, [name for name, _ in candidate.sources])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.py", "def f(:", "not valid Python"),
+        ("a.py", "class Other: pass", "no replacement"),
+        ("a.txt", "", "no candidate"),
+    ],
+)
+def test_what_cannot_be_a_candidate_is_refused_before_judging(tmp_path: Path, name: str, text: str, words: str) -> None:
+    """These are the user's mistakes, so errors and not rejections."""
+    (tmp_path / name).write_text(text)
+    with pytest.raises(CandidateError, match=words):
+        load_candidate(tmp_path / name, TASK)
+
+
+def test_a_missing_candidate_is_named(tmp_path: Path) -> None:
+    """With its path."""
+    with pytest.raises(CandidateError) as caught:
+        load_candidate(tmp_path / "none.py", TASK)
+    assert "none.py" in caught.value.got

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""load/raw.py: the parameter rule of raw kernels, read from real signatures and run through a real compiler."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from kernelwright.errors import CandidateError
+from kernelwright.load import load_candidate
+from kernelwright.load.raw import Argument, parse
+from kernelwright.task import Task
+
+HERE = Path("k.cpp")
+REFERENCE = """from __future__ import annotations
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, cols, eps=1e-6):
+        super().__init__()
+        self.norm = torch.nn.Module()
+        self.norm.weight = torch.nn.Parameter(torch.rand(cols))
+        self.eps = eps
+
+    def forward(self, x, scale: float = 1.0):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.norm.weight * scale
+
+def get_inputs():
+    return [torch.randn(5, 33)]
+
+def get_init_inputs():
+    return [33]
+"""
+KERNEL = """
+#include <cmath>
+#include <cstdint>
+// extern "C" void decoy(float* out) {
+static float square(float v) { return v * v; }
+extern "C" {
+int rms(float* __restrict__ out, const float *x, float const* norm_weight, int64_t x_d0, long x_d1,
+        float eps, double scale, size_t n) {
+    if ((int64_t)n != x_d0 * x_d1) return 1;
+    for (int64_t r = 0; r < x_d0; ++r) {
+        double sum = 0;
+        for (long c = 0; c < x_d1; ++c) { sum += square(x[r * x_d1 + c]); }
+        float k = 1.0f / std::sqrt(float(sum / x_d1) + eps);
+        for (long c = 0; c < x_d1; ++c) out[r * x_d1 + c] = x[r * x_d1 + c] * k * norm_weight[c] * float(scale);
+    }
+    return 0;
+}
+}
+"""
+
+
+def test_a_signature_is_read_with_its_qualifiers() -> None:
+    """const on either side, restrict, std::, comments, functions that are not exported."""
+    name, returns, arguments = parse(HERE, KERNEL)
+    assert ("rms", "int") == (name, returns)
+    assert (
+        Argument("out", "out", "float32"),
+        Argument("in", "x", "float32"),
+        Argument("in", "norm_weight", "float32"),
+        Argument("number", "x_d0", "c_int64"),
+        Argument("number", "x_d1", "c_long"),
+        Argument("number", "eps", "c_float"),
+        Argument("number", "scale", "c_double"),
+        Argument("number", "n", "c_size_t"),
+    ) == arguments
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("void f(float* o, const float* x) {}", "exactly one"),
+        ('extern "C" void f(float* o) {}\nextern "C" void g(float* o) {}', "exactly one"),
+        ('extern "C" void f(const float* x, float* o) {}', "come first"),
+        ('extern "C" void f(int n) {}', "come first"),
+        ('extern "C" void f(float** o) {}', "cannot be passed"),
+        ('extern "C" void f(torch::Tensor x) {}', "cannot be passed"),
+    ],
+)
+def test_a_signature_outside_the_rule_is_refused_with_the_rule(text: str, words: str) -> None:
+    """The message quotes what was found."""
+    with pytest.raises(CandidateError, match=words):
+        parse(HERE, text)
+
+
+def test_a_cuda_launcher_takes_the_stream() -> None:
+    """Both spellings; the device functions of the file are not exported and not counted."""
+    text = (
+        "__global__ void k(float* o) { o[0] = 1; }\n"
+        'extern "C" void launch(__half* o, const __nv_bfloat16* x, int n, cudaStream_t s) { k<<<1, 1>>>(0); }'
+    )
+    assert ["out", "in", "number", "stream"] == [a.kind for a in parse(Path("k.cu"), text)[2]]
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The wrapper of KERNEL, compiled and imported."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    folder = tmp_path_factory.mktemp("raw")
+    (folder / "rms.cpp").write_text(KERNEL)
+    task = Task(name="rms", form="kernelbench", reference=REFERENCE)
+    candidate = load_candidate(folder / "rms.cpp", task)
+    assert ("cpp", "optimized.py::ModelNew") == (candidate.language, candidate.entry)
+    for name, text in candidate.sources:
+        (folder / name).write_text(text)
+    subprocess.run(["g++", "-O1", "-shared", "-fPIC", "rms.cpp", "-o", "rms.so"], cwd=folder, check=True)
+    spec = importlib.util.spec_from_file_location("raw_wrapper", folder / "optimized.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_wrapped_kernel_computes_the_reference(compiled: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights by name, sizes, attributes and arguments arrive; strided inputs too; new weights are seen."""
+    torch = pytest.importorskip("torch")
+    new, old = compiled.ModelNew(33), compiled.Model(33)
+    called: list[int] = []
+    kernel = compiled._FUNCTION
+    monkeypatch.setattr(compiled, "_FUNCTION", lambda *values: called.append(1) or kernel(*values))
+    for shape in ((5, 33), (33, 5)):
+        x = torch.randn(shape)
+        x = x.t() if shape[0] == 33 else x
+        torch.nn.init.uniform_(new.norm.weight)
+        old.load_state_dict(new.state_dict(), strict=True)
+        with torch.no_grad():
+            torch.testing.assert_close(new(x, 0.5), old(x, 0.5))
+    assert 2 == len(called)
+
+
+def test_outside_its_rule_the_wrapper_runs_the_reference(
+    compiled: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another dtype, or a gradient: the kernel is not called and the answer is still right."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(compiled, "_FUNCTION", lambda *values: pytest.fail("called"))
+    new = compiled.ModelNew(33).double()
+    x = torch.randn(4, 33, dtype=torch.float64, requires_grad=True)
+    new(x).sum().backward()
+    assert x.grad is not None
+    assert torch.float64 == new(x.detach()).dtype
