@@ -39,7 +39,8 @@ def headline(data: Mapping[str, Any]) -> dict[str, str]:
     if eager is not None and best["best_baseline"] != "eager":
         beside.append(f"{eager['speedup']:.2f}x against eager")
     required = [case for case in best["cases"] if case["required"]]
-    beside.append(f"{len(required)} required checks passed, {best['checked_calls']} calls compared in full")
+    checks = "1 required check" if len(required) == 1 else f"{len(required)} required checks"
+    beside.append(f"{checks} passed, {best['checked_calls']} calls compared in full")
     if data["won"]:
         verdict = f"{best['speedup']:.2f}x faster than {best['best_baseline']}, the best baseline"
     else:
