@@ -35,6 +35,7 @@ ALLOWED: dict[str, set[str]] = {
     "workers": NOUNS | {"sandbox"},
     "proposers": NOUNS | {"tuning", "limits", "llm"},
     "search": NOUNS | {"tuning"},
+    "recipes": {"errors", "search"},
     "ledger": NOUNS,
     "knowledge": NOUNS | {"ledger"},
     "report": NOUNS | {"ledger"},
@@ -42,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "testing": NOUNS | {"workers", "proposers", "search", "llm", "tuning", "ledger"},
     "optimize": NOUNS
     | {"settings", "sandbox", "workers", "proposers", "search", "ledger", "knowledge", "tuning"}
-    | {"load", "export", "report", "llm"},
+    | {"load", "export", "report", "llm", "recipes"},
     "__init__": NOUNS | {"optimize", "report", "load", "capture", "settings", "workers", "export"},
     "cli": {"__init__", "settings", "errors"},
     "mcp_server": {"__init__", "settings", "errors"},
