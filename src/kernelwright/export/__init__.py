@@ -49,8 +49,8 @@ def write(
     built: Path | None = None,
     commands: Mapping[str, Sequence[str]] | None = None,
     machine: Machine | None = None,
-) -> tuple[Path, ...]:
-    """Write ``optimized.py`` (+ sources and compiled files beside it) and ``proof.json``; returns what was written.
+) -> Path:
+    """Write ``optimized.py`` (+ sources and compiled files beside it) and ``proof.json``; returns the former's path.
 
     ``cases``: what the judge says of each judged case: ``name``, ``inputs`` and ``state``, lists of leaves
     (``shape`` and ``dtype``, or ``value``). ``built``: the folder holding the compiled files of the candidate.
@@ -72,8 +72,7 @@ def write(
             expected="a folder on a disk with free space",
             what_next="free space, then run again with --resume",
         ) from error
-    names = ["optimized.py", "proof.json", *(entry["source"] for entry in compiled.values()), *compiled]
-    return tuple(run_dir / name for name in names if (run_dir / name).is_file())
+    return run_dir / "optimized.py"
 
 
 def _place_files(
