@@ -106,13 +106,13 @@ def run_window(lane: Lane, order: list[int], *, grad: bool) -> None:
 def charged_us(lane: Lane, honest: Lane) -> float:
     """Delivery time per window that this program needs beyond the honest one: work it left undone when it said done.
 
-    Compared round by round, so a slow machine moment cancels; below the slack it is noise and nothing is charged.
+    Compared round by round, so a slow machine moment cancels. Charged only where the whole interval of the excess
+    lies above the slack: an honest program must not pay for noise, and a lazy one is late in every round.
     """
-    excess = statistics.median(
-        mine - theirs for mine, theirs in zip(lane.deliveries_us, honest.deliveries_us, strict=True)
-    )
+    excess = [mine - theirs for mine, theirs in zip(lane.deliveries_us, honest.deliveries_us, strict=True)]
+    low, _ = median_interval(excess)
     allowed = max(DELIVERY_FLOOR_US, DELIVERY_SLACK * statistics.median(honest.deliveries_us))
-    return excess if excess > allowed else 0.0
+    return statistics.median(excess) if low > allowed else 0.0
 
 
 def per_call_us(lane: Lane, honest: Lane, calls: int) -> list[float]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs against each other on one case: interleaved windows on fresh values, every timed call also a checked call.
+"""Programs against each other on one case: interleaved windows on fresh values, timed calls are checked calls.
 
 In each round all programs get the same fresh values, so rounds are pairs. Before a window the outputs are poisoned
 and the cache is walked cold; which calls are compared in full is decided after the programs have answered.
@@ -7,14 +7,18 @@ and the cache is walked cold; which calls are compared in full is decided after 
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from kernelwright.judge import measure
+from kernelwright.judge import measure, numerics
+from kernelwright.judge.buffers import Buffers
+from kernelwright.judge.child import Program
+from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.timing_plan import TimingPlan
 from kernelwright.trial import CaseResult
 
@@ -28,13 +32,29 @@ Check = Callable[[Leaves, Any, Leaves, Leaves], CaseResult]
 """(inputs, state, outputs, inputs afterwards) to the verdict on one call."""
 
 
+class Mismatch(Exception):
+    """A timed call of the candidate was wrong."""
+
+    def __init__(self, result: CaseResult) -> None:
+        super().__init__(result.detail)
+        self.result = result
+
+
+class Lost(Exception):
+    """A baseline's program died or misbehaved: the race must be run again without the old process."""
+
+    def __init__(self, name: str, failure: ChildFailure) -> None:
+        super().__init__(name, str(failure))
+        self.name, self.failure = name, failure
+
+
 @dataclass(slots=True)
-class Runner:
+class Racer:
     """One program in the race: its lane and the shared buffers of its call sets."""
 
     name: str
-    program: Any
-    buffers: Any
+    program: Program
+    buffers: Buffers
     check: Check
     lane: measure.Lane
     checks: list[CaseResult] = field(default_factory=list)
@@ -44,9 +64,9 @@ class Runner:
 
 @dataclass(slots=True)
 class Race:
-    """The programs (the first is eager, the honest measure of delivery), the case, and what decides the dice."""
+    """The programs and how they are run: eager first (the measure of honest delivery), the candidate last."""
 
-    runners: list[Runner]
+    racers: list[Racer]
     plan: TimingPlan
     draw: Callable[[], Leaves]
     """Fresh inputs of one call."""
@@ -65,38 +85,50 @@ class Race:
 
     def run(self) -> int:
         """Race until the plan is spent; the number of rounds run."""
-        for runner in self.runners:
-            self._fill(runner, [self.draw() for _ in range(self.plan.sets)])
-            runner.program.window(list(range(self.plan.sets)), grad=self.grad)  # first touch: pages, caches, autotuners
-            for _ in range(3):
-                measure.run_empty(runner.lane, grad=self.grad)
+        for racer in self.racers:
+            with self._blame(racer):
+                self._warm(racer)
         return measure.rounds_until(
             self._round, least=self.plan.least, most=self.plan.most, seconds=self.plan.seconds
         )
+
+    def _warm(self, racer: Racer) -> None:
+        self._fill(racer, [self.draw() for _ in range(self.plan.sets)])
+        racer.program.window(list(range(self.plan.sets)), grad=self.grad)  # first touch: pages, autotuners
+        for _ in range(3):
+            measure.run_empty(racer.lane, grad=self.grad)
+
+    @contextlib.contextmanager
+    def _blame(self, racer: Racer) -> Iterator[None]:
+        """A failure of the candidate is its own; one of a baseline is not the candidate's fault."""
+        try:
+            yield
+        except ChildFailure as failure:
+            if racer is self.racers[-1]:
+                raise
+            raise Lost(racer.name, failure) from failure
 
     def _round(self, index: int) -> None:
         torch.set_num_threads(1)  # no pool of ours spins while a program is timed
         values = [self.draw() for _ in range(self.plan.sets)]
         if self.draw_state is not None and index > 0:
             self.state = self.draw_state()
-            for runner in self.runners:
-                runner.program.set_state(self.state)
+            for racer in self.racers:
+                with self._blame(racer):
+                    racer.program.set_state(self.state)
         order = list(range(self.plan.sets))
-        for runner in self.dice.sample(self.runners, len(self.runners)):
-            self._fill(runner, values)
+        for racer in self.dice.sample(self.racers, len(self.racers)):
+            self._fill(racer, values)
             self._cool()
-            measure.run_empty(runner.lane, grad=self.grad)
-            measure.run_window(runner.lane, self.dice.sample(order, len(order)), grad=self.grad)
+            with self._blame(racer):
+                measure.run_empty(racer.lane, grad=self.grad)
+                measure.run_window(racer.lane, self.dice.sample(order, len(order)), grad=self.grad)
         torch.set_num_threads(self.threads)
         self._examine(index, values)
 
-    def _fill(self, runner: Runner, values: list[Leaves]) -> None:
+    def _fill(self, racer: Racer, values: list[Leaves]) -> None:
         for index, leaves in enumerate(values):
-            for target, leaf in zip(runner.buffers.inputs[index], leaves, strict=True):
-                target.copy_(leaf)
-        runner.buffers.poison(self.dice.getrandbits(30))
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+            fill(racer.buffers, index, leaves)
 
     def _cool(self) -> None:
         """Walk memory nobody uses until the last-level cache holds nothing a program is about to read."""
@@ -110,34 +142,46 @@ class Race:
 
     def _examine(self, index: int, values: list[Leaves]) -> None:
         """Compare in full a secret call of the candidate, and of each baseline in the first round; the rest cheaply."""
-        eager, *others = self.runners
-        for runner in others:
-            candidate = runner is self.runners[-1]
+        eager, *others = self.racers
+        for racer in others:
+            candidate = racer is self.racers[-1]
             budget = self.plan.full_checks if candidate else 1
             chosen = self.dice.randrange(self.plan.sets)
-            if len(runner.checks) < budget:
-                self._full(runner, values, chosen)
+            if len(racer.checks) < budget:
+                self._full(racer, values, chosen)
             if candidate:
-                self._cheap(runner, eager, values, chosen)
+                self._cheap(racer, eager, values, chosen)
 
-    def _full(self, runner: Runner, values: list[Leaves], call: int) -> None:
-        outputs, inputs = runner.buffers.outputs[call], runner.buffers.inputs[call]
-        result = runner.check(values[call], self.state, list(outputs), list(inputs))
-        runner.checks.append(result)
+    def _full(self, racer: Racer, values: list[Leaves], call: int) -> None:
+        outputs, inputs = racer.buffers.outputs[call], racer.buffers.inputs[call]
+        result = racer.check(values[call], self.state, list(outputs), list(inputs))
+        racer.checks.append(result)
         if result.passed:
-            self.tolerated = max(self.tolerated, distance(outputs, self.runners[0].buffers.outputs[call], None))
+            self.tolerated = max(self.tolerated, distance(outputs, self.racers[0].buffers.outputs[call], None))
+        elif racer is self.racers[-1]:
+            raise Mismatch(result)
 
-    def _cheap(self, runner: Runner, eager: Runner, values: list[Leaves], checked: int) -> None:
+    def _cheap(self, racer: Racer, eager: Racer, values: list[Leaves], checked: int) -> None:
         calls = range(self.plan.sets) if self.thorough else [self.dice.randrange(self.plan.sets)]
         for call in calls:
-            if call == checked and runner.checks:
+            if call == checked and racer.checks:
                 continue
             sample = None if self.thorough else self.dice.getrandbits(30)
-            far = distance(runner.buffers.outputs[call], eager.buffers.outputs[call], sample)
+            far = distance(racer.buffers.outputs[call], eager.buffers.outputs[call], sample)
             if far > SUSPICION * max(self.tolerated, 1e-7):
-                self._full(runner, values, call)
+                self._full(racer, values, call)
             else:
-                runner.sampled += 1
+                racer.sampled += 1
+
+
+def fill(buffers: Buffers, index: int, leaves: Leaves) -> None:
+    """Write one call's inputs into a set and poison its outputs."""
+    for target, leaf in zip(buffers.inputs[index], leaves, strict=True):
+        target.copy_(leaf)
+    for tensor in (*buffers.outputs[index], *buffers.grads[index]):
+        numerics.poison_(tensor)
+    if buffers.outputs[index][0].is_cuda:
+        torch.cuda.synchronize(buffers.outputs[index][0].device)
 
 
 def distance(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], sample: int | None) -> float:

@@ -27,10 +27,12 @@ class Spend:
     """Timed calls compared in full against the oracle."""
     window_us: float
     """A window is not made longer than this by adding calls."""
+    draw_seconds: float
+    """What drawing the inputs of one round may cost."""
 
 
-COARSE = Spend(least=5, most=9, seconds=0.35, full_checks=2, window_us=30_000.0)
-PRECISE = Spend(least=8, most=24, seconds=2.0, full_checks=4, window_us=60_000.0)
+COARSE = Spend(least=5, most=9, seconds=0.35, full_checks=2, window_us=15_000.0, draw_seconds=0.02)
+PRECISE = Spend(least=8, most=24, seconds=2.0, full_checks=4, window_us=60_000.0, draw_seconds=0.15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,8 @@ class TimingPlan:
     most: int
     seconds: float
     full_checks: int
+    draw_seconds: float
+    """What drawing the inputs of one call may cost; where a real draw costs more, real draws are recombined."""
     flush_bytes: int
     """Bytes of unrelated memory walked before each window so that nothing it reads is left in the cache."""
 
@@ -66,6 +70,7 @@ def plan(spend: Spend, *, call_bytes: int, call_us: float, cache_bytes: int, pro
         most=max(1, math.ceil(spend.most / processes)),
         seconds=spend.seconds / processes,
         full_checks=max(1, math.ceil(spend.full_checks / processes)),
+        draw_seconds=max(spend.draw_seconds / sets, 0.2e-6 * call_us),
         flush_bytes=2 * cache_bytes,
     )
 

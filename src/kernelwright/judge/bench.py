@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stays warm for one task on one device: reference, instances, checkers, baselines, and one known call."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from kernelwright.errors import TaskError
+from kernelwright.judge import measure, race, timing_plan
+from kernelwright.judge.admission import Admission, admit
+from kernelwright.judge.buffers import CallPlan, TensorSpec
+from kernelwright.judge.child import Program
+from kernelwright.judge.inputs import Variant
+from kernelwright.judge.instance import Instance
+from kernelwright.judge.reference import Reference
+from kernelwright.judge.verify import Checker
+from kernelwright.task import Case, Task
+
+KNOWN_CALL_USES = 16
+"""How many coarse candidates see the same first call before it is drawn anew (its oracle is the dear part)."""
+STOCK = 3
+
+
+@dataclass(slots=True)
+class Point:
+    """One case ready to be judged on."""
+
+    case: Case
+    instance: Instance
+    checker: Checker
+    variants: tuple[Variant, ...]
+
+    def call_plan(self, variant: Variant, sets: int) -> CallPlan:
+        """Buffers for ``sets`` calls in the variant's layout."""
+        leaves = self.instance.draw(variant, 0)
+        return CallPlan(
+            arguments=self.instance.skeleton,
+            inputs=tuple(TensorSpec.like(leaf, int(leaf.storage_offset())) for leaf in leaves),
+            results=self.instance.out_skeleton,
+            outputs=tuple(self.instance.out_specs),
+            sets=sets,
+        )
+
+
+@dataclass(slots=True)
+class Entrant:
+    """A baseline that is loaded, bound and warm, or the reason why it is not."""
+
+    name: str
+    program: Program | None
+    failure: str
+    warming: threading.Thread | None
+    """The thread in which its first calls compile, while they do."""
+
+    def ready(self) -> None:
+        """Wait until it is warm, or has failed."""
+        if self.warming is not None:
+            self.warming.join()
+            self.warming = None
+
+
+class Bench:
+    """One task on one device. Raises the task errors of ``Reference`` and ``Instance``. Not thread-safe."""
+
+    def __init__(self, task: Task, device: str) -> None:
+        self.task, self.device, self.contract = task, torch.device(device), task.contract
+        self.seed = secrets.randbits(62)
+        self.reference = Reference(task, device)
+        self.timed = self._point(task.timed_case())
+        self.entrants: dict[str, Entrant] = {}
+        self.admission: Admission | None = None
+        self.bound: tuple[float | None, str] | None = None
+        """(unavoidable microseconds or None, limiter), once asked for."""
+        self.cache_bytes = cache_bytes(self.device)
+        self.eager_aliases: frozenset[tuple[int, int]] = frozenset()
+        """(output, input) pairs that share storage in the reference itself; known once eager has run."""
+        self._others: tuple[Point, ...] | None = None
+        self._known: tuple[list[torch.Tensor], int] | None = None
+        self._measure_reference()
+
+    def _measure_reference(self) -> None:
+        """Sizes and rough costs, for planning only."""
+        instance = self.timed.instance
+        tensors = [*instance.specs, *instance.out_specs]
+        self.state_bytes = sum(t.numel() * t.element_size() for _, t in instance.first_state)
+        self.call_bytes = sum(spec.nbytes() for spec in tensors) + self.state_bytes
+        as_given = self.timed.variants[0]
+        self.draw_seconds = measure.stopwatch(lambda: instance.draw(as_given, 0))
+        leaves = instance.draw(as_given, 1)
+        synchronise(self.device)
+        self.eager_us = 1e6 * min(measure.stopwatch(lambda: self._eager(leaves)) for _ in range(2))
+        state = instance.first_state
+        first = self.known_call()
+        self.check_seconds = measure.stopwatch(lambda: self.timed.checker.truth(as_given, first, state))
+        """Cost of one full check of the timed case, nearly all of it the oracle's."""
+
+    def _eager(self, leaves: list[torch.Tensor]) -> None:
+        self.timed.instance.eager(leaves, None)
+        synchronise(self.device)
+
+    def _point(self, case: Case) -> Point:
+        instance = self.reference.instance(case)
+        return Point(case, instance, Checker(instance, seed=self.seed % 2**31), instance.variants(self.seed))
+
+    def others(self) -> tuple[Point, ...]:
+        """Every case but the timed one: those of the task (errors are the user's) and hidden ones that make sense."""
+        if self._others is None:
+            timed = self.task.timed_case()
+            points = [self._point(case) for case in self.task.cases if case != timed]
+            for case in self.reference.hidden_cases(self.seed):
+                try:
+                    points.append(self._point(case))
+                except TaskError:
+                    continue  # a shape the reference itself refuses
+            self._others = tuple(points)
+        return self._others
+
+    def known_call(self) -> list[torch.Tensor]:
+        """Inputs of a first call shared by a few candidates, so that its oracle is computed once for all of them."""
+        if self._known is None or self._known[1] >= KNOWN_CALL_USES:
+            self._known = self.timed.instance.draw(self.timed.variants[0], secrets.randbits(62)), 0
+        leaves, uses = self._known
+        self._known = leaves, uses + 1
+        return leaves
+
+    def admit(self) -> Admission:
+        """Whether known-wrong programs are told from the reference; found out once."""
+        if self.admission is None:
+            self.admission = admit(self.reference, seed=self.seed % 2**31)
+        return self.admission
+
+    def plan(self, spend: timing_plan.Spend, processes: int) -> timing_plan.TimingPlan:
+        """How the timed case is raced."""
+        return timing_plan.plan(
+            spend,
+            call_bytes=self.call_bytes,
+            call_us=self.eager_us,
+            cache_bytes=self.cache_bytes,
+            processes=processes,
+        )
+
+    def draws(self, seed: int, budget: float) -> Iterator[list[torch.Tensor]]:
+        """Endless fresh inputs of the timed case: real draws if one costs at most ``budget`` seconds, else recombined.
+
+        A recombined draw takes every leaf from one of a few real draws, replaces a random stretch of it by another's
+        and scales the floating ones by up to 3 %, so that no stretch of it was seen before.
+        """
+        instance, as_given = self.timed.instance, self.timed.variants[0]
+        if self.draw_seconds <= budget:
+            for number in itertools.count():
+                yield instance.draw(as_given, seed + number)
+        stock = [instance.draw(as_given, seed + number) for number in range(STOCK)]
+        dice = torch.Generator().manual_seed(seed % 2**63)
+        while True:
+            first, second = torch.randperm(STOCK, generator=dice)[:2].tolist()
+            yield [_recombined(a, b, dice) for a, b in zip(stock[first], stock[second], strict=True)]
+
+    def close(self) -> None:
+        """End the baselines' programs."""
+        for entrant in self.entrants.values():
+            if entrant.program is not None:
+                entrant.program.close()
+        self.entrants = {}
+
+
+def _recombined(base: torch.Tensor, other: torch.Tensor, dice: torch.Generator) -> torch.Tensor:
+    made = base.clone()
+    if made.is_contiguous() and made.numel() > 1:
+        ends = torch.randint(0, made.numel() + 1, (2,), generator=dice)
+        low, high = int(ends.min()), int(ends.max())
+        made.view(-1)[low:high] = other.reshape(-1)[low:high]
+    if made.is_floating_point():
+        made.mul_(0.97 + 0.06 * float(torch.rand((), generator=dice)))
+    return made
+
+
+def cache_bytes(device: torch.device) -> int:
+    """Bytes of the last-level cache of a device."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).L2_cache_size)
+    return timing_plan.cpu_cache_bytes()
+
+
+def synchronise(device: torch.device) -> None:
+    """Wait for a device that works behind our back."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def bind(program: Program, point: Point, sets: int, seed: int) -> None:
+    """Bind the call sets of the timed case and put real values in each, so that a first window can run."""
+    variant = point.variants[0]
+    buffers = program.bind(point.call_plan(variant, sets))
+    leaves = point.instance.draw(variant, seed)
+    for index in range(sets):
+        race.fill(buffers, index, leaves)

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a reference is, in plain data: its tensors, what eager takes, and its bounds on a measured machine."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from kernelwright import limits
+from kernelwright.judge import skeletons
+from kernelwright.judge.bench import Bench, Point
+from kernelwright.judge.buffers import TensorSpec
+from kernelwright.machine import Machine
+
+
+def describe(bench: Bench, machine: Machine) -> dict[str, Any]:
+    """Inputs, outputs and weights of the timed case with shapes and dtypes, sizes in bytes, eager's rough time in us.
+
+    ``points`` has the leaves of every judged case: ``inputs`` and ``state``, each {shape, dtype} or {value}.
+    ``bound_us``, ``as_written_us`` and ``limiter`` need a measured machine; else None, None, "unknown".
+    """
+    instance = bench.timed.instance
+    found = bounds(bench, machine)
+    return {
+        "inputs": [_spec(spec, name) for name, spec in zip(instance.names, instance.specs, strict=True)],
+        "outputs": [_spec(spec, "") for spec in instance.out_specs],
+        "parameters": [
+            {"name": name, "shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch.")}
+            for name, t in instance.first_state
+        ],
+        "call_bytes": bench.call_bytes,
+        "eager_us": bench.eager_us,
+        "cases": [bench.timed.case.name, *(point.case.name for point in bench.others())],
+        "points": [_point(point) for point in (bench.timed, *bench.others())],
+        "variants": [variant.name for variant in bench.timed.variants],
+        "notes": list(instance.notes),
+        "bound_us": found["unavoidable_us"] if found else None,
+        "as_written_us": found["as_written_us"] if found else None,
+        "limiter": found["limiter"] if found else "unknown",
+    }
+
+
+def bounds(bench: Bench, machine: Machine) -> dict[str, Any] | None:
+    """Every bound of the timed case on ``machine``, as plain data, or None where there is no bandwidth to divide by."""
+    instance = bench.timed.instance
+    leaves = instance.draw(bench.timed.variants[0], 0)
+    args = skeletons.unflatten(instance.skeleton, leaves)
+    traced = limits.trace_module(instance.model, args, {}, gradients=bench.contract.gradients)
+    found = limits.bounds(traced, machine)
+    if found is None:
+        return None
+    plain = dataclasses.asdict(found)
+    plain["conditional"] = list(traced.conditional)
+    return plain
+
+
+def _point(point: Point) -> dict[str, Any]:
+    instance = point.instance
+    tensors = [{"shape": list(spec.shape), "dtype": spec.dtype} for spec in instance.specs]
+    return {
+        "name": point.case.name,
+        "inputs": _leaves(instance.skeleton, tensors),
+        "state": [
+            {"shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch.")} for _, t in instance.first_state
+        ],
+    }
+
+
+def _leaves(skeleton: Any, tensors: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The leaves of an argument tree, depth first: tensors as shape and dtype, anything else as its value."""
+    ((kind, body),) = skeleton.items()
+    if kind == "t":
+        return [tensors[body]]
+    if kind in ("list", "tuple", "set"):
+        return [leaf for item in body for leaf in _leaves(item, tensors)]
+    if kind == "dict":
+        return [leaf for item in body.values() for leaf in _leaves(item, tensors)]
+    if kind == "pairs":
+        return [leaf for item in body[1] for leaf in _leaves(item, tensors)]
+    return [{"value": body if kind == "v" else str(body)}]
+
+
+def _spec(spec: TensorSpec, name: str) -> dict[str, Any]:
+    return {"name": name, "shape": list(spec.shape), "stride": list(spec.stride), "dtype": spec.dtype}

@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a judge keeps warm between jobs, and the jobs themselves: describe, admit, prepare, judge, build, machine.
+
+Benches are kept per task and device, baselines run once and then stay stopped, the zygote is preloaded. Every job
+takes and returns plain data; ``task``, ``candidate`` and ``outcome`` are ``wire`` forms of the nouns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelwright import sandbox, wire
+from kernelwright.candidate import Candidate
+from kernelwright.errors import BadCommand, CandidateError, JudgeFailed, NoSuchDevice, TaskError
+from kernelwright.judge import baselines, calibration, facts, measure, race, timing_plan
+from kernelwright.judge.bench import Bench, Entrant, bind
+from kernelwright.judge.build import build
+from kernelwright.judge.child import Program, Zygote
+from kernelwright.judge.lease import Lease
+from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.server import Emit, Handler
+from kernelwright.judge.stages import Judgement
+from kernelwright.judge.toolchains import TABLE
+from kernelwright.machine import Machine, fingerprint
+from kernelwright.task import Task
+from kernelwright.trial import Outcome, Rejected
+
+MOST_BENCHES = 2
+LEVELS = ("smoke", "coarse", "precise")
+SECONDS = 20.0
+"""A call of a small task that takes longer hangs; large tasks get a hundred times eager on top."""
+COMPILE_SECONDS = 300.0
+"""First calls of programs that compile themselves (torch.compile, Triton)."""
+MEMORY = 12 << 30
+JIT = frozenset({"torch", "triton"})
+"""Languages whose candidates may start a compiler while they run."""
+
+
+class Session:
+    """The state of one judge process. ``jobs`` are its verbs; only those in ``beside`` may run in parallel."""
+
+    def __init__(self, device: str, state: Path, cache: Path) -> None:
+        self.device, self.state, self.cache = device, state, cache
+        self.threads = len(os.sched_getaffinity(0))
+        torch.set_num_threads(self.threads)
+        self._zygote: Zygote | None = None
+        self._benches: OrderedDict[tuple[str, str], Bench] = OrderedDict()
+        self._leases: dict[str, Lease] = {}
+        self._warming: list[tuple[threading.Thread, Program]] = []
+
+    def jobs(self) -> dict[str, Handler]:
+        """Name to handler."""
+        return {
+            "describe": self.describe,
+            "admit": self.admit,
+            "prepare": self.prepare,
+            "judge": self.judge,
+            "build": self.build,
+            "machine": self.machine,
+            "limits": self.limits,
+        }
+
+    def beside(self) -> frozenset[str]:
+        """Jobs that touch neither the device nor the benches."""
+        return frozenset({"build"})
+
+    def close(self) -> None:
+        """End every program."""
+        for bench in self._benches.values():
+            bench.close()
+        if self._zygote is not None:
+            self._zygote.close()
+
+    # -- jobs ----------------------------------------------------------------------------------------------
+
+    def build(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
+        """{candidate, device} -> {"outcome": null or Rejected, "folder", "commands"}: compile, run nothing.
+
+        ``commands``: source name to the command that compiles it, with ``{source}`` and ``{output}`` in it.
+        """
+        candidate, device = self._candidate(job), self._device(job)
+        with self._lease(device).shared():
+            folder = build(candidate, device, self.cache)
+        if isinstance(folder, Rejected):
+            return {"outcome": wire.to_data(folder), "folder": None, "commands": {}}
+        toolchain = TABLE[candidate.language]
+        ending = toolchain.suffix
+        commands = {
+            name: toolchain.command(Path("{source}"), Path("{output}"), device)
+            for name, _ in candidate.sources
+            if ending and name.endswith(ending)
+        }
+        return {"outcome": None, "folder": str(folder), "commands": commands}
+
+    def machine(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
+        """{device, measure?} -> {"machine": Machine}: as measured before, else without facts.
+
+        ``measure`` true measures a device not yet known under its present versions (over a minute, with events).
+        """
+        device = self._device(job)
+        found = self._known_machine(device)
+        if not found.facts and job.get("measure"):
+            with self._lease(device).alone():
+                found = calibration.calibrate(
+                    device, self.cache / "calibration", lambda what, share: emit({"measuring": what, "share": share})
+                )
+            self._machine_file(found.fingerprint).write_text(wire.dumps(found))
+        return {"machine": wire.to_data(found)}
+
+    def describe(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
+        """{task, device, machine?} -> facts of the reference; see ``facts.describe``."""
+        bench = self._bench(job)
+        return facts.describe(bench, self._machine(job))
+
+    def limits(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
+        """{task, device, machine} -> {"bounds": ...}; see ``facts.bounds``."""
+        bench = self._bench(job)
+        return {"bounds": facts.bounds(bench, self._machine(job))}
+
+    def prepare(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
+        """{task, device, baselines?} -> {"preparing": names}: start baselines; compiling goes on in the background."""
+        bench = self._bench(job)
+        names = self._names(job, "precise", bench)
+        for name in names:
+            self._entrant(bench, name)
+        return {"preparing": list(names)}
+
+    def judge(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
+        """{task, candidate, device, level, seed?, baselines?, bound_us?, limiter?} -> {"outcome": Outcome or null}."""
+        level = job.get("level", "precise")
+        if level not in LEVELS:
+            raise BadCommand("There is no such level of judging", repr(level), " or ".join(LEVELS))
+        candidate, device = self._candidate(job), self._device(job)
+        with self._lease(device).shared():
+            folder = build(candidate, device, self.cache)
+        if isinstance(folder, Rejected):
+            return {"outcome": wire.to_data(folder)}
+        emit({"stage": "built"})
+        outcome = self._judge(job, level, candidate, folder)
+        return {"outcome": None if outcome is None else wire.to_data(outcome)}
+
+    def admit(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
+        """{task, device} -> {"admitted", "reasons", "decoys": [[name, rejected by], ...], "notes"}; found out once."""
+        found = self._bench(job).admit()
+        return {
+            "admitted": found.admitted,
+            "reasons": list(found.reasons),
+            "decoys": [list(pair) for pair in found.decoys],
+            "notes": list(found.notes),
+        }
+
+    # -- parts ---------------------------------------------------------------------------------------------
+
+    def _judge(self, job: dict[str, Any], level: str, candidate: Candidate, folder: Path) -> Outcome | None:
+        bench = self._bench(job)
+        device = str(bench.device)
+        names = ("eager",) if level == "smoke" else self._names(job, level, bench)
+        if level == "precise" and job.get("admit", True):
+            bench.admit().raise_if_refused(bench.task.name)
+        bound_us, limiter = self._bound(job, bench)
+        last = ""
+        for attempt in range(3):
+            entrants = [self._entrant(bench, name) for name in names]
+            for entrant in entrants:
+                entrant.ready()
+            if entrants[0].program is None:
+                raise JudgeFailed("The reference does not run as a program", entrants[0].failure, "a result")
+            judgement = Judgement(
+                bench=bench,
+                entry=candidate.entry,
+                start=lambda: self._start(bench, folder, candidate),
+                alone=self._lease(device).alone,
+                baselines=entrants,
+                level=level,
+                seed=int(job["seed"]) if job.get("seed") is not None else secrets.randbits(60),
+                bound_us=bound_us,
+                limiter=limiter,
+                threads=self.threads,
+            )
+            try:
+                return judgement.run()
+            except race.Lost as lost:
+                last = f"{lost.name}: {lost.failure}"
+                self._drop(bench, lost.name, last if attempt else "")
+        raise JudgeFailed("Baselines died three times in one race", last, "a race that ends")
+
+    def _bound(self, job: dict[str, Any], bench: Bench) -> tuple[float | None, str]:
+        """(unavoidable microseconds, limiter): as the job says, or from what is known of the machine."""
+        if "bound_us" in job:
+            return job["bound_us"], str(job.get("limiter", "unknown"))
+        if bench.bound is None:
+            found = facts.bounds(bench, self._machine(job))
+            bench.bound = (found["unavoidable_us"], found["limiter"]) if found else (None, "unknown")
+        return bench.bound
+
+    def _start(self, bench: Bench, folder: Path, candidate: Candidate) -> Program:
+        """A fresh confined process for a candidate."""
+        compiles = candidate.language in JIT
+        own = self.cache / "jit" / candidate.digest() if compiles else None
+        seconds = SECONDS + 100 * 64e-6 * bench.eager_us + (COMPILE_SECONDS if compiles else 0.0)
+        return self._fork(str(bench.device), folder, seconds, own)
+
+    def _fork(self, device: str, folder: Path, seconds: float, own: Path | None) -> Program:
+        """``own`` is a folder the program may write, and keep compiled code in, for itself alone."""
+        if self._zygote is None:
+            self._zygote = Zygote.start(("torch",), clock=measure.clock)
+        limits = sandbox.Limits(
+            seconds=seconds, memory_bytes=MEMORY, processes=512, file_bytes=1 << 30, output_bytes=1 << 20
+        )
+        env = {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads)}
+        if own is not None:
+            own.mkdir(parents=True, exist_ok=True)
+            env |= {
+                "TORCHINDUCTOR_CACHE_DIR": str(own / "inductor"),
+                "TRITON_CACHE_DIR": str(own / "triton"),
+                "TORCHINDUCTOR_COMPILE_THREADS": "1",  # workers would be programs that nothing stops between windows
+                "TMPDIR": str(own / "tmp"),
+                "HOME": str(own),
+            }
+            (own / "tmp").mkdir(exist_ok=True)
+        return self._zygote.fork(
+            folder,
+            device=device,
+            limits=limits,
+            env=env,
+            readable=(sys.prefix, sys.base_prefix),
+            writable=() if own is None else (own,),
+            execute=own is not None,
+            threads=self.threads,
+        )
+
+    def _entrant(self, bench: Bench, name: str) -> Entrant:
+        """A baseline, started if it is not yet; one that compiles goes on warming in a thread."""
+        if name in bench.entrants:
+            return bench.entrants[name]
+        kind = baselines.KINDS[name]
+        entrant = bench.entrants[name] = Entrant(name=name, program=None, failure="", warming=None)
+        candidate = baselines.program(bench.task, kind)
+        folder = build(candidate, str(bench.device), self.cache)
+        if isinstance(folder, Rejected):
+            raise JudgeFailed("A baseline cannot be written", folder.reason, "a folder")
+        own = self.state / "baselines" / bench.task.digest() / name if kind.compiles else None
+        sets = bench.plan(timing_plan.PRECISE, 2).sets
+        instance = bench.timed.instance
+        try:
+            seconds = SECONDS + 100 * 64e-6 * bench.eager_us + (COMPILE_SECONDS if kind.compiles else 0.0)
+            program = self._fork(str(bench.device), folder, seconds, own)
+            entrant.program = program
+            program.load(
+                candidate.entry,
+                instance.init_args,
+                instance.init_kwargs,
+                instance.first_state,
+                training=bench.contract.training,
+            )
+            bind(program, bench.timed, sets, bench.seed)
+        except ChildFailure as failure:
+            self._fail(entrant, failure)
+            return entrant
+        if kind.compiles:
+            entrant.warming = threading.Thread(target=self._warm, args=(bench, entrant, program, sets))
+            self._warming.append((entrant.warming, program))
+            entrant.warming.start()
+        else:
+            self._warm(bench, entrant, program, sets)
+        return entrant
+
+    def _warm(self, bench: Bench, entrant: Entrant, program: Program, sets: int) -> None:
+        """First calls: compilers, autotuners and page faults are paid here, once."""
+        try:
+            window = program.window(list(range(sets)), grad=bench.contract.gradients)
+        except ChildFailure as failure:
+            self._fail(entrant, failure)
+            return
+        if entrant.name == "eager":
+            bench.eager_aliases = frozenset(window.aliases)
+
+    @staticmethod
+    def _fail(entrant: Entrant, failure: ChildFailure) -> None:
+        entrant.failure = str(failure)[:300]
+        if entrant.program is not None:
+            entrant.program.close()
+            entrant.program = None
+
+    def _drop(self, bench: Bench, name: str, failure: str) -> None:
+        """Forget a baseline's process; with ``failure`` it is not tried again."""
+        entrant = bench.entrants.pop(name)
+        if entrant.program is not None:
+            entrant.program.close()
+        if failure and name != "eager":
+            bench.entrants[name] = Entrant(name=name, program=None, failure=failure[:300], warming=None)
+
+    def _names(self, job: dict[str, Any], level: str, bench: Bench) -> tuple[str, ...]:
+        asked = job.get("baselines")
+        return baselines.names(bench.device.type, level, None if asked is None else tuple(asked))
+
+    @contextlib.contextmanager
+    def _hush(self) -> Iterator[None]:
+        """Freeze baselines that compile in the background, so that they take no core from what is timed."""
+        self._warming = [(thread, program) for thread, program in self._warming if thread.is_alive()]
+        frozen = list(self._warming)
+        for _, program in frozen:
+            _signal(program.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for thread, program in frozen:
+                if thread.is_alive():
+                    _signal(program.pid, signal.SIGCONT)
+
+    def _lease(self, device: str) -> Lease:
+        if device not in self._leases:
+            lease = Lease(device)
+            lease.while_alone(self._hush)
+            self._leases[device] = lease
+        return self._leases[device]
+
+    def _bench(self, job: dict[str, Any]) -> Bench:
+        device = self._device(job)
+        try:
+            task = wire.from_data(Task, job["task"])
+        except (KeyError, ValueError, TypeError) as error:
+            raise TaskError("The task of a job cannot be read", str(error), "a Task as wire data") from error
+        key = task.digest(), device
+        if key in self._benches:
+            self._benches.move_to_end(key)
+            return self._benches[key]
+        while len(self._benches) >= MOST_BENCHES:
+            self._benches.popitem(last=False)[1].close()
+        bench = self._benches[key] = Bench(task, device)
+        return bench
+
+    def _candidate(self, job: dict[str, Any]) -> Candidate:
+        try:
+            return wire.from_data(Candidate, job["candidate"])
+        except (KeyError, ValueError, TypeError) as error:
+            raise CandidateError(
+                "The candidate of a job cannot be read", str(error), "a Candidate as wire data"
+            ) from error
+
+    def _machine(self, job: dict[str, Any]) -> Machine:
+        """The machine a job brings, or what is known of its device."""
+        if job.get("machine") is None:
+            return self._known_machine(self._device(job))
+        return wire.from_data(Machine, job["machine"])
+
+    def _known_machine(self, device: str) -> Machine:
+        name, versions = calibration.identity(device)
+        key = fingerprint(device, name, versions)
+        try:
+            return wire.from_data(Machine, json.loads(self._machine_file(key).read_text()))
+        except (OSError, ValueError):
+            return Machine(
+                device=device, name=name, fingerprint=key, versions=versions, facts=(), measured_at=time.time()
+            )
+
+    def _machine_file(self, key: str) -> Path:
+        folder = self.state / "machines"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"{key}.json"
+
+    def _device(self, job: dict[str, Any]) -> str:
+        device = str(job.get("device") or self.device)
+        device = "cuda:0" if device == "cuda" else device
+        if device == "cpu":
+            return device
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        index = device.removeprefix("cuda:")
+        if not device.startswith("cuda:") or not index.isdigit() or int(index) >= count:
+            raise NoSuchDevice(
+                f"There is no device {device}", f"{count} CUDA devices", "a device that exists", "use --device cpu"
+            )
+        return device
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return
+
+

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One candidate through its stages: load, smoke, verify, race; the first failure ends it with its stage and reason."""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelwright.judge import measure, race, timing_plan
+from kernelwright.judge.bench import Bench, Entrant, Point
+from kernelwright.judge.buffers import Buffers
+from kernelwright.judge.child import Program
+from kernelwright.judge.inputs import Variant
+from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.verify import verified
+from kernelwright.trial import CaseResult, Outcome, Rejected, Timed, Verified
+
+IMPLAUSIBLE = 0.9
+"""A time below this share of the unavoidable bound is not believed (the bound's bandwidth is known to a few %)."""
+DETAIL = 4000
+
+
+class Wrong(Exception):
+    """The candidate failed a check."""
+
+    def __init__(self, stage: str, reason: str, detail: str = "") -> None:
+        super().__init__(stage, reason)
+        self.outcome = Rejected(stage=stage, reason=reason[:600], detail=detail[:DETAIL])
+
+
+@dataclass(slots=True)
+class Judgement:
+    """One candidate, one level, one seed. ``run`` once."""
+
+    bench: Bench
+    entry: str
+    start: Callable[[], Program]
+    """A fresh confined process in the candidate's folder."""
+    alone: Callable[[], Any]
+    """Context manager: the device, alone."""
+    baselines: Sequence[Entrant]
+    """Eager first; all loaded, or failed with a reason."""
+    level: str
+    seed: int
+    bound_us: float | None
+    limiter: str
+    threads: int
+    results: list[CaseResult] = field(default_factory=list)
+    conditions: list[str] = field(default_factory=list)
+    deterministic: bool = True
+    sandbox: str = ""
+
+    def run(self) -> Outcome | None:
+        """The verdict; None from a passed smoke test. Raises nothing for what a candidate does."""
+        try:
+            return self._run()
+        except ChildFailure as failure:
+            return Rejected(stage=failure.stage, reason=failure.reason[:600], detail=failure.detail[:DETAIL])
+        except Wrong as wrong:
+            return wrong.outcome
+        except race.Mismatch as mismatch:
+            reason = f"a timed call was wrong: {mismatch.result.name}: {mismatch.result.detail}"
+            return Rejected(stage="time", reason=reason[:600], detail=mismatch.result.detail)
+
+    def _run(self) -> Outcome | None:
+        precise = self.level == "precise"
+        processes = 2 if precise else 1
+        spend = timing_plan.PRECISE if precise else timing_plan.COARSE
+        plan = self.bench.plan(spend, processes)
+        lanes: list[list[race.Racer]] = []
+        for number in range(processes):
+            with self._loaded() as program:
+                far = self._smoke(program, plan.sets, fresh=precise)
+                if self.level == "smoke":
+                    return None
+                if precise and number == 0:
+                    self._verify(program)
+                    program.bind(self.bench.timed.call_plan(self.bench.timed.variants[0], plan.sets))
+                lanes.append(self._race(program, plan, far, number))
+                self._guards(program)
+        return self._timed(lanes, plan)
+
+    # -- load, smoke, verify ---------------------------------------------------------------------------------------
+
+    def _loaded(self, point: Point | None = None) -> Program:
+        instance = (point or self.bench.timed).instance
+        program = self.start()
+        try:
+            program.load(
+                self.entry,
+                instance.init_args,
+                instance.init_kwargs,
+                instance.first_state,
+                training=self.bench.contract.training,
+            )
+        except BaseException:
+            program.close()
+            raise
+        self.sandbox = program.level
+        return program
+
+    def _smoke(self, program: Program, sets: int, *, fresh: bool) -> float:
+        """The first case, once, checked in full; the distance from eager of an answer that passed."""
+        point = self.bench.timed
+        variant = point.variants[0]
+        program.stage = "smoke"
+        buffers = program.bind(point.call_plan(variant, sets))
+        dice = random.Random(self.seed)
+        leaves = point.instance.draw(variant, dice.getrandbits(62)) if fresh else self.bench.known_call()
+        call = dice.randrange(sets)
+        result = self._call(program, point, variant, buffers, call, leaves, point.instance.first_state)
+        if not result.passed:
+            raise Wrong("smoke", f"{result.name}: {result.detail}", result.detail)
+        truth = point.checker.truth(variant, leaves, point.instance.first_state)
+        before = [tensor.clone() for tensor in buffers.outputs[call]]
+        race.fill(buffers, call, leaves)
+        program.window([call], grad=self.bench.contract.gradients)
+        same = all(_same_bits(a, b) for a, b in zip(before, buffers.outputs[call], strict=True))
+        self.deterministic = self.deterministic and same
+        if self.bench.contract.deterministic and not same:
+            raise Wrong("smoke", "two calls on equal inputs differ, and the task asks for bit-for-bit repeats")
+        return race.distance(before, truth.eager, None)
+
+    def _call(
+        self,
+        program: Program,
+        point: Point,
+        variant: Variant,
+        buffers: Buffers,
+        call: int,
+        leaves: list[torch.Tensor],
+        state: Any,
+    ) -> CaseResult:
+        """One checked call: filled, poisoned, run, compared."""
+        race.fill(buffers, call, leaves)
+        window = program.window([call], grad=self.bench.contract.gradients)
+        self._aliases(window.aliases)
+        result = point.checker.check(variant, leaves, state, list(buffers.outputs[call]), list(buffers.inputs[call]))
+        self.results.append(result)
+        return result
+
+    def _aliases(self, found: Sequence[tuple[int, int]]) -> None:
+        """An output may share storage with an input only where the task says so or eager's does."""
+        allowed = set(self.bench.contract.aliases) | self.bench.eager_aliases
+        extra = sorted(set(found) - allowed)
+        if extra:
+            output, source = extra[0]
+            raise Wrong("verify", f"output {output} shares storage with input {source}, and the reference's does not")
+        missing = sorted(set(self.bench.contract.aliases) - set(found))
+        if missing:
+            raise Wrong("verify", f"output {missing[0][0]} must share storage with input {missing[0][1]}")
+
+    def _verify(self, program: Program) -> None:
+        """Every case in every variant: small cases first, so that most wrong programs are cheap to refuse."""
+        program.stage = "verify"
+        covered: set[str] = set()
+        for point in self.bench.others():
+            with self._loaded(point) as other:
+                other.stage = "verify"
+                self._variants(other, point, point.variants)
+            covered |= {variant.name for variant in point.variants}
+        timed = self.bench.timed
+        first, *rest = timed.variants
+        dear = self.bench.check_seconds > 0.5
+        due = [v for v in rest if not (dear and v.name in covered and not v.fresh_weights)]
+        self._variants(program, timed, due)
+        if len(due) < len(rest):
+            names = ", ".join(v.name for v in rest if v not in due)
+            self.conditions.append(f"checked on the smaller cases only: {names}")
+        program.set_state(timed.instance.first_state)
+
+    def _variants(self, program: Program, point: Point, variants: Sequence[Variant]) -> None:
+        dice = random.Random(self.seed ^ 0x5EED)
+        state = point.instance.first_state
+        loaded = state
+        for variant in variants:
+            wanted = point.instance.draw_state(dice.getrandbits(62)) if variant.fresh_weights else state
+            if wanted is not loaded:
+                program.set_state(wanted)
+                loaded = wanted
+            buffers = program.bind(point.call_plan(variant, variant.draws))
+            for call in range(variant.draws):
+                leaves = point.instance.draw(variant, dice.getrandbits(62))
+                result = self._call(program, point, variant, buffers, call, leaves, wanted)
+                if not result.passed and result.required:
+                    raise Wrong("verify", f"{result.name}: {result.detail}", result.detail)
+            self._guards(program)
+
+    def _guards(self, program: Program) -> None:
+        if program.buffers is not None and not program.buffers.guards_intact():
+            raise Wrong("integrity", "it wrote outside the memory it was handed")
+
+    # -- race --------------------------------------------------------------------------------------------------------
+
+    def _race(self, program: Program, plan: timing_plan.TimingPlan, far: float, number: int) -> list[race.Racer]:
+        """One process of the candidate against all baselines."""
+        program.stage = "time"
+        bench = self.bench
+        point = bench.timed
+        as_given = point.variants[0]
+
+        def check(leaves: race.Leaves, state: Any, outputs: race.Leaves, inputs: race.Leaves) -> CaseResult:
+            return point.checker.check(as_given, leaves, state, outputs, inputs)
+
+        entrants = [(e.name, e.program) for e in self.baselines if e.program is not None]
+        racers = []
+        for name, entrant in [*entrants, ("candidate", program)]:
+            assert entrant.buffers is not None, f"{name} is not bound"
+            lane = measure.Lane(name, entrant, entrant.buffers)
+            racers.append(race.Racer(name, entrant, entrant.buffers, check, lane))
+        dice = random.Random(self.seed + 7919 * (number + 1))
+        draws = bench.draws(dice.getrandbits(60), plan.draw_seconds)
+        weights = bool(point.instance.first_state) and not bench.contract.frozen_parameters
+        contest = race.Race(
+            racers=racers,
+            plan=plan,
+            draw=lambda: next(draws),
+            draw_state=(lambda: point.instance.draw_state(dice.getrandbits(62))) if weights else None,
+            state=point.instance.first_state,
+            dice=dice,
+            grad=bench.contract.gradients,
+            thorough=self.level == "precise",
+            threads=self.threads,
+            device=bench.device,
+            tolerated=far,
+        )
+        try:
+            with self.alone():
+                contest.run()
+        finally:
+            torch.set_num_threads(self.threads)
+            if weights:
+                for entrant in self.baselines:
+                    if entrant.program is not None:
+                        entrant.program.set_state(point.instance.first_state)
+        self.results += racers[-1].checks
+        return racers
+
+    # -- verdict -----------------------------------------------------------------------------------------------------
+
+    def _timed(self, lanes: list[list[race.Racer]], plan: timing_plan.TimingPlan) -> Timed | Rejected:
+        samples: dict[str, list[float]] = {}
+        failed: set[str] = set()
+        sampled = 0
+        for racers in lanes:
+            honest = racers[0].lane
+            for racer in racers:
+                samples.setdefault(racer.name, []).extend(measure.per_call_us(racer.lane, honest, plan.sets))
+                if any(not check.passed for check in racer.checks):
+                    failed.add(racer.name)
+            sampled += racers[-1].sampled
+            if measure.charged_us(racers[-1].lane, honest) > 0:
+                self.conditions.append("work left for the delivery of outputs was charged to the candidate")
+        mine = samples.pop("candidate")
+        median = statistics.median(mine)
+        if self.bound_us is not None and median < IMPLAUSIBLE * self.bound_us:
+            reason = f"{median:.3g} us is below the {self.bound_us:.3g} us in which the device can move the bytes"
+            return Rejected(stage="integrity", reason=reason, detail="no program is that fast: work is being skipped")
+        baselines = tuple(measure.baseline(name, values, mine, self.seed % 2**31) for name, values in samples.items())
+        eligible = [b for b in baselines if b.name not in failed] or [baselines[0]]
+        best = min(eligible, key=lambda b: b.timing.median_us)
+        self._describe(plan, failed, sampled, len(mine))
+        return Timed(
+            proof=self._proof(sampled),
+            timing=measure.timing(mine, self.seed % 2**31),
+            baselines=baselines,
+            best_baseline=best.name,
+            speedup=best.speedup,
+            speedup_low=best.speedup_low,
+            speedup_high=best.speedup_high,
+            bound_us=self.bound_us,
+            bound_fraction=None if self.bound_us is None else self.bound_us / median,
+            limiter=self.limiter,
+            conditions=tuple(self.conditions),
+            repeats=len(lanes),
+            profile=(),
+        )
+
+    def _proof(self, sampled: int) -> Verified:
+        checkers = [self.bench.timed.checker]
+        if self.level == "precise":
+            checkers += [point.checker for point in self.bench.others()]
+        notes = [f"{sampled} further timed calls agreed with eager's own outputs on the same inputs"]
+        return verified(
+            checkers,
+            self.results,
+            deterministic=self.deterministic,
+            seed=self.seed,
+            sandbox=self.sandbox,
+            notes=notes,
+        )
+
+    def _describe(self, plan: timing_plan.TimingPlan, failed: set[str], sampled: int, rounds: int) -> None:
+        self.conditions += [f"level {self.level}", f"{rounds} rounds, programs in random order", *plan.words()]
+        if self.bench.device.type == "cpu":
+            self.conditions.append(f"{self.threads} threads, load average {os.getloadavg()[0]:.1f}")
+        for entrant in self.baselines:
+            if entrant.failure:
+                self.conditions.append(f"baseline {entrant.name} not raced: {entrant.failure}")
+        for name in sorted(failed - {"candidate"}):
+            self.conditions.append(f"baseline {name} breaks the contract itself, so it cannot be the best one")
+
+
+def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    if torch.equal(a, b):
+        return True
+    if not a.is_floating_point():
+        return False
+    return torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(0.0), b.nan_to_num(0.0))
