@@ -175,10 +175,17 @@ class Contrast:
         return chosen
 
 
-def normalise(text: str) -> list[str]:
-    """Tokens of code with comments gone, numbers as 0 and local names as they come: what a copy leaves unchanged."""
-    text = re.sub(r"#[^\n]*|//[^\n]*|/\*.*?\*/", " ", text, flags=re.S)
-    return [re.sub(r"^\d[\w.]*$", "0", token) for token in re.findall(r"[A-Za-z_]\w*|\d[\w.]*|[^\s\w]", text)]
+PYTHON_COMMENT = re.compile(r"#[^\n]*")
+C_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+
+
+def normalise(text: str, *, keep_numbers: bool = False, python: bool = True) -> list[str]:
+    """Tokens of code with comments gone and numbers as 0 unless kept: what a copy leaves unchanged.
+
+    ``python``: which comments to drop; ``//`` divides in Python and ``#`` begins a directive in C."""
+    text = (PYTHON_COMMENT if python else C_COMMENT).sub(" ", text)
+    tokens = re.findall(r"[A-Za-z_]\w*|\d[\w.]*|[^\s\w]", text)
+    return tokens if keep_numbers else [re.sub(r"^\d[\w.]*$", "0", token) for token in tokens]
 
 
 def shingles(text: str, width: int = 4) -> frozenset[str]:

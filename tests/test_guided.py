@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model-driven engine with a scripted model and a made-up judge: what costs device time, what is asked next."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from kernelwright import recipes
+from kernelwright.candidate import Candidate
+from kernelwright.llm import Budget, Limits, Message, Reply, Speaker
+from kernelwright.optimize.guided import Guided, fingerprint
+from kernelwright.optimize.traits import traits
+from kernelwright.proposers.agent import AgentProposer
+from kernelwright.task import Task
+from kernelwright.trial import Outcome, Rejected, Timed, Timing, Verified
+
+TASK = Task(name="relu", form="kernelbench", reference="class Model: pass")
+CODE = "import torch\nclass ModelNew(torch.nn.Module):\n    SPEED = {speed}\n"
+
+
+def timed(speed: float) -> Timed:
+    """A Timed with this speedup; the proof is made up, the engine never looks inside."""
+    proof = object.__new__(Verified)
+    timing = Timing(samples_us=(100 / speed,), low_us=1.0, high_us=1.0)
+    return Timed(
+        proof=proof, timing=timing, baselines=(), best_baseline="eager", speedup=speed, speedup_low=speed,
+        speedup_high=speed, bound_us=None, bound_fraction=None, limiter="memory", conditions=(), repeats=1, profile=(),
+    )  # fmt: skip
+
+
+class Bench:
+    """Judges by the SPEED written in the source; rejects the slow half; counts what reached it."""
+
+    def __init__(self) -> None:
+        self.judged: list[str] = []
+
+    def consider(self, candidate: Candidate, structure: str) -> Outcome | None:
+        """Timed for a positive SPEED, Rejected for a negative one."""
+        self.judged.append(candidate.digest())
+        text = dict(candidate.sources)["kernel.py"]
+        speed = float(text.split("SPEED = ")[1].split()[0])
+        block = text.split("BLOCK = ")[1].split()[0] if "BLOCK = " in text else "1"
+        if speed <= 0:
+            return Rejected(stage="verify", reason="wrong", detail="wrong everywhere")
+        return timed(speed * float(block))
+
+    def seconds_left(self) -> float:
+        """For ever."""
+        return 1.0
+
+
+class Scripted:
+    """A model whose reply is a function of what it hears and of how often it was asked."""
+
+    name = "test:scripted"
+
+    def __init__(self, answer: Callable[[str, int], str]) -> None:
+        self.answer, self.heard = answer, []
+
+    def complete(self, messages: Sequence[Message], *, max_tokens: int, temperature: float, seed: int) -> Reply:
+        """The scripted reply."""
+        text = messages[-1].text
+        self.heard.append(text)
+        reply = self.answer(text, len(self.heard))
+        return Reply(text=reply, model=self.name, input_tokens=1, output_tokens=1, usd=0.0, finish="stop")
+
+    def price(self, input_tokens: int, output_tokens: int) -> float | None:
+        """Free."""
+        return 0.0
+
+
+def engine(
+    name: str, answer: Callable[[str, int], str], most: int = 8, **limits: int
+) -> tuple[Guided, Bench, Scripted]:
+    """A Guided search of one recipe over a scripted model and a made-up bench."""
+    model, bench = Scripted(answer), Bench()
+    speaker = Speaker(model, Budget(Limits(**limits)), patience=0.0)
+    voice = AgentProposer(speaker=speaker, task=TASK, device="cpu", machine=None, language="torch")
+    recipe = recipes.find(name)
+    return Guided(recipe, {"one": voice}, bench, recipe.start(most, 0)), bench, model
+
+
+def program(speed: float, extra: str = "") -> str:
+    """A reply with a program of this speed."""
+    return f"Speed {speed}.\n```python kernel.py\n{CODE.format(speed=speed)}{extra}```"
+
+
+def role(text: str, coder: str) -> str:
+    """``coder`` for requests for programs; a fitting reply for every other role."""
+    if '"expected_gain"' in text:
+        return '{"bottleneck": "b", "change": "use float4", "expected_gain": 1.2}'
+    if '"confidence"' in text:
+        return '{"fails": false, "confidence": 0.6}'
+    if '"kernels"' in text:
+        return '{"kernels": [{"name": "all", "covers": "everything"}], "host": "none"}'
+    if "cases()" in text:
+        return "```python cases.py\ndef cases():\n    yield\n```"
+    return coder
+
+
+@pytest.mark.parametrize("name", sorted(recipes.load()))
+def test_every_recipe_runs_to_its_budget_and_improves(name: str) -> None:
+    """A model that gets better with each request: each recipe spends its candidates and ends near the last one."""
+    guided, bench, _ = engine(name, lambda text, n: role(text, program(1 + n / 10)), most=14)
+    guided.search()
+    assert 14 == guided.tally.asked
+    assert len(set(bench.judged)) == len(bench.judged)
+
+
+def test_duplicates_and_near_duplicates_cost_no_device_time() -> None:
+    """The same program with another comment and other spaces is judged once."""
+    replies = [program(1.5), program(1.5), program(1.5, "    # changed\n\n"), program(2.5)]
+    guided, bench, _ = engine("evolve", lambda text, n: role(text, replies[min(n // 2, 3)]), most=8)
+    guided.search()
+    assert (2, 6) == (len(bench.judged), guided.tally.duplicates)
+
+
+def test_numbers_and_divisors_tell_programs_apart() -> None:
+    """Another constant is another program, also behind Python's integer division and in a C directive."""
+
+    def candidate(name: str, text: str) -> Candidate:
+        return Candidate(task="t", language="cpp", entry="k.py::M", sources=((name, text),), proposer="p")
+
+    assert fingerprint(candidate("k.py", "n = a // 2")) != fingerprint(candidate("k.py", "n = a // 4"))
+    assert fingerprint(candidate("k.cpp", "#define N 2")) != fingerprint(candidate("k.cpp", "#define N 4"))
+    assert fingerprint(candidate("k.cpp", "x; // a")) == fingerprint(candidate("k.cpp", "x;   // b"))
+
+
+def test_a_rejected_program_comes_back_for_repair_with_its_evidence() -> None:
+    """The repair request shows the broken code, the stage and the detail; the adviser is asked first."""
+    guided, _, model = engine("forge", lambda text, n: role(text, program(-1.0 if n == 1 else 2.0)), most=3)
+    guided.search()
+    repair = next(text for text in model.heard if text.startswith("This program was rejected"))
+    assert [True] * 3 == [part in repair for part in ("SPEED = -1.0", "wrong everywhere", "use float4")]
+    assert {"verify": 1} == guided.tally.stages
+
+
+def test_a_reply_without_a_program_ends_nothing() -> None:
+    """Prose, then programs: the prose is counted as malformed and the search goes on from nothing."""
+    guided, bench, model = engine("fsr", lambda text, n: "I would rather not." if n == 1 else program(n), most=4)
+    guided.search()
+    assert (1, 3) == (guided.tally.malformed, len(bench.judged))
+    assert model.heard[1].startswith("Write a faster program")
+
+
+def test_the_budget_ends_the_search_quietly() -> None:
+    """Three requests allowed: three made, and what was found stays."""
+    guided, bench, model = engine("fsr", lambda text, n: program(n), most=50, requests=3)
+    guided.search()
+    assert (3, 3) == (len(model.heard), len(bench.judged))
+
+
+def test_declared_tunables_are_fitted_before_the_structure_is_compared() -> None:
+    """BLOCK 1 of {1, 2, 4}: the tuner finds 4, and that program stands for the structure."""
+    extra = "# tunable BLOCK: 1, 2, 4\n"
+    reply = program(1.0).replace("import torch\n", f"import torch\n{extra}BLOCK = 1\n")
+    guided, _, _ = engine("best", lambda text, n: role(text, reply), most=1)
+    guided.search()
+    (shown,) = guided._known.values()
+    assert "BLOCK = 4" in dict(shown.candidate.sources)["kernel.py"]
+
+
+def test_a_sure_prediction_of_failure_saves_the_device_and_is_counted() -> None:
+    """Fails with confidence 0.95: nothing is judged; with 0.5 it is, and the guess is scored."""
+    sure = '{"fails": true, "confidence": 0.95, "why": "no barrier"}'
+    guided, bench, _ = engine("evolve", lambda text, n: sure if '"confidence"' in text else program(n), most=2)
+    guided.search()
+    assert (0, 2) == (len(bench.judged), guided.tally.predicted)
+    unsure = sure.replace("0.95", "0.5")
+    guided, bench, _ = engine("evolve", lambda text, n: unsure if '"confidence"' in text else program(n), most=2)
+    guided.search()
+    assert (2, 2, 0) == (len(bench.judged), guided.tally.prediction_misses, guided.tally.prediction_hits)
+
+
+def test_traits_prefer_compiled_facts_to_the_source() -> None:
+    """A program that mentions shared memory but compiled to none of it is not a shared-memory program."""
+    source = "__global__ void f() { __shared__ float x[4]; float4 v; } // blockIdx.x"
+    candidate = Candidate(task="t", language="cuda", entry="k.py::M", sources=(("k.cu", source),), proposer="p")
+    facts = (("shared_bytes", "0"), ("vector_loads", "12"), ("tensor_instructions", "0"), ("kernels", "2"))
+    read = dict(traits(candidate, dataclasses.replace(timed(1.0), profile=facts, bound_fraction=0.5)))
+    guessed = dict(traits(candidate, timed(1.0)))
+    assert ("shared", "vector", "2") == (guessed["memory"], read["memory"], read["fusion"])
+    assert "0.5000" == read["proxy:bound"]
