@@ -23,7 +23,9 @@ from kernelwright.candidate import Candidate
 from kernelwright.errors import NoSuchRun, RunFolderBusy, RunFolderError, RunFolderUnwritable
 
 RUN, LEDGER, EVENTS, CANDIDATES, LOCK = "run.json", "ledger.sqlite", "events.jsonl", "candidates", "lock"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+_NO_ROOM = (
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG,
+)  # fmt: skip
 
 
 class RunFolder:

@@ -185,7 +185,7 @@ class Loop:
         if isinstance(outcome, Rejected):
             self.rejected += 1
             data |= {"stage": outcome.stage, "reason": outcome.reason}
-            text = f"{structure}: rejected at {outcome.stage}: {outcome.reason}"
+            text = f"{structure}: rejected at {outcome.stage}: {_one_line(outcome.reason)}"
         else:
             data |= {"median_us": outcome.timing.median_us, "speedup": outcome.speedup}
             text = f"{structure}: {outcome.timing.median_us:.1f} us, {outcome.speedup:.2f}x {outcome.best_baseline}"
@@ -218,6 +218,11 @@ class Loop:
 
 def _eager_speedup(timed: Timed) -> float:
     return next((b.speedup for b in timed.baselines if b.name == "eager"), timed.speedup)
+
+
+def _one_line(text: str) -> str:
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return line if len(line) <= 160 else line[:157] + "..."
 
 
 def chosen_proposers(names: tuple[str, ...]) -> tuple[str, ...]:
