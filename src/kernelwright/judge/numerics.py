@@ -192,8 +192,8 @@ def compare(
         return compare_exact(got, eager, exact)
     unwritten = still_poisoned(got)
     if bool(unwritten.any()):
-        count = int(unwritten.sum())
-        return _failure(f"unwritten: {count} of {got.numel()} elements were never set", _first(unwritten), nonfinite=True)
+        detail = f"unwritten: {int(unwritten.sum())} of {got.numel()} elements were never set"
+        return _failure(detail, _first(unwritten), nonfinite=True)
     return _compare_floating(wide(got), wide(eager), wide(exact), floor, dtype)
 
 
@@ -219,8 +219,9 @@ def _compare_floating(
     wrong = (kinds != honest) & (kinds != ideal)
     if bool(wrong.any()):
         at = _first(wrong)
-        what = f"at {at}: got {got.reshape(-1)[at].item()}, expected {eager.reshape(-1)[at].item()}"
-        return _failure(f"{int(wrong.sum())} of {got.numel()} elements differ in NaN or Inf; {what}", at, nonfinite=True)
+        shown = f"at {at}: got {got.reshape(-1)[at].item()}, expected {eager.reshape(-1)[at].item()}"
+        detail = f"{int(wrong.sum())} of {got.numel()} elements differ in NaN or Inf; {shown}"
+        return _failure(detail, at, nonfinite=True)
     usable = (kinds == 0) & (honest == 0) & (ideal == 0)
     every = bool(usable.all())
     got, eager, exact = (t.reshape(-1) if every else t[usable] for t in (got, eager, exact))

@@ -78,9 +78,11 @@ class Float64Trace(TorchDispatchMode):
 
 
 def cost(func: Any, args: Sequence[Any], out: Any) -> int:
-    """Multiply-adds of one operator, roughly: products for matrix operators, elements for the others."""
+    """Work of one operator in multiply-adds, roughly: products of matrix operators; 8 per element for the others."""
+    if isinstance(out, tuple | list):
+        return 8 * sum(item.numel() for item in out if isinstance(item, torch.Tensor))
     if not isinstance(out, torch.Tensor):
-        return sum(item.numel() for item in out if isinstance(item, torch.Tensor)) if isinstance(out, tuple | list) else 0
+        return 0
     name = func._schema.name
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
     if name in ("aten::mm", "aten::bmm"):
@@ -89,7 +91,7 @@ def cost(func: Any, args: Sequence[Any], out: Any) -> int:
         return out.numel() * int(tensors[1].shape[-1])
     if name == "aten::convolution":
         return out.numel() * max(1, tensors[1].numel() // max(1, int(tensors[1].shape[0])))
-    return max([out.numel(), *(tensor.numel() for tensor in tensors)])
+    return 8 * max([out.numel(), *(tensor.numel() for tensor in tensors)])
 
 
 @contextlib.contextmanager

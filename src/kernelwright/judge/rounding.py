@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How wrong an honest program may be: the reference in float64 with the rounding of its own precision put back at random.
+"""How wrong an honest program may be: the reference in float64 with its own rounding put back at random.
 
 Method: stochastic (Monte Carlo) arithmetic after Parker 1997. Each elementary operator's result is perturbed as a
 rounding would; sums and products of matrices are perturbed as the least careful order of summation that is still
@@ -24,8 +24,11 @@ LONGEST = 2048
 """Additions in one running sum of a reduction before a sensible program starts another (16384 in LANES)."""
 LONGEST_DOT = 16384
 """The same for one accumulator of a matrix product, which tiled programs run down the whole inner dimension."""
-ROUND = 0.42
-"""RMS of one rounding over the unit roundoff, for mantissas spread evenly in logarithm (sqrt(0.54 / 3))."""
+ROUND = 0.55
+"""RMS of one rounding over the unit roundoff: 0.42 for mantissas spread evenly in logarithm, 0.58 at the worst."""
+
+POOL = 1 << 18
+"""Random numbers drawn once per run and read from a random start: drawing them afresh costs more than the operators."""
 
 aten = torch.ops.aten
 _TAKEN_APART = (
@@ -37,7 +40,6 @@ _TAKEN_APART = (
     aten._native_batch_norm_legit.default,
     aten._native_batch_norm_legit.no_stats,
     aten._native_batch_norm_legit_no_training.default,
-    aten.std.correction,
     aten.logsumexp.default,
     aten.mse_loss.default,
     aten.silu.default,
@@ -57,7 +59,8 @@ _EXACT = {
     "empty", "arange", "scalar_tensor", "zeros_like", "ones_like", "full_like", "empty_like", "new_empty", "new_full",
     "new_ones", "eye", "linspace", "rand", "randn", "rand_like", "randn_like", "bernoulli", "native_dropout", "median",
     "kthvalue", "mode", "unfold", "im2col", "reflection_pad1d", "reflection_pad2d", "replication_pad2d", "nonzero",
-    "diag_embed", "pixel_shuffle", "squeeze", "unsqueeze", "detach", "argmax", "argmin", "diagonal_copy", "_unsafe_view",
+    "diag_embed", "pixel_shuffle",
+     "squeeze", "unsqueeze", "detach", "argmax", "argmin", "diagonal_copy", "_unsafe_view",
 }  # fmt: skip
 """Operators that move, choose or compare values and round nothing."""
 
@@ -69,6 +72,7 @@ class Rounded(Float64Trace):
         super().__init__()
         self.unit, self.rng = unit, rng
         self._open: list[Any] = []
+        self._pool = torch.empty(0)
 
     def apply(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One operator, perturbed."""
@@ -107,32 +111,52 @@ class Rounded(Float64Trace):
 
     def noise(self, like: torch.Tensor) -> torch.Tensor:
         """Uniform in [-1, 1), shape and device of ``like``, float64."""
-        fresh = torch.empty(like.shape, dtype=torch.float64, device=like.device)
-        return fresh.uniform_(-1.0, 1.0, generator=self.rng)
+        count = like.numel()
+        if self._pool.numel() == 0:
+            self._pool = torch.empty(POOL, dtype=torch.float32, device=like.device).uniform_(-1, 1, generator=self.rng)
+        start = int(torch.randint(POOL, (1,), generator=self.rng, device=self.rng.device))
+        pool = torch.cat([self._pool[start:], self._pool[:start]]) if start else self._pool
+        if count > POOL:
+            pool = pool.repeat(-(-count // POOL))
+        return pool[:count].reshape(like.shape)
 
     def roughen(self, out: torch.Tensor) -> torch.Tensor:
         """One correctly rounded result and as much again: elementary functions are good to about an ulp."""
         return out + out * self.noise(out) * self.unit
 
-    def summed(self, out: torch.Tensor, squares: torch.Tensor, terms: Any, lanes: float, longest: float) -> torch.Tensor:
+    def summed(
+        self, out: torch.Tensor, squares: torch.Tensor, terms: Any, lanes: float, longest: float, alike: Any = 0.0
+    ) -> torch.Tensor:
         """A sum with the error of ``lanes`` running sums over ``terms`` effective addends.
 
         A running sum of c addends with sum of squares q and sum s errs by unit * ROUND * sqrt(q c / 2 + s^2 c / 3);
-        lanes add up in a tree. ``squares`` is the sum of squared addends, ``terms`` a tensor or a number.
+        lanes add up in a tree. ``squares`` is the sum of squared addends, ``terms`` a tensor or a number. ``alike``
+        counts the addends that equal their neighbours: those all round the same way, so their errors add up
+        linearly, over the lanes too.
         """
         count = torch.as_tensor(terms, dtype=torch.float64, device=out.device).clamp_min(1.0)
         chain = (count / lanes).clamp(1.0, longest)
         width = (count / chain).clamp_min(1.0)
         tree = torch.log2(width) + 1
-        variance = squares * (chain / 2 + tree) + out.square() * (chain / (3 * width) + 1)
+        variance = squares * (chain / 2 + tree) + out.square() * (chain / (3 * width) + 2)
+        if isinstance(alike, torch.Tensor):
+            variance = variance + (out * (alike / lanes).clamp_max(longest) / 2).square()
         sign = self.noise(out) * math.sqrt(3)  # unit variance
         return out + sign * ROUND * self.unit * variance.sqrt()
 
 
 def _effective(values: torch.Tensor, dims: list[int], squares: torch.Tensor) -> torch.Tensor:
-    """How many addends carry the sum: (sum |x|)^2 / sum x^2, so zeros do not count."""
+    """How many addends carry the sum: 1.6 (sum |x|)^2 / sum x^2, so zeros do not count and normal ones all do."""
     total = values.abs().sum(dims, keepdim=True)
-    return total.square() / squares.clamp_min(1e-300)
+    count = math.prod(values.shape[dim] for dim in dims)
+    return (1.6 * total.square() / squares.clamp_min(1e-300)).clamp_max(count)
+
+
+def _alike(values: torch.Tensor, dims: list[int], unit: float) -> torch.Tensor:
+    """How many addends other than zero equal their neighbour to within the rounding of a partial sum."""
+    size = values.abs()
+    same = ((values - values.roll(1, dims[-1])).abs() <= size * (LONGEST / 4 * unit)) & (size > 0)
+    return same.sum(dims, keepdim=True).to(torch.float64)
 
 
 def _sum_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -148,7 +172,8 @@ def _sum_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str,
     if func._schema.name == "aten::mean":
         share = math.prod(values.shape[dim] for dim in dims)
     shape = out.shape
-    noisy = mode.summed(out * share, squares.reshape(shape), terms.reshape(shape), LANES, LONGEST)
+    alike = _alike(values, dims, mode.unit).reshape(shape)
+    noisy = mode.summed(out * share, squares.reshape(shape), terms.reshape(shape), LANES, LONGEST, alike)
     return mode.roughen(noisy / share) if share != 1.0 else noisy
 
 
@@ -192,20 +217,32 @@ def _convolution_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: d
     return out
 
 
+def _bound(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments by name, with the schema's defaults."""
+    named = {arg.name: arg.default_value for arg in func._schema.arguments if arg.has_default_value()}
+    named |= {arg.name: value for arg, value in zip(func._schema.arguments, args, strict=False)}
+    return named | kwargs
+
+
 def _variance_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    values, dims = args[0], (args[1] if len(args) > 1 else kwargs.get("dim"))
-    correction = kwargs.get("correction", 1)
+    values, given = args[0], _bound(func, args, kwargs)
+    correction = given.get("correction", 1) if "unbiased" not in given else int(given["unbiased"])
     correction = 1 if correction is None else correction
-    dims = list(dims) if dims else list(range(values.dim()))
+    dims = list(given["dim"]) if given.get("dim") else list(range(values.dim()))
     count = math.prod(values.shape[dim] for dim in dims)
-    keep = bool(kwargs.get("keepdim", False))
+    keep = bool(given.get("keepdim", False))
+    if values.numel() == 0 or values.dim() == 0:
+        return func(*args, **kwargs)
     mean = _sum_rule(mode, aten.mean.dim, (values, dims, True), {})
     spread = mode.roughen(values - mean).square()
     total = _sum_rule(mode, aten.sum.dim_IntList, (spread, dims, keep), {})
-    variance = mode.roughen(total / max(count - correction, 0))
-    if func._schema.name == "aten::var_mean":
-        return variance, mean if keep else mean.reshape(variance.shape)
-    return variance
+    out = total / max(count - correction, 0) if count > correction else func(*args, **kwargs)
+    out = mode.roughen(out) if isinstance(out, torch.Tensor) else out[0]
+    name = func._schema.name.removeprefix("aten::")
+    out = mode.roughen(out.sqrt()) if name.startswith("std") else out
+    if name.endswith("_mean"):
+        return out, mean if keep else mean.reshape(out.shape)
+    return out
 
 
 def _norm_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -226,7 +263,7 @@ def _running_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[
     dim = args[1]
     squares = args[0].square().cumsum(dim)
     terms = torch.arange(1, out.shape[dim] + 1, dtype=torch.float64, device=out.device) if out.dim() else 1.0
-    if out.dim():
+    if isinstance(terms, torch.Tensor):
         terms = terms.reshape([-1 if axis == dim % out.dim() else 1 for axis in range(out.dim())])
     return mode.summed(out, squares, terms, 1, LONGEST)
 
@@ -248,8 +285,16 @@ _SUMS: dict[Any, _Rule] = {
     aten.addmm.default: _affine_rule,
     aten.baddbmm.default: _affine_rule,
     aten.convolution.default: _convolution_rule,
+    aten.var.default: _variance_rule,
+    aten.var.dim: _variance_rule,
     aten.var.correction: _variance_rule,
+    aten.std.default: _variance_rule,
+    aten.std.dim: _variance_rule,
+    aten.std.correction: _variance_rule,
+    aten.var_mean.default: _variance_rule,
+    aten.var_mean.dim: _variance_rule,
     aten.var_mean.correction: _variance_rule,
+    aten.std_mean.correction: _variance_rule,
     aten.linalg_vector_norm.default: _norm_rule,
     aten.cumsum.default: _running_rule,
     aten.avg_pool1d.default: _pool_rule,
