@@ -104,6 +104,11 @@ class Zygote:
             self._start()
             return self._fork(request, limits)
 
+    @property
+    def pid(self) -> int:
+        """Process id of the zygote, 0 when closed."""
+        return self._process.pid if self._process is not None else 0
+
     def close(self) -> None:
         """End the zygote and every program it started. Safe to call twice."""
         if self._channel is not None:

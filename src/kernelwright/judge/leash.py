@@ -130,7 +130,7 @@ class Leash:
         lead = {"structure": "wrong structure: ", "memory": "out of memory: ", "sandbox": ""}.get(kind, "raised ")
         if self.flooded():
             lead = f"endless output (more than {self.limits.output_bytes} bytes); {lead}"
-        raise ChildFailure(stage, (lead + text)[:600], f"{detail}\n{self.output()}".strip())
+        raise ChildFailure(stage, (lead + text)[:600], f"{self.output()}\n{detail}".strip())
 
     def refuse(self, body: bytes, stage: str) -> NoReturn:
         """Raise what ``body``, which is not the record that was due, means."""
@@ -149,7 +149,7 @@ class Leash:
         if self.flooded():
             reason = f"endless output (more than {self.limits.output_bytes} bytes); {reason}"
         self._ended = reason
-        raise ChildFailure(stage, reason, f"{detail}\n{self.output()}".strip())
+        raise ChildFailure(stage, reason, f"{self.output()}\n{detail}".strip())
 
     def kill(self) -> int:
         """Kill and reap it; its wait status. Safe to call twice (then 0)."""
@@ -192,7 +192,8 @@ class Leash:
         if self._output < 0:
             return ""
         written = min(os.lseek(self._output, 0, os.SEEK_CUR), self.limits.output_bytes)
-        return os.pread(self._output, wires.TEXT, max(0, written - wires.TEXT)).decode(errors="replace")
+        start = max(0, written - wires.TEXT)
+        return os.pread(self._output, written - start, start).decode(errors="replace")
 
     def _death(self, status: int) -> str:
         """How it died. An abort of a namespace's first process ends as SIGSEGV; its output says what it was."""

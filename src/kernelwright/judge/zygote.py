@@ -131,6 +131,8 @@ def program(
     os.chdir(request["folder"])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, errors="replace")  # what a crash would swallow is evidence
     faulthandler.enable(file=2)  # names the crash in the output, which the judge reads
     level = sandbox.restrict(flags, permission)
     os.set_inheritable(talk, False)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every way a program can die, hang, flood or lie ends in one ChildFailure that names it, and the judge goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from kernelwright.judge.buffers import CallPlan, TensorSpec
+from kernelwright.judge.child import ChildFailure, Program
+
+Make = Callable[..., Program]
+SPEC = TensorSpec.contiguous((4,), "float32")
+PLAN = CallPlan(arguments={"list": [{"t": 0}]}, inputs=(SPEC,), results={"t": 0}, outputs=(SPEC,), sets=2)
+SEND = "import os, struct\nfor n in range(3, 64):\n    try: os.write(n, {body})\n    except OSError: pass"
+
+
+def fails(program: Program) -> ChildFailure:
+    """Bind and run one window that must fail."""
+    program.bind(PLAN)
+    with pytest.raises(ChildFailure) as caught:
+        program.window([0])
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("forward", "reason"),
+    [
+        ("raise ValueError('a canary in a coal mine')", "raised ValueError: a canary in a coal mine"),
+        ("raise SystemExit(0)", "raised SystemExit: 0"),
+        ("import os; os._exit(0)", "exited with status 0"),
+        ("import os; os._exit(3)", "exited with status 3"),
+        ("import ctypes; ctypes.string_at(1)", "killed by SIGSEGV"),
+        ("import os; os.abort()", "killed by SIGABRT"),
+        ("return torch.cat([x, x])", "wrong structure: output 0 is [8] float32 on cpu, strided, expected [4]"),
+        ("return x.double()", "wrong structure: output 0 is [4] float64"),
+        ("return (x,)", "wrong structure: returned {'tuple': [{'t': 0}]}"),
+        (
+            "class Lazy(torch.Tensor): pass\nreturn x.as_subclass(Lazy)",
+            "wrong structure: output 0 is a Lazy, expected a torch.Tensor",
+        ),
+        ("return x.to_sparse()", "wrong structure: output 0 is [4] float32 on cpu, sparse_coo"),
+    ],
+)
+def test_a_failing_call_is_named(program: Make, forward: str, reason: str) -> None:
+    """Crash, exit, exception and wrong structure each say what they were."""
+    assert fails(program(forward)).reason.startswith(reason)
+
+
+def test_the_stage_is_the_one_the_judge_is_in(program: Make) -> None:
+    """The same crash is a smoke failure or a timing failure, as the judge says."""
+    one = program("raise ValueError")
+    one.stage = "time"
+    assert "time" == fails(one).stage
+
+
+def test_a_failed_load_is_of_stage_load(program: Make) -> None:
+    """An exception in the constructor carries the candidate's own trace."""
+    one = program("return x", init="raise KeyError('nope')", load=False)
+    with pytest.raises(ChildFailure) as caught:
+        one.load("new.py::ModelNew")
+    assert ("load", "raised KeyError: 'nope'") == (caught.value.stage, caught.value.reason)
+    assert "new.py" in caught.value.detail
+
+
+def test_a_hang_is_killed_at_the_limit(program: Make) -> None:
+    """A call that never returns costs the limit and no more."""
+    one = program("while True: pass", seconds=0.3)
+    assert "no answer within 0.3 s" == fails(one).reason
+
+
+def test_a_hang_that_ignores_signals_is_killed_too(program: Make) -> None:
+    """SIGKILL from outside cannot be blocked by the first process of a namespace."""
+    blocks = "import signal, time\nsignal.pthread_sigmask(signal.SIG_BLOCK, range(1, 64))\ntime.sleep(60)"
+    assert "no answer within 0.3 s" == fails(program(blocks, seconds=0.3)).reason
+
+
+def test_a_memory_bomb_is_out_of_memory(program: Make) -> None:
+    """Allocation beyond the limit fails inside the program."""
+    assert fails(program("return [torch.ones(1 << 24) for _ in range(99)]")).reason.startswith("out of memory")
+
+
+def test_shared_memory_counts_as_memory(program: Make) -> None:
+    """Anonymous shared mappings escape the kernel's limit and not the judge's eye."""
+    bomb = (
+        "import mmap, time\nself.m = mmap.mmap(-1, 1 << 30)\n"
+        "for i in range(0, 1 << 30, 4096): self.m[i] = 1\ntime.sleep(60)"
+    )
+    assert "out of memory: more than 512 MiB" == fails(program(bomb)).reason
+
+
+def test_endless_printing_is_named(program: Make) -> None:
+    """The output file is full after output_bytes; nothing grows on the judge's side."""
+    failure = fails(program("while True: print('all work and no play')"))
+    assert failure.reason.startswith("endless output (more than 65536 bytes)")
+    assert len(failure.detail) <= 4000
+
+
+def test_endless_printing_that_swallows_errors_ends_as_a_hang(program: Make) -> None:
+    """Even then the flood is named."""
+    flood = "import os\nwhile True:\n    try: os.write(1, b'x' * 4096)\n    except OSError: pass"
+    assert "endless output (more than 65536 bytes); no answer within 0.3 s" == fails(program(flood, seconds=0.3)).reason
+
+
+def test_a_thread_bomb_is_counted(program: Make) -> None:
+    """Too many threads end the program, whatever the kernel counts."""
+    bomb = (
+        "import threading, time\nwhile True:\n    try: threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "    except RuntimeError: time.sleep(60)"
+    )
+    one = program(bomb, processes=32, seconds=2.0)
+    assert fails(one).reason in ("more than 32 processes and threads", "no answer within 2 s")
+
+
+@pytest.mark.parametrize("body", ["b'D' + bytes(8)", "b'{}'", "b'[1, 2'", "b'W' + bytes(16)", "b'x' * 70000"])
+def test_a_forged_answer_is_an_integrity_failure(program: Make, body: str) -> None:
+    """A record written past the runner carries no number the judge drew."""
+    assert "integrity" == fails(program(SEND.format(body=body) + "\nreturn x")).stage
+
+
+def test_an_answer_before_the_question_is_an_integrity_failure(program: Make) -> None:
+    """What waits in the channel when a window starts was not asked for."""
+    late = "import threading\nthreading.Timer(0.0, lambda: None)\n" + SEND.format(body='b\'{"ok": "bind"}\'')
+    one = program("return x", init=late, load=False)
+    with pytest.raises(ChildFailure) as caught:
+        one.load("new.py::ModelNew")
+    assert "integrity" == caught.value.stage
+
+
+def test_the_judge_goes_on_after_any_death(program: Make) -> None:
+    """The next program of the same zygote works."""
+    fails(program("import os; os._exit(1)"))
+    one = program("return x + 1")
+    buffers = one.bind(PLAN)
+    buffers.inputs[1][0].fill_(41.0)
+    one.window([1])
+    assert torch.equal(torch.full((4,), 42.0), buffers.outputs[1][0])
+
+
+def test_a_dead_program_stays_dead_in_words(program: Make) -> None:
+    """A second request says how it ended instead of hanging."""
+    one = program("import os; os._exit(7)")
+    fails(one)
+    with pytest.raises(ChildFailure, match="it had already ended: exited with status 7"):
+        one.window([0])
+
+
+def test_what_it_printed_is_kept(program: Make) -> None:
+    """stdout and stderr of C and Python end in the detail of a failure."""
+    failure = fails(program("import os; print('from python'); os.write(2, b'from C'); raise ValueError"))
+    assert "from python" in failure.detail and "from C" in failure.detail
