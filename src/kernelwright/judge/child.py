@@ -53,17 +53,24 @@ class Window:
 class Zygote:
     """One preloaded process per judge that forks confined programs; restarted once when a fork fails."""
 
-    def __init__(self, preload: Sequence[str] = ("torch",), *, clock: Callable[[], int]) -> None:
-        self.preload, self.clock = tuple(preload), clock
+    def __init__(
+        self, preload: Sequence[str] = ("torch",), *, clock: Callable[[], int], env: Mapping[str, str] | None = None
+    ) -> None:
+        self.preload, self.clock, self._env = tuple(preload), clock, dict(env or {})
         self._process: sandbox.Child | None = None
         self._channel: socket.socket | None = None
         self._own_root = False
         self._lock = threading.RLock()
 
     @classmethod
-    def start(cls, preload: Sequence[str] = ("torch",), *, clock: Callable[[], int]) -> Zygote:
-        """Import ``preload`` in a fresh process (seconds). ``clock``: nanoseconds, from ``measure``."""
-        zygote = cls(preload, clock=clock)
+    def start(
+        cls, preload: Sequence[str] = ("torch",), *, clock: Callable[[], int], env: Mapping[str, str] | None = None
+    ) -> Zygote:
+        """Import ``preload`` in a fresh process (seconds). ``clock``: nanoseconds, from ``measure``.
+
+        ``env`` is for what libraries read when they are loaded, such as OpenMP's waiting policy.
+        """
+        zygote = cls(preload, clock=clock, env=env)
         zygote._start()
         return zygote
 
@@ -138,7 +145,7 @@ class Zygote:
             json.dumps(self.preload),
             json.dumps(path),
         ]
-        env = sandbox.confined({"OPENBLAS_NUM_THREADS": "1"})  # its pool would start at import
+        env = sandbox.confined({"OPENBLAS_NUM_THREADS": "1", **self._env})  # its pool would start at import
         self._process = sandbox.start(argv, env=env, cwd="/", pass_fds=(theirs.fileno(),))
         theirs.close()
         self._channel = ours

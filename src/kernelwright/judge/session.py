@@ -30,6 +30,7 @@ from kernelwright.judge.bench import Bench, Entrant, bind
 from kernelwright.judge.build import build
 from kernelwright.judge.child import Program, Zygote
 from kernelwright.judge.lease import Lease
+from kernelwright.judge.load import idle_share, waiting_policy
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.server import Emit, Handler
 from kernelwright.judge.stages import Judgement
@@ -57,6 +58,8 @@ class Session:
         self.threads = len(os.sched_getaffinity(0))
         torch.set_num_threads(self.threads)
         self._zygote: Zygote | None = None
+        self.waiting: dict[str, str] = {}
+        """How OpenMP threads of all programs wait, decided when the first one starts."""
         self._benches: OrderedDict[tuple[str, str], Bench] = OrderedDict()
         self._leases: dict[str, Lease] = {}
         self._warming: list[tuple[threading.Thread, Program]] = []
@@ -189,6 +192,7 @@ class Session:
                 bound_us=bound_us,
                 limiter=limiter,
                 threads=self.threads,
+                waiting="sleep" if "OMP_WAIT_POLICY" in self.waiting else "spin",
             )
             try:
                 return judgement.run()
@@ -216,11 +220,12 @@ class Session:
     def _fork(self, device: str, folder: Path, seconds: float, own: Path | None) -> Program:
         """``own`` is a folder the program may write, and keep compiled code in, for itself alone."""
         if self._zygote is None:
-            self._zygote = Zygote.start(("torch",), clock=measure.clock)
+            self.waiting = waiting_policy(idle_share())
+            self._zygote = Zygote.start(("torch",), clock=measure.clock, env=self.waiting)
         limits = sandbox.Limits(
             seconds=seconds, memory_bytes=MEMORY, processes=512, file_bytes=1 << 30, output_bytes=1 << 20
         )
-        env = {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads)}
+        env = {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads), **self.waiting}
         if own is not None:
             own.mkdir(parents=True, exist_ok=True)
             env |= {

@@ -51,6 +51,8 @@ class Judgement:
     bound_us: float | None
     limiter: str
     threads: int
+    waiting: str
+    """What OpenMP threads do between parallel regions: ``spin`` or ``sleep``."""
     results: list[CaseResult] = field(default_factory=list)
     conditions: list[str] = field(default_factory=list)
     deterministic: bool = True
@@ -299,7 +301,8 @@ class Judgement:
     def _describe(self, plan: timing_plan.TimingPlan, failed: set[str], sampled: int, rounds: int) -> None:
         self.conditions += [f"level {self.level}", f"{rounds} rounds, programs in random order", *plan.words()]
         if self.bench.device.type == "cpu":
-            self.conditions.append(f"{self.threads} threads, load average {os.getloadavg()[0]:.1f}")
+            load = os.getloadavg()[0]
+            self.conditions.append(f"{self.threads} threads that {self.waiting} when idle, load average {load:.1f}")
         for entrant in self.baselines:
             if entrant.failure:
                 self.conditions.append(f"baseline {entrant.name} not raced: {entrant.failure}")
