@@ -41,7 +41,7 @@ def standard(instance: Instance, seed: int) -> list[Decoy]:
         Decoy(name="last columns of the output skipped", kind="partial", answer=_skipped(-1)),
         Decoy(name="output shifted by one", kind="partial", answer=_shifted),
     ]
-    if len(instance.out_specs) > 1:
+    if len(instance.all_specs()) > 1:
         found.append(Decoy(name="first output only", kind="partial", answer=_first_only))
     for index, spec in enumerate(instance.specs):
         label = instance.names[index] or str(index)

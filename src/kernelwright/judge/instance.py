@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kernelwright.errors import EmptyShape, NoTensorOutput, ReferenceIsRandom, WrongDevice
-from kernelwright.judge import inputs, rounding, skeletons
+from kernelwright.judge import calls, inputs, orders, rounding, skeletons
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.numerics import Floor, honest_floor, wide
@@ -50,11 +50,15 @@ class Instance:
         self.kept: set[int] = set()
         """Constant floating leaves that had to stay: the reference leaves its domain without them."""
         self.notes: list[str] = []
-        self._learn_outputs(first)
+        self.wanted = calls.gradient_names(self.model, first) if self.contract.gradients else None
+        self.incoming: list[torch.Tensor] | None = None
+        """One incoming gradient per output leaf (floating ones count), where the contract asks for gradients."""
+        self._learn_outputs(first, seed)
         self._settle_constants(seed)
         self._loaded: State | None = None
         self._double: torch.nn.Module | None = None
-        self._oracle_kind = ""
+        self.without_double = ""
+        """Why the reference cannot run in float64, or empty."""
         self.work = 0
         """Multiply-adds of one call, estimated by the first oracle run."""
 
@@ -122,14 +126,16 @@ class Instance:
                 what_next="give every axis of the timed case a size of 1 or more",
             )
 
-    def _learn_outputs(self, leaves: list[torch.Tensor]) -> None:
+    def _learn_outputs(self, leaves: list[torch.Tensor], seed: int) -> None:
         """Run once, learn the output tree; run again on equal inputs, refuse randomness that was not declared."""
         try:
             with seeded(11):
-                self.out_skeleton, outputs = self._call(self.model, leaves)
+                answer = self._call(self.model, leaves)
+            outputs = answer.outputs
+            self.out_skeleton = answer.skeleton
             self.out_specs = tuple(TensorSpec.contiguous(t.shape, t.dtype) for t in outputs)
             with seeded(12):
-                again = self._call(self.model, leaves)[1]
+                again = self._call(self.model, leaves).outputs
         except TypeError as error:
             if "cannot be handed to another process" not in str(error):
                 raise self.reference.failure("forward", error) from error
@@ -139,6 +145,16 @@ class Instance:
         if not outputs:
             self._refuse_output("a result without tensors", None)
         self._restore()
+        self.seeds = tuple(calls.differentiable(outputs)) if self.contract.gradients else ()
+        """Output leaves that receive an incoming gradient."""
+        self.gradients = tuple(
+            (name, TensorSpec.contiguous(t.shape, t.dtype))
+            for name, t in zip(self.wanted or (), answer.gradients, strict=True)
+        )
+        """Gradients compared after the outputs, by name."""
+        if self.contract.gradients:
+            rng = inputs.generator(seed, self.device)
+            self.incoming = [_incoming(out, rng) for out in outputs]
         if not self.contract.random and _differ(outputs, again):
             raise ReferenceIsRandom(
                 f"Two runs of the reference of {self.reference.task.name} on equal inputs differ.",
@@ -168,8 +184,8 @@ class Instance:
     def _pattern(self, leaves: list[torch.Tensor]) -> tuple[bool, ...] | None:
         """Which outputs are finite, or None where the reference raises."""
         try:
-            outputs = self._call(self.model, leaves)[1]
-        except (RuntimeError, ValueError, IndexError, AssertionError, TypeError, ZeroDivisionError):
+            outputs = self._call(self.model, leaves).outputs
+        except calls.CAUGHT:
             return None
         finally:
             self._restore()
@@ -238,15 +254,13 @@ class Instance:
 
     # -- results -------------------------------------------------------------------------------------------------
 
-    def _call(self, model: torch.nn.Module, leaves: Sequence[torch.Tensor]) -> tuple[Any, list[torch.Tensor]]:
-        copies = [_copy(leaf) for leaf in leaves]
-        with torch.no_grad():
-            result = model(*skeletons.unflatten(self.skeleton, copies))
-        return skeletons.flatten(result)
+    def _call(self, model: torch.nn.Module, leaves: Sequence[torch.Tensor]) -> calls.Answer:
+        return calls.call(model, self.skeleton, leaves, self.wanted, self.incoming)
 
     def run(self, model: torch.nn.Module, leaves: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Output leaves of another module that stands in for the reference. Raises what it raises."""
-        return self._call(model, leaves)[1]
+        """Outputs, then gradients, of another module that stands in for the reference. Raises what it raises."""
+        answer = self._call(model, leaves)
+        return [*answer.outputs, *answer.gradients]
 
     def _restore(self) -> None:
         """Put the first weights back: a module in train() mode changes its buffers."""
@@ -258,16 +272,27 @@ class Instance:
             model.load_state_dict(dict(state), strict=False)
 
     def eager(self, leaves: Sequence[torch.Tensor], state: State | None) -> list[torch.Tensor]:
-        """What the reference itself returns for these leaves and weights (None: the first ones)."""
+        """What the reference itself returns for these leaves and weights (None: the first ones), then gradients."""
         self._load(self.model, self.first_state if state is None else state)
-        return self._call(self.model, leaves)[1]
+        return self.run(self.model, leaves)
 
     def oracle(self, leaves: Sequence[torch.Tensor], state: State | None) -> tuple[list[torch.Tensor], str]:
         """The same in float64, and which kind of oracle that is."""
-        mode = Float64Trace()
-        outputs = self._raised(leaves, state, mode)
-        self.work = max(self.work, mode.work)
-        return outputs, "float64-trace" if mode.rewritten else "float64"
+        if not self.without_double:
+            mode = Float64Trace()
+            try:
+                outputs = self._raised(leaves, state, mode)
+            except calls.CAUGHT as error:
+                self.without_double = f"the reference does not run in float64 ({type(error).__name__})"
+                self.notes.append(f"{self.without_double}: judged by {orders.RUNS} orders of summation")
+            else:
+                self.work = max(self.work, mode.work)
+                return outputs, "float64-trace" if mode.rewritten else "float64"
+        return orders.centre(self._several(leaves, state, 0)), "orders-of-summation"
+
+    def _several(self, leaves: Sequence[torch.Tensor], state: State | None, seed: int) -> list[list[torch.Tensor]]:
+        rng = inputs.generator(seed, self.device)
+        return orders.several(lambda given: self.eager(given, state), leaves, rng)
 
     def _raised(
         self, leaves: Sequence[torch.Tensor], state: State | None, mode: Float64Trace, jitter: Any = None
@@ -281,17 +306,20 @@ class Instance:
             weights = [(name, value) for (name, _), value in zip(weights, moved, strict=True)]
         self._load(double, weights)
 
-        def call(values: list[torch.Tensor]) -> list[torch.Tensor]:
-            values = values if jitter is None else jitter(values)
-            with torch.no_grad():
-                return skeletons.flatten(double(*skeletons.unflatten(self.skeleton, values)))[1]
+        def answer(values: list[torch.Tensor]) -> list[torch.Tensor]:
+            return self.run(double, values if jitter is None else jitter(values))
 
-        return run_raised(call, leaves, mode)
+        return run_raised(answer, leaves, mode)
 
     def floor(
         self, leaves: Sequence[torch.Tensor], state: State | None, exact: Sequence[torch.Tensor], seed: int = 0
     ) -> list[Floor]:
         """What an honest program may be wrong by on these leaves, per output (see ``rounding``)."""
+        if self.without_double:
+            answers = self._several(leaves, state, seed + 1)
+            # Twice the spread: six orders see less than the least careful sensible one.
+            spread = [[2 * (wide(a) - wide(b)) for a, b in zip(run, exact, strict=True)] for run in answers]
+            return _floors(spread, exact)
         unit = 2.0**-53 if self._is_double() else 2.0**-24
         draws = 8 if self.work < LIGHT // 8 else 5 if self.work < LIGHT else 3 if self.work < HEAVY else 2
         noises: list[list[torch.Tensor]] = []
@@ -303,20 +331,29 @@ class Instance:
 
             found = self._raised(leaves, state, rounding.Rounded(unit, rng), jitter)
             noises.append([wide(a) - wide(b) for a, b in zip(found, exact, strict=True)])
-        floors = []
-        for column, truth in zip(zip(*noises, strict=True), exact, strict=True):
-            true = wide(truth).nan_to_num(0.0, 0.0, 0.0)
-            floors.append(honest_floor([noise.nan_to_num(0.0, 0.0, 0.0) for noise in column], true))
-        return floors
+        return _floors(noises, exact)
+
+    def all_specs(self) -> tuple[TensorSpec, ...]:
+        """Everything one call is compared on: outputs, then gradients."""
+        return (*self.out_specs, *(spec for _, spec in self.gradients))
 
     def _is_double(self) -> bool:
         return any(spec.dtype in ("float64", "complex128") for spec in self.out_specs)
 
 
-def _copy(leaf: torch.Tensor) -> torch.Tensor:
-    """The same values and strides in storage of their own."""
-    out = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
-    return out.copy_(leaf)
+def _floors(noises: Sequence[Sequence[torch.Tensor]], exact: Sequence[torch.Tensor]) -> list[Floor]:
+    """Per output, from several draws of honest error; elements that are not finite count as right."""
+    floors = []
+    for column, truth in zip(zip(*noises, strict=True), exact, strict=True):
+        true = wide(truth).nan_to_num(0.0, 0.0, 0.0)
+        floors.append(honest_floor([noise.nan_to_num(0.0, 0.0, 0.0) for noise in column], true))
+    return floors
+
+
+def _incoming(out: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    if out.dtype not in inputs.FLOATS:
+        return torch.zeros_like(out)
+    return torch.randn(out.shape, generator=rng, device=out.device, dtype=torch.float32).to(out.dtype)
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -39,6 +39,7 @@ class Checker:
 
     def __init__(self, instance: Instance, *, seed: int = 0) -> None:
         self.instance, self.contract, self.seed = instance, instance.contract, seed
+        self.specs = instance.all_specs()
         self.oracle = ""
         self.notes: list[str] = list(instance.notes)
         self._recent: list[Truth] = []
@@ -53,18 +54,21 @@ class Checker:
         got_outputs: Sequence[torch.Tensor],
         got_inputs_after: Sequence[torch.Tensor] | None = None,
     ) -> CaseResult:
-        """Compare one call: outputs with the truth, inputs (as the call left them) with what was handed in."""
+        """Compare one call: outputs with the truth, inputs (as the call left them) with what was handed in.
+
+        Where the contract asks for gradients, ``got_outputs`` holds the outputs, then ``instance.gradients``.
+        """
         written = self._written(leaves, got_inputs_after)
         if written:
             return self._result(variant, passed=False, detail=written, ratio=math.inf)
-        if len(got_outputs) != len(self.instance.out_specs):
-            detail = f"got {len(got_outputs)} outputs, expected {len(self.instance.out_specs)}"
+        if len(got_outputs) != len(self.specs):
+            detail = f"got {len(got_outputs)} outputs, expected {len(self.specs)}"
             return self._result(variant, passed=False, detail=detail, ratio=math.inf)
         truth = self.truth(variant, leaves, state)
         compared = [
             self._leaf(index, got.to(self.instance.device), truth) for index, got in enumerate(got_outputs)
         ]
-        assert len(compared) == len(self.instance.out_specs), "an output was not compared"
+        assert len(compared) == len(self.specs), "an output was not compared"
         worst = max(range(len(compared)), key=lambda index: compared[index].error_ratio)
         ratio = compared[worst].error_ratio
         lost = compared[worst].bits_lost
@@ -73,7 +77,7 @@ class Checker:
         if not passed:
             bits = "" if math.isinf(lost) else f" ({lost:.1f} bits lost, {self.contract.bits_lost:g} allowed)"
             at = self._at(worst, compared[worst].worst_index)
-            detail = f"output {worst}{at}: {compared[worst].detail}{bits}"
+            detail = f"{self._label(worst)}{at}: {compared[worst].detail}{bits}"
         return self._result(variant, passed=passed, detail=detail, ratio=ratio)
 
     def truth(self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None) -> Truth:
@@ -109,8 +113,7 @@ class Checker:
         return [_scaled(f, new / old if old else 1.0) for f, new, old in zip(floors, sizes, before, strict=True)]
 
     def _leaf(self, index: int, got: torch.Tensor, truth: Truth) -> Comparison:
-        spec = self.instance.out_specs[index]
-        dtype = getattr(torch, spec.dtype)
+        dtype = getattr(torch, self.specs[index].dtype)
         for output, source in self.contract.index_outputs:
             if output == index:
                 return numerics.compare_indices(got, truth.eager[index], truth.leaves[source])
@@ -125,10 +128,14 @@ class Checker:
                 return f"input {index} was changed by the call"
         return ""
 
+    def _label(self, index: int) -> str:
+        outputs = len(self.instance.out_specs)
+        return f"output {index}" if index < outputs else f"gradient of {self.instance.gradients[index - outputs][0]}"
+
     def _at(self, output: int, flat: int) -> str:
         if flat < 0:
             return ""
-        shape = self.instance.out_specs[output].shape
+        shape = self.specs[output].shape
         index = []
         for size in reversed(shape):
             index.append(flat % max(size, 1))
@@ -194,7 +201,7 @@ def verified(
         said.append(f"contract loosened: {loosest:g} bits of precision may be lost")
     return Verified(
         cases=cases,
-        outputs=len(checkers[0].instance.out_specs),
+        outputs=len(checkers[0].specs),
         checked_calls=sum(case.calls for case in cases),
         error_ratio=ratio,
         bits_lost=numerics.bits_lost(ratio),

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One call of a module in the judge's own process: outputs, and gradients where the contract asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernelwright.judge import skeletons
+
+CAUGHT = (
+    RuntimeError,
+    ValueError,
+    TypeError,
+    IndexError,
+    KeyError,
+    AttributeError,
+    AssertionError,
+    ZeroDivisionError,
+)
+"""What a module raises on inputs or dtypes it was not written for (NotImplementedError is a RuntimeError)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What one call gave back."""
+
+    skeleton: Any
+    outputs: list[torch.Tensor]
+    gradients: list[torch.Tensor]
+
+
+def copied(leaf: torch.Tensor) -> torch.Tensor:
+    """The same values and strides in storage of their own."""
+    out = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device)
+    return out.copy_(leaf)
+
+
+def call(
+    model: torch.nn.Module,
+    skeleton: Any,
+    leaves: Sequence[torch.Tensor],
+    wanted: Sequence[str] | None,
+    incoming: Sequence[torch.Tensor] | None,
+) -> Answer:
+    """Call ``model`` on copies of ``leaves``.
+
+    ``wanted`` names gradients (``input:3``, ``parameter:fc.weight``), None asks for outputs only; ``incoming`` holds
+    one incoming gradient per floating output that carries a gradient, by position (ones where it is None). A
+    gradient that does not exist is zero. Raises what the module raises.
+    """
+    given = [copied(leaf) for leaf in leaves]
+    if wanted is None:
+        with torch.no_grad():
+            skeleton_out, outputs = skeletons.flatten(model(*skeletons.unflatten(skeleton, given)))
+        return Answer(skeleton=skeleton_out, outputs=[out.detach() for out in outputs], gradients=[])
+    parameters = dict(model.named_parameters())
+    sources = []
+    for name in wanted:
+        kind, _, which = name.partition(":")
+        if kind == "input":
+            given[int(which)] = given[int(which)].requires_grad_()
+        sources.append(given[int(which)] if kind == "input" else parameters[which])
+    with torch.enable_grad():
+        # A view keeps the leaf out of reach of operators that write to their input.
+        seen = [leaf.view_as(leaf) if leaf.requires_grad else leaf for leaf in given]
+        skeleton_out, outputs = skeletons.flatten(model(*skeletons.unflatten(skeleton, seen)))
+    carried = [index for index in differentiable(outputs) if outputs[index].requires_grad]
+    seeds = [torch.ones_like(outputs[i]) if incoming is None else incoming[i].to(outputs[i].dtype) for i in carried]
+    found: Sequence[torch.Tensor | None] = [None] * len(sources)
+    if carried and sources:
+        found = torch.autograd.grad([outputs[i] for i in carried], sources, seeds, allow_unused=True)
+    gradients = [
+        torch.zeros_like(source) if grad is None else grad.detach() for source, grad in zip(sources, found, strict=True)
+    ]
+    return Answer(skeleton=skeleton_out, outputs=[out.detach() for out in outputs], gradients=gradients)
+
+
+def differentiable(outputs: Sequence[torch.Tensor]) -> list[int]:
+    """Positions of the outputs that can receive an incoming gradient."""
+    return [index for index, out in enumerate(outputs) if out.is_floating_point() or out.is_complex()]
+
+
+def gradient_names(model: torch.nn.Module, leaves: Sequence[torch.Tensor]) -> tuple[str, ...]:
+    """Every floating input and every parameter that requires a gradient, in that order."""
+    inputs = [f"input:{index}" for index, leaf in enumerate(leaves) if leaf.is_floating_point()]
+    return (*inputs, *(f"parameter:{name}" for name, value in model.named_parameters() if value.requires_grad))

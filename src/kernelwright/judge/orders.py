@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The error of a reference that cannot run in float64, from several honest orders of summation in its own precision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+RUNS = 6
+"""Orders tried; their mean stands in for the oracle."""
+
+aten = torch.ops.aten
+
+
+class Reordered(TorchDispatchMode):
+    """Sums and matrix products add up in an order drawn from a private generator."""
+
+    def __init__(self, rng: torch.Generator) -> None:
+        super().__init__()
+        self.rng = rng
+
+    def __torch_dispatch__(
+        self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for every operator below autograd."""
+        args = list(args)
+        if func in (aten.mm.default, aten.bmm.default):
+            args[0], args[1] = self._together(args[0], args[1])
+        elif func in (aten.addmm.default, aten.baddbmm.default):
+            args[1], args[2] = self._together(args[1], args[2])
+        elif func in (aten.sum.dim_IntList, aten.mean.dim, aten.sum.default, aten.mean.default) and args[0].dim():
+            dims = args[1] if len(args) > 1 and args[1] else list(range(args[0].dim()))
+            for dim in [dims] if isinstance(dims, int) else dims:
+                args[0] = args[0].index_select(dim, self._order(args[0].shape[dim]))
+        return func(*args, **(kwargs or {}))
+
+    def _order(self, size: int) -> torch.Tensor:
+        return torch.randperm(size, generator=self.rng, device=self.rng.device)
+
+    def _together(self, left: torch.Tensor, right: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        order = self._order(left.shape[-1])
+        return left.index_select(-1, order), right.index_select(-2, order)
+
+
+def moved_by_an_ulp(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
+    """float32 and float64 leaves moved by half an ulp up or down or not at all; others unchanged.
+
+    This is what shows the rounding of kernels that no operator order reaches. Half precision stays as it is: half an
+    ulp there is far more than its programs, which accumulate in float32, may lose.
+    """
+    out = []
+    for leaf in leaves:
+        if leaf.dtype in (torch.float32, torch.float64):
+            step = torch.randint(-1, 2, leaf.shape, generator=rng, device=leaf.device).to(leaf.dtype)
+            out.append(leaf + leaf * step * (torch.finfo(leaf.dtype).eps / 2))
+        else:
+            out.append(leaf)
+    return out
+
+
+def several(
+    run: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]], leaves: Sequence[torch.Tensor], rng: torch.Generator
+) -> list[list[torch.Tensor]]:
+    """RUNS answers of the reference on the same leaves: reordered, and all but the first on leaves moved by an ulp."""
+    answers = []
+    for index in range(RUNS):
+        given = leaves if index == 0 else moved_by_an_ulp(leaves, rng)
+        with Reordered(rng):
+            answers.append(run(given))
+    return answers
+
+
+def centre(answers: Sequence[Sequence[torch.Tensor]]) -> list[torch.Tensor]:
+    """Per output: the mean in float64 for floating outputs, the first answer for the others."""
+    out = []
+    for column in zip(*answers, strict=True):
+        if column[0].is_floating_point():
+            out.append(torch.stack([item.to(torch.float64) for item in column]).mean(0))
+        elif column[0].is_complex():
+            out.append(torch.stack([item.to(torch.complex128) for item in column]).mean(0))
+        else:
+            out.append(column[0])
+    return out
