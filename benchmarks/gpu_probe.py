@@ -18,11 +18,18 @@ import torch
 from kernelwright.judge.buffers_cuda import CudaArena
 
 SIZE = 64 << 20
+UNSHARE = ("unshare", "--user", "--map-root-user")
 PREFIXES = {
     "plain": [],
-    "user+net+ipc+pid": ["unshare", "--user", "--map-root-user", "--net", "--ipc", "--pid", "--fork"],
-    "user+net+ipc+pid as nobody": [
-        *("unshare", "--net", "--ipc", "--pid", "--fork", "--user", "--map-user=65534", "--map-group=65534"),
+    "user": [*UNSHARE],
+    "user+net": [*UNSHARE, "--net"],
+    "user+ipc": [*UNSHARE, "--ipc"],
+    "user+pid, old /proc": [*UNSHARE, "--pid", "--fork"],
+    "user+pid, new /proc": [*UNSHARE, "--pid", "--fork", "--mount-proc"],
+    "user+net+ipc+pid, new /proc": [*UNSHARE, "--net", "--ipc", "--pid", "--fork", "--mount-proc"],
+    "nobody: user+net+ipc+pid, new /proc": [
+        *("unshare", "--net", "--ipc", "--pid", "--fork", "--mount-proc", "--user"),
+        *("--map-user=65534", "--map-group=65534"),
     ],
 }
 

@@ -21,7 +21,7 @@ import time
 
 import torch
 
-from kernelwright.proposers.templates import triton_matmul, triton_module, triton_plans
+from kernelwright.proposers.templates import triton_matmul, triton_module, triton_plans, triton_program
 from kernelwright.proposers.templates.graph import capture
 from kernelwright.proposers.templates.lower import lower
 from kernelwright.task import Case, Task
@@ -184,12 +184,9 @@ def render(name, axes, folder, sweep):
     size = "x".join(str(v) for v in (axes or {}).values())
     files = []
     for structure, values in variants(program, sweep):
-        fused = {} if structure == "matmul" else values
-        plans = triton_plans.plans(program, structure, fused) if list(program.regions()) else {}
-        extra = triton_matmul.extras(program, values) if structure == "matmul" else None
         label = ".".join([structure, *(f"{k}={v or 'none'}" for k, v in values.items())])
         path = folder / f"{name}.{size}.{label}.py".replace("=", "-")
-        path.write_text(triton_module.module(program, plans, wrapping, extra))
+        path.write_text(triton_program.source(program, structure, values, wrapping))
         files.append((label, str(path)))
     return files
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from kernelwright.candidate import Candidate
 from kernelwright.proposers import Request, Structure
-from kernelwright.proposers.templates import cpp_program
+from kernelwright.proposers.templates import cpp_program, triton_program
 from kernelwright.proposers.templates.graph import Capture, NotCaptured, capture
 from kernelwright.proposers.templates.ir import Program
 from kernelwright.proposers.templates.lower import lower, worth
@@ -27,15 +27,16 @@ class TemplatesProposer:
         if traced is None:
             return []
         if request.device.startswith("cuda"):
-            return []
-        return cpp_program.structures(traced[1])
+            return triton_program.structures(traced[1])
+        return cpp_program.structures(traced[1]) if worth(traced[1])["fused"] else []
 
     def render(self, request: Request, structure: str, values: Mapping[str, int | float | str | bool]) -> Candidate:
         """The candidate of one structure for one choice of values."""
         traced = self._trace(request)
         if traced is None:
             raise KeyError(structure)
-        return cpp_program.render(traced[1], traced[0], structure, values, request)
+        language = triton_program if request.device.startswith("cuda") else cpp_program
+        return language.render(traced[1], traced[0], structure, values, request)
 
     def _trace(self, request: Request) -> tuple[Capture, Program] | None:
         key = request.task.digest()
@@ -47,6 +48,5 @@ class TemplatesProposer:
                     program = lower(captured)
                 except NotCaptured:
                     return None
-                if worth(program)["fused"]:
-                    self._traced[key] = (captured, program)
+                self._traced[key] = (captured, program)
         return self._traced[key]

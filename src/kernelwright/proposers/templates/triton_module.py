@@ -20,6 +20,7 @@ LONGEST_ROW = 32768
 _HOST = '''
 _DEVICE = "cuda"
 _PROCESSORS = {}
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def _usable(*operands):
@@ -31,7 +32,7 @@ def _usable(*operands):
     if device is None or device.type != _DEVICE:
         return False
     for tensor, rank, dtype in operands:
-        if not isinstance(tensor, torch.Tensor) or tensor.dtype != dtype or tensor.dim() != rank:
+        if type(tensor) not in _PLAIN or tensor.dtype != dtype or tensor.dim() != rank or tensor.is_neg():
             return False
         if tensor.device != device or tensor.numel() == 0 or (grad and tensor.requires_grad):
             return False

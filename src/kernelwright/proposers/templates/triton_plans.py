@@ -45,6 +45,13 @@ def main_step(program: ir.Program) -> int:
     return max(sizes, key=lambda position: (sizes[position], -position))
 
 
+def main_fused(program: ir.Program) -> ir.Fused:
+    """The region of ``main_step``."""
+    step = program.steps[main_step(program)]
+    assert isinstance(step, ir.Fused)
+    return step
+
+
 def style_of(fused: ir.Fused, structure: str) -> str:
     """How one region is walked under a structure."""
     region = fused.region
@@ -54,7 +61,8 @@ def style_of(fused: ir.Fused, structure: str) -> str:
     totals = [region.values[v.args[0]].kind for v in region.values if v.op in ir.TOTAL_REDUCTIONS]
     if not row_values and ir.ROW not in totals and not any(v.op == "pick" for v in region.values):
         return triton_kernels.TILE
-    if structure == LOOPED or fused.sample[1] > LONGEST_ROW:
+    longest = 256 if region.strided else LONGEST_ROW
+    if structure == LOOPED or fused.sample[1] > longest:
         return triton_kernels.LOOP
     return triton_kernels.ROWS
 
@@ -84,20 +92,20 @@ def defaults(fused: ir.Fused, style: str) -> dict[str, Value]:
     totals = any(value.op in ir.TOTAL_REDUCTIONS for value in fused.region.values)
     waves = 16 if totals else 0
     if style == triton_kernels.FLAT:
-        block = 4096 if rows * cols >= 1 << 22 else 1024
-        return {"R": 1, "BLOCK": block, "WARPS": max(4, block // 512), "WAVES": waves, "HINT": ""}
+        block, warps = (4096, 32) if totals else (1024, 8)
+        return {"R": 1, "BLOCK": block, "WARPS": warps, "WAVES": waves, "HINT": ""}
     if fused.region.strided:
         r = min(128, power(inner))
         block = power(cols) if style == triton_kernels.ROWS else min(power(cols), 32)
-        warps = min(32, max(4, power(r * block) // 512))
+        warps = min(32, max(4, power(r * block) // 2048))
         return {"R": r, "BLOCK": block, "WARPS": warps, "WAVES": waves, "HINT": ""}
     if style == triton_kernels.TILE:
         block = min(power(cols), 1024)
-        r = max(1, min(power(rows), 4096 // block))
+        r = max(1, min(power(rows), 2048 // block))
         return {"R": r, "BLOCK": block, "WARPS": 8, "WAVES": waves, "HINT": ""}
     if style == triton_kernels.LOOP:
         block = min(power(cols), 4096)
-        return {"R": 1, "BLOCK": block, "WARPS": max(4, block // 512), "WAVES": waves, "HINT": ""}
+        return {"R": 1, "BLOCK": block, "WARPS": max(4, block // 256), "WAVES": waves, "HINT": ""}
     block = power(cols)
     r = max(1, 2048 // block)
     return {"R": r, "BLOCK": block, "WARPS": min(32, max(4, r * block // 512)), "WAVES": waves, "HINT": ""}
@@ -109,8 +117,7 @@ def _ordered(first: Value, others: tuple[Value, ...]) -> tuple[Value, ...]:
 
 def space(program: ir.Program, structure: str) -> Space:
     """Open parameters of the main step; the first value of each is the default."""
-    fused = program.steps[main_step(program)]
-    assert isinstance(fused, ir.Fused)
+    fused = main_fused(program)
     style = style_of(fused, structure)
     chosen = defaults(fused, style)
     options: dict[str, tuple[Value, ...]] = {

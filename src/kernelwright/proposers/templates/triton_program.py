@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Triton structures of a program, with their parameter spaces, and the candidate of one choice of values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kernelwright.candidate import Candidate
+from kernelwright.proposers import Request, Structure
+from kernelwright.proposers.templates import triton_kernels, triton_matmul, triton_module, triton_plans
+from kernelwright.proposers.templates.graph import Capture
+from kernelwright.proposers.templates.ir import Program
+from kernelwright.tuning import Space
+
+MATMUL = "matmul"
+
+
+def structures(program: Program) -> list[Structure]:
+    """``rowwise.triton``, ``looped.triton``, ``matmul.triton``: those that apply, best guess first."""
+    found = []
+    products = triton_matmul.pairs(program)
+    for name in triton_plans.structures(program):
+        style = triton_plans.style_of(triton_plans.main_fused(program), name)
+        order = (0.9 if products else 0.3) + (0.05 if name == triton_plans.LOOPED else 0.0)
+        found.append(_structure(name, _NOTES[style], triton_plans.space(program, name), order))
+    if products and (triton_plans.supported(program) or not list(program.regions())):
+        fused = sum(reader is not None for _, reader, _ in products)
+        note = f"{len(products)} matrix products in split float32 on the tensor cores, {fused} with fused epilogue"
+        found.append(_structure(MATMUL, note, triton_matmul.space(program), 0.6))
+    return found
+
+
+_NOTES = {
+    triton_kernels.FLAT: "one Triton pass over every element",
+    triton_kernels.TILE: "one Triton pass over every element, by tiles of rows and columns",
+    triton_kernels.ROWS: "each row read once and held in registers",
+    triton_kernels.LOOP: "each row read in blocks, once per dependent reduction",
+}
+
+
+def _structure(name: str, note: str, space: Space, order: float) -> Structure:
+    return Structure(name=f"{name}.triton", note=note, language="triton", space=space, order=order)
+
+
+def render(
+    program: Program,
+    capture: Capture,
+    structure: str,
+    values: Mapping[str, int | float | str | bool],
+    request: Request,
+) -> Candidate:
+    """The candidate: one file, ``optimized.py``. Raises KeyError for a structure that does not apply."""
+    offered = {found.name: found for found in structures(program)}
+    note = offered[structure].note
+    task, name = request.task, structure.removesuffix(".triton")
+    wrapping = triton_module.Wrapping(
+        reference=task.reference, entry=task.entry, training=task.contract.training, init=capture.init
+    )
+    return Candidate(
+        task=task.digest(),
+        language="triton",
+        entry="optimized.py::ModelNew",
+        sources=(("optimized.py", source(program, name, values, wrapping)),),
+        tunables=tuple(sorted(values.items())),
+        proposer=f"templates.{structure}",
+        note=note,
+    )
+
+
+def source(
+    program: Program,
+    name: str,
+    values: Mapping[str, int | float | str | bool],
+    wrapping: triton_module.Wrapping,
+) -> str:
+    """The text of the candidate file of one structure (``rowwise``, ``looped`` or ``matmul``)."""
+    matmul = name == MATMUL
+    regions = list(program.regions())
+    plans = triton_plans.plans(program, name, {} if matmul else values) if regions else {}
+    extra = triton_matmul.extras(program, values) if matmul else None
+    return triton_module.module(program, plans, wrapping, extra)
