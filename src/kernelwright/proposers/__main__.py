@@ -74,6 +74,10 @@ class Host:
         return {"candidate": wire.to_data(candidate)}
 
 
+def _events(send: Emit, number: object) -> Emit:
+    return lambda event: send({"id": number, "event": event})
+
+
 def _request(job: Mapping[str, Any]) -> Request:
     try:
         machine = job.get("machine")
@@ -114,7 +118,7 @@ def serve(lines: TextIO, out: TextIO, host: Host | None = None) -> None:
             send(
                 {
                     "id": number,
-                    "result": host.answer(job, lambda event, n=number: send({"id": n, "event": event})),
+                    "result": host.answer(job, _events(send, number)),
                 }
             )
         except json.JSONDecodeError as error:

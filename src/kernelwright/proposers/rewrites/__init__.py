@@ -15,7 +15,7 @@ from kernelwright.proposers import Request, Structure
 from kernelwright.proposers.embed import embed, torch_candidate
 from kernelwright.proposers.rewrites import greedy, saturate
 from kernelwright.proposers.rewrites.cost import Rates, cost, rates, total
-from kernelwright.proposers.rewrites.emit import emit
+from kernelwright.proposers.rewrites.emit import Style, emit
 from kernelwright.proposers.rewrites.laws import rules
 from kernelwright.proposers.rewrites.terms import Term, numel, walk
 from kernelwright.proposers.rewrites.trace import NotRewritable, Program, trace
@@ -25,6 +25,8 @@ KEPT = 3
 """Programs proposed per task."""
 WORTH = 0.98
 """A program must be expected to take at most this share of the reference's time."""
+NEAR = 1.25
+"""Programs further from the cheapest than this are not proposed: the cost model is not that wrong."""
 HEAVY = 0.05
 """Share of a program's expected time from which an operator counts when programs are told apart."""
 SECONDS = 20.0
@@ -78,7 +80,8 @@ class RewritesProposer:
             raise CandidateError("The rewrites proposer has no such structure.", structure, ", ".join(names))
         program, rewrite, compiled = found[0], found[1][names.index(base)], structure != base
         note = _note(rewrite, ", through torch.compile" if compiled else "")
-        body = _source(request, program, rewrite, note, compiled)
+        style = Style(entry=request.task.entry, summary=note, device=request.device, compiled=compiled)
+        body = _source(request, program, rewrite, style)
         source = embed(request.task, body, header=note)
         return torch_candidate(request.task, source, proposer=f"rewrites.{structure}", note=note)
 
@@ -95,11 +98,8 @@ class RewritesProposer:
         return self._known[key]
 
 
-def _source(request: Request, program: Program, rewrite: Rewrite, note: str, compiled: bool) -> str:
+def _source(request: Request, program: Program, rewrite: Rewrite, style: Style) -> str:
     """``ModelNew`` for any batch size where the same text also answers the reference traced with another one."""
-
-    def text(of: Program, root: Term, batch: int | None) -> str:
-        return emit(of, root, entry=request.task.entry, summary=note, compiled=compiled, batch=batch)
 
     batch = program.batch()
     if batch is not None and batch > 1:
@@ -109,11 +109,11 @@ def _source(request: Request, program: Program, rewrite: Rewrite, note: str, com
             second = trace(request.task, batch=other)
         except (NotRewritable, RuntimeError, ValueError, TypeError, AssertionError):
             second = None  # the reference insists on its batch size
-        wanted = text(program, rewrite.root, batch)
+        wanted = emit(program, rewrite.root, style, batch=batch)
         roots = [] if second is None else rewritten(second, rates(request.device, request.machine))
-        if second is not None and any(text(second, found.root, other) == wanted for found in roots):
+        if second is not None and any(emit(second, found.root, style, batch=other) == wanted for found in roots):
             return wanted
-    return text(program, rewrite.root, None)
+    return emit(program, rewrite.root, style)
 
 
 def rewritten(program: Program, at: Rates) -> list[Rewrite]:
@@ -130,7 +130,7 @@ def rewritten(program: Program, at: Rates) -> list[Rewrite]:
     ranked = sorted({root: total(root, at) for root in pool}.items(), key=lambda entry: (entry[1], repr(entry[0])))
     chosen: dict[tuple[object, ...], Rewrite] = {}
     for root, seconds in ranked:
-        if len(chosen) == KEPT or seconds > WORTH * reference:
+        if len(chosen) == KEPT or seconds > min(WORTH * reference, NEAR * ranked[0][1]):
             break
         chosen.setdefault(_work(root, at), Rewrite(root=root, seconds=seconds, share=seconds / reference))
     return [*chosen.values()]

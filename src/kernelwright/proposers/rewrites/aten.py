@@ -48,7 +48,8 @@ def read(node: torch.fx.Node, terms: Terms) -> Term | None:
 
 def read_extreme(node: torch.fx.Node, terms: Terms) -> Term | None:
     """Values of ``max.dim`` and ``min.dim`` (their first result)."""
-    op = {_aten.max.dim: "max", _aten.min.dim: "min"}.get(node.target)
+    extremes: dict[Any, str] = {_aten.max.dim: "max", _aten.min.dim: "min"}
+    op = extremes.get(node.target)
     if op is None:
         return None
     call = _Call(node, terms)

@@ -42,8 +42,19 @@ def cost(term: Term, at: Rates) -> float:
     written = numel(term.shape)
     read = sum(_read(term, arg) for arg in term.args)
     moved = (written + read) * at.itemsize / at.bytes_per_second
-    operations = 2.0 * written * term.args[0].shape[-1] if term.op == "matmul" else float(written + read)
+    operations = _multiplied(term) or float(written + read)
     return max(moved, operations / at.operations_per_second) + at.launch_seconds
+
+
+def _multiplied(term: Term) -> float:
+    """Operations of matrix products and convolutions (two per multiplication)."""
+    if term.op == "matmul":
+        return 2.0 * numel(term.shape) * term.args[0].shape[-1]
+    if term.op == "call" and "conv" in term.attrs[0] and len(term.args) > 1:
+        weight = term.args[1].shape
+        places = term.args[0] if "transpose" in term.attrs[0] else term
+        return 2.0 * numel(places.shape) * numel(weight) / max(weight[0], 1)
+    return 0.0
 
 
 def _read(term: Term, arg: Term) -> float:

@@ -58,6 +58,7 @@ _COMPARISONS: dict[type[ast.AST], str] = {
     ast.Gt: ">",
     ast.GtE: ">=",
 }
+_NEUTRAL = (("scale", 1.0), ("shift", 0.0))
 OPERATORS = (*BINARY, "matmul", "t", "diag", "fill", *_UNARY, *REDUCTIONS, "unsqueeze", "squeeze", "reshape")
 
 
@@ -302,6 +303,8 @@ class _Extraction:
 
     @staticmethod
     def _structured(op: str, attrs: tuple[Any, ...], args: tuple[Term, ...]) -> Term:
+        if (op, *attrs) in _NEUTRAL:
+            raise IllTyped("a step that does nothing")
         return make(op, args, attrs)
 
     def _offer(
