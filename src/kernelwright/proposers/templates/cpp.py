@@ -9,12 +9,22 @@ from dataclasses import dataclass, field
 from kernelwright.proposers.templates import cpp_expr
 from kernelwright.proposers.templates.cpp_expr import NotEmittable, Plan, declared, expression, hoisted, number
 from kernelwright.proposers.templates.ir import (
-    COLUMN, CYCLE, FULL, I64, ROW, ROW_REDUCTIONS, SCALAR, TOTAL, TOTAL_REDUCTIONS, Region, Value,
+    COLUMN,
+    CYCLE,
+    FULL,
+    I64,
+    ROW,
+    ROW_REDUCTIONS,
+    SCALAR,
+    TOTAL,
+    TOTAL_REDUCTIONS,
+    Region,
+    Value,
 )  # fmt: skip
 from kernelwright.tuning import Value as Setting
 
 _START = {"sum": "V{}", "max": "kw_splat(-__builtin_inff())", "min": "kw_splat(__builtin_inff())"}
-_IDENTITY = {"sum": "V{}", "max": "kw_splat(-__builtin_inff())", "min": "kw_splat(__builtin_inff())"}
+_CTYPES = {"f32": "float", "i64": "int64_t", "bool": "uint8_t"}
 
 
 @dataclass(frozen=True)
@@ -36,8 +46,8 @@ class Knobs:
         """From a tuner's choice; absent names take the first value of the space."""
         get = values.get
         return Knobs(
-            width=int(get("width", 16)), unroll=int(get("unroll", 4)), threshold=int(get("threshold", 32768)),
-            stream=bool(get("stream", False)), huge=bool(get("huge", True)),
+            width=int(get("width", 0)), unroll=int(get("unroll", 2)), threshold=int(get("threshold", 32768)),
+            stream=bool(get("stream", True)), huge=bool(get("huge", True)),
             cache_cost=int(get("cache_cost", 6)), block=int(get("block", 4)),
         )  # fmt: skip
 
@@ -62,13 +72,11 @@ def signature(name: str, region: Region) -> str:
     """The C declaration: input pointers, output pointers, CYCLE periods, sizes, call-time scalars."""
     parts = []
     for index, value in sorted(inputs_of(region).items()):
-        ctype = {"f32": "float", "i64": "int64_t", "bool": "uint8_t"}[value.dtype]
-        parts.append(f"const {ctype}* in{index}")
+        parts.append(f"const {_CTYPES[value.dtype]}* in{index}")
     for slot, position in enumerate(region.outputs):
-        ctype = {"f32": "float", "bool": "uint8_t"}.get(region.values[position].dtype)
-        if ctype is None:
+        if region.values[position].dtype == I64:
             raise NotEmittable("an integer output")
-        parts.append(f"{ctype}* out{slot}")
+        parts.append(f"{_CTYPES[region.values[position].dtype]}* out{slot}")
     parts += [f"int64_t period{index}" for index in cycles_of(region)]
     parts += ["int64_t R", "int64_t C", "int64_t N"]
     parts += [f"double s{index}" for index in range(scalars_of(region))]
@@ -149,7 +157,7 @@ class Kernel:
         if self.knobs.stream:
             full = [s for p, s in self.slots.items() if self.region.values[p].kind == FULL]
             aligned = "".join(f" && (uintptr_t)out{s} % (4 * W) == 0" for s in full)
-            self.w.add(f"const bool streaming = R * C >= 262144 && (C % W == 0 || R == 1){aligned};")
+            self.w.add(f"const bool streaming = R * C >= 2097152 && (C % W == 0 || R == 1){aligned};")
         for position, value in enumerate(self.region.values):
             if value.kind == SCALAR:
                 self.w.add(f"const {declared(value)} v{position} = {self._outer(position)};")
@@ -228,19 +236,40 @@ class Kernel:
         if not (reductions or outputs or kept):
             return
         w, unroll = self.w, self.knobs.unroll
-        roots = [self.region.values[p].args[0] for p in reductions] + outputs + kept
-        lines = self._body(roots, number_of_pass)
-        for position in reductions:
-            if self.region.values[position].op in ROW_REDUCTIONS or self._masked_pick(position):
-                w.add(f"double sum{position} = {self._total_start(position)};")
+        of_row = [p for p in reductions if p not in self.totals]
+        for position in of_row:
+            w.add(f"double sum{position} = {self._total_start(position)};")
         w.add(f"for (int64_t b0 = {first}; b0 < {last}; b0 += 8192) {{")
         w.add(f"const int64_t b1 = b0 + 8192 < {last} ? b0 + 8192 : {last};")
         for position in reductions:
             start = _START[self._reduction(position)]
             w.add(f"V acc{position}[{unroll}]; for (int u = 0; u < {unroll}; ++u) acc{position}[u] = {start};")
+        self._step(number_of_pass)
+        w.add("int64_t c = b0;")
+        w.add(f"for (; c + {unroll} * W <= b1; c += {unroll} * W)")
+        w.add(f"    _Pragma(\"GCC unroll {unroll}\") for (int u = 0; u < {unroll}; ++u)")
+        w.add("        step.template operator()<false>(c + u * W, u, W);")
+        w.add("for (; c + W <= b1; c += W) step.template operator()<false>(c, 0, W);")
+        w.add("if (c < b1) step.template operator()<true>(c, 0, (int)(b1 - c));")
+        for position in reductions:
+            op = self._reduction(position)
+            joined = f"acc{position}[0]"
+            for u in range(1, unroll):
+                other = f"acc{position}[{u}]"
+                joined = f"({joined} + {other})" if op == "sum" else f"kw_{op}({joined}, {other})"
+            w.add(self._total_add(position, f"kw_h{op}({joined})"))
+        w.add("}")
+        for position in of_row:
+            w.add(f"const V v{position} = kw_splat((float)sum{position});")
+
+    def _step(self, number_of_pass: int) -> None:
+        """One vector of a pass as a lambda: definitions, accumulations, stores."""
+        w = self.w
+        reductions, outputs, kept = self._targets(number_of_pass)
+        roots = [self.region.values[p].args[0] for p in reductions] + outputs + kept
         w.add("auto step = [&]<bool T>(int64_t c, int u, int n) __attribute__((always_inline)) {")
         w.add("(void)u; (void)n;")
-        for line in lines:
+        for line in self._body(roots, number_of_pass):
             w.add(line)
         for position in reductions:
             w.add(self._accumulate(position))
@@ -249,23 +278,6 @@ class Kernel:
         for position in outputs:
             self._write(position)
         w.add("};")
-        w.add("int64_t c = b0;")
-        w.add(f"for (; c + {unroll} * W <= b1; c += {unroll} * W)")
-        w.add(f"    _Pragma(\"GCC unroll {unroll}\") for (int u = 0; u < {unroll}; ++u)")
-        w.add("        step.template operator()<false>(c + u * W, u, W);")
-        w.add("for (; c + W <= b1; c += W) step.template operator()<false>(c, 0, W);")
-        w.add("if (c < b1) step.template operator()<true>(c, 0, (int)(b1 - c));")
-        for position in reductions:
-            op, combine = self._reduction(position), {"sum": "+", "max": "kw_max", "min": "kw_min"}
-            joined = f"acc{position}[0]"
-            for u in range(1, unroll):
-                other = f"acc{position}[{u}]"
-                joined = f"({joined} + {other})" if op == "sum" else f"{combine[op]}({joined}, {other})"
-            w.add(self._total_add(position, f"kw_h{op}({joined})"))
-        w.add("}")
-        for position in reductions:
-            if self.region.values[position].op in ROW_REDUCTIONS or self._masked_pick(position):
-                w.add(f"const V v{position} = kw_splat((float)sum{position});")
 
     def _reduction(self, position: int) -> str:
         op = self.region.values[position].op
@@ -289,7 +301,7 @@ class Kernel:
         if value.op == "pick":
             index = f"(int32_t)v{value.args[1]} - (int32_t)c"
             term = f"kw_select(kw_lanes() == {index}, {term}, V{{}})"
-        term = f"(T ? kw_select(kw_lanes() < n, {term}, {_IDENTITY[op]}) : {term})"
+        term = f"(T ? kw_select(kw_lanes() < n, {term}, {_START[op]}) : {term})"
         acc = f"acc{position}[u]"
         return f"{acc} = {acc} + {term};" if op == "sum" else f"{acc} = kw_{op}({acc}, {term});"
 

@@ -6,7 +6,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernelwright.proposers.templates.ir import (
-    BINARY, COLUMN, CYCLE, FULL, I64, ROW, ROW_REDUCTIONS, SCALAR, TOTAL, TOTAL_REDUCTIONS, Region, Value,
+    BINARY,
+    COLUMN,
+    CYCLE,
+    FULL,
+    I64,
+    ROW,
+    ROW_REDUCTIONS,
+    SCALAR,
+    TOTAL,
+    TOTAL_REDUCTIONS,
+    Region,
+    Value,
 )  # fmt: skip
 
 _INFIX = {
@@ -53,7 +64,10 @@ def _in_loop(value: Value) -> bool:
 
 
 def _kept(region: Region, stage: list[int], cache_cost: int) -> frozenset[int]:
-    """FULL values read in a later pass than their own, where computing them again is dearer than a reload."""
+    """FULL values read in a later pass than their own, where computing them again is dearer than a reload.
+
+    In a strided region so are inputs: a row's elements lie a power of two apart and evict each other from cache.
+    """
     late: dict[int, int] = {}
     for position, value in enumerate(region.values):
         use = stage[position] - (1 if value.op in ROW_REDUCTIONS or value.op == "pick" else 0)
@@ -63,9 +77,11 @@ def _kept(region: Region, stage: list[int], cache_cost: int) -> frozenset[int]:
         late[position] = max(late.get(position, 0), stage[position])
     kept: set[int] = set()
     for position, value in enumerate(region.values):
-        if value.kind != FULL or not value.args or value.dtype != "f32":
+        if value.kind != FULL or value.dtype != "f32" or not (value.args or region.strided):
             continue
-        if late.get(position, 0) > stage[position] and _cost(region, position, kept) >= cache_cost:
+        if region.strided and not value.args and late.get(position, 0) > 0:
+            kept.add(position)
+        elif late.get(position, 0) > stage[position] and _cost(region, position, kept) >= cache_cost:
             kept.add(position)
     return frozenset(kept)
 

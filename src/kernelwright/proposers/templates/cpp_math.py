@@ -8,6 +8,16 @@ torch. The reductions of exp, log, erf and tanh arguments are the usual ones (Co
 
 from __future__ import annotations
 
+NATIVE = """\
+#if defined(__AVX512F__)
+#define KW_WIDTH 16
+#elif defined(__AVX__)
+#define KW_WIDTH 8
+#else
+#define KW_WIDTH 4
+#endif
+"""
+
 PRELUDE = r"""
 #include <stdint.h>
 #include <stdlib.h>
@@ -18,12 +28,13 @@ PRELUDE = r"""
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 #define KW_IN static inline __attribute__((always_inline))
-enum { W = KW_WIDTH };
+static constexpr int W = KW_WIDTH;
 typedef float V __attribute__((vector_size(4 * W)));
 typedef float VU __attribute__((vector_size(4 * W), aligned(4), may_alias));
 typedef int32_t I __attribute__((vector_size(4 * W)));
 typedef int8_t B __attribute__((vector_size(W)));
 typedef int64_t L __attribute__((vector_size(8 * W)));
+typedef double D __attribute__((vector_size(8 * W)));
 
 KW_IN V kw_splat(float x) { return V{} + x; }
 KW_IN I kw_int(V x) { I r; memcpy(&r, &x, sizeof r); return r; }
@@ -83,11 +94,39 @@ static float* kw_scratch(int64_t n) {
 
 KW_IN I kw_lanes() { I r; for (int i = 0; i < W; ++i) r[i] = i; return r; }
 KW_IN V kw_select(I m, V a, V b) { return m ? a : b; }
-KW_IN V kw_max(V a, V b) { return ((a > b) | (a != a)) ? a : b; }
-KW_IN V kw_min(V a, V b) { return ((a < b) | (a != a)) ? a : b; }
+// A NaN in either argument is the result.
+KW_IN V kw_max(V a, V b) {
+#if defined(__AVX512F__) && KW_WIDTH == 16
+    return __builtin_ia32_maxps512_mask(a, b, a, __builtin_ia32_cmpps512_mask(a, a, 7, -1, 4), 4);
+#else
+    return ((a > b) | (a != a)) ? a : b;
+#endif
+}
+KW_IN V kw_min(V a, V b) {
+#if defined(__AVX512F__) && KW_WIDTH == 16
+    return __builtin_ia32_minps512_mask(a, b, a, __builtin_ia32_cmpps512_mask(a, a, 7, -1, 4), 4);
+#else
+    return ((a < b) | (a != a)) ? a : b;
+#endif
+}
+// lo <= x <= hi; a NaN stays.
+KW_IN V kw_within(float lo, V x, float hi) {
+#if defined(__AVX512F__) && KW_WIDTH == 16
+    const V l = kw_splat(lo), h = kw_splat(hi);
+    return __builtin_ia32_minps512_mask(h, __builtin_ia32_maxps512_mask(l, x, x, -1, 4), x, -1, 4);
+#elif defined(__AVX__) && KW_WIDTH == 8
+    return __builtin_ia32_minps256(kw_splat(hi), __builtin_ia32_maxps256(kw_splat(lo), x));
+#else
+    return (x > hi) ? kw_splat(hi) : ((x < lo) ? kw_splat(lo) : x);
+#endif
+}
 KW_IN double kw_hsum(V v) { double s = 0; for (int i = 0; i < W; ++i) s += v[i]; return s; }
-KW_IN float kw_hmax(V v) { float s = v[0]; for (int i = 1; i < W; ++i) s = (v[i] > s || v[i] != v[i]) ? v[i] : s; return s; }
-KW_IN float kw_hmin(V v) { float s = v[0]; for (int i = 1; i < W; ++i) s = (v[i] < s || v[i] != v[i]) ? v[i] : s; return s; }
+KW_IN float kw_hmax(V v) {
+    float s = v[0]; for (int i = 1; i < W; ++i) s = (v[i] > s || v[i] != v[i]) ? v[i] : s; return s;
+}
+KW_IN float kw_hmin(V v) {
+    float s = v[0]; for (int i = 1; i < W; ++i) s = (v[i] < s || v[i] != v[i]) ? v[i] : s; return s;
+}
 
 KW_IN V kw_abs(V x) { return kw_float(kw_int(x) & 0x7fffffff); }
 KW_IN V kw_copysign(V x, V s) { return kw_float((kw_int(x) & 0x7fffffff) | (kw_int(s) & (int32_t)0x80000000)); }
@@ -117,11 +156,12 @@ KW_IN V kw_scale(V x, I n) {
     return x * kw_float((h + 127) << 23) * kw_float((n - h + 127) << 23);
 }
 // exp(x) = 2^n (1 + p), |r| <= ln2 / 2.
-KW_IN V kw_exp_parts(V x, I* n) {
+KW_IN V kw_exp_parts(V x, I* n, V* whole) {
     const V magic = kw_splat(12582912.0f);
     const V t = x * 1.44269504088896341f + magic;
     *n = kw_int(t) - kw_int(magic);
     const V k = t - magic;
+    *whole = k;
     V r = x - k * 0.693359375f;
     r = r + k * 2.12194440e-4f;
     V p = kw_splat(1.9875691500e-4f);
@@ -133,15 +173,17 @@ KW_IN V kw_exp_parts(V x, I* n) {
     return p * (r * r) + r;
 }
 KW_IN V kw_exp(V x) {
-    I n;
-    const V c = (x > 89.0f) ? kw_splat(89.0f) : ((x < -104.0f) ? kw_splat(-104.0f) : x);
-    const V p = kw_exp_parts(c, &n);
-    return kw_scale(p + 1.0f, n);
+    I n; V k;
+    const V p = kw_exp_parts(kw_within(-104.0f, x, 89.0f), &n, &k) + 1.0f;
+#if defined(__AVX512F__) && KW_WIDTH == 16
+    return __builtin_ia32_scalefps512_mask(p, k, p, -1, 4);
+#else
+    return kw_scale(p, n);
+#endif
 }
 KW_IN V kw_expm1(V x) {
-    I n;
-    const V c = (x > 80.0f) ? kw_splat(80.0f) : ((x < -20.0f) ? kw_splat(-20.0f) : x);
-    const V p = kw_exp_parts(c, &n);
+    I n; V k;
+    const V p = kw_exp_parts(kw_within(-20.0f, x, 80.0f), &n, &k);
     const V s = kw_float((n + 127) << 23);
     const V small = s * p + (s - 1.0f);
     return (x > 80.0f) ? kw_exp(x) : ((x == 0.0f) ? x : small);
@@ -216,5 +258,5 @@ KW_IN V kw_erf(V x) {
 
 
 def prelude(width: int) -> str:
-    """The prelude for vectors of ``width`` floats (4, 8 or 16)."""
-    return f"#define KW_WIDTH {width}\n{PRELUDE.lstrip()}"
+    """The prelude for vectors of ``width`` floats (4, 8 or 16); 0 is the widest of the machine that compiles it."""
+    return (f"#define KW_WIDTH {width}\n" if width else NATIVE) + PRELUDE.lstrip()

@@ -11,6 +11,7 @@ from kernelwright.proposers.templates import module
 from kernelwright.proposers.templates.cpp import Kernel, Knobs
 from kernelwright.proposers.templates.cpp_expr import NotEmittable
 from kernelwright.proposers.templates.cpp_math import prelude
+from kernelwright.proposers.templates.cpp_strided import Strided
 from kernelwright.proposers.templates.graph import Capture
 from kernelwright.proposers.templates.ir import Call, Program
 from kernelwright.tuning import Parameter, Space
@@ -39,15 +40,15 @@ def _shape(program: Program) -> tuple[str, str]:
 
 def _space(program: Program, elements: int) -> Space:
     parameters = [
-        Parameter(name="width", values=(16, 8)),
-        Parameter(name="unroll", values=(4, 2, 1)),
+        Parameter(name="width", values=(0, 8)),
+        Parameter(name="unroll", values=(2, 4, 1)),
         Parameter(name="threshold", values=(32768, 8192, 131072)),
         Parameter(name="block", values=(4, 16, 1)),
     ]
     if any(not f.region.flat for f in program.regions()):
         parameters.append(Parameter(name="cache_cost", values=(6, 2, 1000)))
     if elements * 4 >= 1 << 20:
-        parameters.append(Parameter(name="stream", values=(False, True)))
+        parameters.append(Parameter(name="stream", values=(True, False)))
     if elements * 4 >= 4 << 20:
         parameters.append(Parameter(name="huge", values=(True, False)))
     return Space(parameters=tuple(parameters), constraints=())
@@ -56,9 +57,8 @@ def _space(program: Program, elements: int) -> Space:
 def _sources(program: Program, knobs: Knobs) -> str:
     parts = [prelude(knobs.width)]
     for number, fused in enumerate(program.regions()):
-        if fused.region.strided:
-            raise NotEmittable("a strided region")
-        parts.append(Kernel(f"kw_region{number}", fused.region, knobs).source())
+        kernel = Strided if fused.region.strided else Kernel
+        parts.append(kernel(f"kw_region{number}", fused.region, knobs).source())
     return "\n".join(parts)
 
 

@@ -15,6 +15,7 @@ import sympy
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._sympy.printers import PythonPrinter
 
 from kernelwright.proposers.templates.ir import Source, Tensor
 from kernelwright.task import Task
@@ -54,6 +55,8 @@ class Capture:
     constants: tuple[tuple[int, str], ...]
     symbols: tuple[tuple[str, str], ...]
     guards: tuple[str, ...]
+    training: bool | None
+    """The mode the graph holds in; None where train() and eval() give the same graph."""
     init: tuple[str, str]
     """Python literals of the constructor's positional and keyword arguments in the timed case."""
     results: tuple[torch.fx.Node, ...]
@@ -110,13 +113,26 @@ def _attempt(task: Task, module: types.ModuleType, fake: bool, dynamic: bool) ->
     sizes = [
         {d: torch.export.Dim.AUTO for d in range(x.dim())} if isinstance(x, torch.Tensor) else None for x in inputs
     ]
+    shapes = ((tuple(sizes),) if _varargs(model) else tuple(sizes)) if dynamic else None
     with torch.no_grad():
-        program = torch.export.export(
-            model, tuple(inputs), dynamic_shapes=(tuple(sizes),) if _varargs(model) else tuple(sizes), strict=False
-        ) if dynamic else torch.export.export(model, tuple(inputs), strict=False)
+        program = torch.export.export(model, tuple(inputs), dynamic_shapes=shapes, strict=False)
+        training = _mode(model, tuple(inputs), shapes, str(program.graph))
         if any(_mutates(node) for node in program.graph.nodes):
             program = program.run_decompositions({})
-    return _describe(program, model, inputs, (literal(positional), literal(keywords)))
+    return _describe(program, model, inputs, training, (literal(positional), literal(keywords)))
+
+
+def _mode(model: torch.nn.Module, inputs: tuple[Any, ...], shapes: Any, graph: str) -> bool | None:
+    """The mode that ``graph`` is bound to, found by tracing in the other mode too."""
+    training = model.training
+    model.train(not training)
+    try:
+        other = str(torch.export.export(model, inputs, dynamic_shapes=shapes, strict=False).graph)
+    except ORDINARY_ERRORS:
+        return training
+    finally:
+        model.train(training)
+    return None if other == graph else training
 
 
 def _varargs(model: torch.nn.Module) -> bool:
@@ -147,7 +163,9 @@ def _mutates(node: torch.fx.Node) -> bool:
     return bool(schema is not None and schema.is_mutable)
 
 
-def _describe(program: Any, model: torch.nn.Module, inputs: Any, init: tuple[str, str]) -> Capture:
+def _describe(
+    program: Any, model: torch.nn.Module, inputs: Any, training: bool | None, init: tuple[str, str]
+) -> Capture:
     signature = program.graph_signature
     mutated = [s for s in signature.output_specs if s.kind.name != "USER_OUTPUT"]
     if mutated:
@@ -179,7 +197,7 @@ def _describe(program: Any, model: torch.nn.Module, inputs: Any, init: tuple[str
     results, returns = _results(program, out)
     return Capture(
         graph=program.graph, sources=sources, hints=hints, arguments=tuple(arguments), constants=tuple(constants),
-        symbols=symbols, guards=guards, init=init, results=results, returns=returns,
+        symbols=symbols, guards=guards, training=training, init=init, results=results, returns=returns,
     )  # fmt: skip
 
 
@@ -271,7 +289,7 @@ def _shape_guards(env: Any, symbols: Mapping[str, str]) -> list[str]:
         expression = env.simplify(guard.expr.xreplace(env.replacements))
         if expression in (sympy.true, True):
             continue
-        text = torch.utils._sympy.printers.PythonPrinter().doprint(expression)
+        text = PythonPrinter().doprint(expression)
         names = {str(s) for s in expression.free_symbols}
         if not names <= set(symbols) or re.search(r"[A-Za-z_]\w*\(", text):
             raise NotCaptured(f"the graph depends on sizes in a way that cannot be checked: {text}")

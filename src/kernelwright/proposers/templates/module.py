@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kernelwright.proposers.templates import cpp
 from kernelwright.proposers.templates.graph import Capture
-from kernelwright.proposers.templates.ir import FULL, Call, Fused, Program, Tensor
+from kernelwright.proposers.templates.ir import FULL, Call, Fused, Program, Source, Tensor
 
 _FRESH = frozenset(
     "aten.linear.default aten.mm.default aten.addmm.default aten.bmm.default aten.baddbmm.default"
@@ -31,7 +31,7 @@ def source(reference: str, entry: str, program: Program, capture: Capture, libra
         "            return self._kw_run(*args)",
         "        return super().forward(*args, **kwargs)",
         "",
-        *_ready(program),
+        *_ready(program, capture.training),
         "",
         *_run(program),
     ]
@@ -63,16 +63,17 @@ def _attributes(program: Program) -> list[str]:
     return [f"{s.tensor.name} = self.{s.path}" for s in _used(program) if s.argument < 0]
 
 
-def _used(program: Program) -> list:  # type: ignore[type-arg]
+def _used(program: Program) -> list[Source]:
     read = {name for step in program.steps for name in (step.inputs if isinstance(step, Fused) else step.operands)}
     return [s for s in program.sources if s.argument >= 0 or s.tensor.name in read]
 
 
-def _ready(program: Program) -> list[str]:
+def _ready(program: Program, training: bool | None) -> list[str]:
     """The method that says whether the fast path holds for these arguments."""
+    mode = {None: "", True: " or not self.training", False: " or self.training"}[training]
     lines = [
         "    def _kw_ready(self, args):",
-        f"        if len(args) != {len(program.arguments)} or self.training or torch.is_autocast_enabled('cpu'):",
+        f"        if len(args) != {len(program.arguments)}{mode} or torch.is_autocast_enabled('cpu'):",
         "            return False",
     ]
     for position, text in program.constants:
@@ -176,8 +177,7 @@ def _overwritten(program: Program, position: int, fused: Fused, slot: int, reuse
                 continue
             if tensor.name not in fused.inputs or program.readers(tensor.name) != [position]:
                 continue
-            kinds = [v.kind for v in fused.region.values if v.op == "input"]
-            if kinds[0:] and _kind_of(fused, tensor.name) == FULL:
+            if _kind_of(fused, tensor.name) == FULL:
                 return tensor.name
     return ""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.proposers.templates.rules import Lowering, Rule, arg, floats, number, region
+from kernelwright.proposers.templates.rules import Lowering, Rule, arg, number, region
 from kernelwright.proposers.templates.space import Growing, Handle, NotFusible, product
 
 RULES: dict[str, Rule] = {}
@@ -94,7 +94,7 @@ def _var(low: Lowering, node: torch.fx.Node) -> Handle:
         dims, keepdim = list(range(len(x.logical))), False
         correction = float(bool(arg(node, 1, "unbiased", True)))
     _, squares = _center(low, source, x, dims)
-    count = r.scalar(f"float({product(low.shape(source)[d] for d in dims)} - {int(correction)})")
+    count = r.scalar(f"float({product(low.shape(source)[d] for d in dims)} - {int(correction)})")  # type: ignore[arg-type]
     out = r.apply("div", squares, count)
     if "std" in name:
         out = r.apply("sqrt", out)
@@ -177,6 +177,22 @@ def _rms_norm(low: Lowering, node: torch.fx.Node) -> Handle:
     mean = _mean_of(low, source, r.apply("mul", x, x), sorted(dims), True)
     scale = r.apply("rsqrt", r.apply("add", mean, epsilon))
     return _affine(low, r.apply("mul", x, scale), arg(node, 2, "weight"), None, source)
+
+
+@rule("instance_norm")
+def _instance_norm(low: Lowering, node: torch.fx.Node) -> Handle:
+    """Each channel of each sample by its own mean and variance; running statistics are not covered."""
+    x, weight, bias, running_mean = node.args[:4]
+    if running_mean is not None or not node.args[5]:
+        raise NotFusible("running statistics")
+    (full,) = low.operands(x)
+    r = region(low)
+    dims = list(range(2, len(full.logical)))
+    centred, squares = _center(low, x, full, dims)
+    scale = r.apply("add", r.apply("div", squares, _count(low, x, dims)), r.const(number(node.args[7])))
+    out = r.apply("mul", centred, r.apply("rsqrt", scale))
+    out = r.apply("mul", out, _channel(low, full, weight)) if weight is not None else out
+    return r.apply("add", out, _channel(low, full, bias)) if bias is not None else out
 
 
 @rule("batch_norm", "_native_batch_norm_legit_no_training")

@@ -92,6 +92,8 @@ def _binary(op: str) -> Rule:
         a, b = low.operands(node.args[0], node.args[1])
         r = region(low)
         alpha = number(node.kwargs.get("alpha", 1))
+        if r.values[a.value].dtype == r.values[b.value].dtype == "i64":
+            raise NotFusible("integers do not fit a float")
         a, b = floats(low, a), floats(low, b)
         if alpha != 1:
             b = r.apply("mul", b, r.const(alpha))
@@ -242,6 +244,13 @@ def _softplus(low: Lowering, node: torch.fx.Node) -> Handle:
         raise NotFusible("beta")
     threshold = r.const(number(arg(node, 2, "threshold", 20)))
     return r.apply("where", r.apply("gt", x, threshold), x, _softplus_of(r, x))
+
+
+@rule("log_sigmoid")
+def _log_sigmoid(low: Lowering, node: torch.fx.Node) -> Handle:
+    (x,) = low.operands(node.args[0])
+    r = region(low)
+    return r.apply("neg", _softplus_of(r, r.apply("neg", x)))
 
 
 @rule("mish")

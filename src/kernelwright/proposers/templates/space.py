@@ -7,7 +7,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from kernelwright.proposers.templates.ir import (
-    BOOL, COLUMN, COMPARE, CYCLE, F32, FULL, I64, ROW, SCALAR, TOTAL, Fused, Region, Tensor, Value,
+    BOOL,
+    COLUMN,
+    COMPARE,
+    CYCLE,
+    F32,
+    FULL,
+    I64,
+    ROW,
+    SCALAR,
+    TOTAL,
+    Fused,
+    Region,
+    Tensor,
+    Value,
 )  # fmt: skip
 
 Logical = tuple[int | None, ...]
@@ -149,7 +162,7 @@ class Growing:
         rank = len(handle.logical)
         chosen = {d % rank for d in dims} if rank else set()
         value = self.values[handle.value]
-        axes = frozenset(handle.logical[d] for d in chosen) - {None}
+        axes = frozenset(axis for d, axis in enumerate(handle.logical) if d in chosen and axis is not None)
         left: Logical = tuple(None if d in chosen else axis for d, axis in enumerate(handle.logical))
         if not keepdim:
             left = tuple(axis for d, axis in enumerate(left) if d not in chosen)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A region that reduces over a middle axis, as C++: vector lanes are neighbouring rows, so nothing is transposed."""
+
+from __future__ import annotations
+
+from kernelwright.proposers.templates.cpp import Kernel, signature
+from kernelwright.proposers.templates.cpp_expr import NotEmittable, declared, expression
+from kernelwright.proposers.templates.ir import COLUMN, CYCLE, ROW, ROW_REDUCTIONS, TOTAL
+
+_START = {"sum": "V{}", "max": "kw_splat(-__builtin_inff())", "min": "kw_splat(__builtin_inff())"}
+
+
+class Strided(Kernel):
+    """Blocks of ``unroll`` vectors of rows; each pass walks the reduced axis once for the whole block."""
+
+    def source(self) -> str:
+        """The function's text. Raises NotEmittable for totals, picks and cyclic operands."""
+        region, w = self.region, self.w
+        for value in region.values:
+            if value.kind in (TOTAL, CYCLE) or value.op == "pick" or (value.kind == ROW and value.dtype == "i64"):
+                raise NotEmittable("not in a strided region")
+        unroll = self.knobs.unroll
+        w.add(signature(self.name, region) + " {")
+        self._before()
+        w.add(f"constexpr int U = {unroll};")
+        w.add("const int64_t chunks = (N + U * W - 1) / (U * W), blocks = R / N * chunks;")
+        w.add(f"#pragma omp parallel for schedule(static) if (R * C >= {self.knobs.threshold})")
+        w.add("for (int64_t block = 0; block < blocks; ++block) {")
+        w.add("const int64_t o = block / chunks, i0 = block % chunks * (U * W), r0 = o * N + i0;")
+        w.add("const int lanes = (int)(N - i0 < U * W ? N - i0 : U * W);")
+        for slot in self.cache_slot.values():
+            w.add(f"float* const kept{slot} = kw_scratch({len(self.cache_slot)} * C * U * W) + {slot} * C * U * W;")
+        w.add("auto run = [&]<bool T>() __attribute__((always_inline)) {")
+        for number in range(self.plan.passes + 1):
+            self._row_values(number)
+            if number < self.plan.passes:
+                self._strided_pass(number)
+        for slot, position in enumerate(region.outputs):
+            if region.values[position].kind == ROW:
+                store = "kw_storeb" if region.values[position].dtype == "bool" else "kw_store"
+                self._per_vector(f"{store}<T>(out{slot} + r0 + u * W, r{position}[u], n);")
+        w.add("};")
+        w.add("if (lanes == U * W) run.template operator()<false>(); else run.template operator()<true>();")
+        if self.knobs.stream:
+            w.add("if (streaming) kw_fence();")
+        w.add("}")
+        w.add("}")
+        return "\n".join(w.lines) + "\n"
+
+    def _before(self) -> None:
+        super()._before()
+        for number, line in enumerate(self.w.lines):
+            # Whole vectors of an aligned inner extent are what may be stored past the cache here.
+            self.w.lines[number] = line.replace("(C % W == 0 || R == 1)", "N % W == 0")
+
+    def _per_vector(self, statement: str, names: tuple[int, ...] = ()) -> None:
+        self.w.add('_Pragma("GCC unroll 8") for (int u = 0; u < U; ++u) {')
+        self._counts()
+        self._aliases(names)
+        self.w.add(statement)
+        self.w.add("}")
+
+    def _counts(self) -> None:
+        self.w.add("const int left = lanes - u * W, n = left < 0 ? 0 : left < W ? left : W; (void)n;")
+
+    def _aliases(self, positions: tuple[int, ...]) -> None:
+        for position in positions:
+            value = self.region.values[position]
+            if value.kind == ROW:
+                self.w.add(f"const {declared(value)} v{position} = r{position}[u];")
+
+    def _row_values(self, number: int) -> None:
+        for position, value in enumerate(self.region.values):
+            if value.kind != ROW or self.plan.stage[position] != number or value.op in ROW_REDUCTIONS:
+                continue
+            self.w.add(f"{declared(value)} r{position}[U];")
+            if value.op == "input":
+                load = {"f32": "kw_load", "bool": "kw_loadb"}[value.dtype]
+                text = f"{load}<T>(in{value.index} + r0 + u * W, n)"
+            else:
+                text = expression(self.region, position)
+            self._per_vector(f"r{position}[u] = {text};", value.args)
+
+    def _strided_pass(self, number: int) -> None:
+        reductions, outputs, kept = self._targets(number)
+        if not (reductions or outputs or kept):
+            return
+        w, values = self.w, self.region.values
+        roots = [values[p].args[0] for p in reductions] + outputs + kept
+        lines = self._body(roots, number)
+        for position in reductions:
+            start = _START[self._reduction(position)]
+            w.add(f"V acc{position}[U]; for (int u = 0; u < U; ++u) acc{position}[u] = {start};")
+            if self._reduction(position) == "sum":
+                w.add(f"D sum{position}[U]; for (int u = 0; u < U; ++u) sum{position}[u] = D{{}};")
+        w.add("for (int64_t b0 = 0; b0 < C; b0 += 16) {")
+        w.add("const int64_t b1 = b0 + 16 < C ? b0 + 16 : C;")
+        w.add("for (int64_t c = b0; c < b1; ++c) {")
+        w.add("const int64_t at = (o * C + c) * N + i0; (void)at;")
+        w.add('_Pragma("GCC unroll 8") for (int u = 0; u < U; ++u) {')
+        self._counts()
+        self._aliases(tuple(p for p, v in enumerate(values) if v.kind == ROW and self._known(p, number)))
+        for line in lines:
+            w.add(line)
+        for position in reductions:
+            w.add(self._accumulate(position))
+        for position in kept:
+            w.add(f"*(V*)(kept{self.cache_slot[position]} + (c * U + u) * W) = v{position};")
+        for position in outputs:
+            self._write(position)
+        w.add("}")
+        w.add("}")
+        for position in reductions:
+            if self._reduction(position) == "sum":
+                w.add("for (int u = 0; u < U; ++u) {")
+                w.add(f"sum{position}[u] += __builtin_convertvector(acc{position}[u], D); acc{position}[u] = V{{}};")
+                w.add("}")
+        w.add("}")
+        for position in reductions:
+            total = f"sum{position}[u]" if self._reduction(position) == "sum" else f"acc{position}[u]"
+            total = f"__builtin_convertvector({total}, V)" if total.startswith("sum") else total
+            w.add(f"V r{position}[U]; for (int u = 0; u < U; ++u) r{position}[u] = {total};")
+
+    def _known(self, position: int, number: int) -> bool:
+        return self.plan.stage[position] <= number
+
+    def _accumulate(self, position: int) -> str:
+        op, acc = self._reduction(position), f"acc{position}[u]"
+        term = f"v{self.region.values[position].args[0]}"
+        return f"{acc} = {acc} + {term};" if op == "sum" else f"{acc} = kw_{op}({acc}, {term});"
+
+    def _write(self, position: int) -> None:
+        at = f"out{self.slots[position]} + at + u * W"
+        if self.region.values[position].dtype == "bool":
+            self.w.add(f"kw_storeb<T>({at}, v{position}, n);")
+        elif self.knobs.stream:
+            self.w.add(f"if (!T && streaming) kw_stream({at}, v{position}); else kw_store<T>({at}, v{position}, n);")
+        else:
+            self.w.add(f"kw_store<T>({at}, v{position}, n);")
+
+    def _inner(self, position: int, number_of_pass: int) -> str:
+        value = self.region.values[position]
+        if self._reloaded(position, number_of_pass):
+            return f"const V v{position} = *(const V*)(kept{self.cache_slot[position]} + (c * U + u) * W);"
+        if value.op != "input":
+            return f"const {declared(value)} v{position} = {expression(self.region, position)};"
+        if value.kind == COLUMN:
+            read = f"in{value.index}[c]"
+            text = f"V{{}} != V{{}} + (float){read}" if value.dtype == "bool" else f"kw_splat((float){read})"
+            return f"const {declared(value)} v{position} = {text};"
+        load = {"f32": "kw_load", "i64": "kw_loadl", "bool": "kw_loadb"}[value.dtype]
+        return f"const {declared(value)} v{position} = {load}<T>(in{value.index} + at + u * W, n);"
