@@ -30,8 +30,10 @@ FINALISTS = 3
 CLOSE = 1.15
 """Coarse medians within this factor of the best may be the best: coarse timing is no better than that."""
 FEWEST = 3
-"""Coarse trials made even when admission has used up the budget."""
+"""Structures tried even when admission has used up the budget, until one is accepted."""
 MOST_FINALS = 6
+LATE_PROOFS = 2
+"""Proofs tried after the budget is over when none has succeeded: the first may fail where the second does not."""
 MOST_FAILURES = 3
 """Judge failures in a row that end the run: then it is the judge or the machine, not a candidate."""
 SLOWER = 0.9
@@ -91,7 +93,7 @@ class Loop:
         search = StructureSearch(arms, self._options.seed)
         proved_early = False
         asked = 0
-        while asked < FEWEST or self._left() > self._reserve():
+        while self._left() > self._reserve() or (not self._coarse and asked < FEWEST):
             if search.first_pass_over and not proved_early and self._left() > 3 * self._reserve():
                 # One proof early: whoever stops the run from here on keeps a result.
                 proved_early = True
@@ -118,7 +120,7 @@ class Loop:
         while made < MOST_FINALS:
             waiting = self._finalists()
             over = self._left() < self._judging.expected_seconds("precise")
-            if not waiting or (over and any(self._precise.values())) or (self._left() < 0 and made >= FINALISTS):
+            if not waiting or (over and (any(self._precise.values()) or made >= LATE_PROOFS)):
                 return
             self._prove(*waiting[0][:2])
             made += 1

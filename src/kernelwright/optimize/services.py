@@ -6,9 +6,7 @@ Made once and shared between runs: their imports and the measurement of the devi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from kernelwright import settings, wire
@@ -27,30 +25,22 @@ class Services:
     def __init__(self, device: str, *, worker: Worker | None = None, host: Host | None = None) -> None:
         self.device = device
         known = settings.read()
-        self._machines = known.home / "machines"
         self._machine: Machine | None = None
         known.home.mkdir(parents=True, exist_ok=True)
         self.worker: Worker = worker or LocalWorker(device, known.home / "judge", known.home / "built")
         self.host: Host = host or ProposerHost(known.home)
 
     def machine(self, say: Callable[[str], None] = lambda text: None) -> Machine:
-        """Facts of the device: measured at its first use (15 s to a minute), then read from the cache.
+        """Facts of the device: measured at its first use ever (15 s to a minute), then from the judge's cache.
 
         ``say`` hears what is being measured. Raises NoSuchDevice.
         """
-        if self._machine is not None:
-            return self._machine
-        place = self._machines / f"{self.device.replace(':', '-')}.json"
-        cached = _read(place)
-        reply = self.worker.run(
-            {"job": "machine", "device": self.device, "known": cached.fingerprint if cached else None},
-            lambda event: say(f"measuring this device once: {event.get('measuring', '')}"),
-        )
-        if reply["machine"] is None and cached is not None:
-            self._machine = cached
-        else:
+        if self._machine is None:
+            reply = self.worker.run(
+                {"job": "machine", "device": self.device, "measure": True},
+                lambda event: say(f"measuring this device, once: {event.get('measuring', '')}"),
+            )
             self._machine = wire.from_data(Machine, reply["machine"])
-            _write(place, self._machine)
         return self._machine
 
     def describe(self, task: Task) -> dict[str, Any]:
@@ -79,20 +69,3 @@ class Services:
 def bound_of(facts: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a judge job that state the bound, from the judge's answer to ``describe``."""
     return {"bound_us": facts.get("bound_us"), "limiter": facts.get("limiter", "unknown")}
-
-
-def _read(place: Path) -> Machine | None:
-    try:
-        return wire.from_data(Machine, json.loads(place.read_text(encoding="utf-8")))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # absent, or of another version: measured again
-
-
-def _write(place: Path, machine: Machine) -> None:
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        fresh = place.with_suffix(".new")
-        fresh.write_text(wire.dumps(machine), encoding="utf-8")
-        fresh.replace(place)
-    except OSError:
-        return  # a cache that cannot be written costs time, not the run

@@ -170,6 +170,8 @@ class _Judge:
         while True:
             try:
                 reply = self.child.receive(timeout=1.0)
+            except (OSError, ValueError):
+                break  # ``end`` closed the pipe under us
             except JudgeFailed:  # nonsense on its output: whatever else it would say is not to be believed
                 self.child.kill()
                 break
