@@ -37,6 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "search": NOUNS | {"tuning"},
     "recipes": {"errors", "search"},
     "ledger": NOUNS,
+    "training": NOUNS | {"ledger", "llm", "proposers", "search", "workers"},
     "knowledge": NOUNS | {"ledger"},
     "report": NOUNS | {"ledger"},
     "export": NOUNS | {"ledger"},

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs to training data: (task, prompt, reasoning, candidate, proof) records and preference pairs, with a data card.
+
+Curation follows ConCuR's finding that short reasoning that led to a fast kernel teaches best: a record is kept for
+its proof, its speed and its conciseness, in that order. Nothing that was not judged is exported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelwright import wire
+from kernelwright.errors import NoSuchRun
+from kernelwright.ledger import Ledger, open_ledger
+from kernelwright.llm import read_record
+from kernelwright.proposers.agent.parse import FENCE, Malformed, candidate_from
+from kernelwright.search.population import normalise
+from kernelwright.task import Task
+from kernelwright.trial import Rejected, Timed, Trial
+
+SUPERVISED, PREFERENCE, CARD = "supervised.jsonl", "preference.jsonl", "DATA_CARD.md"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curation:
+    """What is kept."""
+
+    level: str = "precise"
+    """Least level of proof: ``coarse`` or ``precise``."""
+    least_speedup: float = 1.0
+    """Lower end of the interval against the best baseline must exceed this."""
+    longest_reasoning: int = 8000
+    """Characters outside the code of a reply; longer ones are left out."""
+    per_task: int = 64
+    """Records kept per task: fastest first, shorter reasoning first among equals (within 5 %)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """One reply that became a judged candidate."""
+
+    task: Task
+    messages: list[dict[str, str]]
+    reply: str
+    trial: Trial
+
+    @property
+    def reasoning(self) -> str:
+        """What the reply says outside its code."""
+        return FENCE.sub("", self.reply + "\n").strip()
+
+    @property
+    def shape(self) -> str:
+        """Normalised code: equal for near-duplicates."""
+        return wire.digest(*(" ".join(normalise(text)) for _, text in self.trial.candidate.sources))
+
+
+def export_data(runs: Sequence[Path], out: Path, curation: Curation | None = None) -> dict[str, int]:
+    """Write ``supervised.jsonl``, ``preference.jsonl`` and ``DATA_CARD.md`` to ``out``; return how many of each.
+
+    Raises ``NoSuchRun`` for a folder that is no run."""
+    rules = curation or Curation()
+    told = [item for run in runs for item in _told(run)]
+    kept = _curate(told, rules)
+    pairs = list(_pairs(told))
+    out.mkdir(parents=True, exist_ok=True)
+    _write(out / SUPERVISED, [_record(item) for item in kept])
+    _write(out / PREFERENCE, pairs)
+    counts = {"runs": len(runs), "judged_replies": len(told), "supervised": len(kept), "preference": len(pairs)}
+    (out / CARD).write_text(_card(counts, kept, rules), encoding="utf-8")
+    return counts
+
+
+def _told(run: Path) -> Iterator[_Told]:
+    try:
+        record = json.loads((run / "run.json").read_text(encoding="utf-8"))
+        task = wire.from_data(Task, record["task"])
+    except (OSError, ValueError, KeyError) as error:
+        hint = "kernelwright runs lists them"
+        raise NoSuchRun("There is no run to export", str(run), "a run folder", hint) from error
+    ledger = open_ledger(run / "ledger.sqlite")
+    try:
+        for entry in read_record(run / "llm.jsonl"):
+            if entry.get("reply") is None or not str(entry.get("role", "")).startswith("coder"):
+                continue
+            trial = _judged(ledger, task, entry["reply"]["text"])
+            if trial is not None:
+                yield _Told(task, entry["messages"], entry["reply"]["text"], trial)
+    finally:
+        ledger.close()
+
+
+def _judged(ledger: Ledger, task: Task, reply: str) -> Trial | None:
+    """The most precise trial of the candidate in a reply."""
+    try:
+        candidate = candidate_from(reply, task=task.digest(), entry="ModelNew", proposer="")
+    except Malformed:
+        return None
+    digest = candidate.digest()
+    found = [row for row in ledger.rows() if row.candidate == digest]
+    found.sort(key=lambda row: (row.level == "precise", row.id))
+    return ledger.trial(found[-1].id) if found else None
+
+
+def _curate(told: list[_Told], rules: Curation) -> list[_Told]:
+    good: dict[tuple[str, str], _Told] = {}
+    for item in told:
+        outcome = item.trial.outcome
+        enough = item.trial.level == "precise" or rules.level == "coarse"
+        if not isinstance(outcome, Timed) or not enough or outcome.speedup_low <= rules.least_speedup:
+            continue
+        if len(item.reasoning) > rules.longest_reasoning:
+            continue
+        key = (item.task.digest(), item.shape)
+        if key not in good or len(item.reasoning) < len(good[key].reasoning):
+            good[key] = item
+    tasks: dict[str, list[_Told]] = {}
+    for item in good.values():
+        tasks.setdefault(item.task.digest(), []).append(item)
+    kept = []
+    for rows in tasks.values():
+        rows.sort(key=lambda item: (-round(_speed(item) / 0.05), len(item.reasoning)))
+        kept += rows[: rules.per_task]
+    return kept
+
+
+def _pairs(told: list[_Told]) -> Iterator[dict[str, Any]]:
+    """Better and worse replies to equal prompts: disjoint intervals, or proved against rejected."""
+    groups: dict[str, list[_Told]] = {}
+    for item in told:
+        groups.setdefault(wire.digest(item.messages), []).append(item)
+    for rows in groups.values():
+        for better in rows:
+            for worse in rows:
+                if _beats(better, worse):
+                    yield {
+                        "prompt": better.messages,
+                        "chosen": better.reply,
+                        "rejected": worse.reply,
+                        "margin": _margin(better, worse),
+                    }
+
+
+def _beats(better: _Told, worse: _Told) -> bool:
+    one, two = better.trial.outcome, worse.trial.outcome
+    if not isinstance(one, Timed):
+        return False
+    return isinstance(two, Rejected) or one.timing.high_us < two.timing.low_us
+
+
+def _margin(better: _Told, worse: _Told) -> float | None:
+    """Ratio of medians, or None against a rejected one."""
+    one, two = better.trial.outcome, worse.trial.outcome
+    return two.timing.median_us / one.timing.median_us if isinstance(one, Timed) and isinstance(two, Timed) else None
+
+
+def _speed(item: _Told) -> float:
+    return item.trial.outcome.speedup if isinstance(item.trial.outcome, Timed) else 0.0
+
+
+def _record(item: _Told) -> dict[str, Any]:
+    return {
+        "task": {"name": item.task.name, "digest": item.task.digest(), "reference": item.task.reference},
+        "prompt": item.messages,
+        "reasoning": item.reasoning,
+        "reply": item.reply,
+        "candidate": wire.to_data(item.trial.candidate),
+        "proof": wire.to_data(item.trial.outcome),
+        "machine": item.trial.machine,
+        "level": item.trial.level,
+    }
+
+
+def _write(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row, sort_keys=True) + "\n" for row in rows), encoding="utf-8")
+
+
+def _card(counts: dict[str, int], kept: list[_Told], rules: Curation) -> str:
+    tasks = sorted({item.task.name for item in kept})
+    machines = sorted({item.trial.machine for item in kept})
+    lines = [
+        "# Data card",
+        "",
+        f"- Source: {counts['runs']} run(s), {counts['judged_replies']} judged replies.",
+        f"- Supervised records: {counts['supervised']}; preference pairs: {counts['preference']}.",
+        f"- Kept: proof level {rules.level} or better, speedup interval above {rules.least_speedup:g}x, at most "
+        f"{rules.longest_reasoning} characters of reasoning, at most {rules.per_task} per task.",
+        "- Deduplicated by code without comments, spaces and numbers; the shortest reasoning of equals is kept.",
+        f"- Tasks: {', '.join(tasks) or 'none'}.",
+        f"- Machine fingerprints: {', '.join(machines) or 'none'}. Speeds hold on these only.",
+        "- Each record carries the judge's proof; a record without one does not exist.",
+        "- Licence and provenance of prompts and replies follow the models and tasks used; check them before release.",
+    ]
+    return "\n".join(lines) + "\n"

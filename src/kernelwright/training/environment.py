@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An environment in the common reinforcement-learning form: an action is a reply, the reward is the judge's.
+
+``reset() -> (observation, info)`` and ``step(reply) -> (observation, reward, terminated, truncated, info)``, as in
+Gymnasium, without depending on it. The rule reward cannot be argued with; an optional rubric adds to it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kernelwright import wire
+from kernelwright.candidate import Candidate
+from kernelwright.proposers.agent import Ask, Evidence, Malformed, Prompts, candidate_from, describe_contract
+from kernelwright.proposers.agent.brief import cut, describe_time
+from kernelwright.task import Task
+from kernelwright.trial import Outcome, Rejected, Timed
+from kernelwright.workers import Worker
+
+Observation = list[dict[str, str]]
+Rubric = Callable[[str, Candidate, Outcome], float]
+"""(reply, candidate, outcome) to a number in [0, 1]."""
+STEPS = {"scan": -0.8, "build": -0.6, "load": -0.5, "smoke": -0.4, "sandbox": -0.8, "integrity": -1.0}
+"""Reward of a rejection by stage: further is better, a dishonest candidate is worst."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reward:
+    """How outcomes become numbers."""
+
+    malformed: float = -1.0
+    verify: float = -0.3
+    correct: float = 0.3
+    """For any proved candidate, before its speed counts."""
+    per_doubling: float = 1.0
+    """Times log2 of the speedup over the best baseline, lower end of its interval."""
+    most: float = 4.0
+    rubric_weight: float = 0.0
+
+    def of(self, outcome: Outcome | None) -> float:
+        """The rule reward; None is a reply without a candidate."""
+        if outcome is None:
+            return self.malformed
+        if isinstance(outcome, Rejected):
+            return STEPS.get(outcome.stage, self.verify)
+        speed = self.per_doubling * math.log2(max(outcome.speedup_low, 2.0**-4))
+        return min(self.most, self.correct + max(speed, -self.correct - 0.2))
+
+
+class Environment:
+    """One task on one worker. An episode is up to ``turns`` replies, each seeing what came of the last."""
+
+    def __init__(
+        self, task: Task, worker: Worker, device: str = "cpu", *, turns: int = 4, level: str = "coarse",
+        reward: Reward | None = None, rubric: Rubric | None = None, entry: str = "ModelNew",
+    ) -> None:  # fmt: skip
+        self._task, self._worker, self._device, self._entry = task, worker, device, entry
+        self._turns, self._level, self._rubric = turns, level, rubric
+        self._reward = reward or Reward()
+        self._prompts = Prompts()
+        self._turn = 0
+        self._talk: Observation = []
+
+    def reset(self, *, seed: int | None = None) -> tuple[Observation, dict[str, Any]]:
+        """A new episode: the messages a policy answers."""
+        self._turn = 0
+        rules = self._prompts.render(
+            "rules",
+            entry=self._entry,
+            device=self._device,
+            contract=describe_contract(self._task.contract),
+            facts=[],
+            imports="",
+        )
+        ask = Ask(kind="new")
+        text = self._prompts.render(
+            "coder_new", reference=self._task.reference, shapes=(), bound="", plan=ask.plan, knowledge=(), thoughts=0
+        )
+        form = self._prompts.render("answer_format", native="")
+        self._talk = [{"role": "system", "content": rules}, {"role": "user", "content": f"{text}\n{form}"}]
+        return list(self._talk), {"task": self._task.digest(), "seed": seed}
+
+    def step(self, reply: str) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Judge one reply. ``terminated``: a proved win; ``truncated``: the last turn."""
+        self._turn += 1
+        info: dict[str, Any] = {"turn": self._turn, "at": time.time()}
+        outcome: Outcome | None = None
+        candidate: Candidate | None = None
+        try:
+            candidate = candidate_from(reply, task=self._task.digest(), entry=self._entry, proposer="policy")
+        except Malformed as fault:
+            info["malformed"] = str(fault)
+        else:
+            job = {"job": "judge", "task": wire.to_data(self._task), "candidate": wire.to_data(candidate)}
+            answer = self._worker.run(job | {"device": self._device, "level": self._level, "baselines": ["eager"]})
+            outcome = wire.from_data(Outcome, answer["outcome"])  # type: ignore[arg-type]  # a union is no class
+            info["outcome"] = answer["outcome"]
+        reward = info["rule_reward"] = self._reward.of(outcome)
+        if self._rubric is not None and candidate is not None and outcome is not None:
+            info["rubric"] = self._rubric(reply, candidate, outcome)
+            reward += self._reward.rubric_weight * info["rubric"]
+        won = isinstance(outcome, Timed) and outcome.speedup_low > 1.0
+        heard = self._says(candidate, outcome, info)
+        self._talk += [{"role": "assistant", "content": reply}, {"role": "user", "content": heard}]
+        return list(self._talk), reward, won, not won and self._turn >= self._turns, info
+
+    def _says(self, candidate: Candidate | None, outcome: Outcome | None, info: dict[str, Any]) -> str:
+        if candidate is None or outcome is None:
+            return f"The reply holds no candidate: {info.get('malformed', 'not judged')}."
+        shown = Evidence(candidate=candidate, outcome=outcome, diagnosis="")
+        if isinstance(shown.outcome, Rejected):
+            fault = shown.outcome
+            return f"Rejected at stage {fault.stage}: {fault.reason}\n{cut(fault.detail)}"
+        return f"Correct; it takes {describe_time(shown.outcome)}. Make it faster."
