@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs or compiles a Triton candidate without a GPU: `python triton_probe.py run|compile FILE INPUTS.pt OUTPUTS.pt`.
+"""Runs or compiles Triton candidates without a GPU: `python triton_probe.py run|compile CASES.pt OUTPUTS.pt`.
+
+A case is a dict of path, init, state and inputs; its answer is what the candidate returns, or the text of an error.
 
 ``run`` uses Triton's interpreter (libdevice, which it lacks, is replaced by torch's own functions); ``compile``
 makes sm_90 machine code of every launch and writes its shared memory, registers and spills.
@@ -12,11 +14,11 @@ import sys
 import tempfile
 
 
-def load(path):
+def load(path, name):
     """The candidate as a module, accepting CPU tensors."""
-    spec = importlib.util.spec_from_file_location("candidate", path)
+    spec = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
-    sys.modules["candidate"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     module._DEVICE = "cpu"
     return module
@@ -36,10 +38,8 @@ class FakeLibdevice:
         def call(*args):
             tensors = [torch.from_numpy(numpy.array(a.handle.data, dtype=numpy.float32)) for a in args]
             data = function(*tensors).numpy()
-            return tl.core.tensor(
-                TensorHandle(data, tl.float32),
-                tl.core.block_type(tl.float32, list(data.shape)) if data.ndim else tl.float32,
-            )
+            kind = tl.core.block_type(tl.float32, list(data.shape)) if data.ndim else tl.float32
+            return tl.core.tensor(TensorHandle(data, tl.float32), kind)
 
         return call
 
@@ -106,39 +106,49 @@ def compile_launch(kernel, args, options):
     }
 
 
+def refuse(*_, **__):
+    """Stands in for the reference's forward."""
+    raise AssertionError("the candidate fell back to the reference")
+
+
+def answer(mode, case, number):
+    """Result of one case in one mode."""
+    import torch
+    from triton.runtime import JITFunction
+
+    module = load(case["path"], f"candidate{number}")
+    model = module.ModelNew(*case["init"]).eval()
+    model.load_state_dict(case["state"], strict=True)
+    module.Model.forward = refuse
+    launches = []
+    if mode == "run":
+        module.libdevice = FakeLibdevice()
+    else:
+        for name, kernel in list(vars(module).items()):
+            if isinstance(kernel, JITFunction) and name.startswith(("_k", "_f")) and name[2:3].isdigit():
+                setattr(module, name, Recorder(kernel, launches))
+    with torch.no_grad():
+        found = model(*case["inputs"])
+    return found if mode == "run" else [compile_launch(*launch) for launch in launches]
+
+
 def main():
     """See the module."""
-    mode, path, inputs, outputs = sys.argv[1:]
+    mode, cases, outputs = sys.argv[1:]
     if mode == "run":
         os.environ["TRITON_INTERPRET"] = "1"
+    import traceback
+
     import torch
 
     torch.set_num_threads(1)
-    module = load(path)
-    case = torch.load(inputs)
-    model = module.ModelNew(*case["init"]).eval()
-    model.load_state_dict(case["state"], strict=True)
-
-    def refuse(*_, **__):
-        raise AssertionError("the candidate fell back to the reference")
-
-    if case["strict"]:
-        module.Model.forward = refuse
-    if mode == "run":
-        module.libdevice = FakeLibdevice()
-        with torch.no_grad():
-            found = model(*case["inputs"])
-        torch.save(found, outputs)
-        return
-    launches = []
-    from triton.runtime import JITFunction
-
-    for name, kernel in list(vars(module).items()):
-        if isinstance(kernel, JITFunction) and name.startswith(("_k", "_f")) and name[2:3].isdigit():
-            setattr(module, name, Recorder(kernel, launches))
-    with torch.no_grad():
-        model(*case["inputs"])
-    torch.save([compile_launch(*launch) for launch in launches], outputs)
+    answers = []
+    for number, case in enumerate(torch.load(cases)):
+        try:
+            answers.append(answer(mode, case, number))
+        except Exception:  # noqa: BLE001 (a candidate can raise anything)
+            answers.append(traceback.format_exc()[-2000:])
+    torch.save(answers, outputs)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ kernel of one program adds the partials in a fixed order (no atomics: equal inpu
 
 from __future__ import annotations
 
-from kernelwright.proposers.templates import ir, triton_ops
+from kernelwright.proposers.templates import ir, triton_online, triton_ops
 
 FLAT, TILE, ROWS, LOOP = "flat", "tile", "rows", "loop"
 
@@ -26,11 +26,15 @@ _OUTSIDE = (ir.ROW, ir.CYCLE, ir.SCALAR)
 
 
 def passes(region: ir.Region) -> list[int]:
-    """Per value: how many row reductions, one after the other, must be complete before it is known."""
+    """Per value: how many passes over the row must be complete before it is known."""
+    beside = {merge.second: merge.first for merge in triton_online.merges(region)}
     found: list[int] = []
-    for value in region.values:
+    for position, value in enumerate(region.values):
         before = max((found[arg] for arg in value.args), default=0)
-        found.append(before + (value.op in ir.ROW_REDUCTIONS))
+        if position in beside:
+            found.append(found[beside[position]])
+        else:
+            found.append(before + (value.op in ir.ROW_REDUCTIONS))
     return found
 
 
@@ -292,23 +296,33 @@ def _loop(writer: Writer) -> None:
 
 def _one_pass(writer: Writer, sums: list[int], totals: list[int], slots: list[int]) -> None:
     region = writer.region
-    for i in sums + totals:
+    merged = [merge for merge in triton_online.merges(region) if merge.first in sums]
+    paired = {position for merge in merged for position in (merge.first, merge.second)}
+    alone = [i for i in sums + totals if i not in paired]
+    for i in alone:
         how = region.values[i].op.split("_")[1]
         writer.put(f"w{i} = tl.full((R, BLOCK), {triton_ops.NEUTRAL[how]}, tl.float32)")
         writer.outside(region.values[i].args[0])
+    for merge in merged:
+        triton_online.begin(writer, merge)
+        writer.outside(merge.over)
     for slot in slots:
         writer.outside(region.outputs[slot])
     writer.put("for start in range(0, cols, BLOCK):")
     writer.depth += 1
     before = dict(writer.names)
     _columns(writer, "start")
-    for i in sums + totals:
+    for merge in merged:
+        triton_online.step(writer, merge)
+    for i in alone:
         writer.accumulate(i, f"w{i}", True)
     for slot in slots:
         writer.store(slot)
     writer.names = before
     writer.depth -= 1
-    for i in sums + totals:
+    for merge in merged:
+        triton_online.finish(writer, merge)
+    for i in alone:
         how = region.values[i].op.split("_")[1]
         whole = triton_ops.REDUCE[how].format(f"w{i}", 1) + "[:, None]"
         if i in totals:

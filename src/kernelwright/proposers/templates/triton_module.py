@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kernelwright.proposers.templates import ir, triton_kernels, triton_ops
+from kernelwright.proposers.templates import ir, triton_kernels, triton_online, triton_ops
 
 Value = int | float | str | bool
 
@@ -155,6 +155,8 @@ def module(
 ) -> str:
     """The whole file. ``extra`` replaces steps: position to (definitions, lines of forward)."""
     parts = [wrapping.reference.rstrip(), "", "from contextlib import nullcontext", triton_ops.HEADER.strip("\n"), ""]
+    if any(plan.style == triton_kernels.LOOP for plan in plans.values()):
+        parts += ["", triton_online.HEADER.strip("\n"), ""]
     extra = extra or {}
     for position, step in enumerate(program.steps):
         if position in extra:

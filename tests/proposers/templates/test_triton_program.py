@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Triton candidates against float64 in the interpreter, as sm_90 machine code, and outside their fast path."""
+
+import importlib.util
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from kernelwright.proposers import Request
+from kernelwright.proposers.templates import TemplatesProposer, triton_module, triton_program
+from kernelwright.proposers.templates.graph import capture
+from kernelwright.proposers.templates.lower import lower
+from kernelwright.task import Task
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import triton_cases
+
+PROBE = pathlib.Path(__file__).parent / "triton_probe.py"
+pytest.importorskip("triton")
+
+
+def task_of(reference):
+    """A task around a reference source."""
+    return Task(name="t", form="kernelbench", reference=reference)
+
+
+def text(reference, structure, values):
+    """The candidate file of one structure."""
+    found = capture(task_of(reference))
+    wrapping = triton_module.Wrapping(reference=reference, entry="Model", training=False, init=found.init)
+    return triton_program.source(lower(found), structure, values, wrapping)
+
+
+def load(path, name="candidate_in_process"):
+    """A candidate file as a module of this process."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def prepare(folder, number, reference, structure, values):
+    """One case for the probe, and the model that answers for it."""
+    path = folder / f"case{number}.py"
+    path.write_text(text(reference, structure, values))
+    module = load(path, f"reference{number}")
+    torch.manual_seed(2)
+    init = module.get_init_inputs()
+    model = module.Model(*init).eval()
+    inputs = module.get_inputs()
+    case = {"path": str(path), "init": init, "state": model.state_dict(), "inputs": inputs}
+    return case, model
+
+
+def probe(mode, folder, cases):
+    """What the probe answers, case by case."""
+    torch.save(cases, folder / "cases.pt")
+    command = [sys.executable, str(PROBE), mode, str(folder / "cases.pt"), str(folder / "answers.pt")]
+    subprocess.run(command, check=True, timeout=240)
+    return torch.load(folder / "answers.pt", weights_only=False)
+
+
+@pytest.fixture(scope="module")
+def interpreted(tmp_path_factory):
+    """Name to (model, inputs, answer of the interpreter), all from one process."""
+    folder = tmp_path_factory.mktemp("interpreted")
+    prepared = {name: prepare(folder, number, *case) for number, (name, case) in enumerate(triton_cases.CASES.items())}
+    answers = probe("run", folder, [case for case, _ in prepared.values()])
+    return {
+        name: (model, case["inputs"], answer)
+        for (name, (case, model)), answer in zip(prepared.items(), answers, strict=True)
+    }
+
+
+def leaves(found):
+    """Tensors of a result."""
+    return [found] if isinstance(found, torch.Tensor) else list(found)
+
+
+@pytest.mark.parametrize("name", triton_cases.CASES)
+def test_a_candidate_is_as_accurate_as_eager(interpreted, name):
+    """Every style on ragged shapes: no more than twice eager's own distance from float64, and the same shapes."""
+    model, inputs, answer = interpreted[name]
+    assert not isinstance(answer, str), answer
+    with torch.no_grad():
+        eager = leaves(model(*inputs))
+        exact = leaves(model.double()(*[x.double() if x.is_floating_point() else x for x in inputs]))
+    for got, plain, best in zip(leaves(answer), eager, exact, strict=True):
+        assert plain.shape == got.shape
+        assert plain.dtype == got.dtype
+        assert torch.equal(plain.isnan(), got.isnan())
+        allowed = 2 * (plain.double() - best).abs().max() + 4e-7 * best.abs().max()
+        assert (got.double() - best).abs().max() <= allowed
+
+
+def test_nan_goes_through_a_row_maximum(tmp_path):
+    """torch's amax is NaN where a row holds one; the hardware's max would drop it."""
+    case, model = prepare(tmp_path, 0, triton_cases.LARGEST, "rowwise", {})
+    case["inputs"][0][2, 3] = float("nan")
+    (answer,) = probe("run", tmp_path, [case])
+    assert not isinstance(answer, str), answer
+    assert [False, False, True, False, False] == answer[0].isnan().tolist()
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """Name to resource usage of its launches on sm_90."""
+    folder = tmp_path_factory.mktemp("compiled")
+    wide = triton_cases.SOFTMAX.replace("(5, 100)", "(64, 4096)")
+    product = triton_cases.LINEAR_GELU.replace("17, 24", "128, 128").replace("24, 19", "128, 128")
+    wanted = {
+        "rows": (wide, "rowwise", {}),
+        "loop": (wide, "looped", {"BLOCK": 1024, "WARPS": 4}),
+        "product": (product, "matmul", {"BM": 64, "BN": 64, "CHUNK": 1, "WARPS": 4}),
+    }
+    cases = [prepare(folder, number, *case)[0] for number, case in enumerate(wanted.values())]
+    return dict(zip(wanted, probe("compile", folder, cases), strict=True))
+
+
+@pytest.mark.parametrize("name", ["rows", "loop", "product"])
+def test_machine_code_for_hopper_moves_16_bytes_at_a_time_and_does_not_spill(compiled, name):
+    """A kernel that spills or loads single words reads memory twice as long."""
+    assert not isinstance(compiled[name], str), compiled[name]
+    (launch,) = compiled[name]
+    assert 0 == launch["spills"]
+    assert launch["wide"]
+    assert ("product" == name) == launch["tensor_cores"]
+
+
+def test_what_lies_outside_the_fast_path_runs_the_reference(tmp_path):
+    """CPU tensors, another dtype, keywords, training and wanted gradients must all give the reference's result."""
+    path = tmp_path / "candidate.py"
+    path.write_text(text(triton_cases.RMS, "rowwise", {}))
+    module = load(path)
+    reference, candidate = module.Model(100), module.ModelNew(100)
+    candidate.load_state_dict(reference.state_dict(), strict=True)
+    x = torch.randn(3, 100)
+    assert torch.equal(reference(x), candidate(x))
+    assert candidate(x).requires_grad
+    assert torch.equal(reference(x=x), candidate(x=x))
+    candidate.eval()
+    assert torch.equal(reference(x), candidate(x))
+    assert torch.equal(reference.double()(x.double()), candidate.double()(x.double()))
+
+
+def test_equal_requests_give_equal_candidates_on_every_call():
+    """A candidate is known by its content; a set or hash in the emitter would give it another name each run."""
+    request = Request(task=task_of(triton_cases.LAYER), device="cuda", machine=None)
+    first, second = TemplatesProposer(), TemplatesProposer()
+    for structure in first.structures(request):
+        one = first.render(request, structure.name, {})
+        assert one == second.render(request, structure.name, {})
+        assert "triton" == one.language
+        assert "kernelwright" not in one.sources[0][1]
+
+
+@pytest.mark.parametrize(
+    ("reference", "names"),
+    [
+        (triton_cases.CHAIN, ["rowwise.triton"]),
+        (triton_cases.SOFTMAX.replace("(5, 100)", "(64, 4096)"), ["rowwise.triton", "looped.triton"]),
+        (triton_cases.SOFTMAX.replace("(5, 100)", "(64, 100000)"), ["looped.triton"]),
+        (triton_cases.LINEAR_GELU, ["rowwise.triton", "matmul.triton"]),
+        (triton_cases.PLAIN, ["matmul.triton"]),
+    ],
+)
+def test_structures_follow_from_the_graph_and_their_defaults_keep_the_constraints(reference, names):
+    """Each shape of program offers the kernels that fit it, and a default that the tuner may start from."""
+    program = lower(capture(task_of(reference)))
+    found = triton_program.structures(program)
+    assert names == [structure.name for structure in found]
+    for structure in found:
+        first = {parameter.name: parameter.values[0] for parameter in structure.space.parameters}
+        assert [] == [rule for rule in structure.space.constraints if not eval(rule, {}, dict(first))]

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small references whose shapes leave ragged ends, for every way the Triton kernels walk a tensor."""
+
+_FORM = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+
+class Model(nn.Module):
+    def __init__(self{init}):
+        super().__init__()
+        {setup}
+
+    def forward(self, {names}):
+        {body}
+
+
+def get_inputs():
+    torch.manual_seed(1)
+    return [{inputs}]
+
+
+def get_init_inputs():
+    return [{arguments}]
+"""
+
+
+def reference(body, *inputs, setup="pass", init="", arguments="", names="x"):
+    """A reference source in KernelBench form."""
+    return _FORM.format(body=body, inputs=", ".join(inputs), setup=setup, init=init, arguments=arguments, names=names)
+
+
+CHAIN = reference("return torch.tanh(x) * 1.5 + F.gelu(x).exp()", "torch.randn(7, 61)")
+BIAS = reference(
+    "return F.silu(x + self.b) / (x.abs() + 2)",
+    "torch.randn(5, 37)",
+    setup="self.b = nn.Parameter(torch.randn(n))",
+    init=", n",
+    arguments="37",
+)
+RMS = reference(
+    "return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.w",
+    "torch.randn(5, 100)",
+    setup="self.w = nn.Parameter(torch.rand(n) + 0.5)",
+    init=", n",
+    arguments="100",
+)
+SOFTMAX = reference("return torch.softmax(x, -1)", "torch.randn(5, 100)")
+HOLES = reference(
+    "return torch.softmax(x, -1)", "torch.where(torch.rand(5, 100) < 0.7, float('-inf'), torch.randn(5, 100))"
+)
+LAYER = reference(
+    "h = x + y\n        return self.norm(h), h",
+    "torch.randn(5, 100) + 30",
+    "torch.randn(5, 100)",
+    setup="self.norm = nn.LayerNorm(n)",
+    init=", n",
+    arguments="100",
+    names="x, y",
+)
+LOSS = reference(
+    "return F.cross_entropy(x, t)",
+    "torch.randn(9, 70)",
+    "torch.randint(0, 70, (9,))",
+    names="x, t",
+)
+SQUARES = reference("return ((x - y) ** 2).mean()", "torch.randn(13, 77)", "torch.randn(13, 77)", names="x, y")
+CHANNEL = reference("return x / (x.pow(2).mean(1, keepdim=True) + 1.0)", "torch.randn(3, 6, 5, 7)")
+LARGEST = reference("return x.amax(-1), x - x.amax(-1, keepdim=True)", "torch.randn(5, 40)")
+LINEAR = reference(
+    "return F.relu(self.fc(x)) + x.mean()",
+    "torch.randn(17, 24)",
+    setup="self.fc = nn.Linear(24, 19)",
+)
+LINEAR_GELU = reference("return F.gelu(self.fc(x))", "torch.randn(17, 24)", setup="self.fc = nn.Linear(24, 19)")
+PLAIN = reference("return x @ y", "torch.randn(17, 24)", "torch.randn(24, 21)", names="x, y")
+
+SMALL_TILE = {"BM": 16, "BN": 16, "BK": 16, "WARPS": 4, "PRECISION": "ieee"}
+
+CASES = {
+    "flat": (CHAIN, "rowwise", {"BLOCK": 128}),
+    "flat persistent": (CHAIN, "rowwise", {"BLOCK": 64, "WAVES": 1}),
+    "tile": (BIAS, "rowwise", {"BLOCK": 16, "R": 2}),
+    "rms rows": (RMS, "rowwise", {}),
+    "rms several rows": (RMS, "rowwise", {"R": 2, "WAVES": 1}),
+    "rms loop": (RMS, "looped", {"BLOCK": 32}),
+    "softmax rows": (SOFTMAX, "rowwise", {}),
+    "softmax loop": (SOFTMAX, "looped", {"BLOCK": 32, "R": 2}),
+    "softmax with -inf, loop": (HOLES, "looped", {"BLOCK": 16}),
+    "layer norm rows": (LAYER, "rowwise", {}),
+    "layer norm loop": (LAYER, "looped", {"BLOCK": 32}),
+    "cross entropy rows": (LOSS, "rowwise", {"R": 2, "WAVES": 1}),
+    "cross entropy loop": (LOSS, "looped", {"BLOCK": 32}),
+    "mean of squares": (SQUARES, "rowwise", {"BLOCK": 64, "WAVES": 2}),
+    "channel": (CHANNEL, "rowwise", {"R": 16}),
+    "maximum": (LARGEST, "rowwise", {}),
+    "linear": (LINEAR_GELU, "matmul", SMALL_TILE),
+    "product": (PLAIN, "matmul", SMALL_TILE | {"CHUNK": 1}),
+}
