@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cli.py: the verbs as a person or a script uses them, with doubles in place of the judge and the proposer host."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from kernelwright import errors
+from kernelwright.cli import app
+from kernelwright.optimize import services
+from kernelwright.proposers import Structure
+from kernelwright.testing import FakeHost, FakeWorker, Verdict
+from kernelwright.trial import Rejected
+from kernelwright.tuning import Space
+
+TASK = """import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return x + 1
+def get_inputs():
+    return [torch.randn(4)]
+def get_init_inputs():
+    return []
+"""
+ONE = Structure(name="one", note="the one", language="torch", space=Space(parameters=(), constraints=()), order=1.0)
+
+
+class Bench:
+    """A folder with a task, and the command line against doubles."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.task = folder / "add.py"
+        self.task.write_text(TASK)
+        self.verdict: Verdict = 25.0
+        self.admit: errors.KernelwrightError | None = None
+        monkeypatch.setattr(services, "LocalWorker", lambda *a, **k: FakeWorker(lambda c: self.verdict, admit=self.admit))
+        monkeypatch.setattr(services, "ProposerHost", lambda *a, **k: FakeHost({"templates": [ONE]}))
+
+    def run(self, *arguments: str) -> Result:
+        """One command, in process."""
+        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Homes and runs of the test's own."""
+    for name in list(os.environ):
+        if name.startswith("KERNELWRIGHT_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("KERNELWRIGHT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("KERNELWRIGHT_RUNS", str(tmp_path / "runs"))
+    return Bench(tmp_path, monkeypatch)
+
+
+def test_optimize_prints_plain_lines_and_the_result_when_piped(bench: Bench) -> None:
+    """No colour codes, one line per event, the message and the files at the end."""
+    result = bench.run("optimize", bench.task, "--out", bench.folder / "run")
+    assert 0 == result.exit_code, result.output
+    assert "\x1b" not in result.output
+    assert "3.20x faster than compile" in result.output
+    assert str(bench.folder / "run" / "optimized.py") in result.output
+
+
+def test_json_is_one_object_on_standard_output(bench: Bench) -> None:
+    """Scripts parse it without looking for it."""
+    data = json.loads(bench.run("optimize", bench.task, "--json").stdout)
+    assert ("faster", "add", 3.2) == (data["status"], data["task"], data["winner"]["speedup"])
+    listed = json.loads(bench.run("runs", "--json").stdout)
+    assert [(data["run"], "faster")] == [(item["run"], item["status"]) for item in listed]
+
+
+def test_nothing_faster_is_said_plainly_with_exit_code_zero(bench: Bench) -> None:
+    """An honest no is a result, not a failure."""
+    bench.verdict = 120.0
+    result = bench.run("optimize", bench.task)
+    assert 0 == result.exit_code
+    assert "Nothing honest beats the baseline" in result.output
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.TaskDoesNotImport("raises"), 12),
+        (errors.ReferenceFails("fails"), 14),
+        (errors.ReferenceIsRandom("random"), 15),
+        (errors.NoTensorOutput("none"), 16),
+        (errors.WrongDevice("device"), 17),
+        (errors.EmptyShape("empty"), 18),
+        (errors.NotAdmitted("passes"), 19),
+        (errors.ToolMissing("g++"), 30),
+        (errors.NoSuchDevice("cuda:9"), 31),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+def test_each_mistake_has_one_message_and_its_own_exit_code(
+    bench: Bench, error: errors.KernelwrightError, code: int
+) -> None:
+    """No traceback; the parts are labelled; --json carries the same as data."""
+    bench.admit = type(error)("It went wrong.", "this", "that", "do this")
+    result = bench.run("optimize", bench.task)
+    assert code == result.exit_code
+    assert f"{type(error).__name__}: It went wrong.\n  got: this\n  expected: that\n  next: do this\n" in result.output
+    assert "Traceback" not in result.output
+    data = json.loads(bench.run("optimize", bench.task, "--json").stdout)
+    assert (type(error).__name__, code) == (data["error"], data["exit_code"])
+
+
+def test_mistakes_found_without_a_judge_have_their_codes_too(bench: Bench) -> None:
+    """Missing file, missing function, unreadable command, busy folder, no run, damaged ledger."""
+    (bench.folder / "bad.py").write_text("x = 1")
+    run = bench.folder / "run"
+    commands: list[tuple[tuple[object, ...], int]] = [
+        (("optimize", "missing.py"), 11),
+        (("optimize", bench.folder / "bad.py"), 13),
+        (("optimize",), 2),
+        (("optimize", bench.task, "--resume", "x"), 2),
+        (("optimize", bench.task, "--device", "gpu"), 2),
+        (("optimize", bench.task, "--budget", "soon"), 2),
+        (("optimize", bench.task, "--proposers", "tempaltes"), 2),
+        (("optimize", bench.task, "--start", "none.cu"), 20),
+        (("optimize", bench.task, "--out", run), 0),
+        (("optimize", bench.task, "--out", run), 41),
+        (("optimize", bench.task, "--out", bench.task), 40),
+        (("optimize", bench.task, "--out", "/proc/nowhere"), 42),
+        (("optimize", "--resume", bench.folder / "none"), 44),
+        (("report", bench.folder / "none"), 44),
+        (("judge",), 2),
+        (("judge", "none.py", "--task", bench.task), 20),
+        (("nonsense",), 2),
+    ]
+    for arguments, code in commands:
+        result = bench.run(*arguments)  # type: ignore[arg-type]  # turned to text by run
+        assert code == result.exit_code, (arguments, result.output)
+        assert "Traceback" not in result.output
+    (run / "ledger.sqlite").write_bytes(b"x" * 5000)
+    assert 43 == bench.run("optimize", "--resume", run).exit_code
+    assert 43 == bench.run("report", run).exit_code
+
+
+def test_a_misspelt_variable_stops_every_verb(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setting that nothing reads is a setting that silently does nothing."""
+    monkeypatch.setenv("KERNELWRIGHT_BUGDET", "1s")
+    assert 2 == bench.run("optimize", bench.task).exit_code
+
+
+def test_judge_shows_the_verdict_with_the_proof_or_the_reason(bench: Bench) -> None:
+    """Both verdicts exit 0: judging worked."""
+    (bench.folder / "new.py").write_text("class ModelNew: pass\n")
+    good = bench.run("judge", bench.folder / "new.py", "--task", bench.task)
+    assert 0 == good.exit_code, good.output
+    assert "3.20x the best baseline (compile)" in good.output
+    bench.verdict = Rejected(stage="verify", reason="off by 3 bits", detail="at 7")
+    bad = bench.run("judge", bench.folder / "new.py", "--task", bench.task)
+    assert (0, "rejected at verify: off by 3 bits\nat 7\n") == (bad.exit_code, bad.output)
+    data = json.loads(bench.run("judge", bench.folder / "new.py", "--task", bench.task, "--json").stdout)
+    assert "Rejected" == data["outcome"]["is"]
+
+
+def test_the_admission_of_a_task_is_shown(bench: Bench) -> None:
+    """Which known-wrong program fell at which stage."""
+    result = bench.run("judge", "--admit", bench.task)
+    assert 0 == result.exit_code, result.output
+    assert "zeros  verify" in result.output
+
+
+def test_resume_keeps_the_options_of_the_run(bench: Bench) -> None:
+    """Another device or seed would be another run."""
+    bench.run("optimize", bench.task, "--out", bench.folder / "run", "--seed", "3")
+    refused = bench.run("optimize", "--resume", bench.folder / "run", "--seed", "4")
+    assert 2 == refused.exit_code
+    again = bench.run("optimize", "--resume", bench.folder / "run", "--budget", "5s")
+    assert 0 == again.exit_code, again.output
+    record = json.loads((bench.folder / "run" / "run.json").read_text())
+    assert (3, 5.0) == (record["options"]["seed"], record["options"]["budget_seconds"])
+
+
+def test_bits_lost_changes_the_contract_that_is_judged(bench: Bench) -> None:
+    """The allowance is part of the task, so it is in the record and in the report."""
+    bench.run("optimize", bench.task, "--out", bench.folder / "run", "--bits-lost", "8")
+    record = json.loads((bench.folder / "run" / "run.json").read_text())
+    assert 8.0 == record["task"]["contract"]["bits_lost"]
+
+
+def test_demo_makes_a_row_for_every_task_also_for_one_that_fails(bench: Bench) -> None:
+    """One broken example does not hide the others."""
+    (bench.folder / "broken.py").write_text("def f(:\n")
+    result = bench.run("demo", bench.folder, "--json", "--budget", "5s")
+    rows = {row["task"]: row["result"] for row in json.loads(result.stdout)}
+    assert "faster" == rows["add"]
+    assert "TaskDoesNotImport" in rows["broken"]
+
+
+def test_ctrl_c_saves_and_exits_130(tmp_path: Path) -> None:
+    """A real process, a real signal: the run folder says interrupted and can be resumed."""
+    code = f"""
+import sys, time
+from kernelwright.optimize import services
+from kernelwright.testing import FakeHost, FakeWorker
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_cli import ONE
+def slow(count):
+    print("judging", flush=True)
+    time.sleep(60)
+services.LocalWorker = lambda *a, **k: FakeWorker(lambda c: 25.0, after=slow)
+services.ProposerHost = lambda *a, **k: FakeHost({{"templates": [ONE]}})
+from kernelwright.cli import app
+app(["optimize", {str(tmp_path / "add.py")!r}, "--out", {str(tmp_path / "run")!r}])
+"""
+    (tmp_path / "add.py").write_text(TASK)
+    env = {**os.environ, "KERNELWRIGHT_HOME": str(tmp_path / "home")}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env)
+        assert child.stdout is not None
+        while "judging" not in child.stdout.readline():
+            assert child.poll() is None
+        child.send_signal(number)
+        rest = child.stdout.read()
+        assert 130 == child.wait(30), rest
+        assert "Interrupted" in rest
+        record = json.loads((tmp_path / "run" / "run.json").read_text())
+        assert "interrupted" == record["status"]
+        (tmp_path / "run").rename(tmp_path / f"run-{number}")
+
+
+def test_help_and_the_package_load_nothing_heavy() -> None:
+    """--help in well under half a second because neither torch, numpy, rich nor jinja2 is imported."""
+    code = (
+        "import sys\nfrom kernelwright.cli import app\ntry:\n    app(['--help'])\nexcept SystemExit:\n    pass\n"
+        "print(sorted({m.split('.')[0] for m in sys.modules} & {'torch', 'numpy', 'rich', 'jinja2', 'sqlite3'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "optimize" in done.stdout
+    assert "[]" == done.stdout.splitlines()[-1]
