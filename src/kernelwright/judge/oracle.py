@@ -12,6 +12,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+PER_OPERATOR = 20_000
+"""Work charged for passing an operator through Python at all, in multiply-adds."""
 RAISED = {
     torch.float16: torch.float64,
     torch.bfloat16: torch.float64,
@@ -43,14 +45,21 @@ class Float64Trace(TorchDispatchMode):
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Called by torch for every operator below autograd."""
+        self.refuse_bits(func, args)
         args, kwargs = self.raise_arguments(func, tuple(args), dict(kwargs or {}))
         out = self.apply(func, args, kwargs)
-        self.work += cost(func, args, out)
+        self.work += cost(func, args, out) + PER_OPERATOR
         return out
 
     def apply(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one operator whose arguments are double; subclasses change how."""
         return func(*args, **kwargs)
+
+    @staticmethod
+    def refuse_bits(func: Any, args: Sequence[Any]) -> None:
+        """Raises TypeError where the bits of a float are read: in another precision they mean something else."""
+        if func is torch.ops.aten.view.dtype and args[0].dtype in RAISED.values():
+            raise TypeError("the reference reads the bits of a floating tensor")
 
     def raise_arguments(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -106,23 +106,24 @@ class Rounded(Float64Trace):
     def _roughen_written(self, func: Any, args: tuple[Any, ...], out: Any) -> Any:
         """In-place operators: perturb the tensor that was written, where its values were computed."""
         if isinstance(out, torch.Tensor) and out.dtype is torch.float64 and torch.Tag.pointwise in func.tags:
-            out.mul_(1 + self.unit * self.noise(out))
+            out.addcmul_(out, self.noise(out), value=self.unit)
         return out
 
     def noise(self, like: torch.Tensor) -> torch.Tensor:
         """Uniform in [-1, 1), shape and device of ``like``, float64."""
         count = like.numel()
         if self._pool.numel() == 0:
-            self._pool = torch.empty(POOL, dtype=torch.float32, device=like.device).uniform_(-1, 1, generator=self.rng)
+            pool = torch.empty(POOL, dtype=torch.float64, device=like.device).uniform_(-1, 1, generator=self.rng)
+            self._pool = torch.cat([pool, pool])
         start = int(torch.randint(POOL, (1,), generator=self.rng, device=self.rng.device))
-        pool = torch.cat([self._pool[start:], self._pool[:start]]) if start else self._pool
-        if count > POOL:
-            pool = pool.repeat(-(-count // POOL))
-        return pool[:count].reshape(like.shape)
+        if count <= POOL:
+            return self._pool[start : start + count].reshape(like.shape)
+        whole = self._pool[start : start + POOL].repeat(-(-count // POOL))
+        return whole[:count].reshape(like.shape)
 
     def roughen(self, out: torch.Tensor) -> torch.Tensor:
         """One correctly rounded result and as much again: elementary functions are good to about an ulp."""
-        return out + out * self.noise(out) * self.unit
+        return torch.addcmul(out, out, self.noise(out), value=self.unit)
 
     def summed(
         self, out: torch.Tensor, squares: torch.Tensor, terms: Any, lanes: float, longest: float, alike: Any = 0.0

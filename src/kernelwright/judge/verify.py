@@ -18,6 +18,9 @@ from kernelwright.judge.instance import HEAVY, LIGHT, Instance, State
 from kernelwright.judge.numerics import Comparison, Floor
 from kernelwright.trial import CaseResult, Verified
 
+ILL_CONDITIONED = 1024.0
+IMPLAUSIBLE = 0.05
+"""A float64 run further than this from eager (relative, RMS) computes something else: half precision errs by 0.002."""
 DETAIL = 600
 """Characters of evidence kept per case."""
 
@@ -41,7 +44,7 @@ class Checker:
         self.instance, self.contract, self.seed = instance, instance.contract, seed
         self.specs = instance.all_specs()
         self.oracle = ""
-        self.notes: list[str] = list(instance.notes)
+        self.notes: list[str] = []
         self._recent: list[Truth] = []
         self._floors: dict[str, tuple[list[Floor], list[float]]] = {}
         self._count = 0
@@ -87,10 +90,33 @@ class Checker:
                 return known
         eager = self.instance.eager(leaves, state)
         exact, kind = self.instance.oracle(leaves, state)
+        floors = self._floor(variant, leaves, state, exact)
+        if kind != "orders-of-summation" and not all(map(_plausible, eager, exact, floors)):
+            self.instance.distrust_double("its float64 run disagrees with its own result by far more than rounding")
+            exact, kind = self.instance.oracle(leaves, state)
+            self._floors.clear()
+            floors = self._floor(variant, leaves, state, exact)
         self._weaken(kind)
-        truth = Truth(leaves, state, eager, exact, self._floor(variant, leaves, state, exact), kind)
+        self._remark(eager, exact, floors)
+        truth = Truth(leaves, state, eager, exact, floors, kind)
         self._recent = [truth] if self.instance.work > HEAVY else [truth, *self._recent[:3]]
         return truth
+
+    def _remark(self, eager: Sequence[torch.Tensor], exact: Sequence[torch.Tensor], floors: Sequence[Floor]) -> None:
+        """Say so where the reference is ill-conditioned, or itself far less precise than its dtype."""
+        for index, (out, truth, floor) in enumerate(zip(eager, exact, floors, strict=True)):
+            if out.dtype in numerics.EXACT_DTYPES or not out.numel():
+                continue
+            unit = numerics.unit_roundoff(out.dtype)
+            size, error = _sizes(out, truth)
+            if floor.rms > ILL_CONDITIONED * unit * size > 0:
+                self._say(f"{self._label(index)} is ill-conditioned: honest rounding moves it by over 2^10 units")
+            elif error > ILL_CONDITIONED * max(floor.rms, unit * size) > 0:
+                self._say(f"{self._label(index)}: eager itself is over 2^10 times less precise than its dtype allows")
+
+    def _say(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
 
     def _weaken(self, kind: str) -> None:
         """The proof names the weakest oracle that was used."""
@@ -194,7 +220,7 @@ def verified(
     ratio = max(case.error_ratio for case in cases if case.required)
     kinds = ("", "exact", "float64", "float64-trace", "orders-of-summation")
     oracle = max((checker.oracle for checker in checkers), key=kinds.index)
-    said = [note for checker in checkers for note in checker.notes]
+    said = [note for checker in checkers for note in (*checker.instance.notes, *checker.notes)]
     said += [f"outside the proven space: {case.name} ({case.detail})" for case in cases if not case.passed]
     loosest = max(checker.contract.bits_lost for checker in checkers)
     if loosest > 1.0:
@@ -211,6 +237,21 @@ def verified(
         sandbox=sandbox,
         notes=tuple(dict.fromkeys([*said, *notes])),
     )
+
+
+def _sizes(out: torch.Tensor, truth: torch.Tensor) -> tuple[float, float]:
+    """RMS of the truth and of eager's error, over the elements that are finite in both."""
+    mine, true = numerics.wide(out), numerics.wide(truth)
+    usable = torch.isfinite(mine) & torch.isfinite(true)
+    return numerics.rms(true[usable]), numerics.rms((mine - true)[usable])
+
+
+def _plausible(out: torch.Tensor, truth: torch.Tensor, floor: Floor) -> bool:
+    """Whether eager and the oracle compute the same thing: they differ by little, or as much as rounding explains."""
+    if out.dtype in numerics.EXACT_DTYPES or not out.numel():
+        return True
+    size, error = _sizes(out, truth)
+    return error <= max(IMPLAUSIBLE * size, 64 * floor.rms, 64 * numerics.unit_roundoff(out.dtype) * size)
 
 
 def _scaled(floor: Floor, factor: float) -> Floor:

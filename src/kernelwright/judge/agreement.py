@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether two runs of one program agree: exactly, or as far as rounding lets them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from kernelwright.judge.numerics import wide
+from kernelwright.judge.oracle import RAISED
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal shape, dtype and values; NaN equals NaN."""
+    return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a.nan_to_num(), b.nan_to_num())
+
+
+def differ(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
+    """More than rounding (atomics, other orders of summation) could explain."""
+    for a, b in zip(first, second, strict=True):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return True
+        if a.dtype not in RAISED and a.dtype is not torch.float64:
+            if not torch.equal(a, b):
+                return True
+            continue
+        x, y = wide(a).nan_to_num(), wide(b).nan_to_num()
+        # 256 eps: atomics and other orders of summation stay far below, a random mask or noise far above.
+        allowed = 256 * torch.finfo(a.dtype).eps * float(x.square().mean().sqrt()) if x.numel() else 0.0
+        if x.numel() and float((x - y).square().mean().sqrt()) > allowed:
+            return True
+    return False
+
+
+def first_difference(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> str:
+    """Where two results differ, for a message."""
+    for index, (a, b) in enumerate(zip(first, second, strict=True)):
+        if a.shape != b.shape:
+            return f"output {index}: shapes {list(a.shape)} and {list(b.shape)}"
+        if not torch.equal(a, b):
+            at = int((a != b).reshape(-1).nonzero()[0, 0])
+            return f"output {index}, element {at}: {a.reshape(-1)[at].item()} and {b.reshape(-1)[at].item()}"
+    return "different results"
