@@ -42,7 +42,9 @@ class Bench:
         self.task.write_text(TASK)
         self.verdict: Verdict = 25.0
         self.admit: errors.KernelwrightError | None = None
-        monkeypatch.setattr(services, "LocalWorker", lambda *a, **k: FakeWorker(lambda c: self.verdict, admit=self.admit))
+        monkeypatch.setattr(
+            services, "LocalWorker", lambda *a, **k: FakeWorker(lambda c: self.verdict, admit=self.admit)
+        )
         monkeypatch.setattr(services, "ProposerHost", lambda *a, **k: FakeHost({"templates": [ONE]}))
 
     def run(self, *arguments: str) -> Result:

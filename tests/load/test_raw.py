@@ -136,9 +136,7 @@ def test_the_wrapped_kernel_computes_the_reference(compiled: ModuleType, monkeyp
     assert 2 == len(called)
 
 
-def test_outside_its_rule_the_wrapper_runs_the_reference(
-    compiled: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outside_its_rule_the_wrapper_runs_the_reference(compiled: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another dtype, or a gradient: the kernel is not called and the answer is still right."""
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(compiled, "_FUNCTION", lambda *values: pytest.fail("called"))

@@ -133,7 +133,9 @@ def test_a_missing_definition_is_named(tmp_path: Path, name: str) -> None:
         ("", TaskIncomplete, "Model"),
     ],
 )
-def test_a_file_that_is_no_python_says_where(tmp_path: Path, text: str, kind: type[KernelwrightError], words: str) -> None:
+def test_a_file_that_is_no_python_says_where(
+    tmp_path: Path, text: str, kind: type[KernelwrightError], words: str
+) -> None:
     """Found by parsing, before any process starts."""
     (tmp_path / "t.py").write_text(text)
     with pytest.raises(kind, match=words):

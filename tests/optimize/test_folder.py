@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""optimize/folder.py: locks that die with their holder, records replaced whole, listings that survive debris."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernelwright.candidate import Candidate
+from kernelwright.errors import RunFolderBusy, RunFolderError
+from kernelwright.optimize import folder as folders
+
+
+def test_a_lock_is_seen_by_other_processes_and_dies_with_its_holder(tmp_path: Path) -> None:
+    """A killed run leaves nothing that has to be cleaned up by hand."""
+    code = (
+        "import sys; from pathlib import Path; from kernelwright.optimize import folder;"
+        "held = folder.create(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "run")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None and child.stdin is not None
+    assert "held\n" == child.stdout.readline()
+    with pytest.raises(RunFolderBusy):
+        folders.create(tmp_path / "run")
+    child.kill()
+    child.communicate()
+    folders.create(tmp_path / "run").close()
+
+
+def test_the_record_is_replaced_whole_and_events_are_appended(tmp_path: Path) -> None:
+    """A reader sees the old record or the new one."""
+    run = folders.create(tmp_path / "run")
+    for number in range(3):
+        run.write({"number": number})
+        run.event({"number": number})
+    run.close()
+    assert {"number": 2} == folders.read(tmp_path / "run")
+    lines = (tmp_path / "run" / "events.jsonl").read_text().splitlines()
+    assert [0, 1, 2] == [json.loads(line)["number"] for line in lines]
+
+
+def test_kept_candidates_lie_in_folders_of_their_digest(tmp_path: Path) -> None:
+    """With their sub-folders."""
+    candidate = Candidate(
+        task="t", language="cpp", entry="a.py::M", sources=(("a.py", "x"), ("deep/k.cpp", "y")), proposer="p"
+    )
+    run = folders.create(tmp_path / "run")
+    place = run.keep(candidate)
+    run.close()
+    assert (tmp_path / "run" / "candidates" / candidate.digest(), "y") == (place, (place / "deep/k.cpp").read_text())
+
+
+def test_listing_shows_newest_first_and_steps_over_debris(tmp_path: Path) -> None:
+    """A damaged record hides one run, not all."""
+    for name, started in (("old", 1.0), ("new", 2.0)):
+        run = folders.create(tmp_path / name)
+        run.write({"started_at": started})
+        run.close()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "run.json").write_text("{")
+    (tmp_path / "list").mkdir()
+    (tmp_path / "list" / "run.json").write_text("[]")
+    assert ["new", "old"] == [path.name for path, _ in folders.listed(tmp_path)]
+    for name in ("broken", "list"):
+        with pytest.raises(RunFolderError):
+            folders.read(tmp_path / name)
+
+
+def test_fresh_names_are_free_and_plain(tmp_path: Path) -> None:
+    """A task's name may hold anything."""
+    first = folders.fresh_name(tmp_path, "a b/../c")
+    first.mkdir()
+    second = folders.fresh_name(tmp_path, "a b/../c")
+    assert first != second
+    assert {tmp_path} == {first.parent, second.parent}

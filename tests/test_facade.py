@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The facade: the listed names exist, the verbs survive the rooms of their names, live objects are taken."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import types
+from pathlib import Path
+
+import pytest
+import torch
+
+import kernelwright
+from kernelwright.errors import BadCommand
+from kernelwright.proposers import Structure
+from kernelwright.testing import FakeHost, FakeWorker
+from kernelwright.tuning import Space
+
+
+def twice(x: torch.Tensor) -> torch.Tensor:
+    """Something to optimise."""
+    return x * 2
+
+
+@pytest.fixture
+def services(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> kernelwright.Services:
+    """Doubles for both children."""
+    for name in list(os.environ):
+        if name.startswith("KERNELWRIGHT_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("KERNELWRIGHT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("KERNELWRIGHT_RUNS", str(tmp_path / "runs"))
+    one = Structure(name="one", note="", language="torch", space=Space(parameters=(), constraints=()), order=1.0)
+    return kernelwright.Services("cpu", worker=FakeWorker(lambda c: 20.0), host=FakeHost({"templates": [one]}))
+
+
+def test_every_listed_name_is_there() -> None:
+    """Those that are fetched when used too."""
+    for name in kernelwright.__all__:
+        assert getattr(kernelwright, name) is not None, name
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = kernelwright.nonsense
+
+
+@pytest.mark.parametrize("name", ["optimize", "judge", "report"])
+def test_a_verb_stays_a_function_when_the_room_of_its_name_is_imported(name: str) -> None:
+    """Python would put the sub-package in its place."""
+    room = importlib.import_module(f"kernelwright.{name}")
+    assert isinstance(room, types.ModuleType)
+    assert isinstance(getattr(kernelwright, name), types.FunctionType)
+
+
+def test_a_function_with_example_inputs_is_optimised(services: kernelwright.Services) -> None:
+    """From Python, as from the command line."""
+    heard: list[kernelwright.Event] = []
+    result = kernelwright.optimize(twice, (torch.randn(4),), services=services, budget="5s", listen=heard.append)
+    assert ("faster", "twice", 4.0) == (result.status, result.task, result.speedup)
+    assert result.optimized is not None and result.optimized.exists()
+    assert ["phase", "done"] == [heard[0].kind, heard[-1].kind]
+    again = kernelwright.resume(result.run, services=services)
+    assert result.winner == again.winner
+    assert [str(result.run)] == [item["run"] for item in kernelwright.runs()]
+    assert kernelwright.report(result.run).exists()
+
+
+def test_a_live_object_without_inputs_is_refused(services: kernelwright.Services) -> None:
+    """The message says how to call."""
+    with pytest.raises(BadCommand, match="example inputs"):
+        kernelwright.optimize(twice, services=services)
+
+
+def test_judge_takes_files_or_nouns(services: kernelwright.Services, tmp_path: Path) -> None:
+    """Both give a Trial at level precise."""
+    task = kernelwright.Task(name="t", form="kernelbench", reference="class Model: pass\n")
+    (tmp_path / "c.py").write_text("class ModelNew: pass\n")
+    candidate = kernelwright.load_candidate(tmp_path / "c.py", task)
+    trials = [kernelwright.judge(what, task, services=services) for what in (tmp_path / "c.py", candidate)]
+    assert [candidate, candidate] == [trial.candidate for trial in trials]
+    assert isinstance(trials[0].outcome, kernelwright.Timed)
+    assert "precise" == trials[0].level
