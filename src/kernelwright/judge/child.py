@@ -138,7 +138,6 @@ class Zygote:
         argv = [
             sys.executable,
             "-I",
-            "-S",
             "-c",
             _BOOT,
             str(theirs.fileno()),
