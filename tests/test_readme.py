@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shlex
 import subprocess
@@ -34,9 +35,9 @@ def commands(text: str) -> list[list[str]]:
 
 def options(verb: str) -> set[str]:
     """Long options that a verb's help names."""
-    done = subprocess.run(
-        [sys.executable, "-m", "kernelwright.cli", verb, "--help"], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-m", "kernelwright.cli", verb, "--help"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "200"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert 0 == done.returncode, done.stderr
     return set(re.findall(r"--[a-z][a-z-]*", done.stdout))
 
@@ -89,7 +90,10 @@ def test_every_python_block_runs(block: str, tmp_path: Path) -> None:
     """As written, in a process and a folder of its own."""
     script = tmp_path / "block.py"
     script.write_text(block)
-    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
 
     assert 0 == done.returncode, done.stderr[-3000:]
     assert "baseline" in done.stdout or "faster" in done.stdout
