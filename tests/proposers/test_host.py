@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The proposer host speaks its protocol, survives odd tasks, and never lets a reference write into it."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from kernelwright import errors, wire
+from kernelwright.candidate import Candidate
+from kernelwright.proposers import Request, Structure
+from kernelwright.proposers.__main__ import Host, main, serve
+from kernelwright.task import Task
+from kernelwright.tuning import Space
+
+PRINTS = """
+import torch
+print("the reference prints at import")
+class Model(torch.nn.Module):
+    def forward(self, v, x):
+        print("and while it runs")
+        return torch.diag(v) @ x
+def get_inputs():
+    return [torch.randn(32), torch.randn(32, 64)]
+def get_init_inputs():
+    return []
+"""
+
+
+class Fails:
+    """Raises what tracing an odd reference may raise."""
+
+    name = "fails"
+
+    def structures(self, request: Request) -> list[Structure]:
+        if request.device == "cuda":
+            raise SystemExit(3)
+        raise RuntimeError("data-dependent\n  control flow")
+
+    def render(self, request: Request, structure: str, values: Mapping[str, Any]) -> Candidate:
+        raise ZeroDivisionError(structure)
+
+
+class Echoes:
+    """Shows what the host passed on."""
+
+    name = "echoes"
+
+    def structures(self, request: Request) -> list[Structure]:
+        note = f"{request.task.name} {request.device} {request.machine}"
+        return [
+            Structure(name="one", note=note, language="torch", space=Space(parameters=(), constraints=()), order=1.0)
+        ]
+
+    def render(self, request: Request, structure: str, values: Mapping[str, Any]) -> Candidate:
+        text = f"{structure} {sorted(values.items())}"
+        return Candidate(task="t", language="torch", entry="a.py::M", sources=(("a.py", text),), proposer="echoes")
+
+
+TABLE = {"fails": f"{__name__}:Fails", "echoes": f"{__name__}:Echoes", "absent": "no.such.module:Class"}
+
+
+def ask(*jobs: object) -> list[dict[str, Any]]:
+    """Replies of a host to these lines."""
+    out = io.StringIO()
+    serve(io.StringIO("\n".join(job if isinstance(job, str) else json.dumps(job) for job in jobs)), out, Host(TABLE))
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+def job(kind: str, proposer: str, **more: object) -> dict[str, object]:
+    """One request about a small task."""
+    task = wire.to_data(Task(name="small", form="kernelbench", reference="pass"))
+    return {"id": 7, "job": kind, "proposer": proposer, "task": task, "device": "cpu", "machine": None, **more}
+
+
+def test_structures_come_back_as_nouns() -> None:
+    """The reply carries what the proposer returned, and the device without its index."""
+    (reply,) = ask(job("structures", "echoes", device="cuda:1"))
+    (structure,) = (wire.from_data(Structure, item) for item in reply["result"]["structures"])
+
+    assert (7, "one", "small cuda None") == (reply["id"], structure.name, structure.note)
+
+
+def test_render_passes_the_values_on() -> None:
+    """The candidate closes the parameters that were sent."""
+    (reply,) = ask(job("render", "echoes", structure="one", values={"BLOCK": 4}))
+    candidate = wire.from_data(Candidate, reply["result"]["candidate"])
+
+    assert "one [('BLOCK', 4)]" == candidate.sources[0][1]
+
+
+@pytest.mark.parametrize(
+    ("device", "reason"), [("cpu", "RuntimeError: data-dependent control flow"), ("cuda", "SystemExit: 3")]
+)
+def test_a_proposer_that_raises_proposes_nothing_and_says_why(device: str, reason: str) -> None:
+    """An event names the reason in one line, then the list is empty."""
+    event, reply = ask(job("structures", "fails", device=device))
+
+    assert {"event": "proposer-skipped", "proposer": "fails", "reason": reason} == event["event"]
+    assert {"id": 7, "result": {"structures": []}} == reply
+
+
+def test_a_failed_render_is_a_candidate_error() -> None:
+    """The class survives the pipe, so the parent can tell it from a bad command."""
+    (reply,) = ask(job("render", "fails", structure="one", values={}))
+
+    assert isinstance(errors.from_json(reply["error"]), errors.CandidateError)
+    assert "ZeroDivisionError: one" == reply["error"]["got"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (job("structures", "unheard-of"), "BadCommand"),
+        (job("dance", "echoes"), "BadCommand"),
+        ({"id": 7, "job": "structures", "proposer": "echoes"}, "TaskError"),
+        ("{ not json", "BadCommand"),
+        ("[1, 2]", "BadCommand"),
+    ],
+)
+def test_a_bad_request_gets_one_error_and_the_next_is_answered(request_: object, error: str) -> None:
+    """The server outlives nonsense."""
+    first, second = ask(request_, job("structures", "echoes"))
+
+    assert error == first["error"]["error"]
+    assert "result" in second
+
+
+def test_shutdown_ends_the_server() -> None:
+    """What follows is not read."""
+    replies = ask({"id": 1, "job": "shutdown"}, job("structures", "echoes"))
+
+    assert [{"id": 1, "result": {}}] == replies
+
+
+def test_wrong_arguments_are_refused() -> None:
+    """Only --serve is known."""
+    assert 2 == main(["--help"])
+
+
+def test_a_printing_reference_cannot_corrupt_the_replies() -> None:
+    """In a process of its own: every line on stdout is a reply, and the rewrite is found."""
+    task = wire.to_data(Task(name="prints", form="kernelbench", reference=PRINTS))
+    request = {"id": 1, "job": "structures", "proposer": "rewrites", "task": task, "device": "cpu", "machine": None}
+    lines = json.dumps(request) + "\n" + json.dumps({"id": 2, "job": "shutdown"}) + "\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "kernelwright.proposers", "--serve"], input=lines, capture_output=True, text=True
+    )
+    replies = [json.loads(line) for line in done.stdout.splitlines()]
+
+    assert [1, 2] == [reply["id"] for reply in replies]
+    assert "rewrite.0" == replies[0]["result"]["structures"][0]["name"]
+    assert "the reference prints at import" in done.stderr
