@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From measured and compiled facts of one program to one page: the gap, the limiter, the evidence, the next edits.
+
+Rules are data (``rules.toml``). A rule speaks only when every fact it names was measured or counted, and only about
+the program whose facts they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelwright.errors import BadCommand
+
+FILE = Path(__file__).with_name("rules.toml")
+MOST_EDITS = 3
+NODES = (
+    ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.BinOp, ast.Add, ast.Sub,
+    ast.Mult, ast.Div, ast.Compare, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq, ast.IfExp, ast.Call,
+    ast.Constant, ast.Name, ast.Load,
+)  # fmt: skip
+FUNCTIONS = {"min": min, "max": max, "abs": abs}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One limiter, when it is at work, how much time it may cost, what shows it and what to do about it."""
+
+    name: str
+    limiter: str
+    device: str
+    """``cpu``, ``cuda`` or ``any``."""
+    when: str
+    share: str
+    """Share of the time, 0 to 1, that removing this limiter could save, by the stated model."""
+    model: str
+    """The model behind ``share``, in words."""
+    evidence: str
+    """Format string over the facts."""
+    edit: str
+
+    def facts(self) -> set[str]:
+        """Every fact the rule names."""
+        names: set[str] = set()
+        for text in (self.when, self.share):
+            names |= {n.id for n in ast.walk(ast.parse(text, mode="eval")) if isinstance(n, ast.Name)}
+        return names - set(FUNCTIONS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A rule that spoke."""
+
+    rule: str
+    limiter: str
+    share: float
+    evidence: str
+    edit: str
+    model: str
+
+    @property
+    def expected_gain(self) -> float:
+        """Ratio of times before and after, if the share were saved in full."""
+        return 1.0 / max(1.0 - self.share, 0.02)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """One page about one program."""
+
+    time_us: float
+    bound_us: float | None
+    limiter: str
+    findings: tuple[Finding, ...]
+    unknown: tuple[str, ...]
+    """Facts that no tool gave here, so that rules naming them were silent."""
+
+    @property
+    def gap_us(self) -> float | None:
+        """Time above the unavoidable bound."""
+        return None if self.bound_us is None else self.time_us - self.bound_us
+
+    def text(self) -> str:
+        """The page, for a person or a model."""
+        lines = [f"Time: {self.time_us:.4g} us a call."]
+        if self.bound_us is not None and self.gap_us is not None:
+            reached = 100 * self.bound_us / self.time_us
+            lines.append(f"Bound: {self.bound_us:.4g} us; gap {self.gap_us:.4g} us ({reached:.0f} % of the bound).")
+        lines.append(f"Limiter: {self.limiter}.")
+        lines += [f"Evidence: {found.evidence}" for found in self.findings]
+        for number, found in enumerate(self.findings[:MOST_EDITS], 1):
+            lines.append(f"Edit {number}: {found.edit} Expected gain up to {found.expected_gain:.2f}x ({found.model}).")
+        if self.unknown:
+            lines.append(f"Not measured here: {', '.join(self.unknown[:12])}.")
+        return "\n".join(lines) + "\n"
+
+
+def load_rules(path: Path = FILE) -> tuple[Rule, ...]:
+    """Every rule. Raises ``BadCommand`` naming a rule whose expressions are not arithmetic over facts."""
+    rows = tomllib.loads(path.read_text(encoding="utf-8"))["rule"]
+    rules = tuple(Rule(**{"device": "any", **row}) for row in rows)
+    for rule in rules:
+        for text in (rule.when, rule.share):
+            odd = [type(n).__name__ for n in ast.walk(ast.parse(text, mode="eval")) if not isinstance(n, NODES)]
+            if odd:
+                raise BadCommand(f"Rule {rule.name} is not arithmetic over facts.", got=", ".join(odd), expected=text)
+    return rules
+
+
+def diagnose(
+    facts: Mapping[str, float],
+    *,
+    device: str,
+    time_us: float,
+    bound_us: float | None,
+    limiter: str = "memory",
+    rules: Sequence[Rule] | None = None,
+) -> Diagnosis:
+    """The findings of every rule that applies, largest share first. ``limiter`` names the bound's own limiter: what
+    holds the program when no rule finds anything else."""
+    kind = device.partition(":")[0]
+    known = dict(facts) | {"time_us": time_us}
+    if bound_us is not None:
+        known |= {"bound_us": bound_us, "bound_fraction": bound_us / time_us}
+    findings, silent = [], set()
+    for rule in rules if rules is not None else load_rules():
+        if rule.device not in ("any", kind):
+            continue
+        missing = rule.facts() - known.keys()
+        if missing:
+            silent |= missing
+            continue
+        if _value(rule.when, known):
+            share = min(0.98, max(0.0, float(_value(rule.share, known))))
+            evidence = rule.evidence.format_map(_Shown(known))
+            findings.append(
+                Finding(rule=rule.name, limiter=rule.limiter, share=share, evidence=evidence, edit=rule.edit,
+                        model=rule.model)
+            )  # fmt: skip
+    findings.sort(key=lambda found: (-found.share, found.rule))
+    return Diagnosis(
+        time_us=time_us,
+        bound_us=bound_us,
+        limiter=findings[0].limiter if findings else limiter,
+        findings=tuple(findings),
+        unknown=tuple(sorted(silent)),
+    )
+
+
+class _Shown(dict[str, float]):
+    """Facts for a format string; one that was not measured shows as such."""
+
+    def __missing__(self, key: str) -> float:
+        return float("nan")
+
+
+def _value(text: str, facts: Mapping[str, float]) -> float:
+    code = compile(ast.parse(text, mode="eval"), text, "eval")
+    try:
+        return float(eval(code, {"__builtins__": {}}, {**FUNCTIONS, **facts}))
+    except ZeroDivisionError:
+        return 0.0

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules as data: each has facts that provoke it and facts that do not; the page says what was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelwright.diagnosis import diagnose, load_rules
+from kernelwright.errors import BadCommand
+
+QUIET = {
+    "host_us": 50.0, "busy_us": 100.0, "kernels": 1.0, "launch_us": 3.0, "synchronisations": 0.0, "synchronise_us": 5.0,
+    "first_us": 500.0, "spill_bytes": 0.0, "local_instructions": 0.0, "memory_instructions": 100.0, "registers": 32.0,
+    "tensor_instructions": 64.0, "tensor_eligible": 1.0, "matmul_us": 60.0, "dtype_bits": 16.0, "instructions": 1000.0,
+    "float64_instructions": 0.0, "task_float64": 0.0, "occupancy_by_registers": 1.0, "occupancy_by_shared": 1.0,
+    "shared_bytes": 0.0, "blocks": 1000.0, "processors": 132.0, "useful_lanes": 1.0, "busiest_over_mean": 1.0,
+    "sectors_per_request": 4.0, "bytes_used_per_sector": 32.0, "layout_copy_us": 0.0, "bank_conflict_share": 0.0,
+    "atomics": 0.0, "stall_atomics": 0.0, "uniform_branches": 1.0, "active_lanes": 1.0, "global_loads": 10.0,
+    "wide_loads": 10.0, "device_bytes": 1e6, "needed_bytes": 1e6, "stall_barrier": 0.0, "stall_dependency": 0.1,
+    "issue_active": 0.6, "stall_memory": 0.2, "memory_throughput": 0.7, "packed_instructions": 90.0,
+    "floating_instructions": 100.0, "widest_bits": 512.0, "machine_bits": 512.0, "busy_threads": 2.0, "threads": 2.0,
+    "gather_instructions": 0.0, "page_faults": 0.0, "fault_us": 0.25, "division_instructions": 0.0, "math_calls": 0.0,
+}  # fmt: skip
+PROVOKED = {
+    "host-bound": {"host_us": 400.0}, "many-small-launches": {"kernels": 30.0, "busy_us": 60.0},
+    "synchronisation": {"synchronisations": 4.0}, "cold-start": {"first_us": 9e4},
+    "spills": {"spill_bytes": 96.0, "local_instructions": 40.0}, "local-memory": {"local_instructions": 40.0},
+    "no-tensor-cores": {"tensor_instructions": 0.0}, "accidental-float64": {"float64_instructions": 100.0},
+    "occupancy-registers": {"occupancy_by_registers": 0.12}, "occupancy-shared": {"occupancy_by_shared": 0.06},
+    "tiny-grid": {"blocks": 8.0}, "partial-tiles": {"useful_lanes": 0.5}, "load-imbalance": {"busiest_over_mean": 2.0},
+    "strided-access": {"sectors_per_request": 32.0, "bytes_used_per_sector": 4.0},
+    "wrong-layout": {"layout_copy_us": 40.0}, "bank-conflicts": {"bank_conflict_share": 0.7},
+    "serialised-atomics": {"atomics": 10.0, "stall_atomics": 0.8},
+    "divergence": {"uniform_branches": 0.5, "active_lanes": 0.4}, "unvectorised-loads": {"wide_loads": 0.0},
+    "redundant-reads": {"device_bytes": 3e6}, "barriers": {"stall_barrier": 0.6},
+    "dependency-chain": {"stall_dependency": 0.8, "issue_active": 0.1},
+    "memory-latency": {"stall_memory": 0.8, "memory_throughput": 0.3}, "bandwidth": {"memory_throughput": 0.95},
+    "cpu-unvectorised": {"packed_instructions": 0.0}, "cpu-narrow-vectors": {"widest_bits": 128.0},
+    "cpu-one-thread": {"busy_threads": 1.0}, "cpu-imbalance": {"busy_threads": 1.4},
+    "cpu-gathers": {"gather_instructions": 20.0}, "cpu-allocation": {"page_faults": 300.0},
+    "cpu-division": {"division_instructions": 30.0}, "cpu-calls": {"math_calls": 3.0},
+}  # fmt: skip
+NAMES = [rule.name for rule in load_rules()]
+
+
+def found(facts: dict[str, float], name: str, bound_us: float = 50.0) -> list[str]:
+    """Names of the rules that speak about these facts on the rule's own device."""
+    device = "cpu" if name.startswith("cpu") else "cuda:0"
+    page = diagnose(facts, device=device, time_us=100.0, bound_us=bound_us)
+    return [finding.rule for finding in page.findings]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_rule_is_provoked_by_its_limiter_and_silent_without_it(name: str) -> None:
+    """The planted facts make it speak first; the quiet ones leave every rule silent."""
+    assert [] == found(QUIET, name)
+    assert name == found(QUIET | PROVOKED[name], name)[0]
+
+
+def test_a_rule_whose_facts_were_not_measured_is_silent_and_says_so() -> None:
+    """No counters: rules that need them are silent, and the page lists what is missing."""
+    page = diagnose({"blocks": 4.0, "processors": 132.0}, device="cuda", time_us=10.0, bound_us=None)
+    assert (["tiny-grid"], True) == ([f.rule for f in page.findings], "stall_barrier" in page.unknown)
+    assert "Not measured here" in page.text()
+
+
+def test_the_page_names_gap_limiter_evidence_and_edit() -> None:
+    """A person reads the gap in microseconds, what holds the program, why, and what to do."""
+    text = diagnose(QUIET | {"bank_conflict_share": 0.5}, device="cuda", time_us=100.0, bound_us=40.0).text()
+    for part in ("gap 60 us", "Limiter: bank conflicts", "50% of the shared-memory wavefronts", "Pad rows", "2.00x"):
+        assert part in text
+
+
+def test_without_findings_the_bound_names_the_limiter() -> None:
+    """Nothing wrong found: the bound's own limiter stands."""
+    assert "memory" == diagnose({}, device="cuda", time_us=100.0, bound_us=90.0).limiter
+
+
+def test_rules_are_arithmetic_only(tmp_path: Path) -> None:
+    """A rule file cannot run code."""
+    path = tmp_path / "rules.toml"
+    row = {"name": "x", "limiter": "l", "when": "().__class__", "share": "0", "model": "", "evidence": "", "edit": ""}
+    path.write_text("[[rule]]\n" + "".join(f'{key} = "{value}"\n' for key, value in row.items()))
+    with pytest.raises(BadCommand, match="Attribute"):
+        load_rules(path)
