@@ -18,8 +18,10 @@ $(VENV)/.ready: pyproject.toml constraints.txt .ci/setup
 	PYTHON="$(PYTHON)" .ci/setup $(VENV)
 	touch $@
 
+DEVICE = $$($(BIN)/python -c 'import torch; print("cuda:0" if torch.cuda.is_available() else "cpu")')
+
 demo: setup
-	$(BIN)/kernelwright demo $(DEMO)
+	$(BIN)/kernelwright demo --device "$(DEVICE)" $(DEMO)
 
 test: setup
 	$(BIN)/python -m pytest
