@@ -170,8 +170,15 @@ class Leash:
             self._output = -1
 
     def stop(self) -> None:
-        """Stop every thread and process of its group."""
+        """Stop every thread and process of its group, and see that it stands still.
+
+        Its first thread's state is waited for; others on other cores are interrupted by the same signal, microseconds
+        apart, before the state can be read.
+        """
         self._signal(signal.SIGSTOP)
+        deadline = time.monotonic() + 1.0
+        while self._running() and time.monotonic() < deadline:
+            time.sleep(0)
 
     def wake(self) -> None:
         """Let its group run."""
@@ -182,6 +189,14 @@ class Leash:
             os.killpg(self.pid, number)
         except ProcessLookupError:
             return  # the next wait says how it died
+
+    def _running(self) -> bool:
+        try:
+            with open(f"/proc/{self.pid}/stat", "rb") as file:
+                state = file.read(512).rpartition(b")")[2].split(None, 1)[0]
+        except OSError:
+            return False
+        return state not in b"TtZX"
 
     def flooded(self) -> bool:
         """Whether it filled its output file."""
