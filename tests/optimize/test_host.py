@@ -34,7 +34,8 @@ for line in sys.stdin:
     elif job["structure"] == "bad":
         say(error={{"error": "CandidateError", "what": "no", "got": "", "expected": "", "what_next": ""}})
     else:
-        made = Candidate(task="t", language="torch", entry="a.py::M", sources=(("a.py", str(job["values"])),), proposer="p")
+        text = str(job["values"])
+        made = Candidate(task="t", language="torch", entry="a.py::M", sources=(("a.py", text),), proposer="p")
         say(result={{"candidate": wire.to_data(made)}})
 """
 
