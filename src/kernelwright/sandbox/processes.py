@@ -232,6 +232,8 @@ def _watch(process: subprocess.Popen[bytes], limits: Limits, files: Sequence[IO[
             break
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
+    if not killed and sum(os.fstat(f.fileno()).st_size for f in files) > limits.output_bytes:
+        killed = f"more than {limits.output_bytes} bytes of output"
     return killed
 
 
