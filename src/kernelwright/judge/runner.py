@@ -248,8 +248,12 @@ def _words(facts: tuple[Any, ...]) -> str:
 
 def describe(error: BaseException) -> dict[str, str]:
     """A failure as two bounded texts: ``kind`` for a program, ``text`` for a person, ``detail`` with the trace."""
-    out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    try:
+        said = str(error)
+        trace = "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - candidate code writes __str__ too
+        said, trace = "an exception that cannot be printed", ""
+    out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in said
     kind = "structure" if isinstance(error, WrongStructure) else "memory" if out_of_memory else "raised"
-    trace = "".join(traceback.format_exception(error))
-    text = f"{type(error).__name__}: {error}" if kind != "structure" else str(error)
+    text = said if kind == "structure" else f"{type(error).__name__}: {said}"
     return {"kind": kind, "text": text[:500], "detail": trace[-wires.TEXT :]}
