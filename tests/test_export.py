@@ -267,18 +267,21 @@ def test_gradients_flow_through_the_fast_program_where_they_were_proved(tmp_path
     assert [] == said
 
 
-def test_the_mode_matters_only_where_the_reference_says_so(tmp_path: Path) -> None:
-    """A reference with dropout is served fast in the judged mode only; one without in both."""
-    make(tmp_path, reference=REFERENCE.replace("** power", "** power  # no dropout here"))
+def test_only_the_judged_mode_is_served_fast(tmp_path: Path) -> None:
+    """A new module is in the judged mode, unless modes differ: then it is in train(), as the reference would be."""
     code = """
         import optimized
         model = optimized.ModelNew(8)
         with torch.no_grad():
-            out.append(float(model(torch.zeros(4, 8), 2)[0, 0]))
-            out.append(float(model.eval()(torch.zeros(4, 8), 2)[0, 0]))
+            for change in (lambda: None, model.eval, model.train):
+                change()
+                out.append(float(model(torch.zeros(4, 8), 2)[0, 0]))
     """
+    make(tmp_path / "plain")
+    make(tmp_path / "moody", reference=REFERENCE.replace("** power", "** power  # no dropout here"))
 
-    assert [0.0, 1.0] == alone(tmp_path, code)[0]
+    assert [1.0, 1.0, 0.0] == alone(tmp_path / "plain", code)[0]
+    assert [0.0, 1.0, 0.0] == alone(tmp_path / "moody", code)[0]
     assert not export.mode_matters(REFERENCE)
     assert export.mode_matters("from mymodels import Block\n")
 
