@@ -138,9 +138,14 @@ def test_a_confined_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(
     ("status", "words"),
-    [(0, "exited with status 0"), (3 << 8, "exited with status 3"), (9, "killed by SIGKILL"), (139, "killed by SIGSEGV"),
-     (60, "killed by signal 60")],
-)  # fmt: skip
+    [
+        (0, "exited with status 0"),
+        (3 << 8, "exited with status 3"),
+        (9, "killed by SIGKILL"),
+        (139, "killed by SIGSEGV"),
+        (60, "killed by signal 60"),
+    ],
+)
 def test_a_wait_status_in_words(status: int, words: str) -> None:
     """Names for signals, numbers for statuses; the core bit does not matter."""
     assert words == limits.death(status)
