@@ -30,7 +30,9 @@ FINALISTS = 3
 CLOSE = 1.15
 """Coarse medians within this factor of the best may be the best: coarse timing is no better than that."""
 FEWEST = 3
-"""Structures tried even when admission has used up the budget, until one is accepted."""
+"""Structures tried even when admission has used up the budget."""
+OVERTIME = 0.25
+"""Share of the budget by which these few may overrun it once one was accepted; until then without limit."""
 MOST_FINALS = 6
 LATE_PROOFS = 2
 """Proofs tried after the budget is over when none has succeeded: the first may fail where the second does not."""
@@ -56,6 +58,8 @@ class Loop:
         self._precise: dict[str, Timed | None] = {}
         self._missing: dict[str, ToolMissing] = {}
         self._failures = 0
+        self.exhausted = False
+        """True when the search ended because nothing was left to try, not because of the budget."""
         self.tried = 0
         self.rejected = 0
         self.winner: Trial | None = None
@@ -93,7 +97,7 @@ class Loop:
         search = StructureSearch(arms, self._options.seed)
         proved_early = False
         asked = 0
-        while self._left() > self._reserve() or (not self._coarse and asked < FEWEST):
+        while self._left() > self._reserve() or (asked < FEWEST and self._overtime(bool(self._coarse))):
             if search.first_pass_over and not proved_early and self._left() > 3 * self._reserve():
                 # One proof early: whoever stops the run from here on keeps a result.
                 proved_early = True
@@ -101,6 +105,7 @@ class Loop:
                 continue
             choice = search.ask()
             if choice is None:
+                self.exhausted = True
                 break
             asked += 1
             candidate = self._render(choice)
@@ -212,6 +217,9 @@ class Loop:
 
     def _left(self) -> float:
         return self._until - time.monotonic()
+
+    def _overtime(self, accepted: bool) -> bool:
+        return not accepted or self._left() > -OVERTIME * self._options.budget_seconds
 
     def _reserve(self) -> float:
         """Seconds kept for the finals: two proofs as they are expected to take, at most half the budget."""

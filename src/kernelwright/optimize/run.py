@@ -239,22 +239,31 @@ def _result(future: Future[Reply]) -> Reply:
 
 
 def _message(loop: Loop | None, interrupted: bool) -> str:
-    head = "Interrupted. " if interrupted else ""
     if loop is None:
-        return head + "The search had not begun."
+        return "Interrupted. The search had not begun."
+    text = "Interrupted. " if interrupted else ""
+    if interrupted and loop.winner is None:
+        text += f"Nothing is proved yet ({loop.tried} trials)."
+    else:
+        text += _finding(loop)
+    if loop.winner is None and not loop.exhausted:
+        text += " The search was not over: --resume goes on, --budget gives it more time."
+    return text
+
+
+def _finding(loop: Loop) -> str:
     if loop.winner is not None and isinstance(loop.winner.outcome, Timed):
         timed = loop.winner.outcome
         return (
-            f"{head}{timed.speedup:.2f}x faster than {timed.best_baseline} "
+            f"{timed.speedup:.2f}x faster than {timed.best_baseline} "
             f"(95 % interval {timed.speedup_low:.2f} to {timed.speedup_high:.2f}), "
             f"{timed.proof.bits_lost:.2f} bits lost, {len(timed.proof.cases)} cases checked."
         )
+    tried = f"{loop.tried} trials, {loop.rejected} of them rejected"
     if loop.nearest is not None:
         near = loop.nearest
         return (
-            f"{head}Nothing honest beats the baseline: the best of {loop.tried} trials is at {near.speedup:.2f}x "
+            f"Nothing honest beats the baseline ({tried}): the best is at {near.speedup:.2f}x "
             f"of {near.best_baseline} (95 % interval {near.speedup_low:.2f} to {near.speedup_high:.2f})."
         )
-    if interrupted:
-        return f"{head}Nothing was proved yet; {loop.tried} trials are in the ledger, --resume continues."
-    return f"Nothing honest beats the baseline: {loop.tried} trials, {loop.rejected} of them rejected."
+    return f"Nothing honest beats the baseline ({tried})."
