@@ -22,6 +22,11 @@ class Reordered(TorchDispatchMode):
         super().__init__()
         self.rng = rng
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch's own hook: True would import torch._dynamo (2 to 4 s) at the first operator, to no use here."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch._decomp import decomposition_table
 
@@ -73,6 +74,7 @@ class Rounded(Float64Trace):
         self.unit, self.rng = unit, rng
         self._open: list[Any] = []
         self._pool = torch.empty(0)
+        self.dice = np.random.default_rng(rng.initial_seed())
 
     def apply(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One operator, perturbed."""
@@ -112,13 +114,15 @@ class Rounded(Float64Trace):
     def noise(self, like: torch.Tensor) -> torch.Tensor:
         """Uniform in [-1, 1), shape and device of ``like``, float64."""
         count = like.numel()
-        if self._pool.numel() == 0:
-            pool = torch.empty(POOL, dtype=torch.float64, device=like.device).uniform_(-1, 1, generator=self.rng)
+        size = self._pool.numel() // 2
+        if size < min(2 * count, POOL) or size == 0:
+            size = min(max(2 * count, 1 << 12), POOL)
+            pool = torch.empty(size, dtype=torch.float64, device=like.device).uniform_(-1, 1, generator=self.rng)
             self._pool = torch.cat([pool, pool])
-        start = int(torch.randint(POOL, (1,), generator=self.rng, device=self.rng.device))
-        if count <= POOL:
+        start = int(self.dice.integers(size))
+        if count <= size:
             return self._pool[start : start + count].reshape(like.shape)
-        whole = self._pool[start : start + POOL].repeat(-(-count // POOL))
+        whole = self._pool[start : start + size].repeat(-(-count // size))
         return whole[:count].reshape(like.shape)
 
     def roughen(self, out: torch.Tensor) -> torch.Tensor:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from kernelwright.judge import numerics
-from kernelwright.judge.inputs import Variant
+from kernelwright.judge import distribution, numerics
+from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.instance import HEAVY, LIGHT, Instance, State
 from kernelwright.judge.numerics import Comparison, Floor
 from kernelwright.trial import CaseResult, Verified
@@ -48,6 +48,7 @@ class Checker:
         self._recent: list[Truth] = []
         self._floors: dict[str, tuple[list[Floor], list[float]]] = {}
         self._count = 0
+        self._drawn: dict[int, distribution.Drawn] = {}
 
     def check(
         self,
@@ -67,6 +68,8 @@ class Checker:
         if len(got_outputs) != len(self.specs):
             detail = f"got {len(got_outputs)} outputs, expected {len(self.specs)}"
             return self._result(variant, passed=False, detail=detail, ratio=math.inf)
+        if self.contract.random:
+            return self._check_random(variant, leaves, state, got_outputs)
         truth = self.truth(variant, leaves, state)
         compared = [
             self._leaf(index, got.to(self.instance.device), truth) for index, got in enumerate(got_outputs)
@@ -82,6 +85,42 @@ class Checker:
             at = self._at(worst, compared[worst].worst_index)
             detail = f"{self._label(worst)}{at}: {compared[worst].detail}{bits}"
         return self._result(variant, passed=passed, detail=detail, ratio=ratio)
+
+    def _check_random(
+        self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None, got: Sequence[torch.Tensor]
+    ) -> CaseResult:
+        """Every output as a sample of the reference's distribution, and not the same sample as in the last call."""
+        self._count += 1
+        runs = []
+        for index in range(distribution.RUNS + distribution.HELD_OUT):
+            with seeded(self.seed * 4099 + self._count * 64 + index):
+                runs.append(self.instance.eager(leaves, state))
+        self._weaken("exact")
+        detail = ""
+        for index, (value, column) in enumerate(zip(got, zip(*runs, strict=True), strict=True)):
+            dtype = getattr(torch, self.specs[index].dtype)
+            if value.dtype != dtype or value.shape != column[0].shape:
+                detail = f"got {value.dtype}{list(value.shape)}, expected {dtype}{list(column[0].shape)}"
+            elif value.numel():
+                value = value.to(self.instance.device)
+                detail = detail or distribution.differs(value, column)
+                detail = detail or self._repeats(index, variant, value, column)
+        return self._result(variant, passed=not detail, detail=detail, ratio=math.inf if detail else 0.0)
+
+    def _repeats(
+        self, index: int, variant: Variant, value: torch.Tensor, column: Sequence[torch.Tensor]
+    ) -> str:
+        """Empty unless this output shows the random numbers of an earlier call."""
+        runs = torch.stack([run.to(torch.float64) for run in column])
+        base, held = runs[: -distribution.HELD_OUT], runs[-distribution.HELD_OUT :]
+        now = distribution.features(value.to(torch.float64), base)
+        before = self._drawn.get(index)
+        self._drawn[index] = now
+        if before is None:
+            return ""
+        honest = [distribution.features(one, base) for one in held]
+        same = distribution.repeated(before, now, honest)
+        return f"{self._label(index)}: the same random numbers as in an earlier call" if same else ""
 
     def truth(self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None) -> Truth:
         """Eager, oracle and floors for one call; remembered for the next program that answers the same call."""

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random outputs compared as distributions: every element against its own distribution over runs of the reference.
+
+Method: RUNS reference runs on the same inputs give each element of a further run two features: its rank among them
+and its distance to the nearest of them. The candidate's features are compared with those of held-out reference runs
+by the two-sample Kolmogorov-Smirnov distance; how far the held-out runs lie from each other widens the limit, so
+randomness that elements share (one random factor for all) refuses nobody.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+RUNS = 32
+HELD_OUT = 4
+CHANCE = 1e-9
+"""How often an honest program may be refused by the Kolmogorov-Smirnov distance alone."""
+SAME = 0.5
+"""Correlation of features between two calls from which the randomness counts as repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The features of one random output in one call, flat float64."""
+
+    rank: torch.Tensor
+    """Share of the runs below the value, ties counted half."""
+    off_centre: torch.Tensor
+    """Distance of the rank from one half: shows a repeated mask whatever the signs of the inputs."""
+    nearest: torch.Tensor
+    """Distance to the nearest run, in units of the runs' range."""
+
+
+def features(value: torch.Tensor, runs: torch.Tensor) -> Drawn:
+    """Features of ``value`` among ``runs`` (first dimension), float64."""
+    rank = ((runs < value).to(torch.float64).mean(0) + (runs == value).to(torch.float64).mean(0) / 2).reshape(-1)
+    spread = (runs.amax(0) - runs.amin(0)).clamp_min(1e-6 * _size(runs) + 1e-300)
+    nearest = ((runs - value).abs().amin(0) / spread).reshape(-1)
+    return Drawn(rank, (rank - 0.5).abs(), nearest)
+
+
+def _size(runs: torch.Tensor) -> float:
+    return float(runs.square().mean().sqrt())
+
+
+def distance(first: torch.Tensor, second: torch.Tensor) -> float:
+    """Two-sample Kolmogorov-Smirnov distance of two flat samples."""
+    both = torch.cat([first, second]).sort().values
+    left = torch.searchsorted(first.sort().values, both, right=True) / first.numel()
+    right = torch.searchsorted(second.sort().values, both, right=True) / second.numel()
+    return float((left - right).abs().max())
+
+
+def differs(got: torch.Tensor, runs: Sequence[torch.Tensor]) -> str:
+    """Empty where ``got`` may be one more of ``runs`` (RUNS + HELD_OUT of them); else how it shows."""
+    stacked = torch.stack([run.to(torch.float64) for run in runs])
+    value = got.to(torch.float64)
+    if not torch.equal(torch.isfinite(value), torch.isfinite(stacked[-1])):
+        return "differs in NaN or Inf"
+    stacked, value = stacked.nan_to_num(0.0, 0.0, 0.0), value.nan_to_num(0.0, 0.0, 0.0)
+    base, held = stacked[:-HELD_OUT], stacked[-HELD_OUT:]
+    strange = _strange(value, base)
+    honest_strange = max(_strange(one, base) for one in held)
+    if strange > 4 * honest_strange + max(2, value.numel() // 200):
+        return f"{strange} of {value.numel()} elements lie where the reference never does"
+    mine, theirs = features(value, base), [features(one, base) for one in held]
+    chance = math.sqrt(-math.log(CHANCE / 2) / value.numel())
+    for name in ("rank", "nearest"):
+        others = [getattr(one, name) for one in theirs]
+        honest = max(distance(others[i], others[j]) for i in range(HELD_OUT) for j in range(i))
+        far = min(distance(getattr(mine, name), other) for other in others)
+        if far > chance + 3 * honest:
+            return f"another distribution ({name}: distance {far:.3f}, at most {chance + 3 * honest:.3f} expected)"
+    return ""
+
+
+def _strange(value: torch.Tensor, base: torch.Tensor) -> int:
+    """Elements more than twice the range of the runs outside it; all of them where an element is not random."""
+    low, high = base.amin(0), base.amax(0)
+    room = 2 * (high - low) + 1e-5 * _size(base)
+    return int(((value < low - room) | (value > high + room)).sum())
+
+
+def repeated(first: Drawn, second: Drawn, honest: Sequence[Drawn]) -> bool:
+    """Whether two calls drew the same randomness, where ``honest`` runs of the second call do not share theirs."""
+    if first.rank.shape != second.rank.shape or first.rank.numel() < 32:
+        return False
+    for name in ("rank", "off_centre"):
+        found = _correlation(getattr(first, name), getattr(second, name))
+        usual = max(abs(_correlation(getattr(first, name), getattr(one, name))) for one in honest)
+        if found > SAME and usual < SAME / 2:
+            return True
+    return False
+
+
+def _correlation(first: torch.Tensor, second: torch.Tensor) -> float:
+    x, y = first - first.mean(), second - second.mean()
+    size = float((x.square().sum() * y.square().sum()).sqrt())
+    return float((x * y).sum()) / size if size > 0 else 0.0
