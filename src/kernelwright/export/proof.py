@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ def proof(task: Task, trial: Trial, cases: Sequence[Mapping[str, Any]], machine:
     verified = outcome.proof
     return {
         "format": FORMAT,
+        "kernelwright": _version(),
         "task": {"name": task.name, "digest": task.digest(), "noun": wire.to_data(task)},
         "candidate": {
             "digest": trial.candidate.digest(),
@@ -68,6 +70,14 @@ def proof(task: Task, trial: Trial, cases: Sequence[Mapping[str, Any]], machine:
 def sha256(text: str) -> str:
     """Hex digest of a text's UTF-8 bytes."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _version() -> str:
+    """Of this package; "source" when it runs from a checkout that is not installed."""
+    try:
+        return importlib.metadata.version("kernelwright")
+    except importlib.metadata.PackageNotFoundError:
+        return "source"
 
 
 def _speed(outcome: Timed) -> dict[str, Any]:
