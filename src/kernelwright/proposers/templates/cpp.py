@@ -36,10 +36,11 @@ class Knobs:
     threshold: int
     """Elements below which one thread does it all."""
     stream: bool
-    huge: bool
+    pages: str
+    """How fresh output memory is first touched: ``plain``, ``huge`` (advised) or ``populate`` (faulted by block)."""
     cache_cost: int
     block: int
-    """Rows (or, in one long run, kibi-elements) handed to a thread at a time."""
+    """Kibi-elements handed to a thread at a time: whole rows, at least one; at most a 64th of the work."""
 
     @staticmethod
     def of(values: Mapping[str, Setting]) -> Knobs:
@@ -47,8 +48,8 @@ class Knobs:
         get = values.get
         return Knobs(
             width=int(get("width", 0)), unroll=int(get("unroll", 2)), threshold=int(get("threshold", 32768)),
-            stream=bool(get("stream", True)), huge=bool(get("huge", True)),
-            cache_cost=int(get("cache_cost", 6)), block=int(get("block", 4)),
+            stream=bool(get("stream", True)), pages=str(get("pages", "populate")),
+            cache_cost=int(get("cache_cost", 6)), block=int(get("block", 64)),
         )  # fmt: skip
 
 
@@ -121,14 +122,13 @@ class Kernel:
         w.add(signature(self.name, region) + " {")
         w.add("(void)R; (void)C; (void)N;")
         self._before()
-        unit = self.knobs.block * 1024 if region.flat else self.knobs.block
-        if self.totals:
-            # Partial sums belong to blocks, not to threads: the result does not depend on the thread count.
-            w.add(f"int64_t unit = {unit};")
-            w.add(f"while (({'C' if region.flat else 'R'} + unit - 1) / unit > 4096) unit *= 2;")
-        else:
-            w.add(f"const int64_t unit = {unit};")
-        w.add(f"const int64_t blocks = ({'C' if region.flat else 'R'} + unit - 1) / unit;")
+        extent, least = ("C", 1024) if region.flat else ("R", 1)
+        unit = f"{self.knobs.block * 1024}" + ("" if region.flat else " / (C > 0 ? C : 1)")
+        # Partial sums belong to blocks, which depend on the sizes alone: no result depends on the thread count.
+        w.add(f"int64_t unit = {unit};")
+        w.add(f"if (unit > {extent} / 64) unit = {extent} / 64 / {least} * {least};")
+        w.add(f"if (unit < {least}) unit = {least};")
+        w.add(f"const int64_t blocks = ({extent} + unit - 1) / unit;")
         for position in self.totals:
             w.add(f"double* part{position} = (double*)malloc(sizeof(double) * (blocks > 0 ? blocks : 1));")
         w.add(f"#pragma omp parallel for schedule(static) if (R * C >= {self.knobs.threshold})")
@@ -137,6 +137,7 @@ class Kernel:
             w.add(f"double sum{position} = {self._total_start(position)};")
         if region.flat:
             w.add("const int64_t first = block * unit, last = first + unit < C ? first + unit : C;")
+            self._populate("first", "last - first")
             self._row("first", "last")
         else:
             self._rows()
@@ -151,7 +152,7 @@ class Kernel:
 
     def _before(self) -> None:
         for slot, position in enumerate(self.region.outputs):
-            if self.region.values[position].kind == FULL and self.knobs.huge:
+            if self.region.values[position].kind == FULL and self.knobs.pages == "huge":
                 size = 4 if self.region.values[position].dtype == "f32" else 1
                 self.w.add(f"kw_huge(out{slot}, R * C * {size});")
         if self.knobs.stream:
@@ -161,6 +162,12 @@ class Kernel:
         for position, value in enumerate(self.region.values):
             if value.kind == SCALAR:
                 self.w.add(f"const {declared(value)} v{position} = {self._outer(position)};")
+
+    def _populate(self, start: str, count: str) -> None:
+        if self.knobs.pages == "populate":
+            for slot, position in enumerate(self.region.outputs):
+                if self.region.values[position].kind == FULL and self.region.values[position].dtype == "f32":
+                    self.w.add(f"kw_populate(out{slot} + {start}, ({count}) * 4);")
 
     def _outer(self, position: int) -> str:
         """A value that is constant along a row."""
@@ -189,6 +196,7 @@ class Kernel:
         w.add("const int64_t first_row = block * unit, last_row = first_row + unit < R ? first_row + unit : R;")
         for slot in self.cache_slot.values():
             w.add(f"float* const kept{slot} = kw_scratch({len(self.cache_slot)} * (C + W)) + {slot} * (C + W);")
+        self._populate("first_row * C", "(last_row - first_row) * C")
         w.add("for (int64_t r = first_row; r < last_row; ++r) {")
         self._row("0", "C")
         w.add("}")

@@ -82,6 +82,16 @@ static void kw_huge(void* p, int64_t bytes) {
     if (bytes >= (4 << 20) && hi > lo) madvise((void*)lo, hi - lo, MADV_HUGEPAGE);
 #endif
 }
+// Fault in the pages that begin in [p, p + bytes) with one call, where the first of them is not there yet.
+static void kw_populate(void* p, int64_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+    const uintptr_t page = 4096, lo = ((uintptr_t)p + page - 1) & ~(page - 1), hi = (uintptr_t)p + bytes;
+    unsigned char there = 0;
+    if (hi > lo + page && mincore((void*)lo, 1, &there) == 0 && !(there & 1)) {
+        madvise((void*)lo, (hi - lo) & ~(page - 1), MADV_POPULATE_WRITE);
+    }
+#endif
+}
 // Memory that lives with the thread: rows kept between passes.
 struct KwScratch { float* p = nullptr; int64_t n = 0; ~KwScratch() { free(p); } };
 static thread_local KwScratch kw_scratch_;

@@ -43,14 +43,14 @@ def _space(program: Program, elements: int) -> Space:
         Parameter(name="width", values=(0, 8)),
         Parameter(name="unroll", values=(2, 4, 1)),
         Parameter(name="threshold", values=(32768, 8192, 131072)),
-        Parameter(name="block", values=(4, 16, 1)),
+        Parameter(name="block", values=(64, 16, 256)),
     ]
     if any(not f.region.flat for f in program.regions()):
         parameters.append(Parameter(name="cache_cost", values=(6, 2, 1000)))
     if elements * 4 >= 1 << 20:
         parameters.append(Parameter(name="stream", values=(True, False)))
     if elements * 4 >= 4 << 20:
-        parameters.append(Parameter(name="huge", values=(True, False)))
+        parameters.append(Parameter(name="pages", values=("populate", "plain", "huge")))
     return Space(parameters=tuple(parameters), constraints=())
 
 
