@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ class FakeWindow:
 
     call_us: float
     deliver_us: float
+    deliver_cpu_us: float
     self_us: tuple[float, ...]
 
 
@@ -28,12 +30,12 @@ class FakeProgram:
 
     def window(self, order: list[int], *, grad: bool) -> FakeWindow:
         """A window in virtual time."""
-        return FakeWindow(self.base + self.each * len(order), self.deliver, (self.each,) * len(order))
+        return FakeWindow(self.base + self.each * len(order), 5e4, self.deliver, (self.each,) * len(order))
 
 
 def lane(each: float, deliver: float = 100.0, base: float = 50.0, rounds: int = 5) -> measure.Lane:
     """A lane that ran ``rounds`` windows of four calls."""
-    made = measure.Lane("x", FakeProgram(each, deliver, base), None)
+    made = measure.Lane("x", FakeProgram(each, deliver, base))
     measure.run_empty(made, grad=False)
     for _ in range(rounds):
         measure.run_window(made, [0, 1, 2, 3], grad=False)
@@ -44,6 +46,14 @@ def test_clock_never_goes_back() -> None:
     """A thousand readings are in order."""
     readings = [measure.clock() for _ in range(1000)]
     assert sorted(readings) == readings
+
+
+def test_cpu_clock_of_a_process_counts_its_work() -> None:
+    """It moves when this process computes, and a process that is not there has used nothing."""
+    before = measure.clock(os.getpid())
+    sum(range(200_000))
+    assert before < measure.clock(os.getpid())
+    assert 0 == measure.clock(2**22 + 1)
 
 
 def test_interval_of_equal_samples_is_the_sample() -> None:
@@ -77,6 +87,12 @@ def test_unpaired_samples_are_refused() -> None:
 def test_empty_window_is_subtracted() -> None:
     """Ten microseconds per call, whatever an empty window costs."""
     assert [10.0] * 5 == measure.per_call_us(lane(10.0), lane(10.0), 4)
+
+
+def test_dawdling_in_empty_windows_earns_nothing() -> None:
+    """What is subtracted is the honest program's overhead, not one's own."""
+    slow_when_idle = lane(10.0, base=500.0)
+    assert [(540.0 - 50.0) / 4] * 5 == measure.per_call_us(slow_when_idle, lane(10.0), 4)
 
 
 def test_overhead_cannot_make_time_vanish() -> None:

@@ -80,9 +80,9 @@ KINDS = {
 def names(device: str, level: str, asked: tuple[str, ...] | None) -> tuple[str, ...]:
     """Which baselines a level races: eager alone when coarse, else those asked for or the device's usual ones."""
     if level == "coarse":
-        usual: tuple[str, ...] = ("eager",)
-    elif device.startswith("cuda"):
-        usual = ("eager", "compile", "compile-max-autotune", "cuda-graph")
+        return ("eager",)
+    if device.startswith("cuda"):
+        usual: tuple[str, ...] = ("eager", "compile", "compile-max-autotune", "cuda-graph")
     else:
         usual = ("eager", "compile")
     wanted = usual if asked is None else ("eager", *(name for name in asked if name != "eager"))

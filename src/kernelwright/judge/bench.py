@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import secrets
 import threading
@@ -17,7 +18,7 @@ from kernelwright.judge.admission import Admission, admit
 from kernelwright.judge.buffers import CallPlan, TensorSpec
 from kernelwright.judge.child import Program
 from kernelwright.judge.inputs import Variant
-from kernelwright.judge.instance import Instance
+from kernelwright.judge.instance import LIGHT, Instance
 from kernelwright.judge.reference import Reference
 from kernelwright.judge.verify import Checker
 from kernelwright.task import Case, Task
@@ -25,6 +26,7 @@ from kernelwright.task import Case, Task
 KNOWN_CALL_USES = 16
 """How many coarse candidates see the same first call before it is drawn anew (its oracle is the dear part)."""
 STOCK = 3
+DEAR_BYTES = 8 << 20
 
 
 @dataclass(slots=True)
@@ -72,6 +74,7 @@ class Bench:
         self.task, self.device, self.contract = task, torch.device(device), task.contract
         self.seed = secrets.randbits(62)
         self.reference = Reference(task, device)
+        self._variants: dict[Case, tuple[Variant, ...]] = {}
         self.timed = self._point(task.timed_case())
         self.entrants: dict[str, Entrant] = {}
         self.admission: Admission | None = None
@@ -80,7 +83,6 @@ class Bench:
         self.cache_bytes = cache_bytes(self.device)
         self.eager_aliases: frozenset[tuple[int, int]] = frozenset()
         """(output, input) pairs that share storage in the reference itself; known once eager has run."""
-        self._others: tuple[Point, ...] | None = None
         self._known: tuple[list[torch.Tensor], int] | None = None
         self._measure_reference()
 
@@ -95,31 +97,39 @@ class Bench:
         leaves = instance.draw(as_given, 1)
         synchronise(self.device)
         self.eager_us = 1e6 * min(measure.stopwatch(lambda: self._eager(leaves)) for _ in range(2))
-        state = instance.first_state
-        first = self.known_call()
-        self.check_seconds = measure.stopwatch(lambda: self.timed.checker.truth(as_given, first, state))
-        """Cost of one full check of the timed case, nearly all of it the oracle's."""
+        self.timed.checker.truth(as_given, self.known_call(), instance.first_state)
+        self.dear = self.call_bytes > DEAR_BYTES or instance.work > LIGHT
+        """A full check of the timed case costs so much that variants proven on smaller cases are not repeated on it."""
 
     def _eager(self, leaves: list[torch.Tensor]) -> None:
         self.timed.instance.eager(leaves, None)
         synchronise(self.device)
 
-    def _point(self, case: Case) -> Point:
+    def _point(self, case: Case, seed: int | None = None) -> Point:
+        """A case with a checker of its own; everything drawn on it follows from ``seed`` (None: the bench's own)."""
+        seed = self.seed if seed is None else seed
         instance = self.reference.instance(case)
-        return Point(case, instance, Checker(instance, seed=self.seed % 2**31), instance.variants(self.seed))
+        if case not in self._variants:
+            self._variants[case] = instance.variants(seed)  # finding out which the reference accepts costs eager calls
+        base = seed % 2**40
+        variants = tuple(
+            dataclasses.replace(v, seed=base) if v.change == "near-duplicate" else v for v in self._variants[case]
+        )
+        return Point(case, instance, Checker(instance, seed=seed % 2**31), variants)
 
-    def others(self) -> tuple[Point, ...]:
-        """Every case but the timed one: those of the task (errors are the user's) and hidden ones that make sense."""
-        if self._others is None:
-            timed = self.task.timed_case()
-            points = [self._point(case) for case in self.task.cases if case != timed]
-            for case in self.reference.hidden_cases(self.seed):
-                try:
-                    points.append(self._point(case))
-                except TaskError:
-                    continue  # a shape the reference itself refuses
-            self._others = tuple(points)
-        return self._others
+    def points(self, seed: int) -> tuple[Point, ...]:
+        """Every case, the timed one first: those of the task (errors are the user's) and hidden ones that make sense.
+
+        What is drawn on them follows from ``seed``; which hidden shapes there are is the bench's own secret.
+        """
+        timed = self.task.timed_case()
+        points = [self._point(timed, seed), *(self._point(c, seed) for c in self.task.cases if c != timed)]
+        for case in self.reference.hidden_cases(self.seed):
+            try:
+                points.append(self._point(case, seed))
+            except TaskError:
+                continue  # a shape the reference itself refuses
+        return tuple(points)
 
     def known_call(self) -> list[torch.Tensor]:
         """Inputs of a first call shared by a few candidates, so that its oracle is computed once for all of them."""

@@ -36,6 +36,10 @@ _START_SECONDS = 120.0
 _FORK_SECONDS = 20.0
 
 
+Clock = Callable[[int], int]
+"""Nanoseconds: of wall time for 0, of CPU time used by all threads of a process for its id (0 once it is gone)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """One timed window, by the judge's clock, in microseconds."""
@@ -44,6 +48,8 @@ class Window:
     """From waking the program to its word that all calls are done and the device is idle."""
     deliver_us: float
     """From asking for the results to their being in the shared buffers."""
+    deliver_cpu_us: float
+    """CPU time its whole process used meanwhile: unlike wall time, it does not see who else wants the CPU."""
     self_us: tuple[float, ...]
     """What the program claims the calls took in total; never a result, only a cross-check."""
     aliases: tuple[tuple[int, int], ...]
@@ -54,7 +60,7 @@ class Zygote:
     """One preloaded process per judge that forks confined programs; restarted once when a fork fails."""
 
     def __init__(
-        self, preload: Sequence[str] = ("torch",), *, clock: Callable[[], int], env: Mapping[str, str] | None = None
+        self, preload: Sequence[str] = ("torch",), *, clock: Clock, env: Mapping[str, str] | None = None
     ) -> None:
         self.preload, self.clock, self._env = tuple(preload), clock, dict(env or {})
         self._process: sandbox.Child | None = None
@@ -64,9 +70,9 @@ class Zygote:
 
     @classmethod
     def start(
-        cls, preload: Sequence[str] = ("torch",), *, clock: Callable[[], int], env: Mapping[str, str] | None = None
+        cls, preload: Sequence[str] = ("torch",), *, clock: Clock, env: Mapping[str, str] | None = None
     ) -> Zygote:
-        """Import ``preload`` in a fresh process (seconds). ``clock``: nanoseconds, from ``measure``.
+        """Import ``preload`` in a fresh process (seconds). ``clock``: from ``measure``; see ``Clock``.
 
         ``env`` is for what libraries read when they are loaded, such as OpenMP's waiting policy.
         """
@@ -184,7 +190,7 @@ class Zygote:
 class Program:
     """One confined process. It runs only inside these methods: between them its whole group is stopped."""
 
-    def __init__(self, leash: Leash, device: str, clock: Callable[[], int]) -> None:
+    def __init__(self, leash: Leash, device: str, clock: Clock) -> None:
         self.device, self.limits = device, leash.limits
         self.stage = "smoke"
         """Stage that failures of ``window`` carry; whoever drives the program moves it on."""
@@ -282,21 +288,23 @@ class Program:
         done = wires.mark(wires.DONE, number)
         leash = self._leash
         leash.expect_silence()
-        begin = self._clock()
+        begin = self._clock(0)
         leash.send(go, self.stage)
         leash.wake()
         body = leash.wait(self.stage, self.limits.seconds)
-        end = self._clock()
+        end = self._clock(0)
         if body != done:
             leash.stop()
             leash.refuse(body, self.stage)
-        asked = self._clock()
+        used = self._clock(self.pid)
+        asked = self._clock(0)
         leash.send(deliver, self.stage)
         body = leash.wait(self.stage, self.limits.seconds)
-        given = self._clock()
+        given = self._clock(0)
         leash.stop()
+        used = max(0, self._clock(self.pid) - used)
         own_us, aliases = self._delivered(body, number)
-        return Window((end - begin) / 1e3, (given - asked) / 1e3, (own_us,), aliases)
+        return Window((end - begin) / 1e3, (given - asked) / 1e3, used / 1e3, (own_us,), aliases)
 
     def _delivered(self, body: bytes, number: int) -> tuple[float, tuple[tuple[int, int], ...]]:
         try:

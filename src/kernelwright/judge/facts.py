@@ -21,6 +21,7 @@ def describe(bench: Bench, machine: Machine) -> dict[str, Any]:
     """
     instance = bench.timed.instance
     found = bounds(bench, machine)
+    points = bench.points(bench.seed)
     return {
         "inputs": [_spec(spec, name) for name, spec in zip(instance.names, instance.specs, strict=True)],
         "outputs": [_spec(spec, "") for spec in instance.out_specs],
@@ -30,8 +31,8 @@ def describe(bench: Bench, machine: Machine) -> dict[str, Any]:
         ],
         "call_bytes": bench.call_bytes,
         "eager_us": bench.eager_us,
-        "cases": [bench.timed.case.name, *(point.case.name for point in bench.others())],
-        "points": [_point(point) for point in (bench.timed, *bench.others())],
+        "cases": [point.case.name for point in points],
+        "points": [_point(point) for point in points],
         "variants": [variant.name for variant in bench.timed.variants],
         "notes": list(instance.notes),
         "bound_us": found["unavoidable_us"] if found else None,

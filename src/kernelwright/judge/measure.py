@@ -24,8 +24,16 @@ DELIVERY_FLOOR_US = 20.0
 """Delivery excess per window below this is scheduling noise on every machine seen (2-core VM: 8-15 us)."""
 
 
-def clock() -> int:
-    """Nanoseconds of a clock that never goes back (CLOCK_MONOTONIC); the only reading of time that counts."""
+def clock(pid: int = 0) -> int:
+    """Nanoseconds of a clock that never goes back (CLOCK_MONOTONIC); the only reading of time that counts.
+
+    With the id of a process: CPU time that all its threads have used so far, 0 once it is gone.
+    """
+    if pid:
+        try:
+            return time.clock_gettime_ns((~pid << 3) | 2)  # linux: the id of another process's CPU clock
+        except OSError:
+            return 0
     return time.perf_counter_ns()
 
 
@@ -67,7 +75,7 @@ class Windowed(Protocol):
     """What can be timed: a confined program whose buffers are bound."""
 
     def window(self, order: list[int], *, grad: bool) -> Any:
-        """Run the calls of ``order`` back to back; the result has ``call_us`` and ``deliver_us``."""
+        """Run the calls of ``order`` back to back; the result is a ``child.Window``."""
         ...
 
 
@@ -77,21 +85,23 @@ class Lane:
 
     name: str
     program: Windowed
-    buffers: Any
     calls_us: list[float] = field(default_factory=list)
     """Wall time of each window, empty-window overhead not yet subtracted."""
+    on_device: bool = False
+    """The work happens on a GPU, so delivery is measured in wall time."""
     deliveries_us: list[float] = field(default_factory=list)
     empties_us: list[float] = field(default_factory=list)
     selves_us: list[float] = field(default_factory=list)
     """Sum of what the program itself claims, per window: for the cross-check only."""
 
     def overhead_us(self) -> float:
-        """Cost of a window that runs nothing: the least seen, so that no real work is ever subtracted."""
-        return min(self.empties_us, default=0.0)
+        """Cost of a window that runs nothing: waking, two messages, stopping."""
+        return statistics.median(self.empties_us) if self.empties_us else 0.0
 
 
 def run_empty(lane: Lane, *, grad: bool) -> None:
-    """Time one window without calls."""
+    """Time one window without calls, after one that wakes the program's own code into the cache."""
+    lane.program.window([], grad=grad)
     lane.empties_us.append(float(lane.program.window([], grad=grad).call_us))
 
 
@@ -99,15 +109,16 @@ def run_window(lane: Lane, order: list[int], *, grad: bool) -> None:
     """Time one window with the calls of ``order`` and file the readings."""
     window = lane.program.window(order, grad=grad)
     lane.calls_us.append(float(window.call_us))
-    lane.deliveries_us.append(float(window.deliver_us))
+    lane.deliveries_us.append(float(window.deliver_us if lane.on_device else window.deliver_cpu_us))
     lane.selves_us.append(float(sum(window.self_us)))
 
 
 def charged_us(lane: Lane, honest: Lane) -> float:
-    """Delivery time per window that this program needs beyond the honest one: work it left undone when it said done.
+    """Delivery cost per window that this program has beyond the honest one: work it left undone when it said done.
 
-    Compared round by round, so a slow machine moment cancels. Charged only where the whole interval of the excess
-    lies above the slack: an honest program must not pay for noise, and a lazy one is late in every round.
+    On a CPU the cost is CPU time of the whole process, which other load does not disturb; on a device, wall time.
+    Compared round by round; charged only where the whole interval of the excess lies above the slack: an honest
+    program must not pay for noise, and a lazy one is late in every round.
     """
     excess = [mine - theirs for mine, theirs in zip(lane.deliveries_us, honest.deliveries_us, strict=True)]
     low, _ = median_interval(excess)
@@ -118,10 +129,11 @@ def charged_us(lane: Lane, honest: Lane) -> float:
 def per_call_us(lane: Lane, honest: Lane, calls: int) -> list[float]:
     """Samples in microseconds per call: window less empty window plus charged delivery, over the calls in it.
 
-    A window never counts as less than a tenth of itself: subtracting the overhead cannot make time vanish.
+    The empty window is the honest program's, so that nobody gains by dawdling in his own. A window never counts
+    as less than a tenth of itself: subtracting the overhead cannot make time vanish.
     """
     extra = charged_us(lane, honest)
-    base = lane.overhead_us()
+    base = honest.overhead_us()
     return [(max(call - base, 0.1 * call) + extra) / calls for call in lane.calls_us]
 
 

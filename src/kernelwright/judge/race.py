@@ -95,8 +95,6 @@ class Race:
     def _warm(self, racer: Racer) -> None:
         self._fill(racer, [self.draw() for _ in range(self.plan.sets)])
         racer.program.window(list(range(self.plan.sets)), grad=self.grad)  # first touch: pages, autotuners
-        for _ in range(3):
-            measure.run_empty(racer.lane, grad=self.grad)
 
     @contextlib.contextmanager
     def _blame(self, racer: Racer) -> Iterator[None]:
@@ -143,10 +141,10 @@ class Race:
     def _examine(self, index: int, values: list[Leaves]) -> None:
         """Compare in full a secret call of the candidate, and of each baseline in the first round; the rest cheaply."""
         eager, *others = self.racers
+        chosen = self.dice.randrange(self.plan.sets)  # one call for all of them: its oracle is computed once
         for racer in others:
             candidate = racer is self.racers[-1]
             budget = self.plan.full_checks if candidate else 1
-            chosen = self.dice.randrange(self.plan.sets)
             if len(racer.checks) < budget:
                 self._full(racer, values, chosen)
             if candidate:

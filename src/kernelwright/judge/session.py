@@ -30,8 +30,8 @@ from kernelwright.judge.bench import Bench, Entrant, bind
 from kernelwright.judge.build import build
 from kernelwright.judge.child import Program, Zygote
 from kernelwright.judge.lease import Lease
-from kernelwright.judge.load import idle_share, waiting_policy
 from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.load import idle_share, waiting_policy
 from kernelwright.judge.server import Emit, Handler
 from kernelwright.judge.stages import Judgement
 from kernelwright.judge.toolchains import TABLE
@@ -142,7 +142,11 @@ class Session:
         return {"preparing": list(names)}
 
     def judge(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
-        """{task, candidate, device, level, seed?, baselines?, bound_us?, limiter?} -> {"outcome": Outcome or null}."""
+        """{task, candidate, device, level, ...} -> {"outcome": Outcome, or null for a passed smoke test}.
+
+        Optional: ``seed``; ``baselines`` (names); ``bound_us`` and ``limiter``; ``admit`` false skips admission;
+        ``patience``: seconds after which a window counts as hanging, where that is less than usual.
+        """
         level = job.get("level", "precise")
         if level not in LEVELS:
             raise BadCommand("There is no such level of judging", repr(level), " or ".join(LEVELS))
@@ -184,7 +188,7 @@ class Session:
             judgement = Judgement(
                 bench=bench,
                 entry=candidate.entry,
-                start=lambda: self._start(bench, folder, candidate),
+                start=lambda: self._start(bench, folder, candidate, job.get("patience")),
                 alone=self._lease(device).alone,
                 baselines=entrants,
                 level=level,
@@ -210,12 +214,16 @@ class Session:
             bench.bound = (found["unavoidable_us"], found["limiter"]) if found else (None, "unknown")
         return bench.bound
 
-    def _start(self, bench: Bench, folder: Path, candidate: Candidate) -> Program:
+    def _start(self, bench: Bench, folder: Path, candidate: Candidate, patience: float | None) -> Program:
         """A fresh confined process for a candidate."""
         compiles = candidate.language in JIT
         own = self.cache / "jit" / candidate.digest() if compiles else None
-        seconds = SECONDS + 100 * 64e-6 * bench.eager_us + (COMPILE_SECONDS if compiles else 0.0)
-        return self._fork(str(bench.device), folder, seconds, own)
+        seconds = self._seconds(bench, compiles)
+        return self._fork(str(bench.device), folder, min(seconds, patience or seconds), own)
+
+    def _seconds(self, bench: Bench, compiles: bool) -> float:
+        """How long one window may take before its program counts as hanging."""
+        return SECONDS + 100 * 64e-6 * bench.eager_us + (COMPILE_SECONDS if compiles else 0.0)
 
     def _fork(self, device: str, folder: Path, seconds: float, own: Path | None) -> Program:
         """``own`` is a folder the program may write, and keep compiled code in, for itself alone."""
@@ -261,8 +269,7 @@ class Session:
         sets = bench.plan(timing_plan.PRECISE, 2).sets
         instance = bench.timed.instance
         try:
-            seconds = SECONDS + 100 * 64e-6 * bench.eager_us + (COMPILE_SECONDS if kind.compiles else 0.0)
-            program = self._fork(str(bench.device), folder, seconds, own)
+            program = self._fork(str(bench.device), folder, self._seconds(bench, kind.compiles), own)
             entrant.program = program
             program.load(
                 candidate.entry,

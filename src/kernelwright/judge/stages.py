@@ -58,6 +58,9 @@ class Judgement:
     deterministic: bool = True
     sandbox: str = ""
 
+    points: tuple[Point, ...] = ()
+    """The cases, the timed one first."""
+
     def run(self) -> Outcome | None:
         """The verdict; None from a passed smoke test. Raises nothing for what a candidate does."""
         try:
@@ -75,6 +78,7 @@ class Judgement:
         processes = 2 if precise else 1
         spend = timing_plan.PRECISE if precise else timing_plan.COARSE
         plan = self.bench.plan(spend, processes)
+        self.points = self.bench.points(self.seed) if precise else (self.bench.timed,)
         lanes: list[list[race.Racer]] = []
         for number in range(processes):
             with self._loaded() as program:
@@ -83,7 +87,7 @@ class Judgement:
                     return None
                 if precise and number == 0:
                     self._verify(program)
-                    program.bind(self.bench.timed.call_plan(self.bench.timed.variants[0], plan.sets))
+                    program.bind(self.points[0].call_plan(self.points[0].variants[0], plan.sets))
                 lanes.append(self._race(program, plan, far, number))
                 self._guards(program)
         return self._timed(lanes, plan)
@@ -91,7 +95,7 @@ class Judgement:
     # -- load, smoke, verify ---------------------------------------------------------------------------------------
 
     def _loaded(self, point: Point | None = None) -> Program:
-        instance = (point or self.bench.timed).instance
+        instance = (point or self.points[0]).instance
         program = self.start()
         try:
             program.load(
@@ -109,7 +113,7 @@ class Judgement:
 
     def _smoke(self, program: Program, sets: int, *, fresh: bool) -> float:
         """The first case, once, checked in full; the distance from eager of an answer that passed."""
-        point = self.bench.timed
+        point = self.points[0]
         variant = point.variants[0]
         program.stage = "smoke"
         buffers = program.bind(point.call_plan(variant, sets))
@@ -162,15 +166,14 @@ class Judgement:
         """Every case in every variant: small cases first, so that most wrong programs are cheap to refuse."""
         program.stage = "verify"
         covered: set[str] = set()
-        for point in self.bench.others():
+        for point in self.points[1:]:
             with self._loaded(point) as other:
                 other.stage = "verify"
                 self._variants(other, point, point.variants)
             covered |= {variant.name for variant in point.variants}
-        timed = self.bench.timed
-        first, *rest = timed.variants
-        dear = self.bench.check_seconds > 0.5
-        due = [v for v in rest if not (dear and v.name in covered and not v.fresh_weights)]
+        timed = self.points[0]
+        rest = timed.variants[1:]
+        due = [v for v in rest if not (self.bench.dear and v.name in covered and not v.fresh_weights)]
         self._variants(program, timed, due)
         if len(due) < len(rest):
             names = ", ".join(v.name for v in rest if v not in due)
@@ -204,7 +207,7 @@ class Judgement:
         """One process of the candidate against all baselines."""
         program.stage = "time"
         bench = self.bench
-        point = bench.timed
+        point = self.points[0]
         as_given = point.variants[0]
 
         def check(leaves: race.Leaves, state: Any, outputs: race.Leaves, inputs: race.Leaves) -> CaseResult:
@@ -214,7 +217,7 @@ class Judgement:
         racers = []
         for name, entrant in [*entrants, ("candidate", program)]:
             assert entrant.buffers is not None, f"{name} is not bound"
-            lane = measure.Lane(name, entrant, entrant.buffers)
+            lane = measure.Lane(name, entrant, on_device=bench.device.type != "cpu")
             racers.append(race.Racer(name, entrant, entrant.buffers, check, lane))
         dice = random.Random(self.seed + 7919 * (number + 1))
         draws = bench.draws(dice.getrandbits(60), plan.draw_seconds)
@@ -285,10 +288,12 @@ class Judgement:
         )
 
     def _proof(self, sampled: int) -> Verified:
-        checkers = [self.bench.timed.checker]
-        if self.level == "precise":
-            checkers += [point.checker for point in self.bench.others()]
+        checkers = [point.checker for point in self.points]
         notes = [f"{sampled} further timed calls agreed with eager's own outputs on the same inputs"]
+        for case in (point.case for point in self.points if point.case.name.startswith("hidden:")):
+            notes.append(f"{case.name}: " + ", ".join(f"{axis}={size}" for axis, size in case.axes))
+        if self.level != "precise":
+            notes.append("the first checked call is shared by coarse candidates and does not follow from the seed")
         return verified(
             checkers,
             self.results,
