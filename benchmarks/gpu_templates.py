@@ -123,6 +123,7 @@ CASES = [
     ("softmax", {"rows": 1024, "cols": 131072}),
     ("rmsnorm", {"rows": 1024, "cols": 131072}),
     ("softmax", {"rows": 32, "cols": 4194304}),
+    ("rmsnorm", {"rows": 128, "cols": 1024}),
     ("linear_gelu", None),
     ("matmul_plain", None),
 ]
@@ -355,12 +356,14 @@ def main():
     parser.add_argument("--autotune", action="store_true")
     parser.add_argument("--render", action="store_true", help="write the candidates and stop (needs no device)")
     parser.add_argument("--seconds", type=float, default=200.0)
+    parser.add_argument("--cases", type=int, nargs="*", default=[], help="positions in CASES; all when absent")
     parser.add_argument("--product", type=int, default=4096)
     options = parser.parse_args()
     began = time.time()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="gpu_templates_"))
     work = []
-    for name, axes in CASES:
+    chosen = [CASES[position] for position in options.cases] or CASES
+    for name, axes in chosen:
         if options.only and name not in options.only:
             continue
         if name in PRODUCTS:

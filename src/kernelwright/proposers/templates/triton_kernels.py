@@ -272,14 +272,13 @@ def _loop(writer: Writer) -> None:
     _open_space(writer, "(R, 1)")
     hint = writer.hint
     wide = [t for t in writer.totals if region.values[region.values[t].args[0]].kind == ir.FULL]
+    full = [slot for slot, position in enumerate(region.outputs) if region.values[position].kind == ir.FULL]
+    # Everything is written in the last pass: writes in an earlier one push the row out of L2 before it is read again.
+    written = max((level[region.outputs[slot]] for slot in full), default=0)
     for number in range(max(level) + 1):
         sums = [i for i, v in enumerate(region.values) if v.op in ir.ROW_REDUCTIONS and level[i] == number + 1]
         totals = [t for t in wide if level[t] == number]
-        slots = [
-            slot
-            for slot, position in enumerate(region.outputs)
-            if region.values[position].kind == ir.FULL and level[position] == number
-        ]
+        slots = full if number == written else []
         if not sums and not totals and not slots:
             continue
         writer.hint = hint if number == max(level) else "evict_last"

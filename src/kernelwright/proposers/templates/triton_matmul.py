@@ -221,9 +221,9 @@ def _launch(matrix: Product, fused: ir.Fused, number: int, values: Mapping[str, 
     text += f"    free = rows % {fixed[0]} == 0 and cols % {fixed[1]} == 0"
     text += f" and depth % {int(fixed[2]) * int(fixed[3])} == 0\n"
     text += f"    grid = -(-rows // {fixed[0]}) * -(-cols // {fixed[1]})\n"
-    text += f"    _k{number}[(grid,)](\n        {', '.join([*operands, *others])}, rows, cols, depth,\n"
-    text += f"        {strides},\n        {', '.join(map(str, fixed))}, free, {values['PRECISION']!r},\n"
-    return text + f"        num_warps={values['WARPS']},\n    )"
+    text += f"    _start(\n        _k{number}, grid, {values['WARPS']},\n"
+    text += f"        {', '.join([*operands, *others])}, rows, cols, depth,\n"
+    return text + f"        {strides},\n        {', '.join(map(str, fixed))}, free, {values['PRECISION']!r},\n    )"
 
 
 def _caller(matrix: Product, fused: ir.Fused, number: int, like: str) -> Callable[[], list[str]]:

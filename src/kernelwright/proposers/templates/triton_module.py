@@ -21,6 +21,8 @@ _HOST = '''
 _DEVICE = "cuda"
 _PROCESSORS = {}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_READY = {}
+_DIRECT = triton.__version__.startswith(("3.6.", "3.7."))
 
 
 def _usable(*operands):
@@ -37,6 +39,28 @@ def _usable(*operands):
         if tensor.device != device or tensor.numel() == 0 or (grad and tensor.requires_grad):
             return False
     return True
+
+
+def _start(kernel, grid, warps, *args):
+    """Launch; one like an earlier one (equal numbers, pointers on 16 bytes) skips Triton's argument analysis."""
+    bits = 0
+    key = [id(kernel), args[0].device.index]
+    for arg in args:
+        if isinstance(arg, torch.Tensor):
+            bits |= arg.data_ptr()
+        else:
+            key.append(arg)
+    if not _DIRECT or bits % 16:
+        kernel[(grid,)](*args, num_warps=warps)
+        return
+    key = tuple(key)
+    ready = _READY.get(key)
+    if ready is not None:
+        ready(*args)
+        return
+    compiled = kernel[(grid,)](*args, num_warps=warps)
+    if compiled is not None and len(_READY) < 256:
+        _READY[key] = compiled[(grid, 1, 1)]
 
 
 def _programs(tiles, waves, device):
@@ -102,12 +126,12 @@ def launch(fused: ir.Fused, number: int, plan: Plan) -> str:
     if totals:
         lines += [f"    part = torch.empty(({len(totals)}, grid), dtype=torch.float32, device={device})"]
     sizes = "rows * cols, block" if plan.style == triton_kernels.FLAT else "rows, cols // q, inner, q, r, block"
-    lines += [f"    _k{number}[(grid,)]({', '.join(passed)}, {sizes}, free, num_warps=warps)"]
+    lines += [f"    _start(_k{number}, grid, warps, {', '.join(passed)}, {sizes}, free)"]
     if totals:
         last = [o for o, kind in zip(outputs, kinds, strict=True) if kind == ir.TOTAL]
         lines += [
             "    block = min(8192, triton.next_power_of_2(grid))",
-            f"    _f{number}[(1,)]({', '.join(inputs + scalars + last)}, part, grid, block, num_warps=8)",
+            f"    _start(_f{number}, 1, 8, {', '.join([*inputs, *scalars, *last])}, part, grid, block)",
         ]
     return "\n".join(lines)
 
