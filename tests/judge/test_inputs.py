@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fresh inputs and weights: new values of the old kind."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from kernelwright.judge import inputs
+from kernelwright.judge.inputs import Variant
+
+
+def rng(seed: int = 0) -> torch.Generator:
+    """A generator on the CPU."""
+    return inputs.generator(seed, "cpu")
+
+
+def test_seeded_restores_all_three_generators() -> None:
+    """Drawing inputs leaves no trace in the process."""
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+    expected = random.random(), np.random.rand(), torch.rand(1).item()
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+    with inputs.seeded(2**61):
+        inside = random.random(), np.random.rand(), torch.rand(1).item()
+    assert expected == (random.random(), np.random.rand(), torch.rand(1).item())
+    assert expected != inside
+
+
+@pytest.mark.parametrize(
+    "constant",
+    [torch.ones(64), torch.zeros(64), torch.full((8, 8), -3.0), torch.arange(64.0), torch.eye(8), torch.randn(8, 8)],
+)
+def test_constant_tensors_get_values_of_their_own_kind(constant: torch.Tensor) -> None:
+    """New values; same shape, dtype and sign of the constant; sorted stays sorted, zeros and ones stay so."""
+    fresh = inputs.rerandomise(constant, rng())
+    assert (constant.shape, constant.dtype) == (fresh.shape, fresh.dtype)
+    assert not torch.equal(constant, fresh)
+    if float(constant.min()) == float(constant.max()) != 0.0:
+        assert torch.equal(constant.sign(), fresh.sign())
+    if torch.equal(constant, torch.arange(64.0)):
+        assert bool((fresh[1:] >= fresh[:-1]).all())
+    if constant.dim() == 2 and torch.equal(constant, torch.eye(8)):
+        assert {0.0, 1.0} >= set(fresh.unique().tolist())
+
+
+def test_masks_with_infinities_are_structure_and_stay() -> None:
+    """An additive attention mask is not made of numbers."""
+    mask = torch.full((4, 4), float("-inf")).triu(1)
+    assert torch.equal(mask, inputs.rerandomise(mask, rng()))
+
+
+@pytest.mark.parametrize("layout", ["strided", "offset", "transposed"])
+def test_layouts_change_the_memory_and_not_the_values(layout: str) -> None:
+    """What the candidate is handed lies where the layout says."""
+    values = torch.randn(3, 5)
+    laid = inputs.lay_out(values, layout)
+    assert torch.equal(values, laid)
+    expected = {"strided": ((10, 2), 0), "offset": ((5, 1), 1), "transposed": ((1, 3), 0)}[layout]
+    assert expected == (laid.stride(), laid.storage_offset())
+
+
+def test_sparse_thins_one_input_and_leaves_a_value_in_every_row() -> None:
+    """All inputs thinned would leave nothing of a product."""
+    leaves = [torch.rand(16, 512) + 1, torch.rand(512, 16) + 1]
+    thin = inputs.change_leaves(leaves, Variant(name="s", required=True, change="sparse"), seed=0)
+    assert torch.equal(leaves[1], thin[1])
+    kept = (thin[0] != 0).sum(1)
+    assert 1 <= int(kept.min()) <= int(kept.max()) < 64
+
+
+def test_near_duplicates_differ_in_one_element() -> None:
+    """A cache that looks at a sample of the input takes them for equal."""
+    leaves = [torch.randn(16, 16)]
+    near = inputs.change_leaves(leaves, Variant(name="n", required=True, change="near-duplicate"), seed=4)
+    assert 1 == int((near[0] != leaves[0]).sum())
+
+
+def test_special_values_are_sown() -> None:
+    """NaN, both infinities and a denormal."""
+    sown = inputs.change_leaves([torch.ones(1000)], Variant(name="s", required=True, special=True), seed=4)[0]
+    assert (1, 2) == (int(sown.isnan().sum()), int(sown.isinf().sum()))
+
+
+def test_weights_change_and_structure_stays() -> None:
+    """Ones and zeros are scattered, variances stay positive, masks and counters stay."""
+    ones, zeros, mask = torch.ones(32), torch.zeros(32), torch.tril(torch.ones(4, 4))
+    count = torch.tensor(7)
+    assert 0.5 <= float(inputs.fresh_weight("weight", ones, ones, rng()).min()) < 1.0
+    assert 0.0 < float(inputs.fresh_weight("bias", zeros, zeros, rng()).std()) < 0.3
+    assert 0.0 < float(inputs.fresh_weight("running_var", ones, ones, rng()).min())
+    assert torch.equal(mask, inputs.fresh_weight("mask", mask, mask, rng()))
+    assert torch.equal(count, inputs.fresh_weight("num_batches_tracked", count, count, rng()))

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the judge says about references that cannot be used."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+from plain_tasks import instance, task
+
+from kernelwright import errors
+from kernelwright.judge.reference import Reference
+from kernelwright.task import Case, Task
+
+
+def source_only(text: str) -> Task:
+    """A task around raw source text."""
+    return Task(name="raw", form="kernelbench", reference=text)
+
+
+def test_source_that_raises_names_the_line() -> None:
+    """The user is told which line of the file raised, in the error of its own kind."""
+    with pytest.raises(errors.TaskDoesNotImport) as caught:
+        Reference(source_only("import torch\nraise KeyError('lost')\n"), "cpu")
+    assert "KeyError: 'lost' (line 2)" == caught.value.got
+
+
+def test_missing_names_are_listed() -> None:
+    """A file without get_inputs says so."""
+    with pytest.raises(errors.TaskIncomplete) as caught:
+        Reference(source_only("import torch\nclass Model(torch.nn.Module): pass\n"), "cpu")
+    assert "The reference of raw lacks get_inputs." == caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "error"),
+    [
+        ("x @ x", "[torch.randn(3, 4)]", errors.ReferenceFails),
+        ("x + torch.rand_like(x)", "[torch.randn(3, 4)]", errors.ReferenceIsRandom),
+        ("3.5", "[torch.randn(3, 4)]", errors.NoTensorOutput),
+        ("object()", "[torch.randn(3, 4)]", errors.NoTensorOutput),
+        ("x", "[torch.randn(0, 4)]", errors.EmptyShape),
+        ("x", "[torch.empty(3, device='meta')]", errors.WrongDevice),
+        ("x.to('cuda')", "[torch.randn(3, 4)]", errors.WrongDevice),
+    ],
+)
+def test_each_unusable_reference_has_its_own_error(forward: str, inputs: str, error: type) -> None:
+    """The class decides the exit code; the message is complete."""
+    if error is errors.WrongDevice and "cuda" in forward and torch.cuda.is_available():
+        pytest.skip("a CUDA device is present, so the reference runs")
+    with pytest.raises(error) as caught:
+        instance(forward, inputs)
+    assert [] == [part for part in (caught.value.got, caught.value.expected, caught.value.what_next) if not part]
+
+
+def test_random_references_pass_when_declared_and_eval_dropout_is_not_random() -> None:
+    """Dropout in eval() mode draws nothing."""
+    made = instance("self.d(x)", "[torch.randn(3, 4)]", init="self.d = nn.Dropout(0.5)")
+    assert [] == made.notes
+
+
+def test_axes_reach_get_inputs_and_get_init_inputs() -> None:
+    """A case binds the sizes of its own instance; axes that nobody takes are refused."""
+    text = (
+        "import torch\nclass Model(torch.nn.Module):\n    def __init__(self, n):\n        super().__init__()\n"
+        "        self.w = torch.nn.Parameter(torch.ones(n))\n    def forward(self, x):\n        return x * self.w\n"
+        "def get_inputs(n=4, m=2):\n    return [torch.randn(m, n)]\ndef get_init_inputs(n=4):\n    return [n]\n"
+    )
+    reference = Reference(source_only(text), "cpu")
+    small = reference.instance(Case(name="small", axes=(("n", 3), ("m", 5))))
+    assert (5, 3) == small.specs[0].shape
+    assert [("w", (3,))] == [(name, tuple(value.shape)) for name, value in small.first_state]
+    with pytest.raises(errors.TaskIncomplete):
+        reference.instance(Case(name="odd", axes=(("q", 3),)))
+
+
+def test_hidden_cases_take_every_axis_to_one_and_to_an_odd_size() -> None:
+    """Shapes nobody was told of come from the axes of the timed case."""
+    made = task("x", "[torch.randn(4, 4)]", cases=(Case(name="main", axes=(("n", 64), ("m", 32)), timed=True),))
+    found = [case.axes for case in Reference(made, "cpu").hidden_cases(seed=5)]
+    assert 4 == len(found)
+    assert (("n", 1), ("m", 32)) == found[0]
+    assert 1 == dict(found[1])["n"] % 2
+
+
+def test_source_of_the_reference_can_be_inspected() -> None:
+    """torch.jit and Triton read the source text of functions."""
+    reference = Reference(task("x + 1", "[torch.randn(2)]"), "cpu")
+    assert "return x + 1" in inspect.getsource(reference.module.Model)
