@@ -178,22 +178,16 @@ def _sources(kinds: set[type]) -> tuple[str, tuple[str, ...]]:
         except TypeError:
             file = ""
         files.setdefault(file, (kind, set()))[1].add(kind.__name__)
-    if "site-packages" in "".join(files) or len(files) > 1:
-        libraries = [file for file in files if "site-packages" in file]
-        mine = {file: pair for file, pair in files.items() if file not in libraries}
-        names = [
-            f"from {kind.__module__} import {', '.join(sorted(names))}"
-            for kind, names in (files[file] for file in libraries)
-        ]
-        parts, imports = list(names), ()
-        for kind, wanted in mine.values():
-            sliced, found = _source(kind, wanted)
+    parts: list[str] = []
+    imports: tuple[str, ...] = ()
+    for file, (kind, names) in files.items():
+        if "site-packages" in file:
+            parts.append(f"from {kind.__module__} import {', '.join(sorted(names))}")
+        else:
+            sliced, found = _source(kind, names)
             parts.append(sliced)
             imports = tuple(dict.fromkeys(imports + found))
-        return "\n".join(parts), imports
-    for kind, names in files.values():
-        return _source(kind, names)
-    return "", ()
+    return "\n\n".join(parts), imports
 
 
 def _constructor(module: torch.nn.Module, init_args: Sequence[object] | None = None) -> str:

@@ -11,7 +11,7 @@ import functools
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
@@ -139,9 +139,7 @@ def judge(
     if candidate is None or task is None:
         raise BadCommand("Nothing to judge.", expected="kernelwright judge CANDIDATE --task FILE, or --admit TASK")
     trial = kernelwright.judge(candidate, task, device=device)
-    from kernelwright.wire import to_data  # noqa: PLC0415 - only this verb needs it
-
-    _show(to_data(trial), as_json, lambda: _verdict_lines(trial))
+    _show(kernelwright.to_data(trial), as_json, lambda: _verdict_lines(trial))
 
 
 @app.command()
@@ -169,13 +167,11 @@ def runs(
 def machine(device: Device = None, as_json: AsJson = False) -> None:
     """Measure a device (once; then from the cache)."""
     found = kernelwright.measure_machine(device)
-    from kernelwright.wire import to_data  # noqa: PLC0415 - only this verb needs it
-
     rows = [
         (fact.name, "-" if fact.value is None else f"{fact.value:.4g}", fact.unit, fact.note) for fact in found.facts
     ]
     head = [f"{found.name} ({found.device}), fingerprint {found.fingerprint}"]
-    _show(to_data(found), as_json, lambda: head + _table(("fact", "value", "unit", "note"), rows))
+    _show(kernelwright.to_data(found), as_json, lambda: head + _table(("fact", "value", "unit", "note"), rows))
 
 
 @app.command()
@@ -228,7 +224,7 @@ def _one_example(
         )
     except KernelwrightError as error:
         return {"task": place.stem, "result": f"{type(error).__name__}: {error.what}", "status": "failed", **blank}
-    row = {"task": place.stem, "result": result.status, "status": result.status, **blank}
+    row: dict[str, Any] = {"task": place.stem, "result": result.status, "status": result.status, **blank}
     row |= {"trials": result.tried, "s": round(result.seconds, 1), "run": str(result.run)}
     outcome = result.winner.outcome if result.winner else None
     if isinstance(outcome, kernelwright.Timed):
@@ -329,7 +325,7 @@ def _admission_lines(reply: dict[str, Any]) -> list[str]:
     return ["admitted: every known-wrong program is rejected", *_table(("decoy", "rejected by"), rows)]
 
 
-def _table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+def _table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
     if not rows:
         return []
     widths = [max(len(row[i]) for row in [headings, *rows] if i < len(row)) for i in range(len(headings))]

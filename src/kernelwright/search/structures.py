@@ -73,10 +73,10 @@ class StructureSearch:
                 if choice is not None:
                     return choice
         while True:
-            state = self._next_to_tune()
-            if state is None:
+            chosen = self._next_to_tune()
+            if chosen is None:
                 return None
-            choice = self._take(state)
+            choice = self._take(chosen)
             if choice is not None:
                 return choice
 

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs of the facade: what a person calls, with files, live objects and text where nouns are meant."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kernelwright import settings
+from kernelwright.candidate import Candidate
+from kernelwright.errors import BadCommand
+from kernelwright.load import load_candidate, load_task
+from kernelwright.machine import Machine
+from kernelwright.optimize import verbs
+from kernelwright.optimize.result import Listener, Options, Result
+from kernelwright.optimize.run import optimize_task, resume_run
+from kernelwright.optimize.services import Services
+from kernelwright.task import Task
+from kernelwright.trial import Trial
+
+
+def optimize(
+    target: object,
+    example_inputs: Sequence[object] | None = None,
+    *,
+    device: str | None = None,
+    budget: float | str | None = None,
+    out: str | Path | None = None,
+    start: Sequence[str | Path] = (),
+    bits_lost: float | None = None,
+    seed: int | None = None,
+    proposers: Sequence[str] | None = None,
+    init_args: Sequence[object] | None = None,
+    services: Services | None = None,
+    listen: Listener | None = None,
+) -> Result:
+    """Make ``target`` faster and prove it: a task file or folder, a Task, an ``nn.Module`` or a function.
+
+    A module or function needs ``example_inputs``, one call's positional arguments; ``init_args`` are the
+    module's constructor arguments where they cannot be read off it. ``budget`` is seconds or text such as "2m".
+    ``bits_lost`` loosens (or tightens) the precision contract, and the report says so. ``listen`` hears each
+    Event. Returns a Result, also when nothing honest is faster. Raises KernelwrightError's kinds.
+    """
+    known = settings.read()
+    place = settings.device(device or known.device)
+    task = _task(target, place, example_inputs, init_args)
+    if bits_lost is not None:
+        task = dataclasses.replace(task, contract=dataclasses.replace(task.contract, bits_lost=float(bits_lost)))
+    seconds = settings.seconds(budget) if isinstance(budget, str) else budget
+    options = Options(
+        device=place,
+        budget_seconds=float(seconds or known.budget_seconds),
+        seed=known.seed if seed is None else seed,
+        proposers=known.proposers if proposers is None else tuple(proposers),
+        start=tuple(str(Path(path).resolve()) for path in start),
+    )
+    folder = Path(out) if out is not None else None
+    return optimize_task(task, options, out=folder, services=services, listen=listen)
+
+
+def resume(
+    run: str | Path,
+    *,
+    budget: float | str | None = None,
+    services: Services | None = None,
+    listen: Listener | None = None,
+) -> Result:
+    """Continue a run that was killed, interrupted or finished; what it knows already costs nothing."""
+    seconds = settings.seconds(budget) if isinstance(budget, str) else budget
+    return resume_run(Path(run), budget_seconds=seconds, services=services, listen=listen)
+
+
+def judge(
+    candidate: str | Path | Candidate,
+    task: str | Path | Task,
+    *,
+    device: str | None = None,
+    level: str = "precise",
+    services: Services | None = None,
+) -> Trial:
+    """Judge one candidate as a finalist is judged: every case, fresh processes, every baseline."""
+    place = _device(device)
+    known = _task(task, place)
+    given = candidate if isinstance(candidate, Candidate) else load_candidate(candidate, known)
+    return verbs.judge_candidate(known, given, place, level=level, services=services)
+
+
+def admit(task: str | Path | Task, *, device: str | None = None, services: Services | None = None) -> dict[str, Any]:
+    """Which known-wrong programs the judge rejects on this task, and where. Raises NotAdmitted when one passes."""
+    place = _device(device)
+    return verbs.admit_task(_task(task, place), place, services=services)
+
+
+def measure_machine(device: str | None = None, *, services: Services | None = None) -> Machine:
+    """Facts of a device; measured once, then read from the cache."""
+    return verbs.measure_machine(_device(device), services=services)
+
+
+def measure_limits(
+    task: str | Path | Task, *, device: str | None = None, services: Services | None = None
+) -> dict[str, Any]:
+    """Speed-of-light bounds of a task: bytes and operations that cannot be avoided, and the time they take."""
+    place = _device(device)
+    return verbs.measure_limits(_task(task, place), place, services=services)
+
+
+def runs(parent: str | Path | None = None) -> list[dict[str, Any]]:
+    """Every run below ``parent`` (default: the runs folder), newest first."""
+    return verbs.list_runs(Path(parent) if parent is not None else None)
+
+
+def report(run: str | Path) -> Path:
+    """Write a run's report.html again from its ledger and return its path."""
+    return verbs.write_report(Path(run))
+
+
+def _device(name: str | None) -> str:
+    return settings.device(name or settings.read().device)
+
+
+def _task(
+    target: object,
+    device: str,
+    example_inputs: Sequence[object] | None = None,
+    init_args: Sequence[object] | None = None,
+) -> Task:
+    if isinstance(target, Task):
+        return target
+    if isinstance(target, str | Path):
+        return load_task(target, device)
+    from kernelwright.capture import capture  # noqa: PLC0415 - the one file that needs the caller's torch
+
+    if example_inputs is None:
+        raise BadCommand(
+            "A module or function needs example inputs.",
+            got=type(target).__name__,
+            expected="optimize(module, (tensor, ...))",
+            what_next="pass the positional arguments of one call",
+        )
+    return capture(target, tuple(example_inputs), settings.read().home / "state", init_args)
