@@ -312,3 +312,17 @@ def test_proposals_do_not_depend_on_the_order_of_asking() -> None:
 
     assert first.structures(request) == second.structures(request)
     assert first.render(request, "rewrite.0", {}) == second.render(request, "rewrite.0", {})
+
+
+def test_columns_of_a_large_weight_are_summed_through_blas_on_the_cpu(tmp_path: Any) -> None:
+    """Also when its rows are no multiple of the block, for sums and for means."""
+    for reduce in ("sum", "mean"):
+        init = "self.weight = nn.Parameter(torch.randn(700, 640))"
+        reference = form(f"return (x @ self.weight.T).{reduce}(1)", init=init, inputs="torch.randn(48, 640)")
+        proposer, request = RewritesProposer(), ask(reference)
+        proposer.structures(request)
+        source = proposer.render(request, "rewrite.0", {}).sources[0][1]
+        module = load(source, tmp_path)
+
+        assert "_column_sums(self.weight)" in source
+        check(module, module.get_inputs())

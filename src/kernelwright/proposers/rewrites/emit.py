@@ -20,6 +20,16 @@ def _in_blocks(a, b, size=512):
 
 '''
 
+COLUMNS = '''
+def _column_sums(matrix, block=128):
+    """matrix.sum(0, keepdim=True) through BLAS, which reads rows at full bandwidth; blocks keep the sums accurate."""
+    whole = matrix.shape[0] // block * block
+    sums = torch.matmul(matrix.new_ones(1, block), matrix[:whole].unflatten(0, (-1, block))).sum(0)
+    return sums if whole == matrix.shape[0] else sums + matrix[whole:].sum(0)
+
+
+'''
+
 MODULE = '''
 class ModelNew({entry}):
     """{summary}"""
@@ -91,6 +101,9 @@ class _Writer:
         dims, inner = [term.attrs[0]], term.args[0]
         while inner.op == term.op and self.uses[inner] == 1 and inner not in self.names:
             dims, inner = [*dims, inner.attrs[0]], inner.args[0]
+        if self.blocked and len(dims) == 1 and (matrix := _tall(term)):
+            sums = f"_column_sums({self.expression(matrix)})" + ("" if inner is matrix else ".mT")
+            return sums if term.op == "sum" else f"{sums} / {matrix.shape[0]}"
         spec = str(dims[0]) if len(dims) == 1 else str(tuple(sorted(dims)))
         return f"torch.{_REDUCERS[term.op]}({self.expression(inner)}, dim={spec}, keepdim=True)"
 
@@ -155,6 +168,14 @@ def _narrow(a: Term, b: Term) -> bool:
     return len(a.shape) == 2 and min(a.shape[0], b.shape[1]) <= 4 and a.shape[1] >= 1024
 
 
+def _tall(term: Term) -> Term | None:
+    """The large stored matrix whose columns this sum or mean adds up: torch.sum reads it at half the bandwidth."""
+    inner, d = term.args[0], term.attrs[0]
+    matrix, columns = (inner.args[0], d == 1) if inner.op == "t" else (inner, d == 0)
+    large = matrix.op == "leaf" and len(matrix.shape) == 2 and min(matrix.shape) >= 512
+    return matrix if term.op in ("sum", "mean") and columns and large else None
+
+
 def _linear(term: Term, uses: Counter[Term]) -> tuple[Term, Term, Term] | None:
     """(input, weight, bias) where the sum is exactly a linear layer."""
     for product, bias in (term.args, term.args[::-1]):
@@ -188,7 +209,10 @@ def emit(program: Program, root: Term, style: Style, *, batch: int | None = None
     tensors = [name for name, spec in program.inputs if isinstance(spec, tuple)]
     place = f"{tensors[0]}.device" if tensors else "next(self.parameters()).device"
     lines = _body(program, root, device=place, blocked=style.device == "cpu")
-    needed = BLOCKS.lstrip("\n") if any("_in_blocks(" in line for line in lines) else ""
+    body = "\n".join(f"        {line}" for line in lines)
+    needed = "".join(
+        code.lstrip("\n") for name, code in (("_in_blocks(", BLOCKS), ("_column_sums(", COLUMNS)) if name in body
+    )
     shapes = "".join(f"\n            and {path}.shape == {shape}" for path, shape in _paths(program))
     fits = "".join(_fit(index, spec, batch) for index, (_, spec) in enumerate(program.inputs))
     batched = [index for index, (_, spec) in enumerate(program.inputs) if _batched(spec, batch)]
@@ -202,7 +226,7 @@ def emit(program: Program, root: Term, style: Style, *, batch: int | None = None
         prepare="        self._compiled = torch.compile(self._rewritten, dynamic=False)\n" if style.compiled else "",
         run="self._compiled" if style.compiled else "self._rewritten",
         signature="".join(f", {name}" for name in signature),
-        body="\n".join(f"        {line}" for line in lines),
+        body=body,
         mode="self.training and " if program.training else "not self.training and ",
         count=len(program.inputs),
         fits=fits,
