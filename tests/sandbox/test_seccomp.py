@@ -93,6 +93,13 @@ def test_a_driver_may_make_memory_files(machine: str) -> None:
     assert (ALLOW, EPERM) == (ask(machine, "memfd_create", devices=True), ask(machine, "memfd_create"))
 
 
+def test_a_driver_may_open_unix_sockets_only(machine: str) -> None:
+    """CUDA's initialisation fails without one; the network stays closed."""
+    answers = [ask(machine, "socket", family, devices=True) for family in (1, 2, 10, 16)]
+    assert [ALLOW, EPERM, EPERM, EPERM] == answers
+    assert EPERM == ask(machine, "socket", 1)
+
+
 def test_another_calling_convention_is_fatal(machine: str) -> None:
     """The 32-bit numbers of the same kernel mean other calls."""
     program = seccomp.program(machine, execute=False, devices=False, own_pid=0)

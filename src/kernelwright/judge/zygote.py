@@ -10,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import importlib
+import io
 import json
 import os
 import signal
@@ -134,6 +135,7 @@ def program(
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)
     for stream in (sys.stdout, sys.stderr):
+        assert isinstance(stream, io.TextIOWrapper)
         stream.reconfigure(line_buffering=True, errors="replace")  # what a crash would swallow is evidence
     faulthandler.enable(file=2)  # names the crash in the output, which the judge reads
     level = sandbox.restrict(flags, permission)

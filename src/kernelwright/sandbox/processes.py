@@ -24,10 +24,17 @@ from kernelwright.errors import JudgeFailed
 from kernelwright.sandbox import environment
 from kernelwright.sandbox.limits import Finished, Limits
 
-_ROOT = str(Path(__file__).resolve().parents[2])
-_BOOT = "import sys; sys.path.append({root!r}); from kernelwright.sandbox.launcher import {entry}; {entry}()"
+_HERE = Path(__file__).resolve().parent
+_BOOT = """import sys, types
+for name, folder in (("kernelwright", {package!r}), ("kernelwright.sandbox", {room!r})):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [folder]
+from kernelwright.sandbox.launcher import {entry}
+{entry}()"""
+"""Loads the launcher and what it needs, not the packages around it: 40 ms less for every command."""
 _LONGEST_LINE = 256 << 20
 _TAIL = 4000
+_LOOK_SECONDS = 0.05
 
 
 class _Spawner:
@@ -60,8 +67,12 @@ class _Spawner:
 _SPAWNER = _Spawner()
 
 
+def _boot(entry: str) -> str:
+    return _BOOT.format(package=str(_HERE.parent), room=str(_HERE), entry=entry)
+
+
 def _launch(spec: dict[str, Any], **options: Any) -> subprocess.Popen[bytes]:
-    boot = _BOOT.format(root=_ROOT, entry="main")
+    boot = _boot("main")
     spec = spec | {"parent": os.getpid()}
     command = [sys.executable, "-I", "-S", "-c", boot, json.dumps(spec)]
     popen = functools.partial(subprocess.Popen, command, env={}, close_fds=True, start_new_session=True, **options)
@@ -220,18 +231,20 @@ def run(
 def _watch(process: subprocess.Popen[bytes], limits: Limits, files: Sequence[IO[bytes]]) -> str:
     """Wait for the end; returns why it was killed, or an empty text."""
     deadline = time.monotonic() + limits.seconds
-    pause, killed = 0.002, ""
-    while process.poll() is None:
-        if time.monotonic() > deadline:
-            killed = f"no end within {limits.seconds:g} s"
-        elif sum(os.fstat(f.fileno()).st_size for f in files) > limits.output_bytes:
-            killed = f"more than {limits.output_bytes} bytes of output"
-        if killed:
-            kill_group(process.pid)
-            process.wait()
-            break
-        time.sleep(pause)
-        pause = min(pause * 1.5, 0.05)
+    killed = ""
+    ended = os.pidfd_open(process.pid)
+    try:
+        while not select.select([ended], [], [], _LOOK_SECONDS)[0]:
+            if time.monotonic() > deadline:
+                killed = f"no end within {limits.seconds:g} s"
+            elif sum(os.fstat(f.fileno()).st_size for f in files) > limits.output_bytes:
+                killed = f"more than {limits.output_bytes} bytes of output"
+            if killed:
+                kill_group(process.pid)
+                break
+    finally:
+        os.close(ended)
+    process.wait()
     if not killed and sum(os.fstat(f.fileno()).st_size for f in files) > limits.output_bytes:
         killed = f"more than {limits.output_bytes} bytes of output"
     return killed
@@ -244,7 +257,7 @@ def reached_level() -> str:
 
 @functools.cache
 def _probe() -> dict[str, Any]:
-    command = [sys.executable, "-I", "-S", "-c", _BOOT.format(root=_ROOT, entry="probe")]
+    command = [sys.executable, "-I", "-S", "-c", _boot("probe")]
     work = functools.partial(subprocess.run, command, env={}, capture_output=True, timeout=30, check=False)
     done: subprocess.CompletedProcess[bytes] = _SPAWNER.call(work)
     try:

@@ -21,6 +21,7 @@ _ALLOW, _ERRNO, _KILL = 0x7FFF_0000, 0x0005_0000, 0x8000_0000
 _NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
 _THREAD = 0x0001_0000  # CLONE_THREAD
 _NAMESPACES = 0x7E02_0000 | 0x0200_0000  # every CLONE_NEW* flag
+_UNIX = 1  # AF_UNIX
 _X32_BIT = 0x4000_0000
 _SPEC_ALLOW = 4  # SECCOMP_FILTER_FLAG_SPEC_ALLOW: without it old kernels slow every load (store bypass mitigation)
 
@@ -74,7 +75,18 @@ _NEWER = {  # one numbering for all architectures since Linux 5.1
 _CLONE3 = 435
 _MACHINES = {"x86_64": _X86_64, "aarch64": _AARCH64}
 
-_CONDITIONAL = {"clone", "fork", "vfork", "execve", "execveat", "prctl", "prlimit64", "memfd_create", "shmget"}
+_CONDITIONAL = {
+    "clone",
+    "fork",
+    "vfork",
+    "execve",
+    "execveat",
+    "prctl",
+    "prlimit64",
+    "memfd_create",
+    "shmget",
+    "socket",
+}
 _SIGNALS = {"kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"}
 _REFUSED_PRCTL = (kernel.PR_SET_PDEATHSIG, kernel.PR_SET_DUMPABLE, kernel.PR_SET_CHILD_SUBREAPER, 0x5961_6D61)
 
@@ -84,7 +96,8 @@ Instruction = tuple[int, int, int, int]
 def program(machine: str, *, execute: bool, devices: bool, own_pid: int) -> list[Instruction]:
     """The filter as (code, jump if true, jump if false, constant), or an empty list for an unknown machine.
 
-    ``execute`` permits starting programs, ``devices`` what a CUDA driver needs (anonymous memory files).
+    ``execute`` permits starting programs, ``devices`` what a CUDA driver needs (anonymous memory
+    files, unix sockets).
     ``own_pid`` not 0: signals only to that process (for use where no pid namespace hides the others).
     """
     found = _MACHINES.get(machine)
@@ -100,13 +113,15 @@ def program(machine: str, *, execute: bool, devices: bool, own_pid: int) -> list
     if not execute:
         always += [numbers[name] for name in ("fork", "vfork", "execve", "execveat") if name in numbers]
     if not devices:
-        always += [numbers["memfd_create"], numbers["shmget"]]
+        always += [numbers["memfd_create"], numbers["shmget"], numbers["socket"]]
     for number in [*always, *_NEWER.values()]:
         body += [(_EQUAL, 0, 1, number), refuse]
     body += [(_EQUAL, 0, 1, _CLONE3), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]  # glibc falls back to clone
     body += _on_argument(numbers["clone"], 0, _ANY_BIT, _NAMESPACES, refuse)
     if not execute:
         body += _unless_argument(numbers["clone"], 0, _ANY_BIT, _THREAD, refuse)
+    if devices:  # the CUDA driver opens a unix socket of its own and fails without; no other family
+        body += _unless_argument(numbers["socket"], 0, _EQUAL, _UNIX, refuse)
     for option in _REFUSED_PRCTL:
         body += _on_argument(numbers["prctl"], 0, _EQUAL, option, refuse)
     body += _unless_null(numbers["prlimit64"], 2, refuse)
