@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One call in the judge's own process: outputs and gradients."""
+
+from __future__ import annotations
+
+import torch
+from plain_tasks import GRADIENTS, instance
+
+from kernelwright.judge.inputs import Variant
+
+GIVEN = Variant(name="as given", required=True)
+
+
+def test_gradients_follow_the_outputs_by_name() -> None:
+    """Inputs first, then parameters; seeded by the instance's incoming gradients."""
+    made = instance("self.l(x) * y", "[torch.randn(3, 4), torch.randn(3, 1)]", args="x, y", contract=GRADIENTS,
+                    init="self.l = nn.Linear(4, 2)")  # fmt: skip
+    assert ["input:0", "input:1", "parameter:l.weight", "parameter:l.bias"] == [name for name, _ in made.gradients]
+    x, y = made.draw(GIVEN, 1)
+    found = made.eager([x, y], None)
+    incoming = made.incoming[0]
+    torch.testing.assert_close((incoming * y) @ made.model.l.weight.detach(), found[1])
+    torch.testing.assert_close((incoming * y).sum(0), found[4])
+    assert (0,) == made.seeds
+
+
+def test_a_missing_gradient_is_zero_and_the_oracle_has_gradients_too() -> None:
+    """An input that no output depends on."""
+    made = instance("x * 2", "[torch.randn(3), torch.randn(2)]", args="x, y", contract=GRADIENTS)
+    exact, kind = made.oracle(made.draw(GIVEN, 1), None)
+    assert "float64" == kind
+    assert torch.equal(torch.zeros(2, dtype=torch.float64), exact[2])
+    assert torch.equal(made.incoming[0].double() * 2, exact[1])
+
+
+def test_inputs_written_in_place_do_not_reach_the_caller() -> None:
+    """The reference works on copies, in the layout it was given."""
+    made = instance("x.mul_(2)", "[torch.randn(3, 4)]")
+    leaves = made.draw(Variant(name="t", required=True, layout="transposed"), 1)
+    before = leaves[0].clone()
+    made.eager(leaves, None)
+    assert torch.equal(before, leaves[0])

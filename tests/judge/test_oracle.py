@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""References run in float64 although they were written for less."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from plain_tasks import instance
+
+from kernelwright.judge.inputs import Variant
+
+GIVEN = Variant(name="as given", required=True)
+
+
+@pytest.mark.parametrize(
+    ("forward", "kind"),
+    [
+        ("x.softmax(-1)", "float64"),
+        ("x.float().softmax(-1)", "float64-trace"),
+        ("x.to(torch.bfloat16).sum(-1)", "float64-trace"),
+        ("x + torch.zeros(4, dtype=torch.float32)", "float64-trace"),
+        ("x * torch.tensor(0.1)", "float64"),
+        ("F.scaled_dot_product_attention(x[None], x[None], x[None])", "float64"),
+        ("x if x.dtype == torch.float32 else x.nothing", "orders-of-summation"),
+        ("x.view(torch.int32).view(torch.float32)", "orders-of-summation"),
+    ],
+)
+def test_the_proof_says_which_oracle_there_is(forward: str, kind: str) -> None:
+    """Plain float64, dtypes rewritten on the way, or several orders of summation."""
+    made = instance(forward, "[torch.randn(4, 4)]")
+    exact, found = made.oracle(made.draw(GIVEN, 1), None)
+    assert (kind, torch.float64) == (found, exact[0].dtype)
+
+
+def test_casts_to_half_precision_vanish_from_the_oracle() -> None:
+    """The oracle is what the program means, not what its dtypes do to it."""
+    made = instance("(x.half() * 3).float()", "[torch.rand(64)]")
+    leaves = made.draw(GIVEN, 1)
+    exact, _ = made.oracle(leaves, None)
+    assert torch.equal(leaves[0].double() * 3, exact[0])
+
+
+def test_the_oracle_leaves_the_reference_in_its_own_precision() -> None:
+    """The module and the default dtype are as before."""
+    made = instance("self.l(x)", "[torch.randn(4, 4)]", init="self.l = nn.Linear(4, 4)")
+    made.oracle(made.draw(GIVEN, 1), None)
+    assert torch.float32 == made.model.l.weight.dtype == torch.get_default_dtype()
+
+
+def test_the_work_of_a_product_is_counted() -> None:
+    """Cost decides how often floors are drawn."""
+    made = instance("x @ x.T", "[torch.randn(64, 300)]")
+    made.oracle(made.draw(GIVEN, 1), None)
+    assert 64 * 64 * 300 <= made.work < 3 * 64 * 64 * 300
+
+
+def test_orders_of_summation_centre_on_the_truth() -> None:
+    """Where float64 is impossible the mean of several orders is closer than eager."""
+    made = instance("x.sum(-1) if x.dtype == torch.float32 else x.nothing", "[torch.rand(64, 4096)]")
+    leaves = made.draw(GIVEN, 1)
+    exact, kind = made.oracle(leaves, None)
+    truth = leaves[0].double().sum(-1)
+    assert "orders-of-summation" == kind
+    assert float((exact[0] - truth).abs().max()) < 4e-7 * float(truth.max())
+    assert made.floor(leaves, None, exact)[0].rms > 0.0

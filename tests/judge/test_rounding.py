@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the precision line lies: every sensible order of summation passes, every lower precision is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from plain_tasks import instance
+
+from kernelwright.judge import rounding
+from kernelwright.judge.inputs import Variant, generator
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "precision_line.py"
+GIVEN = Variant(name="as given", required=True)
+
+
+def precision_line() -> ModuleType:
+    """The benchmark that measures the line, as a module."""
+    spec = importlib.util.spec_from_file_location("precision_line", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["precision_line"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+LINE = precision_line()
+SMALL = [name for name in LINE.OPERATORS if "16384" not in name and "x4096x" not in name]
+
+
+@pytest.mark.parametrize("operator", SMALL)
+def test_the_line_lies_between_orders_of_summation_and_lower_precision(operator: str) -> None:
+    """One seed over all variants: honest ratios stay below 1.6 of the 2 allowed, dishonest ones exceed 10."""
+    rows = LINE.measure(operator, range(7, 8))
+    honest = {row["program"]: row["largest"] for row in rows if row["side"] == "honest"}
+    dishonest = {row["program"]: row["smallest"] for row in rows if row["side"] == "dishonest"}
+    assert {} == {name: ratio for name, ratio in honest.items() if ratio > 1.6}
+    assert {} == {name: ratio for name, ratio in dishonest.items() if ratio < 10}
+    assert len(honest) >= 7 and len(dishonest) >= 3
+
+
+def test_a_long_sequential_sum_is_refused() -> None:
+    """65536 positive numbers in one running sum lose more than a bit against eight lanes."""
+    x = torch.rand(4, 65536, generator=torch.Generator().manual_seed(0))
+    exact = x.double().sum(-1)
+    made = instance("x.sum(-1)", "[torch.rand(4, 65536)]")
+    made.oracle([x], None)
+    floor = made.floor([x], None, [exact])[0]
+    lost = (LINE.sequential(x).double() - exact).square().mean().sqrt()
+    kept = (LINE.blocked(64)(x).double() - exact).square().mean().sqrt()
+    assert float(kept) < floor.rms < float(lost) / 2
+
+
+def test_an_ill_conditioned_reference_has_a_high_floor() -> None:
+    """The mean subtracted from nearly constant rows cancels: half an ulp of input is most of the result."""
+    made = instance("x - x.mean(-1, keepdim=True)", "[1000 + 1e-4 * torch.rand(8, 64)]")
+    leaves = made.draw(GIVEN, 3)
+    exact, _ = made.oracle(leaves, None)
+    assert made.floor(leaves, None, exact)[0].rms > 0.1 * float(exact[0].square().mean().sqrt())
+
+
+def test_moving_values_rounds_nothing() -> None:
+    """A transpose has no floor but the half ulp of its inputs."""
+    made = instance("x.T.flip(0).relu()", "[torch.rand(8, 64)]")
+    leaves = made.draw(GIVEN, 3)
+    exact, _ = made.oracle(leaves, None)
+    assert made.floor(leaves, None, exact)[0].peak < 2**-22
+
+
+@pytest.mark.parametrize("lanes", [8, 64, 1024])
+def test_the_model_of_a_sum_covers_the_measured_error(lanes: int) -> None:
+    """RMS of real blocked sums of 4096 positive numbers against the modelled standard deviation."""
+    x = torch.rand(256, 4096, generator=torch.Generator().manual_seed(1))
+    exact, squares = x.double().sum(-1), x.double().square().sum(-1)
+    mode = rounding.Rounded(2.0**-24, generator(2, "cpu"))
+    model = (mode.summed(exact, squares, 4096.0, rounding.LANES, rounding.LONGEST) - exact).square().mean().sqrt()
+    real = (LINE.blocked(lanes)(x).double() - exact).square().mean().sqrt()
+    assert float(real) < 1.2 * float(model)
