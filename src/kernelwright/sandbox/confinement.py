@@ -105,6 +105,8 @@ def restrict(flags: int, permission: Permission) -> str:
     ceilings.apply(permission.limits, memory=not permission.devices)
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     execute = permission.execute
+    if permission.devices:  # the CUDA driver names its threads there and does not start without
+        writable = [*writable, f"/proc/{os.readlink('/proc/self')}/task"]
     words.append(landlock.restrict(readable=places.unique(named), writable=writable, devices=gates, execute=execute))
     words.append(_give_up_privileges(flags, permission.user))
     if os.path.isdir(here):
