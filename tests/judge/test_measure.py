@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from kernelwright.judge import measure
+
+
+ALL = range(5)
+"""Every round of ``lane``."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class FakeProgram:
 
     def __init__(self, each: float, deliver: float, base: float) -> None:
         self.each, self.deliver, self.base = each, deliver, base
+        self.pid = 0
 
     def window(self, order: list[int], *, grad: bool) -> FakeWindow:
         """A window in virtual time."""
@@ -86,43 +92,73 @@ def test_unpaired_samples_are_refused() -> None:
 
 def test_empty_window_is_subtracted() -> None:
     """Ten microseconds per call, whatever an empty window costs."""
-    assert [10.0] * 5 == measure.per_call_us(lane(10.0), lane(10.0), 4)
+    assert [10.0] * 5 == measure.per_call_us(lane(10.0), lane(10.0), 4, ALL)
 
 
 def test_dawdling_in_empty_windows_earns_nothing() -> None:
     """What is subtracted is the honest program's overhead, not one's own."""
     slow_when_idle = lane(10.0, base=500.0)
-    assert [(540.0 - 50.0) / 4] * 5 == measure.per_call_us(slow_when_idle, lane(10.0), 4)
+    assert [(540.0 - 50.0) / 4] * 5 == measure.per_call_us(slow_when_idle, lane(10.0), 4, ALL)
 
 
 def test_overhead_cannot_make_time_vanish() -> None:
     """A window as short as an empty one still counts a tenth of itself."""
-    assert [pytest.approx(0.1 * 50.0 / 4)] * 5 == measure.per_call_us(lane(0.0), lane(10.0), 4)
+    assert [pytest.approx(0.1 * 50.0 / 4)] * 5 == measure.per_call_us(lane(0.0), lane(10.0), 4, ALL)
 
 
 def test_work_hidden_in_delivery_is_charged() -> None:
     """A program that computes when asked for its outputs is charged the whole excess over an honest one."""
     lazy, honest = lane(4.0, deliver=500.0), lane(10.0, deliver=100.0)
-    assert [4.0 + 400.0 / 4] * 5 == measure.per_call_us(lazy, honest, 4)
+    assert [4.0 + 400.0 / 4] * 5 == measure.per_call_us(lazy, honest, 4, ALL)
 
 
 def test_delivery_noise_is_not_charged() -> None:
-    """An excess within a tenth of the honest delivery, or under 20 us, costs nothing."""
-    assert 0.0 == measure.charged_us(lane(1.0, deliver=115.0), lane(1.0, deliver=100.0))
-    assert 0.0 == measure.charged_us(lane(1.0, deliver=1090.0), lane(1.0, deliver=1000.0))
+    """An excess within a quarter of the honest delivery, or under 20 us, costs nothing."""
+    assert 0.0 == measure.charged_us(lane(1.0, deliver=115.0), lane(1.0, deliver=100.0), ALL)
+    assert 0.0 == measure.charged_us(lane(1.0, deliver=1240.0), lane(1.0, deliver=1000.0), ALL)
 
 
 def test_faster_delivery_earns_nothing() -> None:
     """Delivering sooner than the honest program is not a discount."""
-    assert 0.0 == measure.charged_us(lane(1.0, deliver=10.0), lane(1.0, deliver=100.0))
+    assert 0.0 == measure.charged_us(lane(1.0, deliver=10.0), lane(1.0, deliver=100.0), ALL)
 
 
 def test_rounds_stop_at_the_budget_but_not_before_the_least() -> None:
     """With no seconds to spend, exactly the least rounds run; with plenty, exactly the most."""
     seen: list[int] = []
-    assert 3 == measure.rounds_until(seen.append, least=3, most=9, seconds=0.0)
+    assert 3 == measure.rounds_until(seen.append, lambda: len(seen), least=3, most=9, seconds=0.0)
     assert [0, 1, 2] == seen
-    assert 9 == measure.rounds_until(seen.append, least=3, most=9, seconds=60.0)
+    assert 9 == measure.rounds_until(seen.append, lambda: len(seen), least=3, most=9, seconds=60.0)
+
+
+def test_disturbed_rounds_are_made_up_for() -> None:
+    """Where every other round is disturbed, twice as many run."""
+    seen: list[int] = []
+
+    def step(index: int) -> None:
+        seen.append(index)
+        time.sleep(0.002)
+
+    assert 8 == measure.rounds_until(step, lambda: len(seen) // 2, least=4, most=99, seconds=0.01)
+
+
+def disturbed(waits: list[float]) -> measure.Lane:
+    """A lane of 100 us windows that lost ``waits`` to other load."""
+    made = measure.Lane("x", FakeProgram(1.0, 1.0, 1.0))
+    made.calls_us, made.waits_us = [100.0] * len(waits), waits
+    return made
+
+
+def test_a_round_counts_for_all_programs_or_for_none() -> None:
+    """A round is clean when nobody was disturbed in it."""
+    lanes = [disturbed([0.0, 50.0, 1.0, 0.0]), disturbed([0.0, 0.0, 0.0, 30.0])]
+    assert [0, 2] == measure.chosen_rounds(lanes, least=2)
+
+
+def test_too_few_clean_rounds_are_filled_with_the_calmest() -> None:
+    """The least disturbed rounds, in their order."""
+    lanes = [disturbed([90.0, 5.0, 40.0]), disturbed([0.0, 0.0, 0.0])]
+    assert [1, 2] == measure.chosen_rounds(lanes, least=2)
 
 
 def test_baseline_compares_itself_with_the_candidate() -> None:

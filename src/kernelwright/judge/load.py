@@ -30,6 +30,20 @@ def waiting_policy(idle: float) -> dict[str, str]:
     return {"GOMP_SPINCOUNT": "5000"} if idle >= QUIET else {"OMP_WAIT_POLICY": "PASSIVE"}
 
 
+def waited_us(pid: int) -> float:
+    """Microseconds that the threads of ``pid`` have so far been ready to run while something else had the CPU.
+
+    0.0 where the kernel does not say. Source: the second field of /proc/PID/task/TID/schedstat.
+    """
+    total = 0
+    for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        try:
+            total += int(file.read_text(encoding="ascii").split()[1])
+        except (OSError, ValueError, IndexError):
+            continue  # the thread has ended
+    return total / 1e3
+
+
 def _ticks(stat: Path) -> tuple[int, int]:
     """(idle, all) clock ticks since boot."""
     try:

@@ -15,13 +15,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from kernelwright.judge.load import waited_us
 from kernelwright.trial import Baseline, Timing
 
 RESAMPLES = 2000
-DELIVERY_SLACK = 0.10
+DELIVERY_SLACK = 0.25
 """Share of an honest program's delivery by which another's may exceed it before the excess is charged."""
 DELIVERY_FLOOR_US = 20.0
 """Delivery excess per window below this is scheduling noise on every machine seen (2-core VM: 8-15 us)."""
+
+DISTURBED = 0.02
+"""Share of a window lost to other load above which its round is not clean."""
+PATIENCE = 3.0
 
 
 def clock(pid: int = 0) -> int:
@@ -74,6 +79,11 @@ def baseline(name: str, samples: Sequence[float], candidate: Sequence[float], se
 class Windowed(Protocol):
     """What can be timed: a confined program whose buffers are bound."""
 
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        ...
+
     def window(self, order: list[int], *, grad: bool) -> Any:
         """Run the calls of ``order`` back to back; the result is a ``child.Window``."""
         ...
@@ -94,6 +104,13 @@ class Lane:
     selves_us: list[float] = field(default_factory=list)
     """Sum of what the program itself claims, per window: for the cross-check only."""
 
+    waits_us: list[float] = field(default_factory=list)
+    """Per window: how long its threads were ready to run while another program had the CPU."""
+
+    def disturbance(self, index: int) -> float:
+        """Share of a window that other load took from it."""
+        return self.waits_us[index] / max(self.calls_us[index], 1e-9)
+
     def overhead_us(self) -> float:
         """Cost of a window that runs nothing: waking, two messages, stopping."""
         return statistics.median(self.empties_us) if self.empties_us else 0.0
@@ -107,41 +124,71 @@ def run_empty(lane: Lane, *, grad: bool) -> None:
 
 def run_window(lane: Lane, order: list[int], *, grad: bool) -> None:
     """Time one window with the calls of ``order`` and file the readings."""
+    before = waited_us(lane.program.pid)
     window = lane.program.window(order, grad=grad)
+    lane.waits_us.append(max(0.0, waited_us(lane.program.pid) - before))
     lane.calls_us.append(float(window.call_us))
     lane.deliveries_us.append(float(window.deliver_us if lane.on_device else window.deliver_cpu_us))
     lane.selves_us.append(float(sum(window.self_us)))
 
 
-def charged_us(lane: Lane, honest: Lane) -> float:
+def clean_rounds(lanes: Sequence[Lane]) -> list[int]:
+    """Rounds in which no program lost more than DISTURBED of its window to other load."""
+    return [r for r in range(len(lanes[0].calls_us)) if all(lane.disturbance(r) <= DISTURBED for lane in lanes)]
+
+
+def chosen_rounds(lanes: Sequence[Lane], least: int) -> list[int]:
+    """The rounds that count: the clean ones, or where these are too few the ``least`` least disturbed.
+
+    The choice looks at waiting only, never at a time, and takes or leaves a round for all programs together.
+    """
+    clean = clean_rounds(lanes)
+    if len(clean) >= least:
+        return clean
+    everything = range(len(lanes[0].calls_us))
+    calmest = sorted(everything, key=lambda r: max(lane.disturbance(r) for lane in lanes))
+    return sorted(calmest[:least])
+
+
+def charged_us(lane: Lane, honest: Lane, rounds: Sequence[int]) -> float:
     """Delivery cost per window that this program has beyond the honest one: work it left undone when it said done.
 
-    On a CPU the cost is CPU time of the whole process, which other load does not disturb; on a device, wall time.
+    On a CPU the cost is CPU time of the whole process, which other load hardly disturbs; on a device, wall time.
     Compared round by round; charged only where the whole interval of the excess lies above the slack: an honest
     program must not pay for noise, and a lazy one is late in every round.
     """
-    excess = [mine - theirs for mine, theirs in zip(lane.deliveries_us, honest.deliveries_us, strict=True)]
+    excess = [lane.deliveries_us[r] - honest.deliveries_us[r] for r in rounds]
     low, _ = median_interval(excess)
-    allowed = max(DELIVERY_FLOOR_US, DELIVERY_SLACK * statistics.median(honest.deliveries_us))
+    allowed = max(DELIVERY_FLOOR_US, DELIVERY_SLACK * statistics.median(honest.deliveries_us[r] for r in rounds))
     return statistics.median(excess) if low > allowed else 0.0
 
 
-def per_call_us(lane: Lane, honest: Lane, calls: int) -> list[float]:
+def per_call_us(lane: Lane, honest: Lane, calls: int, rounds: Sequence[int]) -> list[float]:
     """Samples in microseconds per call: window less empty window plus charged delivery, over the calls in it.
 
     The empty window is the honest program's, so that nobody gains by dawdling in his own. A window never counts
     as less than a tenth of itself: subtracting the overhead cannot make time vanish.
     """
-    extra = charged_us(lane, honest)
+    extra = charged_us(lane, honest, rounds)
     base = honest.overhead_us()
-    return [(max(call - base, 0.1 * call) + extra) / calls for call in lane.calls_us]
+    windows = [lane.calls_us[r] for r in rounds]
+    return [(max(window - base, 0.1 * window) + extra) / calls for window in windows]
 
 
-def rounds_until(step: Callable[[int], None], *, least: int, most: int, seconds: float) -> int:
-    """Call ``step(i)`` at least ``least`` and at most ``most`` times, stopping once ``seconds`` are spent."""
+def rounds_until(
+    step: Callable[[int], None], clean: Callable[[], int], *, least: int, most: int, seconds: float
+) -> int:
+    """Call ``step(i)`` until ``seconds`` are spent and ``clean()`` is at least ``least``; at most ``most`` times.
+
+    Where other load keeps rounds from being clean, patience ends at PATIENCE times ``seconds``.
+    """
     start = clock()
     done = 0
-    while done < most and (done < least or (clock() - start) * 1e-9 < seconds):
+    while done < most:
+        spent = (clock() - start) * 1e-9
+        enough = clean() >= least or spent >= PATIENCE * seconds
+        if done >= least and spent >= seconds and enough:
+            break
         step(done)
         done += 1
     return done

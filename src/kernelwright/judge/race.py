@@ -88,8 +88,13 @@ class Race:
         for racer in self.racers:
             with self._blame(racer):
                 self._warm(racer)
+        lanes = [racer.lane for racer in self.racers]
         return measure.rounds_until(
-            self._round, least=self.plan.least, most=self.plan.most, seconds=self.plan.seconds
+            self._round,
+            lambda: len(measure.clean_rounds(lanes)),
+            least=self.plan.least,
+            most=self.plan.most,
+            seconds=self.plan.seconds,
         )
 
     def _warm(self, racer: Racer) -> None:

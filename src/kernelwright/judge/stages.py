@@ -252,15 +252,19 @@ class Judgement:
     def _timed(self, lanes: list[list[race.Racer]], plan: timing_plan.TimingPlan) -> Timed | Rejected:
         samples: dict[str, list[float]] = {}
         failed: set[str] = set()
-        sampled = 0
+        sampled = rounds = 0
         for racers in lanes:
             honest = racers[0].lane
+            counted = measure.chosen_rounds([racer.lane for racer in racers], plan.least)
+            rounds += len(honest.calls_us)
             for racer in racers:
-                samples.setdefault(racer.name, []).extend(measure.per_call_us(racer.lane, honest, plan.sets))
+                samples.setdefault(racer.name, []).extend(
+                    measure.per_call_us(racer.lane, honest, plan.sets, counted)
+                )
                 if any(not check.passed for check in racer.checks):
                     failed.add(racer.name)
             sampled += racers[-1].sampled
-            if measure.charged_us(racers[-1].lane, honest) > 0:
+            if measure.charged_us(racers[-1].lane, honest, counted) > 0:
                 self.conditions.append("work left for the delivery of outputs was charged to the candidate")
         mine = samples.pop("candidate")
         median = statistics.median(mine)
@@ -270,7 +274,7 @@ class Judgement:
         baselines = tuple(measure.baseline(name, values, mine, self.seed % 2**31) for name, values in samples.items())
         eligible = [b for b in baselines if b.name not in failed] or [baselines[0]]
         best = min(eligible, key=lambda b: b.timing.median_us)
-        self._describe(plan, failed, sampled, len(mine))
+        self._describe(plan, failed, rounds, len(mine))
         return Timed(
             proof=self._proof(sampled),
             timing=measure.timing(mine, self.seed % 2**31),
@@ -303,8 +307,9 @@ class Judgement:
             notes=notes,
         )
 
-    def _describe(self, plan: timing_plan.TimingPlan, failed: set[str], sampled: int, rounds: int) -> None:
-        self.conditions += [f"level {self.level}", f"{rounds} rounds, programs in random order", *plan.words()]
+    def _describe(self, plan: timing_plan.TimingPlan, failed: set[str], rounds: int, counted: int) -> None:
+        order = f"{counted} of {rounds} rounds counted (the least disturbed by other load), programs in random order"
+        self.conditions += [f"level {self.level}", order, *plan.words()]
         if self.bench.device.type == "cpu":
             load = os.getloadavg()[0]
             self.conditions.append(f"{self.threads} threads that {self.waiting} when idle, load average {load:.1f}")

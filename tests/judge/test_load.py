@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other load is seen: idle shares from tick counts, waiting from the scheduler's own account."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kernelwright.judge.load import QUIET, idle_share, waited_us, waiting_policy
+
+
+def test_idle_share_counts_ticks_between_two_readings(tmp_path: Path) -> None:
+    """No ticks in between, or no file: nobody is known to be busy."""
+    stat = tmp_path / "stat"
+    stat.write_text("cpu 10 0 10 80 0 0 0 0 0 0\n")
+    assert 1.0 == idle_share(stat, 0.0)
+    assert 1.0 == idle_share(tmp_path / "absent", 0.0)
+
+
+def test_idle_share_of_this_machine_is_a_share() -> None:
+    """Between none and all."""
+    assert 0.0 <= idle_share(seconds=0.05) <= 1.0
+
+
+def test_threads_sleep_only_where_somebody_else_works() -> None:
+    """Spinning is for a quiet machine."""
+    assert "GOMP_SPINCOUNT" in waiting_policy(QUIET)
+    assert {"OMP_WAIT_POLICY": "PASSIVE"} == waiting_policy(QUIET - 0.01)
+
+
+def test_waiting_grows_and_an_absent_process_never_waited() -> None:
+    """The account of a live process never shrinks."""
+    before = waited_us(os.getpid())
+    sum(range(100_000))
+    assert before <= waited_us(os.getpid())
+    assert 0.0 == waited_us(2**22 + 1)
