@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -50,6 +51,7 @@ def seeded(seed: int) -> Iterator[None]:
     devices = torch.cuda.is_initialized()
     cuda_states = torch.cuda.get_rng_state_all() if devices else []
     random.seed(seed)
+    seed = mixed(seed)
     np.random.seed(seed % 2**32)
     torch.default_generator.manual_seed(seed)
     if devices:
@@ -66,7 +68,12 @@ def seeded(seed: int) -> Iterator[None]:
 
 def generator(seed: int, device: torch.device | str) -> torch.Generator:
     """A private generator on a device."""
-    return torch.Generator(device=device).manual_seed(seed)
+    return torch.Generator(device=device).manual_seed(mixed(seed))
+
+
+def mixed(seed: int) -> int:
+    """63 bits that all depend on all bits of the seed: torch and numpy look at the low 32 only."""
+    return int.from_bytes(hashlib.blake2b(str(seed).encode(), digest_size=8).digest(), "big") >> 1
 
 
 def size_of(values: torch.Tensor) -> float:
@@ -161,12 +168,21 @@ def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *
     elif variant.change == "near-duplicate":
         leaf = leaf.clone(memory_format=torch.contiguous_format)
         at = int(torch.randint(leaf.numel(), (1,), generator=rng, device=leaf.device))
-        leaf.view(-1)[at] += 8 * size_of(leaf)
+        leaf.view(-1)[at] = _far_from(float(leaf.view(-1)[at]), leaf)
     if variant.scale != 1.0:
         leaf = leaf * variant.scale
     if variant.special:
         leaf = _sow_specials(leaf, rng)
     return leaf
+
+
+def _far_from(value: float, leaf: torch.Tensor) -> float:
+    """The end of the leaf's own range that lies further off, so that the domain is kept; past it where all are equal."""
+    finite = leaf[torch.isfinite(leaf)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.numel() else (0.0, 0.0)
+    if low == high:
+        return value + 8 * size_of(leaf)
+    return high if value - low < high - value else low
 
 
 def _thin(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:

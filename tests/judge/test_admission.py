@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which tasks a verdict would mean something on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plain_tasks import task
+
+from kernelwright import errors
+from kernelwright.judge.admission import Admission, admit
+from kernelwright.judge.reference import Reference
+from kernelwright.task import Case, Contract, Task
+
+TASKS = sorted(path for path in (Path(__file__).parents[2] / "tasks").glob("*/*") if (path / "reference.py").exists())
+
+
+def admission(forward: str, inputs: str, **more: object) -> Admission:
+    """Admit a plain task on the CPU."""
+    return admit(Reference(task(forward, inputs, **more), "cpu"))
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "args"),
+    [
+        ("F.relu(x)", "[torch.rand(16, 64)]", "x"),
+        ("x.mean()", "[torch.rand(16, 64)]", "x"),
+        ("x * y", "[torch.ones(16, 64), torch.randn(16, 64)]", "x, y"),
+        ("x.argmax(1)", "[torch.randn(16, 64)]", "x"),
+        ("torch.topk(x, 3)", "[torch.randn(16, 64)]", "x"),
+        ("F.cross_entropy(x, y)", "[torch.randn(16, 9), torch.randint(0, 9, (16,))]", "x, y"),
+        ("x + y", "[torch.randint(0, 9, (16,)), torch.randint(0, 9, (16,))]", "x, y"),
+        ("torch.triu(x @ y)", "[torch.rand(16, 16), torch.rand(16, 16)]", "x, y"),
+        ("x.T.contiguous()", "[torch.rand(16, 9)]", "x"),
+    ],
+)
+def test_plain_tasks_are_admitted(forward: str, inputs: str, args: str) -> None:
+    """Every decoy is told from the reference."""
+    found = admission(forward, inputs, args=args)
+    assert ((), True) == (found.reasons, found.admitted)
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "args", "reason"),
+    [
+        ("x", "[torch.randn(4, 4)]", "x", "copy of input 0"),
+        ("torch.softmax(x.mean(1, keepdim=True), 1)", "[torch.randn(4, 4)]", "x", "ones passes"),
+        ("x * 0 + 3", "[torch.randn(4, 4)]", "x", "mean of the output"),
+        ("x * 2", "[torch.randn(4, 4), torch.randn(3)]", "x, y", "input 1 ignored"),
+        ("torch.relu(x - 1e6)", "[torch.rand(4, 4)]", "x", "zeros passes"),
+        ("y + 1e-12 * x", "[torch.rand(4, 4), torch.rand(4, 4) + 1]", "x, y", "input 0 ignored"),
+    ],
+)
+def test_degenerate_tasks_are_refused_in_words(forward: str, inputs: str, args: str, reason: str) -> None:
+    """The reason names the program that would pass."""
+    scales = Contract(scales=(1.0,))
+    found = admission(forward, inputs, args=args, contract=scales)
+    assert reason in "; ".join(found.reasons)
+    with pytest.raises(errors.NotAdmitted) as caught:
+        found.raise_if_refused("plain")
+    assert reason in caught.value.got
+
+
+def test_a_task_degenerate_only_as_published_is_admitted_with_a_note() -> None:
+    """The mean of a group norm is zero until its weights are not ones and zeros."""
+    found = admission("self.g(x).mean((1, 2))", "[torch.rand(4, 8, 16)]", init="self.g = nn.GroupNorm(2, 8)")
+    assert found.admitted
+    assert any("on the task's own inputs and first weights these pass: zeros" in note for note in found.notes)
+
+
+def test_a_parameter_without_effect_is_noted() -> None:
+    """A bias before a batch norm in train() mode cancels; the task is still worth judging."""
+    found = admission(
+        "self.b(self.l(x))",
+        "[torch.randn(16, 4)]",
+        init="self.l = nn.Linear(4, 4)\nself.b = nn.BatchNorm1d(4)",
+        contract=Contract(training=True),
+    )
+    assert found.admitted
+    assert "parameter l.bias ignored without any effect on the result" in found.notes
+
+
+def test_own_decoys_are_run_and_one_that_passes_refuses_the_task() -> None:
+    """The same function under another name is no decoy; a crash counts as rejected; private classes are parts."""
+    text = (
+        "import torch\nclass _Base(torch.nn.Module):\n    pass\n"
+        "class Same(_Base):\n    def forward(self, x): return x * 2\n"
+        "class Crash(_Base):\n    def forward(self, x): raise RuntimeError('no')\n"
+        "class Wrong(_Base):\n    def forward(self, x): return x * 3\n"
+    )
+    found = admission("x + x", "[torch.randn(4, 4)]", decoys=text)
+    verdicts = dict(found.decoys)
+    assert ("decoys.Same of the task's own decoys passes",) == found.reasons
+    assert "raises RuntimeError: no" in verdicts["decoys.Crash"]
+    assert "main: as given" in verdicts["decoys.Wrong"]
+    assert "decoys._Base" not in verdicts
+
+
+def test_decoys_that_do_not_import_are_the_users_mistake() -> None:
+    """With the line."""
+    with pytest.raises(errors.TaskDoesNotImport):
+        admission("x + x", "[torch.randn(4, 4)]", decoys="1/0")
+
+
+@pytest.mark.parametrize("folder", TASKS, ids=lambda path: path.name)
+def test_every_shipped_task_is_admitted_at_a_small_size(folder: Path) -> None:
+    """Together with its own decoys."""
+    text = (folder / "reference.py").read_text()
+    scope: dict = {}
+    exec(compile(text, "reference", "exec"), scope)
+    names = scope["get_inputs"].__code__.co_varnames[: scope["get_inputs"].__code__.co_argcount]
+    axes = tuple((name, 24 + 8 * index) for index, name in enumerate(names))
+    made = Task(
+        name=folder.name,
+        form="folder",
+        reference=text,
+        decoys=(folder / "decoys.py").read_text(),
+        cases=(Case(name="main", axes=axes, timed=True),),
+    )
+    found = admit(Reference(made, "cpu"))
+    assert ((), True) == (found.reasons, found.admitted)
+    assert [] == [name for name, verdict in found.decoys if name.startswith("decoys.") and "PASSES" in verdict]

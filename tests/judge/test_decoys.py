@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The known-wrong programs made for any task."""
+
+from __future__ import annotations
+
+import torch
+from plain_tasks import instance
+
+from kernelwright.judge import decoys
+from kernelwright.judge.inputs import Variant
+
+GIVEN = Variant(name="as given", required=True)
+
+
+def test_every_input_and_parameter_has_its_decoys() -> None:
+    """Ignored, copied, cut short, and low precision for all."""
+    layer = "self.l = nn.Linear(4, 4)"
+    made = instance("self.l(x) + y", "[torch.randn(4, 4), torch.arange(4)]", args="x, y", init=layer)
+    names = {decoy.name for decoy in decoys.standard(made, seed=1)}
+    assert {
+        "zeros", "ones", "mean of the output", "constant from another draw", "output shifted by one",
+        "input 0 ignored", "input 1 ignored", "copy of input 0", "last columns of input 0 ignored",
+        "parameter l.weight ignored", "parameter l.bias ignored", "arithmetic in tf32", "arithmetic in bfloat16",
+    } <= names  # fmt: skip
+
+
+def test_each_decoy_is_wrong_on_a_plain_task_or_does_not_apply() -> None:
+    """None of them is the reference by accident."""
+    made = instance("self.l(x)", "[torch.randn(32, 16)]", init="self.l = nn.Linear(16, 32)")
+    leaves = made.draw(GIVEN, 1)
+    eager = made.eager(leaves, None)
+    for decoy in decoys.standard(made, seed=1):
+        answer = decoy.answer(GIVEN, leaves, None, eager)
+        assert answer is None or not torch.equal(eager[0], answer[0]), decoy.name
+
+
+def test_tf32_keeps_ten_bits() -> None:
+    """Ties away from zero, as the hardware rounds."""
+    x = torch.tensor([1 + 2**-10, 1 + 2**-11, 1 + 2**-12, -(1 + 2**-11)])
+    assert [1 + 2**-10, 1 + 2**-10, 1.0, -(1 + 2**-10)] == decoys.round_to_tf32(x).tolist()
+
+
+def test_half_precision_tasks_have_no_precision_decoys() -> None:
+    """Their own precision is the low one."""
+    made = instance("x * 2", "[torch.randn(4).bfloat16()]")
+    assert [] == [decoy for decoy in decoys.standard(made, seed=1) if decoy.kind == "precision"]

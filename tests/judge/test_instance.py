@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A reference bound to a case: what it draws and which ways of drawing it is judged on."""
+
+from __future__ import annotations
+
+import torch
+from plain_tasks import instance
+
+from kernelwright.judge.inputs import Variant
+from kernelwright.task import Contract
+
+GIVEN = Variant(name="as given", required=True)
+
+
+def test_draws_follow_the_seed_and_nothing_else() -> None:
+    """Equal seeds, equal inputs; other seeds, other inputs."""
+    made = instance("x * 2", "[torch.randn(3, 4)]")
+    assert torch.equal(made.draw(GIVEN, 5)[0], made.draw(GIVEN, 5)[0])
+    assert not torch.equal(made.draw(GIVEN, 5)[0], made.draw(GIVEN, 2**61 + 5)[0])
+
+
+def test_constant_inputs_change_between_calls_and_integers_stay_in_range() -> None:
+    """Ones that are always ones would let a program skip the multiplication."""
+    made = instance("x * y[z]", "[torch.ones(4), torch.randn(9), torch.randint(0, 9, (4,))]", args="x, y, z")
+    first, second = made.draw(GIVEN, 1), made.draw(GIVEN, 2)
+    assert {0} == made.constant
+    assert not torch.equal(first[0], second[0])
+    assert 0 <= int(second[2].min()) <= int(second[2].max()) < 9
+
+
+def test_constants_that_keep_the_reference_in_its_domain_are_kept() -> None:
+    """Changing them would turn every result into NaN."""
+    made = instance("x / torch.where(y == 1, 1.0, float('nan'))", "[torch.randn(4), torch.ones(4)]", args="x, y")
+    assert {1} == made.kept
+    assert torch.equal(torch.ones(4), made.draw(GIVEN, 3)[1])
+    assert ["constant inputs kept as given (changing them leaves the domain): 1"] == made.notes
+
+
+def test_variants_outside_the_domain_are_left_out() -> None:
+    """A logarithm is not judged on negative numbers, nor an overflow on its Inf."""
+    names = [v.name for v in instance("torch.log(x) + x.exp().exp()", "[torch.rand(4, 8) + 0.5]").variants(1)]
+    assert "as given" == names[0]
+    assert not {"negated", "scale 1000", "sparse"} & set(names)
+    assert {"scale 0.001", "near-duplicate", "strided inputs", "offset inputs"} <= set(names)
+
+
+def test_weights_and_masks_have_their_own_variants() -> None:
+    """Fresh weights only where weights may change; masks only where there are masks."""
+    linear = {"init": "self.l = nn.Linear(4, 4)"}
+    names = [v.name for v in instance("self.l(x)", "[torch.randn(2, 4)]", **linear).variants(1)]
+    frozen = Contract(frozen_parameters=True, special_values=True)
+    other = [v.name for v in instance("self.l(x)", "[torch.randn(2, 4)]", contract=frozen, **linear).variants(1)]
+    masked = instance("x.masked_fill(y, 0.0)", "[torch.randn(4), torch.rand(4) > 0.5]", args="x, y").variants(1)
+    assert ("fresh weights" in names, "fresh weights" in other) == (True, False)
+    assert ("special values" in names, "special values" in other) == (False, True)
+    assert "masks redrawn" in [v.name for v in masked]
+
+
+def test_fresh_weights_change_every_parameter_and_tied_ones_together() -> None:
+    """Also the ones and zeros of normalisations, also buffers."""
+    made = instance(
+        "self.b(F.linear(F.linear(x, self.w.weight), self.v.weight))",
+        "[torch.randn(3, 4)]",
+        init="self.w = nn.Linear(4, 4)\nself.v = nn.Linear(4, 4)\nself.v.weight = self.w.weight\n"
+        "self.b = nn.BatchNorm1d(4)",
+    )
+    fresh, first = dict(made.draw_state(7)), dict(made.first_state)
+    same = [name for name in first if torch.equal(first[name], fresh[name])]
+    assert ["b.num_batches_tracked"] == same
+    assert torch.equal(fresh["w.weight"], fresh["v.weight"])
+    assert 0.0 < float(fresh["b.running_var"].min())
+
+
+def test_training_mode_does_not_drift() -> None:
+    """A batch norm updates its buffers in every call; the next call starts from the given weights again."""
+    made = instance(
+        "self.b(x) + self.b.running_mean", "[torch.randn(8, 4)]", init="self.b = nn.BatchNorm1d(4)",
+        contract=Contract(training=True),
+    )  # fmt: skip
+    leaves = made.draw(GIVEN, 1)
+    assert torch.equal(made.eager(leaves, None)[0], made.eager(leaves, None)[0])
+
+
+def test_transposed_draws_keep_their_values_for_the_reference() -> None:
+    """The reference sees the strides that the candidate will see."""
+    made = instance("x.sum(0) + x.stride(0)", "[torch.randn(3, 4)]")
+    plain, turned = (made.draw(Variant(name=n, required=True, layout=n), 1) for n in ("contiguous", "transposed"))
+    assert torch.equal(plain[0], turned[0])
+    assert 3.0 == float((made.eager(plain, None)[0] - made.eager(turned, None)[0])[0].round())

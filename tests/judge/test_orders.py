@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several honest orders of summation in the reference's own precision."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.judge import orders
+from kernelwright.judge.inputs import generator
+
+
+def test_sums_and_products_really_change_their_order() -> None:
+    """Other rounding, same value."""
+    x = torch.rand(8, 4096, generator=generator(1, "cpu"))
+    ones = torch.ones(8, 8)
+    for run in (lambda: x.sum(-1), lambda: x @ x.T, lambda: torch.addmm(ones, x, x.T), lambda: x.mean(1)):
+        with orders.Reordered(generator(3, "cpu")):
+            other = run()
+        assert not torch.equal(run(), other)
+        torch.testing.assert_close(run(), other, rtol=1e-5, atol=0.0)
+
+
+def test_half_precision_and_integers_are_not_moved() -> None:
+    """Half an ulp of bfloat16 is more than its programs may lose."""
+    leaves = [torch.rand(64), torch.rand(64).bfloat16(), torch.arange(64)]
+    moved = orders.moved_by_an_ulp(leaves, generator(0, "cpu"))
+    assert [False, True, True] == [torch.equal(a, b) for a, b in zip(leaves, moved, strict=True)]
+    torch.testing.assert_close(leaves[0], moved[0], rtol=2**-23, atol=0.0)
+
+
+def test_integers_take_the_first_answer() -> None:
+    """A mean of indices means nothing."""
+    answers = [[torch.tensor([1.0]), torch.tensor([4])], [torch.tensor([2.0]), torch.tensor([9])]]
+    assert [1.5, 4] == [float(orders.centre(answers)[0]), int(orders.centre(answers)[1])]
