@@ -326,3 +326,16 @@ def test_columns_of_a_large_weight_are_summed_through_blas_on_the_cpu(tmp_path: 
 
         assert "_column_sums(self.weight)" in source
         check(module, module.get_inputs())
+
+
+def test_templates_write_the_best_rewritten_program_and_fall_back_through_it() -> None:
+    """diag(v) @ X becomes one fused kernel over v[:, None] * X; the candidate answers the original task."""
+    proposer, request = RewritesProposer(), ask(FOUND["diag-left"][0])
+    (found,) = [structure for structure in proposer.structures(request) if structure.name.startswith("rewrite.0+")]
+    candidate = proposer.render(request, found.name, {})
+    text = dict(candidate.sources)["optimized.py"]
+
+    assert request.task.digest() == candidate.task
+    assert "cpp" == found.language == candidate.language
+    assert found.space.parameters
+    assert text.index("class Model(") < text.index("class Rewritten(Model)") < text.index("class ModelNew(Rewritten)")

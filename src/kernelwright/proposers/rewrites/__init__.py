@@ -7,7 +7,7 @@ Equal in the reals is not equal in floats: nothing is claimed here, the judge co
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelwright.candidate import Candidate
 from kernelwright.errors import CandidateError
@@ -19,6 +19,7 @@ from kernelwright.proposers.rewrites.emit import Style, emit
 from kernelwright.proposers.rewrites.laws import rules
 from kernelwright.proposers.rewrites.terms import Term, numel, walk
 from kernelwright.proposers.rewrites.trace import NotRewritable, Program, trace
+from kernelwright.proposers.templates import TemplatesProposer
 from kernelwright.tuning import Space
 
 KEPT = 3
@@ -31,6 +32,9 @@ HEAVY = 0.05
 """Share of a program's expected time from which an operator counts when programs are told apart."""
 SECONDS = 20.0
 """Wall clock for the search; a safety net, the limits of the engines stop it first."""
+
+TEMPLATED = "rewrite.0+"
+"""Prefix of structures in which the templates proposer wrote the best rewritten program."""
 
 __all__ = ["Rewrite", "RewritesProposer", "rewritten"]
 
@@ -52,6 +56,7 @@ class RewritesProposer:
     name = "rewrites"
 
     def __init__(self) -> None:
+        self._templates = TemplatesProposer()
         self._known: dict[tuple[str, str], tuple[Program, list[Rewrite]] | None] = {}
 
     def structures(self, request: Request) -> list[Structure]:
@@ -59,7 +64,7 @@ class RewritesProposer:
         found = self._found(request)
         if found is None:
             return []
-        return [
+        algebra = [
             Structure(
                 name=f"rewrite.{index}{suffix}",
                 note=_note(rewrite, how),
@@ -70,10 +75,41 @@ class RewritesProposer:
             for index, rewrite in enumerate(found[1])
             for suffix, how, factor in (("", "", 1.0), (".compile", ", through torch.compile", 0.95))
         ]
+        best = found[1][0] if found[1] else None
+        return algebra if best is None else [*algebra, *self._templated(request, best)]
+
+    def _templated(self, request: Request, best: Rewrite) -> list[Structure]:
+        """The best rewritten program handed to ``templates``: its structures, tunables included."""
+        inner = self._templates.structures(self._rewritten_request(request))
+        return [
+            replace(
+                structure,
+                name=f"{TEMPLATED}{structure.name}",
+                note=f"{_note(best, '')}; {structure.note}",
+                order=best.share * structure.order,
+            )
+            for structure in inner
+        ]
+
+    def _rewritten_request(self, request: Request) -> Request:
+        """The request about the best rewritten program as if that were the reference.
+
+        What the templates write then falls back to the rewritten module, and that to the reference.
+        """
+        found = self._found(request)
+        assert found is not None and found[1]
+        summary = _note(found[1][0], "")
+        style = Style(entry=request.task.entry, summary=summary, device="cuda", compiled=False, name="Rewritten")
+        reference = embed(request.task, emit(found[0], found[1][0].root, style), header=summary)
+        return replace(request, task=replace(request.task, reference=reference, entry=style.name))
 
     def render(self, request: Request, structure: str, values: Mapping[str, int | float | str | bool]) -> Candidate:
-        """The candidate of a structure; ``values`` is empty. ``CandidateError`` for an unknown name."""
+        """The candidate of a structure. ``CandidateError`` for an unknown name. Only templates have ``values``."""
         found = self._found(request)
+        if structure.startswith(TEMPLATED) and found is not None and found[1]:
+            inner = self._templates.render(self._rewritten_request(request), structure.removeprefix(TEMPLATED), values)
+            note = f"{_note(found[1][0], '')}; {inner.note}"
+            return replace(inner, task=request.task.digest(), proposer=f"rewrites.{structure}", note=note)
         names = [] if found is None else [f"rewrite.{index}" for index in range(len(found[1]))]
         base, _, how = structure.partition(".compile")
         if found is None or base not in names or how:

@@ -31,7 +31,7 @@ def _column_sums(matrix, block=128):
 '''
 
 MODULE = '''
-class ModelNew({entry}):
+class {name}({entry}):
     """{summary}"""
 
     def __init__(self, *args, **kwargs):
@@ -104,6 +104,9 @@ class _Writer:
         if self.blocked and len(dims) == 1 and (matrix := _tall(term)):
             sums = f"_column_sums({self.expression(matrix)})" + ("" if inner is matrix else ".mT")
             return sums if term.op == "sum" else f"{sums} / {matrix.shape[0]}"
+        if inner.op == "t" and len(dims) == 1 and dims[0] >= len(inner.shape) - 2:
+            swapped = 2 * len(inner.shape) - 3 - dims[0]
+            return f"torch.{_REDUCERS[term.op]}({self.expression(inner.args[0])}, dim={swapped}, keepdim=True).mT"
         spec = str(dims[0]) if len(dims) == 1 else str(tuple(sorted(dims)))
         return f"torch.{_REDUCERS[term.op]}({self.expression(inner)}, dim={spec}, keepdim=True)"
 
@@ -192,16 +195,17 @@ class Style:
     """How a program is written out."""
 
     entry: str
-    """The class that ``ModelNew`` extends."""
+    """The class that ``name`` extends."""
     summary: str
     device: str
     """``cpu`` or ``cuda``."""
     compiled: bool
     """Through torch.compile."""
+    name: str = "ModelNew"
 
 
 def emit(program: Program, root: Term, style: Style, *, batch: int | None = None) -> str:
-    """Source of ``ModelNew`` that computes ``root``, and of the functions it uses.
+    """Source of a class that computes ``root``, and of the functions it uses.
 
     ``batch``: inputs whose first dimension has this size are accepted with any first dimension.
     """
@@ -218,6 +222,7 @@ def emit(program: Program, root: Term, style: Style, *, batch: int | None = None
     batched = [index for index, (_, spec) in enumerate(program.inputs) if _batched(spec, batch)]
     fits += "".join(f"\n            and args[{index}].shape[0] == args[{batched[0]}].shape[0]" for index in batched[1:])
     return needed + MODULE.lstrip("\n").format(
+        name=style.name,
         entry=style.entry,
         summary=style.summary,
         init_args=program.init[0],
