@@ -72,7 +72,7 @@ def share(prefix):
         found["seen_here"] = bool((arena.tensor == 9).all())
         found["create_s"], found["returncode"] = created, process.returncode
         if process.returncode:
-            found["stderr"] = stderr[-800:]
+            found["stderr"] = stderr[stderr.rfind("\nkernelwright.errors") :].strip()[-400:]
     torch.cuda.synchronize()
     found["leaked_bytes"] = free - torch.cuda.mem_get_info()[0]
     return found

@@ -43,14 +43,13 @@ def _usable(*operands):
 
 def _start(kernel, grid, warps, *args):
     """Launch; one like an earlier one (equal numbers, pointers on 16 bytes) skips Triton's argument analysis."""
-    bits = 0
-    key = [id(kernel), args[0].device.index]
+    bits, key = 0, [id(kernel), args[0].device.index]
     for arg in args:
-        if isinstance(arg, torch.Tensor):
+        if type(arg) in _PLAIN:
             bits |= arg.data_ptr()
         else:
             key.append(arg)
-    if not _DIRECT or bits % 16:
+    if bits % 16 or not _DIRECT:
         kernel[(grid,)](*args, num_warps=warps)
         return
     key = tuple(key)
@@ -130,7 +129,7 @@ def launch(fused: ir.Fused, number: int, plan: Plan) -> str:
     if totals:
         last = [o for o, kind in zip(outputs, kinds, strict=True) if kind == ir.TOTAL]
         lines += [
-            "    block = min(8192, triton.next_power_of_2(grid))",
+            "    block = min(8192, 1 << (grid - 1).bit_length())",
             f"    _start(_f{number}, 1, 8, {', '.join([*inputs, *scalars, *last])}, part, grid, block)",
         ]
     return "\n".join(lines)
@@ -147,7 +146,7 @@ def _extent(fused: ir.Fused, plan: Plan) -> list[str]:
         ]
     if plan.style == triton_kernels.ROWS:
         tuned = f"({plan.number('R')}, {warps}) if block == {block} else _shape(block)"
-        lines = ["block = triton.next_power_of_2(cols)", f"r, warps = {tuned}"]
+        lines = ["block = 1 << (cols - 1).bit_length()", f"r, warps = {tuned}"]
     else:
         lines = [f"r, warps, block = {plan.number('R')}, {warps}, {block}"]
     lines.append("q = 4 if cols % 4 == 0 else 1")
