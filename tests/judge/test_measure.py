@@ -12,7 +12,6 @@ import pytest
 
 from kernelwright.judge import measure
 
-
 ALL = range(5)
 """Every round of ``lane``."""
 

@@ -18,6 +18,7 @@ import torch
 from kernelwright.judge import measure, numerics
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.child import Program
+from kernelwright.judge.cold import Cold
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.timing_plan import TimingPlan
 from kernelwright.trial import CaseResult
@@ -81,10 +82,11 @@ class Race:
     device: torch.device
     tolerated: float = 0.0
     """Largest distance from eager among calls that passed in full."""
-    _walk: torch.Tensor | None = None
+    _cold: Cold = field(init=False)
 
     def run(self) -> int:
         """Race until the plan is spent; the number of rounds run."""
+        self._cold = Cold(self.device, self.plan.flush_bytes)
         for racer in self.racers:
             with self._blame(racer):
                 self._warm(racer)
@@ -122,7 +124,7 @@ class Race:
         order = list(range(self.plan.sets))
         for racer in self.dice.sample(self.racers, len(self.racers)):
             self._fill(racer, values)
-            self._cool()
+            self._cold.walk()
             with self._blame(racer):
                 measure.run_empty(racer.lane, grad=self.grad)
                 measure.run_window(racer.lane, self.dice.sample(order, len(order)), grad=self.grad)
@@ -132,16 +134,6 @@ class Race:
     def _fill(self, racer: Racer, values: list[Leaves]) -> None:
         for index, leaves in enumerate(values):
             fill(racer.buffers, index, leaves)
-
-    def _cool(self) -> None:
-        """Walk memory nobody uses until the last-level cache holds nothing a program is about to read."""
-        if self._walk is None:
-            self._walk = torch.ones(self.plan.flush_bytes // 4, dtype=torch.float32, device=self.device)
-        if self.device.type == "cuda":
-            self._walk.add_(1.0)
-            torch.cuda.synchronize(self.device)
-        else:
-            self._walk.sum()
 
     def _examine(self, index: int, values: list[Leaves]) -> None:
         """Compare in full a secret call of the candidate, and of each baseline in the first round; the rest cheaply."""

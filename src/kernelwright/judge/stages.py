@@ -241,9 +241,9 @@ class Judgement:
         finally:
             torch.set_num_threads(self.threads)
             if weights:
-                for entrant in self.baselines:
-                    if entrant.program is not None:
-                        entrant.program.set_state(point.instance.first_state)
+                for baseline in self.baselines:
+                    if baseline.program is not None:
+                        baseline.program.set_state(point.instance.first_state)
         self.results += racers[-1].checks
         return racers
 

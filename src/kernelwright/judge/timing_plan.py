@@ -32,7 +32,7 @@ class Spend:
 
 
 COARSE = Spend(least=5, most=9, seconds=0.35, full_checks=2, window_us=15_000.0, draw_seconds=0.02)
-PRECISE = Spend(least=8, most=24, seconds=2.0, full_checks=4, window_us=60_000.0, draw_seconds=0.15)
+PRECISE = Spend(least=10, most=24, seconds=2.0, full_checks=4, window_us=60_000.0, draw_seconds=0.15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
