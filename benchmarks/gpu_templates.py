@@ -418,7 +418,7 @@ def versions():
         "torch": torch.__version__,
         "triton": triton.__version__,
         "commit": commit,
-        "command": " ".join(sys.argv),
+        "command": " ".join(["benchmarks/gpu_templates.py", *sys.argv[1:]]),
     }
 
 
