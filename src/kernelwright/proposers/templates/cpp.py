@@ -194,8 +194,10 @@ class Kernel:
     def _rows(self) -> None:
         w = self.w
         w.add("const int64_t first_row = block * unit, last_row = first_row + unit < R ? first_row + unit : R;")
+        if self.cache_slot:
+            w.add("const int64_t K = (C + W - 1) / W * W;")
         for slot in self.cache_slot.values():
-            w.add(f"float* const kept{slot} = kw_scratch({len(self.cache_slot)} * (C + W)) + {slot} * (C + W);")
+            w.add(f"float* const kept{slot} = kw_scratch({len(self.cache_slot)} * K) + {slot} * K;")
         self._populate("first_row * C", "(last_row - first_row) * C")
         w.add("for (int64_t r = first_row; r < last_row; ++r) {")
         self._row("0", "C")

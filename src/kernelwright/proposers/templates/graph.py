@@ -49,8 +49,6 @@ class Capture:
 
     graph: torch.fx.Graph
     sources: dict[torch.fx.Node, Source]
-    hints: Mapping[Any, int]
-    """Sympy symbol to its size in the timed case."""
     arguments: tuple[str, ...]
     constants: tuple[tuple[int, str], ...]
     symbols: tuple[tuple[str, str], ...]
@@ -171,7 +169,6 @@ def _describe(
     if mutated:
         raise NotCaptured("the reference writes to its inputs or buffers")
     placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
-    hints: dict[Any, int] = {}
     sources: dict[torch.fx.Node, Source] = {}
     arguments: list[str] = []
     constants: list[tuple[int, str]] = []
@@ -181,7 +178,7 @@ def _describe(
         if spec.kind.name == "USER_INPUT":
             if isinstance(value, torch.Tensor):
                 name = f"a{position}"
-                sources[node] = Source(tensor=tensor(name, value, hints), argument=position)
+                sources[node] = Source(tensor=tensor(name, value), argument=position)
                 arguments.append(name)
             else:
                 arguments.append("")
@@ -189,14 +186,14 @@ def _describe(
             position += 1
         else:
             _check_attribute(model, spec.target)
-            sources[node] = Source(tensor=tensor(f"p{len(sources)}", value, hints), path=spec.target)
+            sources[node] = Source(tensor=tensor(f"p{len(sources)}", value), path=spec.target)
     if position != len(inputs):
         raise NotCaptured("an argument of forward is not a tensor or a plain value")
     symbols, guards = _bindings(sources, program)
     out = next(n for n in program.graph.nodes if n.op == "output")
     results, returns = _results(program, out)
     return Capture(
-        graph=program.graph, sources=sources, hints=hints, arguments=tuple(arguments), constants=tuple(constants),
+        graph=program.graph, sources=sources, arguments=tuple(arguments), constants=tuple(constants),
         symbols=symbols, guards=guards, training=training, init=init, results=results, returns=returns,
     )  # fmt: skip
 
@@ -231,16 +228,14 @@ def size_text(size: Any) -> str:
     return text
 
 
-def tensor(name: str, value: torch.Tensor, hints: dict[Any, int]) -> Tensor:
-    """The program's view of a fake tensor; records the sample size of every symbol met."""
+def tensor(name: str, value: torch.Tensor) -> Tensor:
+    """The program's view of a fake tensor. Raises NotCaptured where a size depends on data."""
     sample = []
     for size in value.shape:
-        if isinstance(size, torch.SymInt):
-            for symbol in size.node.expr.free_symbols:
-                hints.setdefault(symbol, int(size.node.shape_env.backed_var_to_val[symbol]))
-            sample.append(int(size.node.expr.subs(hints)))
-        else:
-            sample.append(int(size))
+        known = size.node.hint if isinstance(size, torch.SymInt) else size
+        if known is None:
+            raise NotCaptured("a size depends on what is in a tensor")
+        sample.append(int(known))
     return Tensor(
         name=name,
         shape=tuple(size_text(s) for s in value.shape),

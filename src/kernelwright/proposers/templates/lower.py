@@ -50,8 +50,12 @@ class Lowering:
     here: Growing | None = None
     """The region that the current rule emits into."""
 
+    number: dict[torch.fx.Node, int] = field(default_factory=dict)
+    """Position of each node in the graph: the tensor's name."""
+
     def run(self) -> Program:
         """The whole program. Raises NotCaptured where an operation cannot even be called."""
+        self.number = {node: position for position, node in enumerate(self.capture.graph.nodes)}
         for node, source in self.capture.sources.items():
             self.items[node] = Item(source.tensor, 0)
         for node in self.capture.graph.nodes:
@@ -174,7 +178,7 @@ class Lowering:
         return Growing(tuple(a for a, _ in axes), tuple(b for _, b in axes), level + 1)
 
     def _tensor(self, node: torch.fx.Node) -> Tensor:
-        return describe(f"t{list(self.capture.graph.nodes).index(node)}", node.meta["val"], dict(self.capture.hints))
+        return describe(f"t{self.number[node]}", node.meta["val"])
 
     def is_tensor(self, arg: Any) -> bool:
         """Whether an argument of a node is a tensor rather than a number."""
@@ -292,8 +296,7 @@ class Lowering:
         if isinstance(value, torch.Tensor):
             out = self._tensor(node)
         else:
-            index = list(self.capture.graph.nodes).index(node)
-            out = Tensor(name=f"t{index}", shape=(), sample=(), dtype="tuple")
+            out = Tensor(name=f"t{self.number[node]}", shape=(), sample=(), dtype="tuple")
         base = target.removeprefix("aten.").removesuffix(".default")
         optional = tuple(
             self.items[a].tensor.name if isinstance(a, torch.fx.Node) and a in self.items else ""

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The templates proposer end to end on the CPU: what it proposes is right, and steps aside where it must."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from templates_bench import PROPOSER, error_ratios, load, pair, propose, reference, request
+
+from kernelwright.candidate import Candidate
+
+CASES = {
+    "rms": reference("return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.w",
+                     "torch.randn(37, 1001)", "self.w = nn.Parameter(torch.randn(1001))"),
+    "softmax": reference("return torch.softmax(x, -1)", "torch.randn(5, 9, 333) * 4"),
+    "log_softmax": reference("return F.log_softmax(x, -1)", "torch.randn(45, 100)"),
+    "layer_norm": reference("return self.n(x + y)", "torch.randn(6, 7, 130), torch.randn(6, 7, 130)",
+                            "self.n = nn.LayerNorm(130)", "x, y"),
+    "gelu": reference("return F.gelu(x + self.b) * y", "torch.randn(33, 65), torch.randn(33, 65)",
+                      "self.b = nn.Parameter(torch.randn(65))", "x, y"),
+    "cross_entropy": reference("return F.cross_entropy(x, t)", "torch.randn(64, 77), torch.randint(0, 77, (64,))",
+                               arguments="x, t"),
+    "mlp": reference("return x + self.b(F.gelu(self.a(self.n(x))))", "torch.randn(32, 48)",
+                     "self.n = nn.LayerNorm(48)\nself.a = nn.Linear(48, 96)\nself.b = nn.Linear(96, 48)"),
+    "channels": reference("x = torch.relu(self.c(x))\nreturn self.n(x) * self.s",
+                          "torch.randn(4, 3, 19, 17)",
+                          "self.c = nn.Conv2d(3, 8, 3)\nself.n = nn.BatchNorm2d(8)\n"
+                          "self.n.running_var.uniform_(0.5, 2)\nself.s = nn.Parameter(torch.randn(8, 1, 1))"),
+    "middle_axis": reference("return x / torch.sqrt(torch.mean(x**2, dim=1, keepdim=True) + 1e-5)",
+                             "torch.randn(3, 70, 5, 29)"),
+    "loss": reference("return F.mse_loss(x, y)", "torch.randn(123, 45), torch.randn(123, 45)", arguments="x, y"),
+    "many": reference("m = x.mean(-1)\nreturn m, x.amax(-1), x > y, torch.where(x > y, x, x - m.unsqueeze(1))",
+                      "torch.randn(20, 50), torch.randn(20, 50)", arguments="x, y"),
+    "total": reference("return (torch.logsumexp(x, -1) * 2).mean()", "torch.randn(300, 70)"),
+}  # fmt: skip
+STRUCTURES = {"mlp": "segments.cpp", "channels": "segments.cpp", "loss": "pointwise.cpp"}
+
+
+def _candidate(name: str, **values: int | float | str | bool) -> Candidate:
+    found = propose(CASES[name], **values)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_a_candidate_is_as_accurate_as_the_reference(name: str) -> None:
+    """Against float64, at most one bit worse than eager, on odd sizes and at three scales."""
+    module = load(_candidate(name))
+    for scale in (1.0, 1e-3, 30.0):
+        torch.manual_seed(1)
+        inputs = [x * scale if x.is_floating_point() else x for x in module.get_inputs()]
+        assert max(error_ratios(module, inputs)) <= 2.0
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_the_structure_is_named_for_its_shape(name: str) -> None:
+    """One region is rowwise or pointwise, several are segments."""
+    assert [STRUCTURES.get(name, "rowwise.cpp")] == [s.name for s in PROPOSER.structures(request(CASES[name]))]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"width": 8, "unroll": 1, "threshold": 1, "block": 1, "cache_cost": 1000},
+        {"unroll": 4, "threshold": 1, "stream": False, "pages": "plain", "cache_cost": 0},
+        {"width": 4, "pages": "huge", "threshold": 1, "block": 2},
+    ],
+)
+@pytest.mark.parametrize("name", ["layer_norm", "middle_axis"])
+def test_every_choice_of_parameters_gives_a_right_program(name: str, values: dict[str, int | str | bool]) -> None:
+    """Parameters change how, never what."""
+    module = load(_candidate(name, **values))
+    torch.manual_seed(2)
+    assert max(error_ratios(module, module.get_inputs())) <= 2.0
+
+
+def test_large_outputs_that_bypass_the_cache_are_complete() -> None:
+    """Streaming stores need 2 Mi elements, whole vectors and alignment."""
+    weight = "self.w = nn.Parameter(torch.randn(2048))"
+    source = reference("return torch.sigmoid(x) * self.w", "torch.randn(1024, 2048)", weight)
+    candidate = propose(source, stream=True)
+    assert candidate is not None
+    module = load(candidate)
+    torch.manual_seed(4)
+    assert max(error_ratios(module, module.get_inputs())) <= 2.0
+
+
+def test_other_sizes_take_the_fast_path_and_are_right() -> None:
+    """The kernels read their sizes at the call."""
+    module = load(_candidate("softmax"))
+    for shape in ((2, 3, 4), (7, 2, 1000), (2, 2, 20011)):
+        assert max(error_ratios(module, [torch.randn(shape)])) <= 2.0
+
+
+def test_changed_weights_are_honoured() -> None:
+    """Parameters are read at every call."""
+    old, new = pair(load(_candidate("rms")))
+    x = torch.randn(8, 1001)
+    with torch.no_grad():
+        new(x)
+        for module in (old, new):
+            module.w.copy_(torch.linspace(-1, 1, 1001))
+        torch.testing.assert_close(new(x), old(x))
+
+
+def _no_grad_cases() -> list[tuple[str, torch.Tensor]]:
+    base = torch.randn(2002, 40)
+    return [
+        ("float64", torch.randn(9, 1001, dtype=torch.float64)),
+        ("bfloat16", torch.randn(9, 1001, dtype=torch.bfloat16)),
+        ("transposed", base[:1001].t()),
+        ("strided", torch.randn(9, 2002)[:, ::2]),
+        ("one row", torch.randn(1, 1001)),
+        ("no rows", torch.randn(0, 1001)),
+        ("another rank", torch.randn(2, 3, 1001)),
+    ]
+
+
+@pytest.mark.parametrize("what,x", _no_grad_cases(), ids=[name for name, _ in _no_grad_cases()])
+def test_inputs_outside_the_fast_path_run_the_reference(what: str, x: torch.Tensor) -> None:
+    """Bit for bit, because it is the reference that runs."""
+    old, new = pair(load(_candidate("rms")))
+    with torch.no_grad():
+        assert not new._kw_ready((x,))
+        assert torch.equal(new(x), old(x))
+
+
+def test_gradients_still_flow() -> None:
+    """Where a gradient is asked for, the reference runs and autograd sees it."""
+    old, new = pair(load(_candidate("rms")))
+    x = torch.randn(4, 1001, requires_grad=True)
+    (expected,) = torch.autograd.grad(old(x).square().sum(), x)
+    (actual,) = torch.autograd.grad(new(x).square().sum(), x)
+    assert torch.equal(expected, actual)
+
+
+def test_nan_and_infinity_give_the_references_pattern() -> None:
+    """A NaN poisons its row and no other; an infinite maximum behaves as in torch."""
+    old, new = pair(load(_candidate("softmax")))
+    x = torch.randn(4, 3, 50)
+    x[0, 0, 7], x[1, 1, 3], x[2, 2, 49] = float("nan"), float("inf"), -float("inf")
+    with torch.no_grad():
+        torch.testing.assert_close(new(x), old(x), equal_nan=True)
+
+
+def test_a_result_does_not_depend_on_the_thread_count() -> None:
+    """Partial sums belong to blocks of the input."""
+    module = load(_candidate("total", threshold=1))
+    _, new = pair(module)
+    x = torch.randn(5000, 70)
+    before = torch.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            with torch.no_grad():
+                results.append(new(x))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(results[0], results[1])
+
+
+def test_inputs_are_left_alone_even_where_memory_is_reused() -> None:
+    """A region may overwrite a product of its own program, never what the caller holds."""
+    module = load(_candidate("mlp"))
+    _, new = pair(module)
+    x = torch.randn(32, 48)
+    kept = x.clone()
+    with torch.no_grad():
+        first = new(x)
+        saved = first.clone()
+        new(torch.randn(32, 48))
+    assert torch.equal(kept, x)
+    assert torch.equal(saved, first)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    ["return x", "return {'a': x + 1}", "x.add_(1)\nreturn x", "return torch.nonzero(x + 1)", "return x @ x",
+     "return (x + 1).tolist()"],
+)  # fmt: skip
+def test_what_cannot_be_expressed_is_not_proposed(forward: str) -> None:
+    """Identity, nested results, writes to inputs, data-dependent shapes, nothing to fuse, no tensor."""
+    assert propose(reference(forward, "torch.randn(8, 8)")) is None
+
+
+def test_a_reference_that_does_not_import_is_not_proposed() -> None:
+    """The loader says what is wrong with it; a proposer stays silent."""
+    assert propose("import nothing_of_that_name\n") is None
+
+
+def test_equal_requests_give_equal_candidates() -> None:
+    """Also from a proposer that has traced nothing yet."""
+    asked = request(CASES["mlp"])
+    fresh = type(PROPOSER)()
+    assert PROPOSER.render(asked, "segments.cpp", {}).digest() == fresh.render(asked, "segments.cpp", {}).digest()
