@@ -410,9 +410,8 @@ def versions():
     """What the numbers belong to."""
     import triton
 
-    commit = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True
-    ).stdout.strip()
+    git = ["git", "-C", str(ROOT), "rev-parse", "--verify", "-q", "HEAD"]
+    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
     return {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
