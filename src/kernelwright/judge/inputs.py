@@ -14,8 +14,11 @@ import numpy as np
 import torch
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-SPARSE_KEEP = 32
-"""The sparse change keeps about one element in this many, so that no order of summation has much to add up."""
+SPARSE_KEPT = {"sparse": 32, "sparser": 2}
+"""Elements a row keeps, about: no order of summation has much to add up, so lower precision has nowhere to hide.
+
+Few enough that rounding them does not average out in a reduction over all rows; two, because norms hide one.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +37,7 @@ class Variant:
     special: bool = False
     """NaN, +-Inf, -0.0 and denormals sown into the floating inputs."""
     change: str = ""
-    """``negated``, ``shifted``, ``sparse``, ``near-duplicate``, ``masks`` or nothing."""
+    """``negated``, ``shifted``, ``sparse``, ``sparser``, ``near-duplicate``, ``masks`` or nothing."""
     draws: int = 1
     """Calls worth making: near-duplicates mean nothing alone."""
     seed: int = 0
@@ -140,7 +143,7 @@ def lay_out(values: torch.Tensor, layout: str) -> torch.Tensor:
 def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int) -> list[torch.Tensor]:
     """Apply the variant's change, scale and special values to fresh leaves; layouts come last, elsewhere."""
     out = []
-    sparse_at = _sparse_leaf(leaves, seed) if variant.change == "sparse" else -1
+    sparse_at = _sparse_leaf(leaves, seed) if variant.change in SPARSE_KEPT else -1
     for index, leaf in enumerate(leaves):
         rng = generator(seed * 1_000_003 + index, leaf.device)
         if leaf.dtype is torch.bool and variant.change == "masks" and leaf.numel():
@@ -164,7 +167,7 @@ def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *
     elif variant.change == "shifted":
         leaf = leaf + 2 * size_of(leaf)
     elif sparse:
-        leaf = _thin(leaf, rng)
+        leaf = _thin(leaf, SPARSE_KEPT[variant.change], rng)
     elif variant.change == "near-duplicate":
         leaf = leaf.clone(memory_format=torch.contiguous_format)
         at = int(torch.randint(leaf.numel(), (1,), generator=rng, device=leaf.device))
@@ -177,7 +180,7 @@ def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *
 
 
 def _far_from(value: float, leaf: torch.Tensor) -> float:
-    """The end of the leaf's own range that lies further off, so that the domain is kept; past it where all are equal."""
+    """The end of the leaf's range that lies further off, so the domain is kept; past it where all are equal."""
     finite = leaf[torch.isfinite(leaf)]
     low, high = (float(finite.min()), float(finite.max())) if finite.numel() else (0.0, 0.0)
     if low == high:
@@ -185,11 +188,11 @@ def _far_from(value: float, leaf: torch.Tensor) -> float:
     return high if value - low < high - value else low
 
 
-def _thin(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
-    """Keep about one element in SPARSE_KEEP and at least one in every row, the rest exactly zero."""
+def _thin(leaf: torch.Tensor, kept: int, rng: torch.Generator) -> torch.Tensor:
+    """About ``kept`` elements of every row (at most one in eight) and at least one; the rest exactly zero."""
     last = leaf.shape[-1]
-    keep = max(1.0 / SPARSE_KEEP, min(1.0, 4.0 / last))
-    mask = torch.rand(leaf.shape, generator=rng, device=leaf.device) < keep
+    share = min(kept / last, max(1 / 8, 2 / last), 1.0)
+    mask = torch.rand(leaf.shape, generator=rng, device=leaf.device) < share
     one = torch.randint(last, (*leaf.shape[:-1], 1), generator=rng, device=leaf.device)
     mask.scatter_(-1, one, True)
     return leaf * mask

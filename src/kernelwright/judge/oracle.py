@@ -91,6 +91,27 @@ class Float64Trace(TorchDispatchMode):
         return args, kwargs
 
 
+class Counting(TorchDispatchMode):
+    """Adds up ``work``, as ``Float64Trace`` does, and changes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.work = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """See ``Float64Trace``."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for every operator below autograd."""
+        out = func(*args, **(kwargs or {}))
+        self.work += cost(func, args, out) + PER_OPERATOR
+        return out
+
+
 def cost(func: Any, args: Sequence[Any], out: Any) -> int:
     """Work of one operator in multiply-adds, roughly: products of matrix operators; 8 per element for the others."""
     if isinstance(out, tuple | list):
