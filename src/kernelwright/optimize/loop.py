@@ -31,8 +31,8 @@ CLOSE = 1.15
 """Coarse medians within this factor of the best may be the best: coarse timing is no better than that."""
 FEWEST = 3
 """Structures tried even when admission has used up the budget."""
-OVERTIME = 0.25
-"""Share of the budget by which these few may overrun it once one was accepted; until then without limit."""
+OVERTIME = 1.0
+"""Times the budget by which these few may overrun it once one was accepted; until then without limit."""
 MOST_FINALS = 6
 LATE_PROOFS = 2
 """Proofs tried after the budget is over when none has succeeded: the first may fail where the second does not."""
