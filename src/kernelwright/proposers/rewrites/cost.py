@@ -30,7 +30,7 @@ def rates(device: str, machine: Machine | None) -> Rates:
     bandwidth, peak, launch = (2.5e12, 4e13, 4e-6) if device == "cuda" else (1.2e10, 1.2e11, 3e-6)
     if machine is not None:
         bandwidth = 1e9 * (machine.value("bandwidth.copy.dram_GBps") or bandwidth / 1e9)
-        peak = 1e12 * (machine.value("peak.gemm.fp32_TFLOPs") or peak / 1e12)
+        peak = 1e12 * (machine.value("peak.gemm.float32_TFLOPs") or peak / 1e12)
         launch = 1e-6 * (machine.value("latency.launch_us") or launch * 1e6)
     return Rates(bytes_per_second=bandwidth, operations_per_second=peak, launch_seconds=launch)
 
