@@ -31,6 +31,8 @@ CASES = {
     "loss": reference("return F.mse_loss(x, y)", "torch.randn(123, 45), torch.randn(123, 45)", arguments="x, y"),
     "many": reference("m = x.mean(-1)\nreturn m, x.amax(-1), x > y, torch.where(x > y, x, x - m.unsqueeze(1))",
                       "torch.randn(20, 50), torch.randn(20, 50)", arguments="x, y"),
+    "picked": reference("return (torch.logsumexp(x, -1) - x.gather(1, t.unsqueeze(1)).squeeze(1)).mean()",
+                        "torch.randn(50, 33), torch.randint(0, 33, (50,))", arguments="x, t"),
     "total": reference("return (torch.logsumexp(x, -1) * 2).mean()", "torch.randn(300, 70)"),
 }  # fmt: skip
 STRUCTURES = {"mlp": "segments.cpp", "channels": "segments.cpp", "loss": "pointwise.cpp"}

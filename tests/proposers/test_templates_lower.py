@@ -93,6 +93,15 @@ def test_steps_come_after_what_they_read() -> None:
     assert set(found.results) <= known
 
 
+def test_a_view_is_made_only_where_torch_reads_it() -> None:
+    """A region reads the elements themselves; a product needs the view, made once and before it."""
+    found = program("w = v.unsqueeze(1)\nreturn x * w, x @ w", "torch.randn(6, 6), torch.randn(6)", arguments="x, v")
+    calls = [step.target for step in found.steps if isinstance(step, Call)]
+    assert ["aten.unsqueeze.default", "aten.matmul.default"] == calls
+    (fused,) = found.regions()
+    assert {"a0": "full", "a1": "row"} == kinds(fused)
+
+
 def test_a_mask_that_is_no_run_of_axes_stays_outside() -> None:
     """B x 1 x S x S against B x H x S x S has no place in rows and columns."""
     steps = program("return x.masked_fill(m, 0.0) * 2", "torch.randn(2, 3, 4, 5), torch.rand(2, 1, 4, 5) > 0.5",

@@ -19,6 +19,7 @@ from kernelwright.proposers.templates.space import Growing, Handle, Logical, Not
 RULES = rules.RULES | norms.RULES
 _DTYPES = {"float32": "f32", "int64": "i64", "bool": "bool"}
 _ALIASES = frozenset({"clone", "contiguous", "detach", "alias", "lift_fresh_copy", "dropout"})
+_RESHAPES = frozenset("unsqueeze squeeze squeeze.dim squeeze.dims view reshape _unsafe_view".split())
 _VIEWS = frozenset(
     "view reshape transpose.int permute unsqueeze squeeze expand t select.int slice.Tensor flatten split".split()
 )
@@ -33,6 +34,10 @@ class Item:
     """The step layer after which it exists; sources are 0."""
     home: Growing | None = None
     handle: Handle | None = None
+    base: Item | None = None
+    """The same elements in the same order, of which this is a view; regions read it directly."""
+    view: torch.fx.Node | None = None
+    """The node that makes the view, until a torch call needs it made."""
 
 
 @dataclass
@@ -96,6 +101,8 @@ class Lowering:
         if node.target is operator.getitem and node.args[0] in self.groups:
             self.items[node] = self.groups[node.args[0]][node.args[1]]  # type: ignore[index]
             return
+        if base in _RESHAPES and isinstance(value, torch.Tensor) and self._lazy_view(node):
+            return
         rule = RULES.get(base)
         if rule is not None and isinstance(value, torch.Tensor) and value.dtype in (torch.float32, torch.bool):
             if self._fuse(node, rule):
@@ -115,6 +122,17 @@ class Lowering:
         self.items[node] = item
         return True
 
+    def _lazy_view(self, node: torch.fx.Node) -> bool:
+        """A view of something in memory that adds or drops dimensions of size 1: made only where torch reads it."""
+        item = self.items.get(node.args[0])  # type: ignore[arg-type]
+        if item is None or item.home is not None:
+            return False
+        tensor = self._tensor(node)
+        if [s for s in tensor.shape if s != "1"] != [s for s in item.tensor.shape if s != "1"]:
+            return False
+        self.items[node] = Item(tensor, item.level + 1, base=item.base or item, view=node)
+        return True
+
     def _same_shapes(self, node: torch.fx.Node) -> bool:
         """Broadcasting tensors of one shape changes nothing (the losses do it to their operands)."""
         tensors = node.args[0]
@@ -126,7 +144,8 @@ class Lowering:
 
     def _fuse(self, node: torch.fx.Node, rule: Callable[[Any, torch.fx.Node], Handle]) -> bool:
         homes = [self.items[n].home for n in node.all_input_nodes if n in self.items]
-        names = {self.items[n].tensor.name for n in node.all_input_nodes if n in self.items}
+        read = [self.items[n] for n in node.all_input_nodes if n in self.items]
+        names = {(item.base or item).tensor.name for item in read}
         homes += [region for region in self.regions if names & set(region.inputs)]
         candidates = sorted({id(h): h for h in homes if h is not None}.values(), key=lambda h: -h.level)
         for region in candidates:
@@ -167,7 +186,7 @@ class Lowering:
             item = self.items.get(source)
             if item is None:
                 continue
-            level = max(level, item.level)
+            level = max(level, (item.base or item).level)
             own = list(zip(item.tensor.shape, item.tensor.sample, strict=True))
             own = [("1", 1)] * (len(shape) - len(own)) + own
             shape = [("1", 1)] * (len(own) - len(shape)) + shape
@@ -270,12 +289,16 @@ class Lowering:
                 return Handle(transplant(item.home, item.handle.value, axes, self.here), logical)
             except NotFusible:
                 self.here.restore(saved)
-        if item.level >= self.here.level or item.tensor.dtype not in _DTYPES:
+        base = item.base or item
+        if base.level >= self.here.level or item.tensor.dtype not in _DTYPES:
             raise NotFusible("it is ready too late, or of another type")
-        return self.here.external(self.materialise(item).name, logical, _DTYPES[item.tensor.dtype])
+        return self.here.external(self.materialise(base).name, logical, _DTYPES[item.tensor.dtype])
 
     def materialise(self, item: Item) -> Tensor:
-        """The tensor in memory: a region's value becomes one of its outputs."""
+        """The tensor in memory: a region's value becomes one of its outputs, a pending view is made."""
+        if item.view is not None:
+            node, item.view = item.view, None
+            self._call(node, item)
         if item.home is not None and item.handle is not None:
             try:
                 item.home.output(item.handle, item.tensor)
@@ -283,8 +306,8 @@ class Lowering:
                 raise NotCaptured(f"a value cannot leave its region: {reason}") from reason
         return item.tensor
 
-    def _call(self, node: torch.fx.Node) -> None:
-        """Keep the operation as torch has it."""
+    def _call(self, node: torch.fx.Node, made: Item | None = None) -> None:
+        """Keep the operation as torch has it; ``made`` is the item of a view that was waiting."""
         value = node.meta.get("val")
         inputs = [self.items[n] for n in node.all_input_nodes if n in self.items]
         level = 1 + max((item.level for item in inputs), default=0)
@@ -309,7 +332,8 @@ class Lowering:
             view=base in _VIEWS or target == "getitem",
         )  # fmt: skip
         self.calls.append((level, call))
-        self.items[node] = Item(out, level)
+        self.items[node] = made or Item(out, level)
+        self.items[node].level = level
 
     def _expression(self, node: torch.fx.Node) -> str:
         packet = str(node.target)

@@ -253,6 +253,18 @@ def _smooth(r: Growing, distance: Handle, delta: Handle, huber: bool, beta: floa
     return r.apply("where", r.apply("lt", distance, r.const(beta)), near, far)
 
 
+@rule("gather")
+def _gather(low: Lowering, node: torch.fx.Node) -> Handle:
+    """One element of each row: the last dimension of the index is 1."""
+    source, dim, index = node.args[:3]
+    full, at = low.operands(source, index)
+    if int(dim) % len(full.logical) != len(full.logical) - 1 or at.logical[-1] is not None:  # type: ignore[arg-type]
+        raise NotFusible("more than one element of a row")
+    if full.logical[:-1] != at.logical[:-1] or region(low).values[at.value].op != "input":
+        raise NotFusible("the index is not one per row")
+    return region(low).pick(full, at)
+
+
 @rule("cross_entropy_loss", "nll_loss", "nll_loss_nd")
 def _cross_entropy(low: Lowering, node: torch.fx.Node) -> Handle:
     """Class indices, logits (rows, classes): mean over rows whose target is not ``ignore_index``."""
