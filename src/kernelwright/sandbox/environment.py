@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 TRUSTED = (
     "PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "XDG_CACHE_HOME", "PYTHONPATH", "VIRTUAL_ENV",
@@ -28,9 +29,19 @@ _FIXED = {
 }
 
 
+_HERE = Path(__file__).resolve().parents[2]
+_OWN = [] if _HERE.name in ("site-packages", "dist-packages") else [str(_HERE)]
+
+
 def trusted(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Environment of a child of ours: the TRUSTED names that are set here, and ``extra``."""
-    return {name: os.environ[name] for name in TRUSTED if name in os.environ} | dict(extra or {})
+    """Environment of a child of ours: the TRUSTED names that are set here, and ``extra``.
+
+    PYTHONPATH is made absolute, because the child starts in another folder, and begins with the folder this package
+    was loaded from, unless that is an installed one, which every interpreter of the environment finds by itself."""
+    found = {name: os.environ[name] for name in TRUSTED if name in os.environ}
+    given = [os.path.abspath(part) for part in found.get("PYTHONPATH", "").split(os.pathsep) if part]
+    found["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*_OWN, *given]))
+    return found | dict(extra or {})
 
 
 def confined(extra: Mapping[str, str] | None = None) -> dict[str, str]:
