@@ -142,21 +142,21 @@ def test_disturbed_rounds_are_made_up_for() -> None:
 
 
 def disturbed(waits: list[float]) -> measure.Lane:
-    """A lane of 100 us windows that lost ``waits`` to other load."""
+    """A lane of 10 ms windows that lost ``waits`` (us) to other load."""
     made = measure.Lane("x", FakeProgram(1.0, 1.0, 1.0))
-    made.calls_us, made.waits_us = [100.0] * len(waits), waits
+    made.calls_us, made.waits_us = [1e4] * len(waits), waits
     return made
 
 
 def test_a_round_counts_for_all_programs_or_for_none() -> None:
     """A round is clean when nobody was disturbed in it."""
-    lanes = [disturbed([0.0, 50.0, 1.0, 0.0]), disturbed([0.0, 0.0, 0.0, 30.0])]
+    lanes = [disturbed([0.0, 5000.0, 100.0, 0.0]), disturbed([0.0, 0.0, 0.0, 3000.0])]
     assert [0, 2] == measure.chosen_rounds(lanes, least=2)
 
 
 def test_too_few_clean_rounds_are_filled_with_the_calmest() -> None:
     """The least disturbed rounds, in their order."""
-    lanes = [disturbed([90.0, 5.0, 40.0]), disturbed([0.0, 0.0, 0.0])]
+    lanes = [disturbed([9000.0, 500.0, 4000.0]), disturbed([0.0, 0.0, 0.0])]
     assert [1, 2] == measure.chosen_rounds(lanes, least=2)
 
 

@@ -46,6 +46,14 @@ def test_two_processes_share_one_budget() -> None:
     assert (one.least, one.most, one.seconds) == (2 * two.least, 2 * two.most, 2 * two.seconds)
 
 
+def test_windows_on_a_device_are_long_enough_for_its_context_switch() -> None:
+    """A 20 us kernel is called often enough that 100 us of switching is a few percent."""
+    found = timing_plan.plan(
+        timing_plan.COARSE, call_bytes=32 * MIB, call_us=20.0, cache_bytes=50 * MIB, processes=1, device_bytes=140 << 30
+    )
+    assert found.sets * 20.0 >= timing_plan.DEVICE_WINDOW_US
+
+
 def test_cache_size_is_that_of_the_last_level(tmp_path: Path) -> None:
     """The highest level wins, suffixes are understood, nonsense is skipped."""
     caches = (("index0", "1", "48K"), ("index1", "3", "32M"), ("index2", "2", "2048K"), ("index3", "x", ""))

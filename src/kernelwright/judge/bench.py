@@ -17,7 +17,7 @@ from kernelwright.judge import measure, race, timing_plan
 from kernelwright.judge.admission import Admission, admit
 from kernelwright.judge.buffers import CallPlan, TensorSpec
 from kernelwright.judge.child import Program
-from kernelwright.judge.inputs import Variant
+from kernelwright.judge.inputs import Variant, layout_of
 from kernelwright.judge.instance import LIGHT, Instance
 from kernelwright.judge.reference import Reference
 from kernelwright.judge.verify import Checker
@@ -40,14 +40,23 @@ class Point:
 
     def call_plan(self, variant: Variant, sets: int) -> CallPlan:
         """Buffers for ``sets`` calls in the variant's layout."""
-        leaves = self.instance.draw(variant, 0)
+        specs = self.instance.specs
+        if variant.layout != "contiguous":
+            specs = tuple(_laid_out(spec, variant.layout) for spec in specs)
         return CallPlan(
             arguments=self.instance.skeleton,
-            inputs=tuple(TensorSpec.like(leaf, int(leaf.storage_offset())) for leaf in leaves),
+            inputs=specs,
             results=self.instance.out_skeleton,
             outputs=tuple(self.instance.out_specs),
             sets=sets,
         )
+
+
+def _laid_out(spec: TensorSpec, layout: str) -> TensorSpec:
+    if 0 in spec.shape:
+        return spec
+    stride, offset = layout_of(spec.shape, layout)
+    return TensorSpec(shape=spec.shape, stride=stride, offset=offset, dtype=spec.dtype)
 
 
 @dataclass(slots=True)
@@ -83,6 +92,7 @@ class Bench:
         self.cache_bytes = cache_bytes(self.device)
         self.eager_aliases: frozenset[tuple[int, int]] = frozenset()
         """(output, input) pairs that share storage in the reference itself; known once eager has run."""
+        self._stock: tuple[int, list[list[torch.Tensor]]] = (-1, [])
         self._known: tuple[list[torch.Tensor], int] | None = None
         self._measure_reference()
 
@@ -153,19 +163,24 @@ class Bench:
             call_us=self.eager_us,
             cache_bytes=self.cache_bytes,
             processes=processes,
+            device_bytes=device_bytes(self.device),
         )
 
-    def draws(self, seed: int, budget: float) -> Iterator[list[torch.Tensor]]:
+    def draws(self, seed: int, budget: float, stock_seed: int | None = None) -> Iterator[list[torch.Tensor]]:
         """Endless fresh inputs of the timed case: real draws if one costs at most ``budget`` seconds, else recombined.
 
         A recombined draw takes every leaf from one of a few real draws, replaces a random stretch of it by another's
-        and scales the floating ones by up to 3 %, so that no stretch of it was seen before.
+        and scales the floating ones by up to 3 %, so that no stretch of it was seen before. The real draws follow
+        from ``stock_seed`` (None: the bench's own, so that coarse candidates share them).
         """
         instance, as_given = self.timed.instance, self.timed.variants[0]
         if self.draw_seconds <= budget:
             for number in itertools.count():
                 yield instance.draw(as_given, seed + number)
-        stock = [instance.draw(as_given, seed + number) for number in range(STOCK)]
+        stock_seed = self.seed if stock_seed is None else stock_seed
+        if self._stock[0] != stock_seed:
+            self._stock = stock_seed, [instance.draw(as_given, stock_seed + number) for number in range(STOCK)]
+        stock = self._stock[1]
         dice = torch.Generator().manual_seed(seed % 2**63)
         while True:
             first, second = torch.randperm(STOCK, generator=dice)[:2].tolist()
@@ -195,6 +210,11 @@ def cache_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).L2_cache_size)
     return timing_plan.cpu_cache_bytes()
+
+
+def device_bytes(device: torch.device) -> int:
+    """Memory of a device that has its own; 0 for the host."""
+    return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else 0
 
 
 def synchronise(device: torch.device) -> None:

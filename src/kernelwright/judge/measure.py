@@ -26,6 +26,8 @@ DELIVERY_FLOOR_US = 20.0
 
 DISTURBED = 0.02
 """Share of a window lost to other load above which its round is not clean."""
+WAKING_US = 50.0
+"""Waiting that belongs to waking a stopped program and its threads, on a quiet machine too."""
 PATIENCE = 3.0
 
 
@@ -109,7 +111,7 @@ class Lane:
 
     def disturbance(self, index: int) -> float:
         """Share of a window that other load took from it."""
-        return self.waits_us[index] / max(self.calls_us[index], 1e-9)
+        return max(0.0, self.waits_us[index] - WAKING_US) / max(self.calls_us[index], 1e-9)
 
     def overhead_us(self) -> float:
         """Cost of a window that runs nothing: waking, two messages, stopping."""

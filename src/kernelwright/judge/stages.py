@@ -220,7 +220,8 @@ class Judgement:
             lane = measure.Lane(name, entrant, on_device=bench.device.type != "cpu")
             racers.append(race.Racer(name, entrant, entrant.buffers, check, lane))
         dice = random.Random(self.seed + 7919 * (number + 1))
-        draws = bench.draws(dice.getrandbits(60), plan.draw_seconds)
+        stock_seed = self.seed if self.level == "precise" else None
+        draws = bench.draws(dice.getrandbits(60), plan.draw_seconds, stock_seed)
         weights = bool(point.instance.first_state) and not bench.contract.frozen_parameters
         contest = race.Race(
             racers=racers,

@@ -8,9 +8,13 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-MOST_SETS = 64
+MOST_SETS = {"cpu": 64, "cuda": 256}
 MOST_SET_BYTES = 1 << 30
-"""Shared memory one program may take for its call sets."""
+"""Host memory one program may take for its call sets."""
+DEVICE_SHARE = 16
+"""On a device one program may take this part of its memory for them."""
+DEVICE_WINDOW_US = 4000.0
+"""Least window on a device: the switch from one process's context to another's costs 50 to 100 us and is in it."""
 FALLBACK_CACHE = 64 << 20
 SLOW_CALL_US = 200_000.0
 
@@ -54,15 +58,21 @@ class TimingPlan:
         return (f"{self.sets} call sets per window", f"cold cache: {self.flush_bytes >> 20} MiB walked before each")
 
 
-def plan(spend: Spend, *, call_bytes: int, call_us: float, cache_bytes: int, processes: int) -> TimingPlan:
+def plan(
+    spend: Spend, *, call_bytes: int, call_us: float, cache_bytes: int, processes: int, device_bytes: int = 0
+) -> TimingPlan:
     """The plan for calls of ``call_bytes`` (inputs, outputs and weights) that eager does in ``call_us``.
 
     Sets rotate until they exceed twice the cache; long calls need no crowd: their window is long enough already.
+    ``device_bytes`` is the memory of a device with its own, 0 for the host; there, windows are at least
+    DEVICE_WINDOW_US long.
     """
     wanted = math.ceil(2 * cache_bytes / max(call_bytes, 1))
-    fits = max(1, MOST_SET_BYTES // max(call_bytes, 1))
+    if device_bytes:
+        wanted = max(wanted, math.ceil(DEVICE_WINDOW_US / max(call_us, 0.1)))
+    fits = max(1, (device_bytes // DEVICE_SHARE or MOST_SET_BYTES) // max(call_bytes, 1))
     crowd = max(1, int(spend.window_us / max(call_us, 0.1)))
-    sets = max(1, min(wanted, MOST_SETS, fits, crowd))
+    sets = max(1, min(wanted, MOST_SETS["cuda" if device_bytes else "cpu"], fits, crowd))
     least = spend.least if call_us < SLOW_CALL_US else max(3, spend.least // 2)
     return TimingPlan(
         sets=sets,
