@@ -107,6 +107,8 @@ class Loop:
             if choice is None:
                 self.exhausted = True
                 break
+            if self._coarse and self._left() < self._reserve() and choice.arm.startswith("compiler/"):
+                break  # tens of seconds of compiling, for what the compiled baseline does already
             asked += 1
             candidate = self._render(choice)
             timed = self._judge(candidate, "coarse", choice.arm) if candidate is not None else None
