@@ -3,13 +3,16 @@
 
 from kernelwright.llm.budget import Budget, Limits, Spent
 from kernelwright.llm.messages import Message, Model, ModelFailure, Reply, request_digest
-from kernelwright.llm.record import Recorder, Replayer, read_record
-from kernelwright.llm.speaker import Speaker
+from kernelwright.llm.record import Exchange, Memory, Recorder, Replayer, read_record, spent
+from kernelwright.llm.speaker import Meter, Speaker
 
 __all__ = [
     "Budget",
+    "Exchange",
     "Limits",
+    "Memory",
     "Message",
+    "Meter",
     "Model",
     "ModelFailure",
     "Recorder",
@@ -19,4 +22,5 @@ __all__ = [
     "Spent",
     "read_record",
     "request_digest",
+    "spent",
 ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every request and reply, one JSON line each, flushed before it is used; and a model that answers from such a file."""
+"""Every request and reply, one JSON line each, flushed before it is used; and what such a file can answer again."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from kernelwright import wire
+from kernelwright.llm.budget import Spent
 from kernelwright.llm.messages import Message, ModelFailure, Reply, request_digest
 
 
@@ -24,10 +26,17 @@ class Recorder:
     def write(self, entry: dict[str, Any]) -> None:
         """Append one entry and make it durable."""
         line = json.dumps(entry, sort_keys=True) + "\n"
-        with self._lock, self.path.open("a", encoding="utf-8") as file:
-            file.write(line)
+        with self._lock, self.path.open("a+b") as file:
+            if file.tell() and not self._whole(file):
+                line = "\n" + line  # a killed run left half a line; without this the next one would be lost with it
+            file.write(line.encode())
             file.flush()
             os.fsync(file.fileno())
+
+    @staticmethod
+    def _whole(file: IO[bytes]) -> bool:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
 
 
 def read_record(path: Path) -> Iterator[dict[str, Any]]:
@@ -40,6 +49,79 @@ def read_record(path: Path) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
             except json.JSONDecodeError:
                 continue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """A request that was brought to its end: the reply, or why there was none, and what all its attempts took."""
+
+    reply: Reply | None
+    failure: str
+    attempts: int
+    tokens: int
+    usd: float | None
+
+
+class Memory:
+    """Answers requests from a record, equal requests in recorded order. Safe to share between threads."""
+
+    def __init__(self, path: Path) -> None:
+        self._ended: dict[str, list[Exchange]] = {}
+        self._lock = threading.Lock()
+        attempts: dict[str, list[dict[str, Any]]] = {}
+        for entry in read_record(path):
+            if "attempt" not in entry:
+                continue
+            key = entry["request"]
+            tried = attempts.setdefault(key, [])
+            tried.append(entry)
+            if entry.get("reply") is not None or entry.get("final"):
+                self._ended.setdefault(key, []).append(_exchange(tried))
+                attempts[key] = []
+
+    def take(self, key: str) -> Exchange | None:
+        """The next recorded exchange of this request, once; None where there is none left."""
+        with self._lock:
+            waiting = self._ended.get(key, [])
+            return waiting.pop(0) if waiting else None
+
+
+def _exchange(tried: Sequence[dict[str, Any]]) -> Exchange:
+    last = tried[-1]
+    costs = [entry.get("usd") for entry in tried]
+    return Exchange(
+        reply=None if last.get("reply") is None else wire.from_data(Reply, last["reply"]),
+        failure=str(last.get("failure", "")),
+        attempts=len(tried),
+        tokens=sum(int(entry.get("tokens", 0)) for entry in tried),
+        usd=None if any(cost is None for cost in costs) else sum(float(cost) for cost in costs if cost is not None),
+    )
+
+
+def spent(path: Path) -> Spent:
+    """What a record says was used; a request that was sent and never heard of again counts at its worst case."""
+    open_requests: dict[str, dict[str, Any]] = {}
+    settled: list[dict[str, Any]] = []
+    seconds, began, last = 0.0, 0.0, 0.0
+    for entry in read_record(path):
+        at = float(entry.get("at", last))
+        if "session" in entry:
+            seconds, began = seconds + max(0.0, last - began), at
+        elif "sent" in entry:
+            open_requests[entry["sent"]] = entry
+        elif "attempt" in entry:
+            open_requests.pop(entry.get("id", ""), None)
+            settled.append(entry)
+        last = at
+    settled += open_requests.values()
+    costs = [entry.get("usd") for entry in settled]
+    known = [float(cost) for cost in costs if cost is not None]
+    return Spent(
+        usd=sum(known) if len(known) == len(costs) else None,
+        tokens=sum(int(entry.get("tokens", 0)) for entry in settled),
+        requests=len(settled),
+        seconds=seconds + max(0.0, last - began),
+    )
 
 
 class Replayer:

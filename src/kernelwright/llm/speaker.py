@@ -3,32 +3,64 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import random
 import threading
 import time
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from kernelwright import wire
-from kernelwright.errors import ModelError
+from kernelwright.errors import BudgetSpent, ModelError
 from kernelwright.llm.budget import Budget
 from kernelwright.llm.messages import Message, Model, ModelFailure, Reply, estimate_tokens, request_digest
-from kernelwright.llm.record import Recorder
+from kernelwright.llm.record import Memory, Recorder
 
 ATTEMPTS = 6
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 60.0
 
 
+@dataclass(slots=True)
+class Meter:
+    """What one speaker's requests took, recorded ones included. ``usd`` None: some price was not known."""
+
+    requests: int = 0
+    tokens: int = 0
+    usd: float | None = 0.0
+
+    def add(self, requests: int, tokens: int, usd: float | None) -> None:
+        """Count some more."""
+        self.requests += requests
+        self.tokens += tokens
+        self.usd = None if self.usd is None or usd is None else self.usd + usd
+
+
 class Speaker:
-    """Safe to share between threads. Each attempt is one request against the budget, failed ones too."""
+    """Safe to share between threads (each with its own ``metered`` copy where the cost per thread matters).
+
+    Each attempt is one request against the budget, failed ones too. ``memory``: requests in it are answered from it,
+    at no cost. ``offline``: others raise ``BudgetSpent``, so that a replay ends where its record does. ``clean``
+    goes over every text that comes back, before anyone sees it."""
 
     def __init__(
-        self, model: Model, budget: Budget, recorder: Recorder | None = None, *, patience: float = 1.0
-    ) -> None:
+        self, model: Model, budget: Budget, recorder: Recorder | None = None, *, patience: float = 1.0,
+        memory: Memory | None = None, offline: bool = False, clean: Callable[[str], str] = str,
+    ) -> None:  # fmt: skip
         self.model, self.budget, self.recorder = model, budget, recorder
+        self.meter = Meter()
+        self._memory, self._offline, self._clean = memory, offline, clean
         self._patience = patience
         self._random = random.Random(0)
         self._lock = threading.Lock()
+
+    def metered(self) -> Speaker:
+        """The same speaker with a meter of its own."""
+        twin = copy.copy(self)
+        twin.meter = Meter()
+        return twin
 
     def say(
         self, messages: Sequence[Message], *, role: str, max_tokens: int = 8192, temperature: float = 0.7, seed: int = 0
@@ -38,33 +70,58 @@ class Speaker:
         Raises ``BudgetSpent`` before a request that could overrun a limit, ``ModelError`` when the model cannot
         be used or fails ``ATTEMPTS`` times."""
         key = request_digest(self.model.name, messages, max_tokens=max_tokens, temperature=temperature, seed=seed)
+        remembered = self._remembered(key)
+        if remembered is not None:
+            return remembered
         input_tokens = estimate_tokens(messages)
+        worst = input_tokens + max_tokens
         for attempt in range(1, ATTEMPTS + 1):
-            held = self.budget.reserve(
-                input_tokens + max_tokens, self.model.price(input_tokens, max_tokens)
-            )
+            held = self.budget.reserve(worst, self.model.price(input_tokens, max_tokens))
+            number = self._announce(key, worst, held.usd)
             try:
                 reply = self.model.complete(messages, max_tokens=max_tokens, temperature=temperature, seed=seed)
             except ModelFailure as failure:
                 # A request that failed may still have been billed for what was sent; the budget assumes it was.
-                self.budget.settle(held, input_tokens, self.model.price(input_tokens, 0))
-                self._record(key, role, messages, attempt, None, failure.reason)
-                if not failure.temporary or attempt == ATTEMPTS:
-                    raise ModelError(
-                        f"{self.model.name} gave no answer in {attempt} attempt(s)",
-                        failure.reason,
-                        "an answer",
-                        "check the key, the model's name and --base-url; the run can be resumed",
-                    ) from failure
+                usd = self.model.price(input_tokens, 0)
+                reason, final = self._clean(failure.reason), not failure.temporary or attempt == ATTEMPTS
+                self.budget.settle(held, input_tokens, usd)
+                self.meter.add(1, input_tokens, usd)
+                outcome = {"reply": None, "failure": reason, "final": final, "tokens": input_tokens, "usd": usd}
+                self._record(key, number, role, messages, attempt, outcome)
+                if final:
+                    raise self._silent(attempt, reason) from failure
                 self._wait(attempt, failure.wait_s)
                 continue
             except BaseException:
-                self.budget.settle(held, input_tokens + max_tokens, held.usd)
+                self.budget.settle(held, worst, held.usd)
                 raise
-            self.budget.settle(held, reply.input_tokens + reply.output_tokens, reply.usd)
-            self._record(key, role, messages, attempt, reply, "")
+            reply = dataclasses.replace(reply, text=self._clean(reply.text))
+            tokens = reply.input_tokens + reply.output_tokens
+            self.budget.settle(held, tokens, reply.usd)
+            self.meter.add(1, tokens, reply.usd)
+            outcome = {"reply": wire.to_data(reply), "failure": "", "final": True, "tokens": tokens, "usd": reply.usd}
+            self._record(key, number, role, messages, attempt, outcome)
             return reply
         raise AssertionError("the loop returns or raises")
+
+    def _remembered(self, key: str) -> Reply | None:
+        found = self._memory.take(key) if self._memory is not None else None
+        if found is None:
+            if self._offline:
+                raise BudgetSpent("The record ends here", f"request {key} was never answered", "a recorded reply")
+            return None
+        self.meter.add(found.attempts, found.tokens, found.usd)
+        if found.reply is None:
+            raise self._silent(found.attempts, found.failure)
+        return found.reply
+
+    def _silent(self, attempts: int, reason: str) -> ModelError:
+        return ModelError(
+            f"{self.model.name} gave no answer in {attempts} attempt(s)",
+            reason,
+            "an answer",
+            "check the key, the model's name and --base-url; the run can be resumed",
+        )
 
     def _wait(self, attempt: int, asked_s: float) -> None:
         with self._lock:
@@ -72,20 +129,27 @@ class Speaker:
         wait = min(LONGEST_WAIT_S, max(asked_s, FIRST_WAIT_S * 2 ** (attempt - 1) * jitter))
         time.sleep(wait * self._patience)
 
+    def _announce(self, key: str, tokens: int, usd: float | None) -> str:
+        """Write down that a request goes out: if this process dies now, its cost is still counted."""
+        number = uuid.uuid4().hex[:16]
+        if self.recorder is not None:
+            self.recorder.write({"sent": number, "request": key, "tokens": tokens, "usd": usd, "at": time.time()})
+        return number
+
     def _record(
-        self, key: str, role: str, messages: Sequence[Message], attempt: int, reply: Reply | None, failure: str
+        self, key: str, number: str, role: str, messages: Sequence[Message], attempt: int, outcome: dict[str, object]
     ) -> None:
         if self.recorder is None:
             return
         self.recorder.write(
             {
+                "id": number,
                 "request": key,
                 "model": self.model.name,
                 "role": role,
                 "attempt": attempt,
                 "messages": wire.to_data(tuple(messages)),
-                "reply": None if reply is None else wire.to_data(reply),
-                "failure": failure,
                 "at": time.time(),
+                **outcome,
             }
         )
