@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The worker keeps one judge alive, tells replies apart, and knows a dead judge from a verdict."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernelwright.errors import JudgeFailed, ToolMissing
+from kernelwright.workers import LocalWorker
+
+JUDGE = """
+import json, os, sys
+marker = sys.argv[0] + ".died"
+for line in sys.stdin:
+    job = json.loads(line)
+    say = lambda **reply: (sys.stdout.write(json.dumps({"id": job["id"], **reply}) + "\\n"), sys.stdout.flush())
+    if job["job"] == "echo":
+        say(event={"half": True})
+        say(result={"text": job["text"], "pid": os.getpid(), "device": job["device"]})
+    elif job["job"] == "fail":
+        say(error={"error": "ToolMissing", "what": "no g++"})
+    elif job["job"] == "nonsense":
+        sys.stdout.write("hello\\n"); sys.stdout.flush()
+    elif job["job"] == "die":
+        os._exit(9)
+    elif job["job"] == "die once":
+        if not os.path.exists(marker):
+            open(marker, "w").close()
+            os._exit(9)
+        say(result={"survived": True})
+"""
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[LocalWorker]:
+    """A worker over a scripted judge."""
+    script = tmp_path / "judge.py"
+    script.write_text(JUDGE)
+    command = (sys.executable, str(script))
+    with LocalWorker("cpu", tmp_path / "state", tmp_path / "cache", command=command) as made:
+        yield made
+
+
+def test_result_and_events_come_back(worker: LocalWorker) -> None:
+    """Events go to the listener, the result to the caller, and the device is filled in."""
+    events: list[dict[str, object]] = []
+    result = worker.run({"job": "echo", "text": "a"}, events.append)
+    assert ("a", "cpu") == (result["text"], result["device"])
+    assert [{"half": True}] == events
+
+
+def test_many_jobs_share_one_judge(worker: LocalWorker) -> None:
+    """Every future gets its own answer, all from one process."""
+    futures = [worker.submit({"job": "echo", "text": str(n)}) for n in range(20)]
+    results = [future.result(30) for future in futures]
+    assert [str(n) for n in range(20)] == [result["text"] for result in results]
+    assert 1 == len({result["pid"] for result in results})
+
+
+def test_errors_keep_their_class(worker: LocalWorker) -> None:
+    """What the judge answers as an error is raised as one."""
+    with pytest.raises(ToolMissing, match="no g"):
+        worker.run({"job": "fail"})
+
+
+def test_a_judge_that_dies_is_restarted_and_the_job_repeated(worker: LocalWorker) -> None:
+    """One death costs nothing but time."""
+    assert worker.run({"job": "die once"})["survived"]
+
+
+@pytest.mark.parametrize("job", ["die", "nonsense"])
+def test_a_judge_that_fails_twice_is_no_verdict(worker: LocalWorker, job: str) -> None:
+    """Two deaths, or nonsense twice, are JudgeFailed; the next job gets a fresh judge."""
+    with pytest.raises(JudgeFailed, match="twice"):
+        worker.run({"job": job})
+    assert "b" == worker.run({"job": "echo", "text": "b"})["text"]
+
+
+def test_a_killed_judge_is_replaced(worker: LocalWorker) -> None:
+    """kill -9 between jobs."""
+    first = worker.run({"job": "echo", "text": ""})["pid"]
+    assert worker._judge is not None
+    worker._judge.child.kill()
+    assert first != worker.run({"job": "echo", "text": ""})["pid"]
+
+
+def test_a_closed_worker_says_so(tmp_path: Path) -> None:
+    """After close, jobs fail at once; closing twice is harmless."""
+    worker = LocalWorker("cpu", tmp_path, tmp_path)
+    worker.close()
+    worker.close()
+    with pytest.raises(JudgeFailed, match="closed"):
+        worker.run({"job": "echo"})
