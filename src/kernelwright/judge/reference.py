@@ -75,6 +75,8 @@ class Reference:
     def __init__(self, task: Task, device: str) -> None:
         self.task = task
         self.device = torch.device(device)
+        self.on_host = False
+        """Whether ``get_inputs`` was seen to insist on making its tensors on the CPU."""
         self.contract = task.contract
         name = f"kernelwright_task_{task.digest()[:16]}"
         try:
