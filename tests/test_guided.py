@@ -47,6 +47,9 @@ class Bench:
             return Rejected(stage="verify", reason="wrong", detail="wrong everywhere")
         return timed(speed * float(block))
 
+    def build_ahead(self, candidate: Candidate) -> None:
+        """Nothing to compile."""
+
     def seconds_left(self) -> float:
         """For ever."""
         return 1.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +77,21 @@ def secret(name: str, environment: Mapping[str, str] | None = None) -> str:
             what_next=f"export {name}=...",
         )
     return env[name]
+
+
+def first_set(names: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+    """The first of ``names`` that is set, or an empty text: the name, not the value."""
+    env = os.environ if environment is None else environment
+    return next((name for name in names if env.get(name)), "")
+
+
+def redacted(text: str, names: Sequence[str], environment: Mapping[str, str] | None = None) -> str:
+    """``text`` with the values of the variables ``names`` replaced by their names (values under 6 letters stay)."""
+    env = os.environ if environment is None else environment
+    for name in names:
+        if len(env.get(name, "")) >= 6:
+            text = text.replace(env[name], f"[{name}]")
+    return text
 
 
 def seconds(text: str) -> float:

@@ -9,7 +9,7 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelwright import wire
@@ -137,7 +137,7 @@ class Speaker:
         return number
 
     def _record(
-        self, key: str, number: str, role: str, messages: Sequence[Message], attempt: int, outcome: dict[str, object]
+        self, key: str, number: str, role: str, messages: Sequence[Message], attempt: int, outcome: Mapping[str, object]
     ) -> None:
         if self.recorder is None:
             return

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import re
 
 from kernelwright.candidate import Candidate
-from kernelwright.trial import Outcome, Timed
+from kernelwright.proposers.agent import Evidence
+from kernelwright.search.population import normalise
+from kernelwright.trial import Outcome, Rejected, Timed
 
 MARKS = {
     "memory": (
@@ -52,3 +56,39 @@ def _compiled(facts: dict[str, str]) -> dict[str, str]:
     elif facts.get("vector_loads", "0") not in ("0", ""):
         found["memory"] = "vector"
     return found
+
+
+def fingerprint(candidate: Candidate) -> str:
+    """Identity of the code without comments and white space: near-duplicates share it, other numbers do not."""
+    names = [name for name, _ in candidate.sources]
+    tokens = [
+        " ".join(normalise(text, keep_numbers=True, python=name.endswith(".py"))) for name, text in candidate.sources
+    ]
+    return hashlib.sha256("\0".join([*names, *tokens]).encode()).hexdigest()
+
+
+def number(text: str) -> float | None:
+    """A number in words, or None."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def log2(ratio: float) -> float:
+    """For ratios down to 1e-9."""
+    return math.log2(max(ratio, 1e-9))
+
+
+def is_race(outcome: Outcome | None) -> bool:
+    """True for a program that a race detector stopped."""
+    return isinstance(outcome, Rejected) and "data race" in (outcome.reason + outcome.detail)
+
+
+def summary(shown: Evidence) -> str:
+    """What a program is and what came of it, in one line."""
+    if isinstance(shown.outcome, Timed):
+        return f"{shown.candidate.note}: {shown.outcome.speedup:.2f}x"
+    if isinstance(shown.outcome, Rejected):
+        return f"{shown.candidate.note}: rejected at {shown.outcome.stage}: {shown.outcome.reason}"
+    return f"{shown.candidate.note}: not judged"

@@ -12,10 +12,10 @@ from kernelwright.sandbox.confinement import (
     root_works,
     spare_user,
 )
-from kernelwright.sandbox.environment import confined, replace, trusted
+from kernelwright.sandbox.environment import chosen, confined, replace, trusted
 from kernelwright.sandbox.kernel import PR_SET_CHILD_SUBREAPER, die_with_parent, prctl
 from kernelwright.sandbox.limits import Finished, Limits, crowd, death, resident_bytes
-from kernelwright.sandbox.processes import Child, reached_level, run, start
+from kernelwright.sandbox.processes import Child, command, reached_level, run, start
 
 __all__ = [
     "PR_SET_CHILD_SUBREAPER",
@@ -24,7 +24,9 @@ __all__ = [
     "Limits",
     "Permission",
     "adopt_parent",
+    "chosen",
     "close_descriptors",
+    "command",
     "confined",
     "crowd",
     "death",

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 TRUSTED = (
@@ -42,6 +42,11 @@ def trusted(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     given = [os.path.abspath(part) for part in found.get("PYTHONPATH", "").split(os.pathsep) if part]
     found["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*_OWN, *given]))
     return found | dict(extra or {})
+
+
+def chosen(names: Iterable[str]) -> dict[str, str]:
+    """PATH, HOME and LANG as they are here, and ``names`` where they are set: nothing else."""
+    return {name: os.environ[name] for name in ("PATH", "HOME", "LANG", *names) if name in os.environ}
 
 
 def confined(extra: Mapping[str, str] | None = None) -> dict[str, str]:

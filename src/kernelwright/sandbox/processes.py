@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -32,6 +33,8 @@ for name, folder in (("kernelwright", {package!r}), ("kernelwright.sandbox", {ro
 from kernelwright.sandbox.launcher import {entry}
 {entry}()"""
 """Loads the launcher and what it needs, not the packages around it: 40 ms less for every command."""
+MARK = "KW_COMMAND"
+"""Variable by which everything that a trusted command started is found again."""
 _LONGEST_LINE = 256 << 20
 _TAIL = 4000
 _LOOK_SECONDS = 0.05
@@ -226,6 +229,40 @@ def run(
         killed = _watch(process, limits, (out, err))
         texts = [os.pread(f.fileno(), limits.output_bytes, 0).decode(errors="replace") for f in (out, err)]
     return Finished(returncode=process.returncode, stdout=texts[0], stderr=texts[1], killed=killed)
+
+
+def command(
+    argv: Sequence[str], *, seconds: float, cwd: Path | str, env: Mapping[str, str], output_bytes: int = 1 << 20
+) -> Finished:
+    """Run a command the user trusts, in a process group of its own, with exactly ``env``, and wait for it.
+
+    After ``seconds``, or more output than allowed, it is killed. However it ends, its process group and everything
+    else that inherited its environment is killed too. It is not confined.
+    """
+    mark = uuid.uuid4().hex
+    limits = Limits(seconds=seconds, memory_bytes=0, processes=0, file_bytes=0, output_bytes=output_bytes)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        spec = {"argv": list(argv), "env": {**env, MARK: mark}}
+        process = _launch(spec, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=cwd)
+        try:
+            killed = _watch(process, limits, (out, err))
+        finally:
+            kill_group(process.pid)
+            process.wait()
+            _kill_marked(mark)
+        texts = [os.pread(f.fileno(), output_bytes, 0).decode(errors="replace") for f in (out, err)]
+    return Finished(returncode=process.returncode, stdout=texts[0], stderr=texts[1], killed=killed)
+
+
+def _kill_marked(mark: str) -> None:
+    """SIGKILL every process whose environment carries ``mark``: those that left the group of the command."""
+    sought = f"{MARK}={mark}".encode()
+    for place in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if sought in place.read_bytes().split(b"\0"):
+                os.kill(int(place.parent.name), signal.SIGKILL)
+        except OSError:
+            continue  # gone, or another user's
 
 
 def _watch(process: subprocess.Popen[bytes], limits: Limits, files: Sequence[IO[bytes]]) -> str:

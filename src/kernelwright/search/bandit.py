@@ -36,6 +36,12 @@ class Bandit:
         self._reward[arm] += max(0.0, reward)
         self._cost[arm] += max(0.0, cost)
 
+    def retire(self, arm: str) -> None:
+        """Never choose this arm again. Raises ValueError for the last one and for one that is not there."""
+        if self.arms == [arm]:
+            raise ValueError("the last arm cannot be retired")
+        self.arms.remove(arm)
+
     def pulls(self) -> dict[str, int]:
         """How often each arm was pulled."""
         return dict(self._pulls)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A coding-agent command as a model: a request becomes a folder with TASK.md, the files it leaves become the reply."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from kernelwright import sandbox
+from kernelwright.llm import Message, ModelFailure, Reply
+from kernelwright.optimize.guide import split
+from kernelwright.proposers.agent import Prompts
+
+TASK, REFERENCE, ANSWER, MAIN = "TASK.md", "reference.py", "ANSWER.md", "kernel.py"
+ENDINGS = {".py": "python", ".cpp": "cpp", ".cu": "cuda", ".cuh": "cuda", ".h": "cpp", ".hpp": "cpp"}
+MOST_FILES = 32
+MOST_BYTES = 1 << 20
+
+
+class CommandModel:
+    """Runs the command once for each request, in a fresh folder below ``root`` that is removed afterwards.
+
+    It is the user's own program and runs unconfined, in a process group of its own, with PATH, HOME, LANG and the
+    variables in ``names`` only. ``clean`` goes over what it printed before that is shown."""
+
+    def __init__(
+        self, command: str, root: Path, *, reference: str, names: Sequence[str] = (), seconds: float = 900.0,
+        clean: Callable[[str], str] = str,
+    ) -> None:  # fmt: skip
+        self.name = f"agent:{Path(split(command)[0]).name}"
+        self._argv, self._root, self._reference = split(command), root, reference
+        self._names, self._seconds, self._clean = tuple(names), seconds, clean
+        self._prompts = Prompts()
+
+    def complete(self, messages: Sequence[Message], *, max_tokens: int, temperature: float, seed: int) -> Reply:
+        """What the command left. Raises ``ModelFailure`` when it never ended, failed, or left nothing."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        place = Path(tempfile.mkdtemp(prefix="agent-", dir=self._root))
+        try:
+            system = "\n".join(message.text for message in messages if message.role == "system")
+            request = "\n".join(message.text for message in messages if message.role != "system")
+            text = self._prompts.render("agent_task", system=system, request=request, reference=self._reference)
+            (place / TASK).write_text(text, encoding="utf-8")
+            (place / REFERENCE).write_text(self._reference, encoding="utf-8")
+            finished = sandbox.command(
+                self._argv, seconds=self._seconds, cwd=place, env=sandbox.chosen(self._names)
+            )
+            if finished.killed:
+                raise ModelFailure(f"the agent command was ended: {finished.killed}", temporary=False)
+            return self._reply(place, finished)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def price(self, input_tokens: int, output_tokens: int) -> float | None:
+        """Not known: the command pays its own bills."""
+        return None
+
+    def _reply(self, place: Path, finished: sandbox.Finished) -> Reply:
+        said = self._clean((finished.stderr or finished.stdout)[-500:])
+        if not place.is_dir():
+            raise ModelFailure(f"the agent command deleted its folder; it said: {said}", temporary=False)
+        text = self._files(place) or _read(place / ANSWER) or (finished.stdout if finished.returncode == 0 else "")
+        if not text.strip():
+            raise ModelFailure(
+                f"the agent command left neither {MAIN} nor {ANSWER} (status {finished.returncode}); it said: {said}",
+                temporary=False,
+            )
+        return Reply(text=text, model=self.name, input_tokens=0, output_tokens=0, usd=None, finish="stop")
+
+    @staticmethod
+    def _files(place: Path) -> str:
+        """The program as a reply would hold it: one fenced block a file, kernel.py last."""
+        if not (place / MAIN).is_file() or (place / MAIN).is_symlink():
+            return ""
+        main = place / MAIN
+        found = [
+            path
+            for path in sorted(place.iterdir())
+            if path.suffix in ENDINGS and path.is_file() and not path.is_symlink() and path.name != REFERENCE
+        ]
+        found = [path for path in found if path != main and path.stat().st_size <= MOST_BYTES][:MOST_FILES]
+        blocks = []
+        for path in [*found, main]:
+            body = _read(path)
+            fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", body)), default=0))
+            blocks.append(f"{fence}{ENDINGS[path.suffix]} {path.name}\n{body.rstrip()}\n{fence}")
+        return "\n\n".join(blocks)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
