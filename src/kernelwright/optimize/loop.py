@@ -22,9 +22,11 @@ from kernelwright.optimize.result import Options
 from kernelwright.proposers import TABLE, Structure
 from kernelwright.search import Arm, Choice, StructureSearch
 from kernelwright.task import Task
-from kernelwright.trial import Rejected, Timed, Trial
+from kernelwright.trial import Outcome, Rejected, Timed, Trial
 from kernelwright.tuning import Space
 
+NONE = "none"
+"""In place of proposers: start without candidates of our own."""
 START = Space(parameters=(), constraints=())
 FINALISTS = 3
 CLOSE = 1.15
@@ -73,6 +75,8 @@ class Loop:
             candidate = load_candidate(path, self._task)
             self._given[f"start/{Path(path).name}"] = candidate
         for name in self._options.proposers or tuple(TABLE):
+            if name == NONE:
+                continue
             try:
                 found = self._host.structures(name, self._task, self._options.device, machine)
             except KernelwrightError as error:
@@ -82,7 +86,7 @@ class Loop:
                 self._structures[f"{name}/{structure.name}"] = (name, structure)
             self._say("structures", f"{name}: {len(found)} structures", proposer=name, names=[s.name for s in found])
 
-    def build_ahead(self) -> None:
+    def build_defaults(self) -> None:
         """Start compiling every structure's default while the task is still being admitted."""
         for key, (_, structure) in sorted(self._structures.items(), key=lambda item: item[1][1].order):
             default = StructureSearch([Arm(key=key, order=0.0, space=structure.space)]).ask()
@@ -90,14 +94,17 @@ class Loop:
             if candidate is not None:
                 self._judging.build_ahead(candidate)
 
-    def search(self) -> None:
-        """Coarse judging until the budget's share for it is spent or nothing is left to try."""
+    def search(self, share: float = 1.0) -> None:
+        """Coarse judging until the budget's share for it is spent or nothing is left to try.
+
+        ``share`` below 1 leaves the rest of the time for candidates that come through ``consider``."""
+        kept = (1.0 - share) * self._options.budget_seconds
         arms = [Arm(key=key, order=-1.0, space=START) for key in self._given]
         arms += [Arm(key=key, order=s.order, space=s.space) for key, (_, s) in self._structures.items()]
         search = StructureSearch(arms, self._options.seed)
         proved_early = False
         asked = 0
-        while self._left() > self._reserve() or (asked < FEWEST and self._overtime(bool(self._coarse))):
+        while self._left() > max(self._reserve(), kept) or (asked < FEWEST and self._overtime(bool(self._coarse))):
             if search.first_pass_over and not proved_early and self._left() > 3 * self._reserve():
                 # One proof early: whoever stops the run from here on keeps a result.
                 proved_early = True
@@ -115,6 +122,26 @@ class Loop:
             if timed is not None and candidate is not None:
                 self._coarse.setdefault(candidate.digest(), (candidate, choice.arm, timed))
             search.tell(choice, timed.timing.median_us if timed else None)
+
+    def consider(self, candidate: Candidate, structure: str) -> Outcome | None:
+        """Judge a candidate from elsewhere as a structure's is; accepted ones take part in the finals."""
+        outcome = self._verdict(candidate, "coarse", structure)
+        if isinstance(outcome, Timed):
+            self._coarse.setdefault(candidate.digest(), (candidate, structure, outcome))
+        return outcome
+
+    def build_ahead(self, candidate: Candidate) -> None:
+        """Start compiling a candidate beside whatever is being judged."""
+        self._judging.build_ahead(candidate)
+
+    def seconds_left(self) -> float:
+        """Until the finals must begin; negative when they should have."""
+        return self._left() - self._reserve()
+
+    def fastest(self, most: int) -> list[Candidate]:
+        """The accepted candidates, fastest first."""
+        ranked = sorted(self._coarse.values(), key=lambda item: item[2].timing.median_us)
+        return [candidate for candidate, _, _ in ranked[:most]]
 
     def finish(self) -> None:
         """Prove the finalists, fastest first; at least one, even when the budget is over.
@@ -161,7 +188,11 @@ class Loop:
                 self._say("best", text, speedup=outcome.speedup, candidate=candidate.digest(), structure=structure)
 
     def _judge(self, candidate: Candidate, level: str, structure: str) -> Timed | None:
-        """The outcome when it is a Timed. A missing tool or a judge that died costs the candidate, not the run."""
+        outcome = self._verdict(candidate, level, structure)
+        return outcome if isinstance(outcome, Timed) else None
+
+    def _verdict(self, candidate: Candidate, level: str, structure: str) -> Outcome | None:
+        """The outcome, or None: a missing tool or a judge that died costs the candidate, not the run."""
         if candidate.language in self._missing:
             return None
         try:
@@ -180,7 +211,7 @@ class Loop:
             return None
         self._failures = 0
         self._count(outcome, known, candidate, structure, level)
-        return outcome if isinstance(outcome, Timed) else None
+        return outcome
 
     def _count(self, outcome: Timed | Rejected, known: bool, candidate: Candidate, structure: str, level: str) -> None:
         self.tried += 1
@@ -239,7 +270,7 @@ def _one_line(text: str) -> str:
 
 def chosen_proposers(names: tuple[str, ...]) -> tuple[str, ...]:
     """The names when all are known. Raises BadCommand naming the known ones."""
-    odd = [name for name in names if name not in TABLE]
+    odd = [name for name in names if name not in TABLE and names != (NONE,)]
     if odd:
         raise BadCommand("There is no such proposer.", got=", ".join(odd), expected="some of " + ", ".join(TABLE))
     return names

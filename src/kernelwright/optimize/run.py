@@ -185,7 +185,7 @@ class _Run:
         judging = Judging(self.task, device, services.worker, self.ledger, self.options.seed, identity)
         loop = Loop(self.task, self.options, judging, services.host, self.say)
         loop.collect(self.machine)
-        loop.build_ahead()
+        loop.build_defaults()
         self.facts = _result(described)
         judging.bound = bound_of(self.facts)
         self._admit(_result(admitted))
