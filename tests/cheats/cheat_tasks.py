@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The small tasks of the corpus, one per kind of contract; every one is admitted unless its name says otherwise."""
+
+from __future__ import annotations
+
+import textwrap
+
+from kernelwright.task import Case, Contract, Task
+
+INIT: dict[str, str] = {}
+"""Body of each reference's constructor: a candidate copies it to have the same state_dict."""
+TASKS: dict[str, Task] = {}
+
+
+def _add(
+    name: str,
+    forward: str,
+    inputs: str,
+    *,
+    args: str = "x",
+    init: str = "",
+    axes: tuple[tuple[str, int], ...] = (),
+    contract: Contract | None = None,
+) -> None:
+    body = textwrap.indent(textwrap.dedent(init).strip() or "pass", " " * 8)
+    steps = textwrap.indent(textwrap.dedent(forward).strip(), " " * 8)
+    keywords = ", ".join(f"{axis}={size}" for axis, size in axes)
+    source = (
+        "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
+        f"class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n{body}\n\n"
+        f"    def forward(self, {args}):\n{steps}\n\n\n"
+        f"def get_inputs({keywords}):\n    return {inputs}\n\n\ndef get_init_inputs():\n    return []\n"
+    )
+    INIT[name] = init
+    cases = (Case(name="main", axes=axes, timed=True),)
+    TASKS[name] = Task(
+        name=name, form="kernelbench", reference=source, cases=cases, contract=contract or Contract()
+    )
+
+
+_add("pointwise", "return F.gelu(x * 1.7) + 0.5 * x", "[torch.randn(64, 256)]")
+_add("positive", "return torch.relu(x) * 2.0", "[torch.rand(64, 64)]")
+_add("tiny_values", "return x * 1e-6", "[torch.randn(64, 64)]")
+_add(
+    "row_norm",
+    "return self.norm(x)",
+    "[torch.randn(32, 128)]",
+    init="self.norm = nn.LayerNorm(128)",
+)
+_add("softmax", "return torch.softmax(x, dim=-1)", "[torch.randn(32, 192)]")
+_add("matmul", "return a @ b", "[torch.randn(96, 128), torch.randn(128, 64)]", args="a, b")
+_add(
+    "linear",
+    "return torch.relu(self.fc(x))",
+    "[torch.randn(24, 64)]",
+    init="self.fc = nn.Linear(64, 48)",
+)
+_add("several", "return x + y, {'product': x * y, 'top': x.amax(-1)}", "[torch.randn(32, 64), torch.randn(32, 64)]",
+     args="x, y")  # fmt: skip
+_add(
+    "in_place",
+    "total += x * 0.5\nreturn total",
+    "[torch.randn(32, 64), torch.randn(32, 64)]",
+    args="x, total",
+    contract=Contract(mutates=(1,), aliases=((0, 1),), layouts=("contiguous",)),
+)
+_add(
+    "argmax",
+    "return x.argmax(dim=-1)",
+    "[torch.randn(64, 96)]",
+    contract=Contract(index_outputs=((0, 0),)),
+)
+_add("counts", "return (x * k) // 3 + x.sum(-1, keepdim=True)",
+     "[torch.randint(-2**40, 2**40, (32, 48)), torch.randint(1, 9, (48,))]", args="x, k")  # fmt: skip
+_add("lookup", "return self.table(ids)", "[torch.randint(0, 200, (16, 12))]", args="ids",
+     init="self.table = nn.Embedding(200, 32)")  # fmt: skip
+_add("loss", "return F.mse_loss(x, y)", "[torch.randn(64, 96), torch.randn(64, 96)]", args="x, y")
+_add("total", "return x.sum()", "[torch.rand(128, 512)]")
+_add("batch_norm", "return self.bn(x)", "[torch.randn(8, 12, 10, 10)]", init="self.bn = nn.BatchNorm2d(12)")
+_add("masked", "return x.masked_fill(mask, -1.0) * 3.0",
+     "[torch.randn(32, 64), torch.rand(32, 64) < 0.3]", args="x, mask")  # fmt: skip
+_add("shapes", "return torch.tanh(x) + x.mean(-1, keepdim=True)", "[torch.randn(rows, columns)]",
+     axes=(("rows", 32), ("columns", 64)))  # fmt: skip
+_add("half", "return (x @ x.T) * 0.1", "[torch.randn(48, 64).to(torch.bfloat16)]")
+_add("special", "return torch.maximum(x, torch.zeros(())) + x.abs().sqrt()", "[torch.randn(32, 64)]",
+     contract=Contract(special_values=True))  # fmt: skip
+_add("dropout", "return F.dropout(x, 0.4, training=True)", "[torch.randn(64, 128)]", contract=Contract(random=True))
+_add("gradient", "return torch.sigmoid(self.fc(x))", "[torch.randn(16, 24).requires_grad_()]",
+     init="self.fc = nn.Linear(24, 16)", contract=Contract(gradients=True))  # fmt: skip
+_add(
+    "work",
+    "for _ in range(6):\n    x = torch.sin(x) * 1.1 + torch.cos(x)\nreturn x",
+    "[torch.randn(256, 768)]",
+)
+_add("tiny_call", "return x * 2.0 + 1.0", "[torch.randn(8, 16)]")
+_add("row_weights", "return self.fc(x)", "[torch.randn(1, 1024)]", init="self.fc = nn.Linear(1024, 1024, bias=False)")
+_add("degenerate", "return torch.softmax(x, dim=1)", "[torch.randn(64, 1)]")
+_add("unread", "return x * 2.0 + (y - y)", "[torch.randn(16, 16), torch.randn(16, 16)]", args="x, y")
