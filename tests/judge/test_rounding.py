@@ -81,3 +81,30 @@ def test_the_model_of_a_sum_covers_the_measured_error(lanes: int) -> None:
     model = (mode.summed(exact, squares, 4096.0, rounding.LANES, rounding.LONGEST) - exact).square().mean().sqrt()
     real = (LINE.blocked(lanes)(x).double() - exact).square().mean().sqrt()
     assert float(real) < 1.2 * float(model)
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "args", "init"),
+    [
+        ("torch.dot(x, y)", "[torch.randn(2000), torch.randn(2000)]", "x, y", ""),
+        ("torch.mv(x, y)", "[torch.randn(20, 2000), torch.randn(2000)]", "x, y", ""),
+        ("self.l(x)", "[1e-3 * torch.randn(16, 64)]", "x", "self.l = nn.Linear(64, 8)"),
+        ("self.c(x)", "[torch.rand(2, 8, 9, 9)]", "x", "self.c = nn.Conv2d(8, 4, 3)"),
+        ("torch.zeros(9, 4).index_add(0, y, x)", "[torch.randn(300, 4), torch.randint(0, 9, (300,))]", "x, y", ""),
+        ("F.avg_pool2d(x, 3)", "[torch.randn(2, 8, 9, 9)]", "x", ""),
+        ("x.cumsum(1)", "[torch.randn(8, 300)]", "x", ""),
+        ("x.std(1) + x.var(0).sum()", "[torch.randn(30, 30)]", "x", ""),
+        ("x.norm(dim=1)", "[torch.randn(30, 300)]", "x", ""),
+        ("F.cross_entropy(x, y)", "[torch.randn(30, 30), torch.randint(0, 30, (30,))]", "x, y", ""),
+    ],
+)
+def test_every_reduction_has_a_floor_above_the_rounding_of_its_result(
+    forward: str, inputs: str, args: str, init: str
+) -> None:
+    """One rounding of the result is 0.6 units (RMS); a sensible sum is allowed more."""
+    made = instance(forward, inputs, args=args, init=init)
+    leaves = made.draw(GIVEN, 3)
+    exact, kind = made.oracle(leaves, None)
+    floor = made.floor(leaves, None, exact)[0]
+    assert "float64" == kind
+    assert 0.7 * 2**-24 * float(exact[0].square().mean().sqrt()) < floor.rms < 2**-12 * float(exact[0].abs().max())

@@ -49,6 +49,14 @@ _TAKEN_APART = (
     aten.binary_cross_entropy_with_logits.default,
     aten.smooth_l1_loss.default,
     aten.huber_loss.default,
+    aten.nll_loss_forward.default,
+    aten.nll_loss2d_forward.default,
+    aten._softmax_backward_data.default,
+    aten._log_softmax_backward_data.default,
+    aten.native_layer_norm_backward.default,
+    aten.native_group_norm_backward.default,
+    aten.native_batch_norm_backward.default,
+    aten._fused_rms_norm_backward.default,
 )
 _EXACT = {
     "abs", "neg", "relu", "maximum", "minimum", "clamp", "clamp_min", "clamp_max", "where", "sign", "floor", "ceil",
@@ -207,7 +215,46 @@ def _affine_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[s
     product = aten.bmm.default if func._schema.name == "aten::baddbmm" else aten.mm.default
     beta, alpha = kwargs.get("beta", 1), kwargs.get("alpha", 1)
     out = _product_rule(mode, product, args[1:3], {}) * alpha
-    return mode.roughen(out + args[0] * beta) if beta != 0 else out
+    return _added_last_or_first(mode, out, args[0] * beta, args[1].shape[-1]) if beta != 0 else out
+
+
+def _added_last_or_first(mode: Rounded, out: torch.Tensor, bias: torch.Tensor, terms: float) -> torch.Tensor:
+    """``out + bias``, where the running sum may also have started from the bias and rounded at its size ever since."""
+    total = mode.roughen(out + bias)
+    deviation = ROUND * mode.unit * math.sqrt(3 * max(1.0, min(terms, LONGEST_DOT)))
+    return total + mode.noise(total) * bias.abs() * deviation
+
+
+def _vector_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """dot, vdot and mv as a product of matrices. An inner product is a reduction: it is done in lanes."""
+    left, right = args[0], args[1]
+    if left.numel() == 0 or left.is_complex():
+        return func(*args, **kwargs)
+    if func._schema.name == "aten::mv":
+        return _product_rule(mode, aten.mm.default, (left, right.unsqueeze(1)), {}).squeeze(1)
+    terms = left * right
+    return _sum_rule(mode, aten.sum.dim_IntList, (mode.roughen(terms), [0]), {})
+
+
+def _scatter_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """scatter_add and index_add: one running sum per place, in whatever order its addends arrive."""
+    base, dim, index, source = args[:4]
+    out = func(*args, **kwargs)
+    squares = func(base.square(), dim, index, source.square())
+    sizes = func(base.abs(), dim, index, source.abs())
+    return mode.summed(out, squares, 1.6 * sizes.square() / squares.clamp_min(1e-300), 1, LONGEST_DOT)
+
+
+def _convolution_backward_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    grad, values, weight, *rest = args
+    found = func(*args, **kwargs)
+    squares = func(grad.square(), values.square(), weight.square(), *rest)
+    places = grad.numel() / max(1, grad.shape[1])
+    terms = (weight.numel() / max(1, weight.shape[1]), places, places)
+    return tuple(
+        mode.summed(out, square, count, 1, LONGEST_DOT) if isinstance(out, torch.Tensor) else out
+        for out, square, count in zip(found, squares, terms, strict=True)
+    )
 
 
 def _convolution_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -218,7 +265,7 @@ def _convolution_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: d
     addends = weight.numel() / max(1, weight.shape[1 if transposed else 0])
     out = mode.summed(out, squares, addends, 1, LONGEST_DOT)
     if bias is not None:
-        out = mode.roughen(out + bias.reshape(1, -1, *[1] * (out.dim() - 2)))
+        out = _added_last_or_first(mode, out, bias.reshape(1, -1, *[1] * (out.dim() - 2)), addends)
     return out
 
 
@@ -289,7 +336,13 @@ _SUMS: dict[Any, _Rule] = {
     aten.bmm.default: _product_rule,
     aten.addmm.default: _affine_rule,
     aten.baddbmm.default: _affine_rule,
+    aten.dot.default: _vector_rule,
+    aten.vdot.default: _vector_rule,
+    aten.mv.default: _vector_rule,
+    aten.scatter_add.default: _scatter_rule,
+    aten.index_add.default: _scatter_rule,
     aten.convolution.default: _convolution_rule,
+    aten.convolution_backward.default: _convolution_backward_rule,
     aten.var.default: _variance_rule,
     aten.var.dim: _variance_rule,
     aten.var.correction: _variance_rule,

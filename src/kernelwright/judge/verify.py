@@ -292,7 +292,8 @@ def _plausible(out: torch.Tensor, truth: torch.Tensor, floor: Floor) -> bool:
     if out.dtype in numerics.EXACT_DTYPES or not out.numel():
         return True
     size, error = _sizes(out, truth)
-    return error <= max(IMPLAUSIBLE * size, 64 * floor.rms, 64 * numerics.unit_roundoff(out.dtype) * size)
+    underflow = torch.finfo(out.dtype).smallest_normal
+    return error <= max(IMPLAUSIBLE * size, 64 * floor.rms, underflow)
 
 
 def _scaled(floor: Floor, factor: float) -> Floor:
