@@ -45,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
     "testing": NOUNS | {"workers", "proposers", "search", "llm", "tuning", "ledger"},
     "optimize": NOUNS
     | {"settings", "sandbox", "workers", "proposers", "search", "ledger", "knowledge", "tuning"}
-    | {"load", "capture", "export", "report", "llm", "recipes", "diagnosis"},
+    | {"load", "capture", "export", "report", "llm", "recipes", "diagnosis", "training"},
     "__init__": NOUNS | {"optimize", "report", "load", "capture", "settings", "workers", "export"},
     "cli": {"__init__", "settings", "errors"},
     "mcp_server": {"__init__", "settings", "errors"},

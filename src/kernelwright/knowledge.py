@@ -148,6 +148,10 @@ class Knowledge:
         close.sort(key=lambda item: (round(item[0], 2), round(item[1], 1), _distance(query, text[item[2].key])))
         return [effect for _, _, effect in close[:most]]
 
+    def copy_to(self, path: Path) -> None:
+        """A copy of the whole store in a new file."""
+        self._db.execute("vacuum into ?", (str(path),))
+
     def export(self, path: Path) -> int:
         """Write every effect as JSON Lines; return how many."""
         effects = list(self)

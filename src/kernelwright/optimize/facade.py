@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ from kernelwright.candidate import Candidate
 from kernelwright.errors import BadCommand
 from kernelwright.load import load_candidate, load_task
 from kernelwright.machine import Machine
-from kernelwright.optimize import verbs
+from kernelwright.optimize import learning, verbs
+from kernelwright.optimize.guide import MINUTES, Guide
+from kernelwright.optimize.modelled import replay_run
 from kernelwright.optimize.result import Listener, Options, Result
 from kernelwright.optimize.run import optimize_task, resume_run
 from kernelwright.optimize.services import Services
@@ -32,6 +34,7 @@ def optimize(
     bits_lost: float | None = None,
     seed: int | None = None,
     proposers: Sequence[str] | None = None,
+    guide: Guide | None = None,
     init_args: Sequence[object] | None = None,
     services: Services | None = None,
     listen: Listener | None = None,
@@ -40,8 +43,10 @@ def optimize(
 
     A module or function needs ``example_inputs``, one call's positional arguments; ``init_args`` are the
     module's constructor arguments where they cannot be read off it. ``budget`` is seconds or text such as "2m".
-    ``bits_lost`` loosens (or tightens) the precision contract, and the report says so. ``listen`` hears each
-    Event. Returns a Result, also when nothing honest is faster. Raises KernelwrightError's kinds.
+    ``guide`` names models that write candidates too, after the deterministic proposers (``proposers=["none"]``:
+    without them); the default budget is then longer by the minutes it allows. ``bits_lost`` loosens (or tightens)
+    the precision contract, and the report says so. ``listen`` hears each Event. Returns a Result, also when
+    nothing honest is faster. Raises KernelwrightError's kinds.
     """
     known = settings.read()
     place = settings.device(device or known.device)
@@ -51,10 +56,11 @@ def optimize(
     seconds = settings.seconds(budget) if isinstance(budget, str) else budget
     options = Options(
         device=place,
-        budget_seconds=float(seconds or known.budget_seconds),
+        budget_seconds=float(seconds or known.budget_seconds + _for_models(guide)),
         seed=known.seed if seed is None else seed,
         proposers=known.proposers if proposers is None else tuple(proposers),
         start=tuple(str(Path(path).resolve()) for path in start),
+        guide=guide,
     )
     folder = Path(out) if out is not None else None
     return optimize_task(task, options, out=folder, services=services, listen=listen)
@@ -64,12 +70,16 @@ def resume(
     run: str | Path,
     *,
     budget: float | str | None = None,
+    limits: Mapping[str, float | int] | None = None,
     services: Services | None = None,
     listen: Listener | None = None,
 ) -> Result:
-    """Continue a run that was killed, interrupted or finished; what it knows already costs nothing."""
+    """Continue a run that was killed, interrupted or finished; what it knows already costs nothing.
+
+    ``limits`` replaces limits of its guide: ``max_usd``, ``max_tokens``, ``max_requests``, ``max_minutes``,
+    ``max_candidates``."""
     seconds = settings.seconds(budget) if isinstance(budget, str) else budget
-    return resume_run(Path(run), budget_seconds=seconds, services=services, listen=listen)
+    return resume_run(Path(run), budget_seconds=seconds, limits=limits, services=services, listen=listen)
 
 
 def judge(
@@ -114,6 +124,48 @@ def runs(parent: str | Path | None = None) -> list[dict[str, Any]]:
 def report(run: str | Path) -> Path:
     """Write a run's report.html again from its ledger and return its path."""
     return verbs.write_report(Path(run))
+
+
+def replay(run: str | Path) -> dict[str, Any]:
+    """Repeat a run's model-driven search from its record, without model and device; are the candidates the same?"""
+    return replay_run(Path(run))
+
+
+def list_recipes() -> list[dict[str, Any]]:
+    """Published methods as rows of choices, each with where it departs from its paper."""
+    return learning.list_recipes()
+
+
+def list_knowledge(words: str = "", most: int = 50) -> list[dict[str, Any]]:
+    """Measured effects of edits that later searches are shown; nearest to ``words`` first."""
+    return learning.list_knowledge(words, most)
+
+
+def export_knowledge(path: str | Path) -> int:
+    """Write every measured effect as JSON Lines; how many."""
+    return learning.export_knowledge(Path(path))
+
+
+def import_knowledge(path: str | Path) -> int:
+    """Merge an export into the store; how many effects it held."""
+    return learning.import_knowledge(Path(path))
+
+
+def learn(run: str | Path) -> int:
+    """Add what a run measured to the store; how many trials were new. Runs do this themselves when they end."""
+    return learning.learn_run(Path(run))
+
+
+def export_data(runs: Sequence[str | Path], out: str | Path, *, level: str = "precise") -> dict[str, int]:
+    """Proved replies of runs as supervised and preference records with a data card; how many of each."""
+    return learning.export_training([Path(run) for run in runs], Path(out), level=level)
+
+
+def _for_models(guide: Guide | None) -> float:
+    """Seconds on top of the default budget."""
+    if guide is None:
+        return 0.0
+    return 60.0 * (guide.max_minutes if guide.max_minutes is not None else MINUTES)
 
 
 def _device(name: str | None) -> str:

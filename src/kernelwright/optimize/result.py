@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kernelwright.optimize.guide import Guide
 from kernelwright.trial import Timed, Trial
 
 
@@ -22,6 +23,8 @@ class Options:
     """Names from the table; empty: all of them."""
     start: tuple[str, ...] = ()
     """Files with existing kernels, judged first."""
+    guide: Guide | None = None
+    """Models that write candidates too, after the deterministic proposers; None: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,8 @@ class Result:
     rejected: int
     seconds: float
     files: tuple[Path, ...]
+    models: Mapping[str, Any] | None = None
+    """What the models cost and where their candidates died (see ``tally.py``); None where no model was asked for."""
 
     @property
     def speedup(self) -> float | None:
@@ -78,6 +83,7 @@ class Result:
             "rejected": self.rejected,
             "seconds": round(self.seconds, 3),
             "files": [str(path) for path in self.files],
+            "models": None if self.models is None else dict(self.models),
             "winner": None if self.winner is None else _winner(self.winner),
             "best_baseline": timed.best_baseline if timed else None,
             "baselines_us": {b.name: b.timing.median_us for b in timed.baselines} if timed else {},

@@ -7,18 +7,22 @@ import dataclasses
 import importlib.metadata
 import platform
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from kernelwright import settings, wire
-from kernelwright.errors import KernelwrightError, RunFolderError
+from kernelwright.errors import BadCommand, KernelwrightError, ModelError, RunFolderError
 from kernelwright.ledger import Ledger, open_ledger
 from kernelwright.machine import Machine
 from kernelwright.optimize import folder as folders
+from kernelwright.optimize import learning
+from kernelwright.optimize.guide import Guide
 from kernelwright.optimize.host import ProposerHost
 from kernelwright.optimize.judging import Identity, Judging
 from kernelwright.optimize.loop import Loop, chosen_proposers
+from kernelwright.optimize.modelled import Modelled
 from kernelwright.optimize.products import export_winner, write_pages
 from kernelwright.optimize.result import Event, Listener, Options, Result
 from kernelwright.optimize.services import Services, bound_of
@@ -27,6 +31,8 @@ from kernelwright.task import Task
 from kernelwright.trial import Timed
 
 Reply = dict[str, Any]
+DETERMINISTIC_SHARE = 0.25
+"""Of the budget, for the deterministic proposers where models are asked too."""
 
 
 def optimize_task(
@@ -66,13 +72,15 @@ def resume_run(
     path: Path,
     *,
     budget_seconds: float | None = None,
+    limits: Mapping[str, float | int] | None = None,
     services: Services | None = None,
     listen: Listener | None = None,
 ) -> Result:
     """Continue a killed, interrupted or finished run with a fresh budget (default: the one it began with).
 
     The search is a function of the task, the seed and the outcomes, so it is simply run again: what the ledger
-    knows is answered from it at no cost. Raises NoSuchRun, LedgerCorrupt, and what ``optimize_task`` raises.
+    knows is answered from it at no cost, and so is every request to a model that was answered before. ``limits``
+    replaces limits of the run's guide by name. Raises NoSuchRun, LedgerCorrupt, and what ``optimize_task`` raises.
     """
     folder, record = folders.reopen(path)
     try:
@@ -85,10 +93,19 @@ def resume_run(
             ) from error
         if budget_seconds is not None:
             options = dataclasses.replace(options, budget_seconds=budget_seconds)
+        if limits:
+            options = dataclasses.replace(options, guide=_relimited(options.guide, limits))
         record |= {"status": "running", "options": wire.to_data(options)}
         return _in_folder(folder, record, task, options, services, listen)
     finally:
         folder.close()
+
+
+def _relimited(guide: Guide | None, limits: Mapping[str, float | int]) -> Guide:
+    if guide is None:
+        raise BadCommand("This run asks no model.", got=", ".join(limits), expected="a run with --llm or --agent")
+    changed = dataclasses.replace(guide, **limits)  # type: ignore[arg-type]  # names of limits alone
+    return changed.checked()
 
 
 def version() -> str:
@@ -139,6 +156,7 @@ class _Run:
         self.services, self.ledger, self.listen = services, ledger, listen
         self.began = time.monotonic()
         self.loop: Loop | None = None
+        self.modelled: Modelled | None = None
         self.machine: Machine | None = None
         self.facts: Reply = {}
 
@@ -146,14 +164,34 @@ class _Run:
         """The whole run; see ``optimize_task``."""
         interrupted = False
         try:
+            if self.options.guide is not None:
+                self.modelled = Modelled(self.task, self.options, self.folder.path)
             self.loop = self._prepare()
             self.say("phase", "searching")
-            self.loop.search()
+            self.loop.search(1.0 if self.modelled is None else DETERMINISTIC_SHARE)
+            if self.modelled is not None:
+                self._ask_models(self.modelled, self.loop)
             self.loop.finish()
         except KeyboardInterrupt:
             interrupted = True
             self.say("note", "interrupted: keeping what was found")
         return self._end(interrupted)
+
+    def _ask_models(self, modelled: Modelled, loop: Loop) -> None:
+        """The model-driven search; what it starts from is written down first, for resumed runs and replays."""
+        if "nouns" not in self.record:
+            self.record["nouns"] = modelled.nouns(self.machine, self.facts, loop.fastest(1))
+            self.folder.write(self.record)
+        modelled.search(loop, self.record["nouns"], self.say)
+
+    def _learn(self) -> None:
+        """Add what was measured to the user's knowledge; a damaged store costs that and no more."""
+        if self.machine is None:
+            return
+        try:
+            learning.learn(self.ledger, self.task, self.machine, self.facts)
+        except (KernelwrightError, OSError) as error:
+            self.say("note", f"nothing was learnt: {error}")
 
     def fail(self, error: KernelwrightError) -> None:
         """Write down why the run ended; the report of what was found until then is still made."""
@@ -216,6 +254,7 @@ class _Run:
             rejected=loop.rejected if loop else 0,
             seconds=time.monotonic() - self.began,
             files=(),
+            models=self.modelled.result(winner.candidate if winner else None) if self.modelled else None,
         )
         if winner is not None:
             self.folder.keep(winner.candidate)
@@ -229,7 +268,12 @@ class _Run:
         result = dataclasses.replace(result, files=files, seconds=time.monotonic() - self.began)
         self.record["result"] = result.to_json()
         self.folder.write(self.record)
+        self._learn()
         self.say("done", result.message, status=result.status)
+        fault = self.modelled.fault if self.modelled is not None else None
+        if fault is not None:
+            what = f"{fault.what}. Without it: {result.message}"
+            raise ModelError(what, fault.got, fault.expected, f"{fault.what_next}; the run is in {self.folder.path}")
         return result
 
 

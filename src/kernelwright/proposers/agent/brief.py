@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import jinja2
-
 from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.machine import Machine
@@ -43,6 +41,9 @@ class Prompts:
     """The prompt files, rendered strictly: a missing noun is our bug and raises."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
+        # jinja2 takes 40 ms to load; every command imports this room, few render a prompt.
+        import jinja2  # noqa: PLC0415
+
         self._environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(folder),
             undefined=jinja2.StrictUndefined,

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model-driven part of a run: begun, continued after a kill, or replayed from its record without model or device.
+
+llm.jsonl         every request, announced before it goes out, and every reply
+guided.jsonl      what each ask became, in order; a replay must give the same candidates
+knowledge.sqlite  the measured effects known when the run began: prompts are made from these alone
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from kernelwright import recipes, wire
+from kernelwright.candidate import Candidate
+from kernelwright.errors import BadCommand, ModelError, RunFolderError
+from kernelwright.knowledge import Knowledge
+from kernelwright.ledger import Ledger, open_ledger
+from kernelwright.llm import Recorder, read_record
+from kernelwright.optimize import folder as folders
+from kernelwright.optimize import learning
+from kernelwright.optimize.flight import Trier
+from kernelwright.optimize.guide import Guide
+from kernelwright.optimize.guided import Guided
+from kernelwright.optimize.result import Options
+from kernelwright.optimize.voices import KNOWN, LOG, RECORD, absent, budget, models, voices
+from kernelwright.task import Task
+from kernelwright.trial import Outcome
+
+Say = Callable[..., None]
+Nouns = Mapping[str, Any]
+
+
+class Modelled:
+    """The models of one run, checked before the run spends anything else."""
+
+    def __init__(self, task: Task, options: Options, run: Path) -> None:
+        """Raises ModelError and BadCommand for what no request needs to be sent to find out."""
+        assert options.guide is not None
+        self._task, self._options, self._run = task, options, run
+        self._guide = options.guide.checked()
+        self._recipe = recipes.find(self._guide.recipe)
+        self._models = models(self._guide, task, run, options.budget_seconds)
+        self._budget = budget(self._guide, run)
+        self._engine: Guided | None = None
+
+    def nouns(self, machine: Any, facts: Mapping[str, Any], start: list[Candidate]) -> dict[str, Any]:
+        """What prompts and search depend on besides replies and outcomes; kept in run.json from the first moment."""
+        learning.snapshot(self._run / KNOWN)
+        bound = facts.get("bound_us")
+        text = f"This machine cannot do it in less than {bound:.4g} us: {facts.get('limiter')}." if bound else ""
+        return {
+            "machine": wire.to_data(machine),
+            "shapes": [_shape(item) for item in facts.get("inputs", ())],
+            "bound": text,
+            "features": list(learning.features(self._task, facts)),
+            "start": [wire.to_data(candidate) for candidate in start],
+        }
+
+    def search(self, trier: Trier, nouns: Nouns, say: Say) -> None:
+        """Ask until the recipe, the budget or the time is done."""
+        Recorder(self._run / RECORD).write({"session": 1, "at": time.time()})
+        made = voices(
+            self._guide, self._task, self._options.device, nouns, self._models, self._run, paid=self._budget
+        )
+        say("phase", f"asking {', '.join(made)} by recipe {self._recipe.name}")
+        log = self._run / LOG
+        log.write_text("", encoding="utf-8")  # a resumed run settles every ask again, from its record
+        with Knowledge(self._run / KNOWN) as known, log.open("a", encoding="utf-8") as file:
+
+            def write(row: dict[str, Any]) -> None:
+                file.write(json.dumps(row) + "\n")
+                file.flush()
+
+            self._engine = _engine(self._options, self._task, made, trier, nouns, known, say, write)
+            self._engine.search()
+
+    @property
+    def fault(self) -> ModelError | None:
+        """Why no model was left to ask, where not one reply ever came."""
+        engine = self._engine
+        if engine is None or engine.fault is None or engine.tally.asked > engine.tally.failed:
+            return None
+        return engine.fault
+
+    def result(self, winner: Candidate | None) -> dict[str, Any]:
+        """Costs and counts as plain data; ``usd`` is None where a price was not known, never zero."""
+        used = self._budget.spent()
+        data: dict[str, Any] = {
+            "recipe": self._recipe.name,
+            "models": [model.name for model in self._models],
+            "requests": used.requests,
+            "tokens": used.tokens,
+            "usd": used.usd,
+            "price": "known" if used.usd is not None else "unknown",
+        }
+        if self._engine is None:
+            return data
+        tally = self._engine.tally.to_json()
+        verified = tally["died"].get("timed", {}).get("count", 0)
+        rows = _rows(self._run / LOG)
+        own = next((row for row in rows if winner is not None and row["candidate"] == winner.digest()), None)
+        return data | {
+            "verified": verified,
+            "usd_per_verified": used.usd / verified if used.usd is not None and verified else None,
+            "tokens_per_verified": used.tokens / verified if verified else None,
+            "winner": own and {key: own[key] for key in ("ask", "arm", "tokens", "usd", "requests")},
+            "tally": tally,
+        }
+
+
+class _Recorded:
+    """Judges by what the ledger says; no device, no clock."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._coarse = {row.candidate: row.id for row in ledger.rows() if row.level == "coarse"}
+
+    def consider(self, candidate: Candidate, structure: str) -> Outcome | None:
+        """The recorded outcome, or None where there is none."""
+        number = self._coarse.get(candidate.digest())
+        return None if number is None else self._ledger.trial(number).outcome
+
+    def build_ahead(self, candidate: Candidate) -> None:
+        """Nothing is built."""
+
+    def seconds_left(self) -> float:
+        """As long as the record."""
+        return math.inf
+
+
+def replay_run(path: Path) -> dict[str, Any]:
+    """Run the model-driven search again from the record and the ledger; compare each candidate's digest.
+
+    ``identical`` is true when every recorded ask comes out the same. A killed run may replay one ask more than it
+    had settled. Raises NoSuchRun, BadCommand for a run without models, RunFolderError."""
+    record = folders.read(path)
+    try:
+        task, options = wire.from_data(Task, record["task"]), wire.from_data(Options, record["options"])
+    except (KeyError, ValueError, TypeError) as error:
+        raise RunFolderError(f"{path}/run.json is of another version.", str(error), "a run of this version") from error
+    nouns = record.get("nouns")
+    if options.guide is None or nouns is None or not (path / RECORD).exists():
+        raise BadCommand("This run asked no model.", got=str(path), expected="a run with --llm or --agent")
+    made = voices(options.guide, task, options.device, nouns, absent(options.guide, task, path), path, paid=None)
+    rows: list[dict[str, Any]] = []
+    ledger = open_ledger(path / "ledger.sqlite", writable=False)
+    try:
+        with Knowledge(path / KNOWN) as known:
+            engine = _engine(options, task, made, _Recorded(ledger), nouns, known, lambda *_, **__: None, rows.append)
+            engine.search()
+    finally:
+        ledger.close()
+    before, after = [_identity(row) for row in _rows(path / LOG)], [_identity(row) for row in rows]
+    differ = next((n for n, (one, two) in enumerate(zip(before, after, strict=False)) if one != two), None)
+    if differ is None and len(after) < len(before):
+        differ = len(after)
+    return {
+        "run": str(path),
+        "identical": differ is None,
+        "recorded": len(before),
+        "replayed": len(after),
+        "first_difference": differ,
+        "requests": sum(1 for entry in read_record(path / RECORD) if "attempt" in entry),
+        "candidates": [row["candidate"] for row in rows],
+        "digest": wire.digest([row["candidate"] for row in rows[: len(before)]]),
+    }
+
+
+def _engine(
+    options: Options, task: Task, made: Mapping[str, Any], trier: Trier, nouns: Nouns, known: Knowledge, say: Say,
+    log: Callable[[dict[str, Any]], None],
+) -> Guided:  # fmt: skip
+    guide: Guide | None = options.guide
+    assert guide is not None
+    recipe = recipes.find(guide.recipe)
+    return Guided(
+        recipe,
+        dict(made),
+        trier,
+        recipe.start(guide.max_candidates, options.seed),
+        knowledge=known,
+        features=tuple(nouns["features"]),
+        say=say,
+        log=log,
+        start=[wire.from_data(Candidate, data) for data in nouns["start"]],
+        words=guide.words,
+        parallel=guide.parallel,
+    )
+
+
+def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return (row["ask"], row["edit"], row["arm"], row["candidate"], row["ended"])
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return list(read_record(path))
+
+
+def _shape(item: Mapping[str, Any]) -> str:
+    return f"{item.get('name', '')}: {item.get('dtype')} {list(item.get('shape', ()))}"

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a Guide to speaking models: keys from the environment, one budget and one record for all, memory first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kernelwright import recipes, settings, wire
+from kernelwright.llm import Budget, Limits, Memory, Message, Model, ModelFailure, Recorder, Reply, Speaker, spent
+from kernelwright.llm.provider import KEY_NAMES, TIMEOUT_S, ProviderModel
+from kernelwright.machine import Machine
+from kernelwright.optimize.agent import CommandModel
+from kernelwright.optimize.guide import Guide
+from kernelwright.proposers.agent import AgentProposer
+from kernelwright.task import Task
+
+RECORD, LOG, KNOWN = "llm.jsonl", "guided.jsonl", "knowledge.sqlite"
+
+
+class Absent:
+    """Stands for a model in a replay, which asks none."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def complete(self, messages: Sequence[Message], *, max_tokens: int, temperature: float, seed: int) -> Reply:
+        """Nobody is there."""
+        raise ModelFailure("a replay asks no model", temporary=False)
+
+    def price(self, input_tokens: int, output_tokens: int) -> float | None:
+        """Nothing is asked, nothing is paid."""
+        return None
+
+
+def key_names(guide: Guide) -> tuple[str, ...]:
+    """Every variable whose value must never be seen: keys of the providers, and what the agent command is given."""
+    known = settings.read()
+    named = [name for spec in guide.llm for name in KEY_NAMES.get(spec.partition(":")[0], ())]
+    return (*named, *([known.llm_key_name] if known.llm_key_name else []), *guide.agent_env)
+
+
+def models(guide: Guide, task: Task, run: Path, seconds: float) -> list[Model]:
+    """The models, ready to be asked. Raises ModelError for an unknown provider, BadCommand for a missing key."""
+    chosen = settings.read().llm_key_name
+    hidden = key_names(guide)
+    made: list[Model] = []
+    for spec in guide.llm:
+        name = chosen or settings.first_set(KEY_NAMES.get(spec.partition(":")[0], ()))
+        key = settings.secret(name) if name else None
+        timeout = min(TIMEOUT_S, max(20.0, seconds))
+        made.append(ProviderModel(spec, key=key, base_url=guide.base_url or None, timeout_s=timeout))
+    if guide.agent:
+        made.append(
+            CommandModel(
+                guide.agent, run / "agent", reference=task.reference, names=guide.agent_env,
+                seconds=guide.agent_seconds, clean=lambda text: settings.redacted(text, hidden),
+            )
+        )  # fmt: skip
+    return made
+
+
+def absent(guide: Guide, task: Task, run: Path) -> list[Model]:
+    """The names of the models alone, for a replay."""
+    names = list(guide.llm)
+    if guide.agent:
+        names.append(CommandModel(guide.agent, run, reference=task.reference).name)
+    return [Absent(name) for name in names]
+
+
+def budget(guide: Guide, run: Path) -> Budget:
+    """The guide's limits, less what the run's record says was used."""
+    limits = Limits(
+        usd=guide.max_usd,
+        tokens=guide.max_tokens,
+        requests=guide.max_requests,
+        seconds=None if guide.max_minutes is None else 60.0 * guide.max_minutes,
+    )
+    return Budget(limits, spent(run / RECORD))
+
+
+def voices(
+    guide: Guide, task: Task, device: str, nouns: Mapping[str, Any], made: Sequence[Model], run: Path, *,
+    paid: Budget | None,
+) -> dict[str, AgentProposer]:  # fmt: skip
+    """One voice for each model, all with one memory. ``paid`` None: a replay, which sends nothing.
+
+    ``nouns`` is what the prompts show of device and task, as it was when the run began."""
+    hidden = key_names(guide)
+    memory = Memory(run / RECORD)
+    recorder = Recorder(run / RECORD) if paid is not None else None
+    machine = wire.from_data(Machine, nouns["machine"]) if nouns.get("machine") else None
+    return {
+        model.name: AgentProposer(
+            speaker=Speaker(
+                model, paid or Budget(Limits()), recorder, memory=memory, offline=paid is None,
+                clean=lambda text: settings.redacted(text, hidden),
+            ),
+            task=task,
+            device=device,
+            machine=machine,
+            language=language(guide, device),
+            shapes=tuple(nouns.get("shapes", ())),
+            bound=str(nouns.get("bound", "")),
+        )
+        for model in made
+    }  # fmt: skip
+
+
+def language(guide: Guide, device: str) -> str:
+    """What candidates are asked to be written in."""
+    asked = guide.language or recipes.find(guide.recipe).language
+    return asked or ("cpp" if device == "cpu" else "triton")
