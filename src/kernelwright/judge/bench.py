@@ -93,6 +93,8 @@ class Bench:
         self.eager_aliases: frozenset[tuple[int, int]] = frozenset()
         """(output, input) pairs that share storage in the reference itself; known once eager has run."""
         self._stock: tuple[int, list[list[torch.Tensor]]] = (-1, [])
+        self.sized = False
+        """Whether ``eager_us`` is that of the reference as a program of its own, not in this process."""
         self._known: tuple[list[torch.Tensor], int] | None = None
         self._measure_reference()
 

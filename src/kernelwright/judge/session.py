@@ -24,8 +24,8 @@ import torch
 
 from kernelwright import sandbox, wire
 from kernelwright.candidate import Candidate
-from kernelwright.errors import BadCommand, CandidateError, JudgeFailed, NoSuchDevice, TaskError
-from kernelwright.judge import baselines, calibration, facts, measure, race, timing_plan
+from kernelwright.errors import BadCommand, JudgeFailed
+from kernelwright.judge import baselines, calibration, facts, measure, race, requests, timing_plan
 from kernelwright.judge.bench import Bench, Entrant, bind
 from kernelwright.judge.build import build
 from kernelwright.judge.child import Program, Zygote
@@ -36,7 +36,6 @@ from kernelwright.judge.server import Emit, Handler
 from kernelwright.judge.stages import Judgement
 from kernelwright.judge.toolchains import TABLE
 from kernelwright.machine import Machine, fingerprint
-from kernelwright.task import Task
 from kernelwright.trial import Outcome, Rejected
 
 MOST_BENCHES = 2
@@ -46,6 +45,7 @@ SECONDS = 20.0
 COMPILE_SECONDS = 300.0
 """First calls of programs that compile themselves (torch.compile, Triton)."""
 MEMORY = 12 << 30
+SIZING_CALLS = 3
 JIT = frozenset({"torch", "triton"})
 """Languages whose candidates may start a compiler while they run."""
 
@@ -94,7 +94,7 @@ class Session:
 
         ``commands``: source name to the command that compiles it, with ``{source}`` and ``{output}`` in it.
         """
-        candidate, device = self._candidate(job), self._device(job)
+        candidate, device = requests.candidate_of(job), requests.device_of(job, self.device)
         with self._lease(device).shared():
             folder = build(candidate, device, self.cache)
         if isinstance(folder, Rejected):
@@ -113,7 +113,7 @@ class Session:
 
         ``measure`` true measures a device not yet known under its present versions (over a minute, with events).
         """
-        device = self._device(job)
+        device = requests.device_of(job, self.device)
         found = self._known_machine(device)
         if not found.facts and job.get("measure"):
             with self._lease(device).alone():
@@ -150,7 +150,7 @@ class Session:
         level = job.get("level", "precise")
         if level not in LEVELS:
             raise BadCommand("There is no such level of judging", repr(level), " or ".join(LEVELS))
-        candidate, device = self._candidate(job), self._device(job)
+        candidate, device = requests.candidate_of(job), requests.device_of(job, self.device)
         with self._lease(device).shared():
             folder = build(candidate, device, self.cache)
         if isinstance(folder, Rejected):
@@ -266,7 +266,6 @@ class Session:
         if isinstance(folder, Rejected):
             raise JudgeFailed("A baseline cannot be written", folder.reason, "a folder")
         own = self.state / "baselines" / bench.task.digest() / name if kind.compiles else None
-        sets = bench.plan(timing_plan.PRECISE, 2).sets
         instance = bench.timed.instance
         try:
             program = self._fork(str(bench.device), folder, self._seconds(bench, kind.compiles), own)
@@ -278,6 +277,9 @@ class Session:
                 instance.first_state,
                 training=bench.contract.training,
             )
+            if name == "eager" and not bench.sized:  # once: every baseline is bound to the same number of sets
+                self._size_up(bench, program)
+            sets = bench.plan(timing_plan.PRECISE, 2).sets
             bind(program, bench.timed, sets, bench.seed)
         except ChildFailure as failure:
             self._fail(entrant, failure)
@@ -289,6 +291,14 @@ class Session:
         else:
             self._warm(bench, entrant, program, sets)
         return entrant
+
+    @staticmethod
+    def _size_up(bench: Bench, program: Program) -> None:
+        """Eager's time per call as a program, which plans are made with: in the judge it also copies its weights."""
+        bind(program, bench.timed, SIZING_CALLS, bench.seed)
+        calls = list(range(SIZING_CALLS))
+        found = min(program.window(calls, grad=bench.contract.gradients).call_us for _ in range(3))
+        bench.eager_us, bench.sized = found / SIZING_CALLS, True
 
     def _warm(self, bench: Bench, entrant: Entrant, program: Program, sets: int) -> None:
         """First calls: compilers, autotuners and page faults are paid here, once."""
@@ -341,11 +351,8 @@ class Session:
         return self._leases[device]
 
     def _bench(self, job: dict[str, Any]) -> Bench:
-        device = self._device(job)
-        try:
-            task = wire.from_data(Task, job["task"])
-        except (KeyError, ValueError, TypeError) as error:
-            raise TaskError("The task of a job cannot be read", str(error), "a Task as wire data") from error
+        device = requests.device_of(job, self.device)
+        task = requests.task_of(job)
         key = task.digest(), device
         if key in self._benches:
             self._benches.move_to_end(key)
@@ -355,18 +362,10 @@ class Session:
         bench = self._benches[key] = Bench(task, device)
         return bench
 
-    def _candidate(self, job: dict[str, Any]) -> Candidate:
-        try:
-            return wire.from_data(Candidate, job["candidate"])
-        except (KeyError, ValueError, TypeError) as error:
-            raise CandidateError(
-                "The candidate of a job cannot be read", str(error), "a Candidate as wire data"
-            ) from error
-
     def _machine(self, job: dict[str, Any]) -> Machine:
         """The machine a job brings, or what is known of its device."""
         if job.get("machine") is None:
-            return self._known_machine(self._device(job))
+            return self._known_machine(requests.device_of(job, self.device))
         return wire.from_data(Machine, job["machine"])
 
     def _known_machine(self, device: str) -> Machine:
@@ -383,19 +382,6 @@ class Session:
         folder = self.state / "machines"
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{key}.json"
-
-    def _device(self, job: dict[str, Any]) -> str:
-        device = str(job.get("device") or self.device)
-        device = "cuda:0" if device == "cuda" else device
-        if device == "cpu":
-            return device
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        index = device.removeprefix("cuda:")
-        if not device.startswith("cuda:") or not index.isdigit() or int(index) >= count:
-            raise NoSuchDevice(
-                f"There is no device {device}", f"{count} CUDA devices", "a device that exists", "use --device cpu"
-            )
-        return device
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

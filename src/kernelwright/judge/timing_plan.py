@@ -13,7 +13,7 @@ MOST_SET_BYTES = 1 << 30
 """Host memory one program may take for its call sets."""
 DEVICE_SHARE = 16
 """On a device one program may take this part of its memory for them."""
-DEVICE_WINDOW_US = 4000.0
+DEVICE_WINDOW_US = 6000.0
 """Least window on a device: the switch from one process's context to another's costs 50 to 100 us and is in it."""
 FALLBACK_CACHE = 64 << 20
 SLOW_CALL_US = 200_000.0

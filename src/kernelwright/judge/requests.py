@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The nouns in a job, read or refused with the error of whoever wrote the job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernelwright import wire
+from kernelwright.candidate import Candidate
+from kernelwright.errors import CandidateError, NoSuchDevice, TaskError
+from kernelwright.task import Task
+
+
+def task_of(job: dict[str, Any]) -> Task:
+    """``job["task"]``. Raises TaskError."""
+    try:
+        return wire.from_data(Task, job["task"])
+    except (KeyError, ValueError, TypeError) as error:
+        raise TaskError("The task of a job cannot be read", str(error), "a Task as wire data") from error
+
+
+def candidate_of(job: dict[str, Any]) -> Candidate:
+    """``job["candidate"]``. Raises CandidateError."""
+    try:
+        return wire.from_data(Candidate, job["candidate"])
+    except (KeyError, ValueError, TypeError) as error:
+        raise CandidateError("The candidate of a job cannot be read", str(error), "a Candidate as wire data") from error
+
+
+def device_of(job: dict[str, Any], default: str) -> str:
+    """``cpu`` or ``cuda:N``, and it exists. Raises NoSuchDevice."""
+    device = str(job.get("device") or default)
+    device = "cuda:0" if device == "cuda" else device
+    if device == "cpu":
+        return device
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    index = device.removeprefix("cuda:")
+    if not device.startswith("cuda:") or not index.isdigit() or int(index) >= count:
+        raise NoSuchDevice(
+            f"There is no device {device}", f"{count} CUDA devices", "a device that exists", "use --device cpu"
+        )
+    return device
