@@ -20,7 +20,8 @@ from kernelwright.judge import skeletons
 from kernelwright.judge.buffers_cuda import CudaArena
 
 GUARD_BYTES = 4096
-GUARD_VALUE = 0xA5
+GUARD_VALUE = 0xFF
+"""Every floating dtype reads it as NaN: what a program wrongly reads beside its inputs shows in what it answers."""
 ALIGN = 512  # what torch's CUDA allocator promises; more than any vector load needs
 SEALS = 0x0002 | 0x0004 | 0x0001  # F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL: no SIGBUS by truncation
 ADD_SEALS = 1033

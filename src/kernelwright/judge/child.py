@@ -196,6 +196,7 @@ class Program:
         """Stage that failures of ``window`` carry; whoever drives the program moves it on."""
         self.buffers: Buffers | None = None
         self._leash, self._clock = leash, clock
+        leash.cpu_clock = clock
         self._weights: Regions | None = None
         self._names: list[str] = []
         self.level = str(leash.hear("sandbox", leash.limits.seconds + _FORK_SECONDS).get("level", ""))

@@ -17,6 +17,8 @@ from kernelwright.judge import wires
 
 LOOK_SECONDS = 0.05
 """How often a busy program's memory is looked at."""
+STIRRED_NS = 2_000_000
+"""CPU time that threads may use on their way into the stop: a large page fault or unmapping is not interrupted."""
 _FATAL = re.compile(r"Fatal Python error: (Aborted|Segmentation fault|Bus error|Floating-point exception|Illegal)")
 _SIGNALS = {
     "Aborted": "SIGABRT", "Segmentation fault": "SIGSEGV", "Bus error": "SIGBUS",
@@ -48,6 +50,9 @@ class Leash:
     ) -> None:
         self.pid, self.limits = pid, limits
         self._channel, self._output, self._collect = channel, output, collect
+        self.cpu_clock: Callable[[int], int] | None = None
+        """CPU nanoseconds a process has used so far; with it, work done while stopped is seen."""
+        self._stood_at = 0
         self.shared_bytes = 0
         """Shared memory the judge gave it, which does not count as its own."""
         self._ended = ""
@@ -179,9 +184,13 @@ class Leash:
         deadline = time.monotonic() + 1.0
         while self._running() and time.monotonic() < deadline:
             time.sleep(0)
+        self._stood_at = self.cpu_clock(self.pid) if self.cpu_clock else 0
 
     def wake(self) -> None:
-        """Let its group run."""
+        """Let its group run. Raises ChildFailure (stage integrity) where it ran although it was stopped."""
+        if self._stood_at and self.cpu_clock and self.cpu_clock(self.pid) - self._stood_at > STIRRED_NS:
+            self.end("integrity", "it ran while it was stopped")
+        self._stood_at = 0
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:

@@ -103,6 +103,8 @@ class Lane:
     """The work happens on a GPU, so delivery is measured in wall time."""
     deliveries_us: list[float] = field(default_factory=list)
     empties_us: list[float] = field(default_factory=list)
+    idles_us: list[float] = field(default_factory=list)
+    """Everything between filling the inputs and the timed window: whoever works ahead there pays for it."""
     selves_us: list[float] = field(default_factory=list)
     """Sum of what the program itself claims, per window: for the cross-check only."""
 
@@ -120,8 +122,9 @@ class Lane:
 
 def run_empty(lane: Lane, *, grad: bool) -> None:
     """Time one window without calls, after one that wakes the program's own code into the cache."""
-    lane.program.window([], grad=grad)
-    lane.empties_us.append(float(lane.program.window([], grad=grad).call_us))
+    windows = [lane.program.window([], grad=grad) for _ in range(2)]
+    lane.empties_us.append(float(windows[1].call_us))
+    lane.idles_us.append(float(sum(window.call_us + window.deliver_us for window in windows)))
 
 
 def run_window(lane: Lane, order: list[int], *, grad: bool) -> None:
@@ -153,15 +156,24 @@ def chosen_rounds(lanes: Sequence[Lane], least: int) -> list[int]:
 
 
 def charged_us(lane: Lane, honest: Lane, rounds: Sequence[int]) -> float:
-    """Delivery cost per window that this program has beyond the honest one: work it left undone when it said done.
+    """Cost per window that this program has beyond the honest one outside the clock: in its delivery (work it left
+    undone when it said done) and in the empty windows before (work it did ahead).
 
     On a CPU the cost is CPU time of the whole process, which other load hardly disturbs; on a device, wall time.
     Compared round by round; charged only where the whole interval of the excess lies above the slack: an honest
     program must not pay for noise, and a lazy one is late in every round.
     """
-    excess = [lane.deliveries_us[r] - honest.deliveries_us[r] for r in rounds]
+    late = _excess_us([lane.deliveries_us[r] for r in rounds], [honest.deliveries_us[r] for r in rounds])
+    idles, usual = lane.idles_us, honest.idles_us
+    if len(idles) != len(lane.calls_us) or len(usual) != len(idles):
+        return late  # a lane of windows alone
+    return late + _excess_us([idles[r] for r in rounds], [usual[r] for r in rounds])
+
+
+def _excess_us(mine: Sequence[float], honest: Sequence[float]) -> float:
+    excess = [a - b for a, b in zip(mine, honest, strict=True)]
     low, _ = median_interval(excess)
-    allowed = max(DELIVERY_FLOOR_US, DELIVERY_SLACK * statistics.median(honest.deliveries_us[r] for r in rounds))
+    allowed = max(DELIVERY_FLOOR_US, DELIVERY_SLACK * statistics.median(honest))
     return statistics.median(excess) if low > allowed else 0.0
 
 

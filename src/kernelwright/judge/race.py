@@ -162,7 +162,10 @@ class Race:
             if call == checked and racer.checks:
                 continue
             sample = None if self.thorough else self.dice.getrandbits(30)
-            far = distance(racer.buffers.outputs[call], eager.buffers.outputs[call], sample)
+            far = max(
+                distance(racer.buffers.outputs[call], eager.buffers.outputs[call], sample),
+                distance(racer.buffers.inputs[call], eager.buffers.inputs[call], sample),  # as the calls left them
+            )
             if far > SUSPICION * max(self.tolerated, 1e-7):
                 self._full(racer, values, call)
             else:

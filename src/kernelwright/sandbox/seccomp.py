@@ -22,6 +22,7 @@ _NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
 _THREAD = 0x0001_0000  # CLONE_THREAD
 _NAMESPACES = 0x7E02_0000 | 0x0200_0000  # every CLONE_NEW* flag
 _UNIX = 1  # AF_UNIX
+_SET_SIGNAL = 10  # F_SETSIG
 _X32_BIT = 0x4000_0000
 _SPEC_ALLOW = 4  # SECCOMP_FILTER_FLAG_SPEC_ALLOW: without it old kernels slow every load (store bypass mitigation)
 
@@ -47,7 +48,7 @@ _X86_64 = _Machine(
         "open_by_handle_at": 304, "clock_adjtime": 305, "setns": 308, "process_vm_readv": 310,
         "process_vm_writev": 311, "kcmp": 312, "finit_module": 313, "memfd_create": 319, "kexec_file_load": 320,
         "bpf": 321, "execveat": 322, "userfaultfd": 323, "tgkill": 234, "rt_sigqueueinfo": 129,
-        "rt_tgsigqueueinfo": 297,
+        "rt_tgsigqueueinfo": 297, "timer_create": 222, "fcntl": 72,
     },
 )  # fmt: skip
 _AARCH64 = _Machine(
@@ -64,7 +65,7 @@ _AARCH64 = _Machine(
         "open_by_handle_at": 265, "clock_adjtime": 266, "setns": 268, "process_vm_readv": 270,
         "process_vm_writev": 271, "kcmp": 272, "finit_module": 273, "memfd_create": 279, "kexec_file_load": 294,
         "bpf": 280, "execveat": 281, "userfaultfd": 282, "tgkill": 131, "rt_sigqueueinfo": 138,
-        "rt_tgsigqueueinfo": 240,
+        "rt_tgsigqueueinfo": 240, "timer_create": 107, "fcntl": 25,
     },
 )  # fmt: skip
 _NEWER = {  # one numbering for all architectures since Linux 5.1
@@ -86,6 +87,7 @@ _CONDITIONAL = {
     "memfd_create",
     "shmget",
     "socket",
+    "fcntl",
 }
 _SIGNALS = {"kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"}
 _REFUSED_PRCTL = (kernel.PR_SET_PDEATHSIG, kernel.PR_SET_DUMPABLE, kernel.PR_SET_CHILD_SUBREAPER, 0x5961_6D61)
@@ -124,6 +126,7 @@ def program(machine: str, *, execute: bool, devices: bool, own_pid: int) -> list
         body += _unless_argument(numbers["socket"], 0, _EQUAL, _UNIX, refuse)
     for option in _REFUSED_PRCTL:
         body += _on_argument(numbers["prctl"], 0, _EQUAL, option, refuse)
+    body += _on_argument(numbers["fcntl"], 1, _EQUAL, _SET_SIGNAL, refuse)  # like a timer, it could send SIGCONT
     body += _unless_null(numbers["prlimit64"], 2, refuse)
     if own_pid:
         for name in sorted(_SIGNALS):
