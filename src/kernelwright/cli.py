@@ -11,7 +11,7 @@ import functools
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 import kernelwright
-from kernelwright import settings
+from kernelwright import cli_models, settings
 from kernelwright.errors import BadCommand, KernelwrightError
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def _guarded(command: Callable[P, None]) -> Callable[P, None]:
 @app.command()
 @_guarded
 def optimize(
+    context: typer.Context,
     file: Annotated[str | None, typer.Argument(help="A KernelBench-form .py file or a task folder.")] = None,
     device: Device = None,
     budget: Budget = None,
@@ -82,7 +83,21 @@ def optimize(
         float | None, typer.Option(help="Precision that may be lost (default: the task's, 1).")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the search.")] = None,
-    proposers: Annotated[str | None, typer.Option(help="Comma-separated: compiler,rewrites,templates.")] = None,
+    proposers: Annotated[str | None, typer.Option(help="Of compiler,rewrites,templates; or none.")] = None,
+    llm: cli_models.Llm = None,
+    base_url: cli_models.BaseUrl = None,
+    recipe: cli_models.Recipe = None,
+    language: cli_models.Language = None,
+    agent: cli_models.Agent = None,
+    agent_env: cli_models.AgentEnv = None,
+    agent_seconds: cli_models.AgentSeconds = None,
+    max_usd: cli_models.MaxUsd = None,
+    max_tokens: cli_models.MaxTokens = None,
+    max_requests: cli_models.MaxRequests = None,
+    max_minutes: cli_models.MaxMinutes = None,
+    max_candidates: cli_models.MaxCandidates = None,
+    parallel: cli_models.Parallel = None,
+    words: cli_models.Words = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a program faster and prove it."""
@@ -94,9 +109,7 @@ def optimize(
         )
     with _display(quiet=as_json) as listen, _terminable():
         if resume is not None:
-            if any(value is not None for value in (out, start, bits_lost, seed, proposers, device)):
-                raise BadCommand("A resumed run keeps its options.", expected="only --budget and --json with --resume")
-            result = kernelwright.resume(resume, budget=budget, listen=listen)
+            result = _resumed(resume, budget, context.params, listen)
         else:
             result = kernelwright.optimize(
                 str(file),
@@ -107,14 +120,32 @@ def optimize(
                 bits_lost=bits_lost,
                 seed=seed,
                 proposers=settings.names(proposers) if proposers is not None else None,
+                guide=cli_models.guide(context.params),
                 listen=listen,
             )
+    _print_result(result, as_json)
+
+
+def _resumed(
+    run: str, budget: str | None, given: Mapping[str, Any], listen: Listen
+) -> kernelwright.Result:
+    allowed = {"context", "file", "resume", "budget", "as_json", *cli_models.LIMITS}
+    if any(value for name, value in given.items() if name not in allowed):
+        raise BadCommand(
+            "A resumed run keeps its options.", expected="only --budget, --max-... and --json with --resume"
+        )
+    return kernelwright.resume(run, budget=budget, limits=cli_models.limits(given), listen=listen)
+
+
+def _print_result(result: kernelwright.Result, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result.to_json(), indent=1))
     else:
         print(result.message)
         for path in result.files:
             print(f"  {path}")
+        if result.models is not None:
+            print(f"  {cli_models.cost_line(result.models)}")
         print(f"  {result.run} ({result.tried} trials, {result.seconds:.0f} s)")
     if result.status == "interrupted":
         raise typer.Exit(INTERRUPTED)
@@ -341,6 +372,8 @@ def _brief(value: object) -> str:
     text = json.dumps(value) if isinstance(value, dict | list) else str(value)
     return text if len(text) <= 200 else text[:197] + "..."
 
+
+cli_models.register(app, _guarded, _show)
 
 if __name__ == "__main__":
     main()
