@@ -24,7 +24,7 @@ import torch
 
 from kernelwright import sandbox
 from kernelwright.errors import JudgeFailed
-from kernelwright.judge import buffers, skeletons, wires
+from kernelwright.judge import buffers, fetch, skeletons, wires
 from kernelwright.judge.buffers import Buffers, CallPlan, Regions, TensorSpec
 from kernelwright.judge.leash import ChildFailure, Leash
 
@@ -294,18 +294,31 @@ class Program:
         leash.wake()
         body = leash.wait(self.stage, self.limits.seconds)
         end = self._clock(0)
-        if body != done:
+        if body[: len(done)] != done:
             leash.stop()
             leash.refuse(body, self.stage)
         used = self._clock(self.pid)
+        fetched = self._fetch(order, body[len(done) :], grad=grad)
         asked = self._clock(0)
         leash.send(deliver, self.stage)
+        leash.wake()
         body = leash.wait(self.stage, self.limits.seconds)
         given = self._clock(0)
         leash.stop()
         used = max(0, self._clock(self.pid) - used)
         own_us, aliases = self._delivered(body, number)
+        if isinstance(fetched, str):  # its delivery did not say what is wrong with its results
+            leash.end("integrity", fetched)
+        if fetched is not None and self.buffers is not None:
+            fetch.put(self.buffers, order, fetched, grad=grad)
         return Window((end - begin) / 1e3, (given - asked) / 1e3, used / 1e3, (own_us,), aliases)
+
+    def _fetch(self, order: Sequence[int], notes: bytes, *, grad: bool) -> fetch.Fetched:
+        """The results as they lie in the program's memory, which is stopped for it, where this can be done."""
+        if not order or self.buffers is None or not fetch.due(self.buffers, len(order), grad=grad):
+            return None
+        self._leash.stop()
+        return fetch.read(self.pid, notes, fetch.specs(self.buffers.plan, grad=grad), len(order))
 
     def _delivered(self, body: bytes, number: int) -> tuple[float, tuple[tuple[int, int], ...]]:
         try:

@@ -8,6 +8,7 @@ good messages.
 
 from __future__ import annotations
 
+import array
 import contextlib
 import importlib.util
 import os
@@ -21,7 +22,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import buffers, skeletons, wires
+from kernelwright.judge import buffers, fetch, skeletons, wires
 
 
 class WrongStructure(Exception):
@@ -127,7 +128,8 @@ class Runner:
             results = [self._call(index, grad) for index in order]
         self.sync()
         own_us = (time.monotonic() - began) * 1e6
-        wires.send(self.channel, wires.mark(wires.DONE, number))
+        places, kept = self._places(results)
+        wires.send(self.channel, wires.mark(wires.DONE, number) + places)
         again, _ = wires.receive(self.channel)
         if again != wires.mark(wires.DELIVER, number):
             raise WrongStructure("the judge did not ask for delivery")
@@ -136,9 +138,28 @@ class Runner:
             for index, result in zip(order, results, strict=True):
                 aliases = self._deliver(index, result)
             self.sync()
+        del kept
         wires.send(self.channel, wires.delivered(number, own_us, aliases))
         for index in set(order):  # outside the clock: the next window gets tensor objects never seen before
             self.calls[index] = self._arguments(index)
+
+    def _places(self, results: list[Any]) -> tuple[bytes, list[torch.Tensor]]:
+        """Where the results lie, for the judge to read, and what must live until then.
+
+        An empty window notes the output buffers instead, so that what noting costs is in the overhead.
+        """
+        if self.device != "cpu" or self.buffers is None:
+            return b"", []
+        found: array.array[int] = array.array("q")
+        kept = []
+        for result, gradients in results or [(outputs, ()) for outputs in self.buffers.outputs]:
+            try:
+                leaves = [result] if type(result) is torch.Tensor else skeletons.flatten(result)[1]
+                kept += [fetch.note(found, leaf) for leaf in (*leaves, *gradients)]
+            except Exception:  # noqa: BLE001 - a result that is no plain tensor is refused at its delivery
+                return b"", kept
+        places = found.tobytes()
+        return places if len(places) <= fetch.MOST_BYTES else b"", kept
 
     def _context(self, grad: bool) -> contextlib.ExitStack:
         stack = contextlib.ExitStack()

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results read by the judge out of a stopped program's memory: what was not there when it said done does not count.
+
+The program only says where its results lie (address and strides, ``note``); shape and dtype are the plan's, and the
+bytes are what they are, so a lie about the place can only lose. Linux, CPU memory: process_vm_readv(2).
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import errno
+import math
+import os
+from collections.abc import Sequence
+
+import torch
+
+from kernelwright.judge import skeletons
+from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
+
+MOST_BYTES = 96 << 10
+"""Records of places larger than this are not sent: the copies the program delivers itself are used instead."""
+SPREAD, ROOM = 8, 4096
+"""A result may span this many times its elements and some more; sparser ones are copied together by the program."""
+Fetched = list[list[torch.Tensor]] | str | None
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+class _Piece(ctypes.Structure):
+    _fields_ = [("at", ctypes.c_void_p), ("size", ctypes.c_size_t)]
+
+
+def note(found: array.array[int], leaf: torch.Tensor) -> torch.Tensor:
+    """Append address and strides (elements) of ``leaf`` to ``found``; the tensor to keep alive until it is read.
+
+    Lazily conjugated or negated values and very sparse views are materialised first: memory must hold the result.
+    """
+    if leaf.device.type != "cpu":
+        raise ValueError(f"a result on {leaf.device}")
+    if leaf.is_conj() or leaf.is_neg():
+        leaf = leaf.resolve_conj().resolve_neg()
+    strides = leaf.stride()
+    if not leaf.is_contiguous() and _span(leaf.shape, strides) > SPREAD * leaf.numel() + ROOM:
+        leaf = leaf.contiguous()
+        strides = leaf.stride()
+    found.append(leaf.data_ptr())
+    found.extend(strides)
+    return leaf
+
+
+def specs(plan: CallPlan, *, grad: bool) -> list[TensorSpec]:
+    """What one call leaves behind, in the order of its notes."""
+    return [*plan.outputs, *(spec for _, spec in plan.gradients if grad)]
+
+
+def due(buffers: Buffers, calls: int, *, grad: bool) -> bool:
+    """Whether results of these calls are fetched: on a CPU, where their notes fit one record."""
+    flat = buffers.arena.tensor
+    assert flat is not None, "the arena is closed"
+    return flat.device.type == "cpu" and _size(specs(buffers.plan, grad=grad), calls) <= MOST_BYTES
+
+
+def read(pid: int, notes: bytes, wanted: Sequence[TensorSpec], calls: int) -> Fetched:
+    """The results of every call, read from process ``pid`` (stopped); None where the kernel does not let us.
+
+    A text where there are none: notes of the wrong length, impossible strides, memory that is not there.
+    """
+    if len(notes) != _size(wanted, calls):
+        return "it said done without results"
+    numbers = array.array("q", notes)
+    at = 0
+    results = []
+    try:
+        for _ in range(calls):
+            leaves = []
+            for spec in wanted:
+                rank = len(spec.shape)
+                leaves.append(_read_leaf(pid, numbers[at], numbers[at + 1 : at + 1 + rank].tolist(), spec))
+                at += 1 + rank
+            results.append(leaves)
+    except PermissionError:
+        return None
+    except OSError as error:
+        return f"its results are not where it said ({error.strerror})"
+    return results
+
+
+def put(buffers: Buffers, order: Sequence[int], fetched: list[list[torch.Tensor]], *, grad: bool) -> None:
+    """Put what was fetched in the place of what the program delivered itself."""
+    for index, leaves in zip(order, fetched, strict=True):
+        targets = [*buffers.outputs[index], *(buffers.grads[index] if grad else ())]
+        for target, leaf in zip(targets, leaves, strict=True):
+            target.copy_(leaf)
+
+
+def _size(wanted: Sequence[TensorSpec], calls: int) -> int:
+    """Bytes of the notes of ``calls`` calls."""
+    return 8 * calls * sum(1 + len(spec.shape) for spec in wanted)
+
+
+def _span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    return 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+
+
+def _read_leaf(pid: int, address: int, strides: list[int], spec: TensorSpec) -> torch.Tensor:
+    dtype = skeletons.dtype(spec.dtype)
+    count = math.prod(spec.shape)
+    if count == 0:
+        return torch.empty(spec.shape, dtype=dtype)
+    span = _span(spec.shape, strides)
+    if min(strides, default=0) < 0 or span > SPREAD * count + ROOM or address <= 0:
+        raise OSError(errno.EINVAL, "no such place")
+    raw = torch.empty(span, dtype=dtype)
+    size, done = span * dtype.itemsize, 0
+    while done < size:
+        here, there = _Piece(raw.data_ptr() + done, size - done), _Piece(address + done, size - done)
+        got = _LIBC.process_vm_readv(pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+        if got <= 0:
+            code = errno.EPERM if ctypes.get_errno() == errno.ENOSYS else ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        done += got
+    return raw.as_strided(spec.shape, strides)
+
+
+_LIBC.process_vm_readv.restype = ctypes.c_ssize_t
+_LIBC.process_vm_readv.argtypes = [
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong,
+]  # fmt: skip

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results are read where they lie in the stopped program, in any layout, and nowhere else."""
+
+from __future__ import annotations
+
+import array
+import os
+
+import pytest
+import torch
+
+from kernelwright.judge import fetch
+from kernelwright.judge.buffers import TensorSpec
+from kernelwright.judge.leash import ChildFailure
+
+LATE = """
+import sys
+runner = sys.modules["kernelwright.judge.runner"]
+deliver = runner.Runner._deliver
+def late(self, index, returned):
+    returned[0].fill_(3.0)
+    return deliver(self, index, returned)
+runner.Runner._deliver = late
+"""
+
+
+def fetched(leaf: torch.Tensor, spec: TensorSpec | None = None) -> fetch.Fetched:
+    """``leaf`` of this very process, read as another one's would be."""
+    found: array.array[int] = array.array("q")
+    kept = fetch.note(found, leaf)
+    spec = spec or TensorSpec.contiguous(leaf.shape, leaf.dtype)
+    result = fetch.read(os.getpid(), found.tobytes(), [spec], 1)
+    del kept
+    return result
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        torch.arange(12.0).reshape(3, 4),
+        torch.arange(12.0).reshape(3, 4).T,
+        torch.arange(24).reshape(4, 6)[1:, ::2],
+        torch.ones(1).expand(5, 7),
+        torch.arange(1 << 16).reshape(2, -1)[:, :3],
+        torch.tensor([True, False]),
+        torch.tensor(2.5, dtype=torch.bfloat16),
+        torch.tensor([1 + 2j]).conj(),
+        torch.empty(0, 3),
+    ],
+    ids=["plain", "transposed", "strided", "expanded", "sparse view", "bool", "scalar", "conjugated", "empty"],
+)
+def test_a_result_in_any_layout_is_read_as_it_is(leaf: torch.Tensor) -> None:
+    """Strides, offsets, lazy conjugation and missing elements included."""
+    result = fetched(leaf)
+    assert isinstance(result, list)
+    assert torch.equal(leaf, result[0][0])
+
+
+def test_memory_that_is_not_there_is_told() -> None:
+    """An address nobody mapped, and a place of length zero."""
+    spec = TensorSpec.contiguous((4,), torch.float32)
+    notes = array.array("q", [64, 1]).tobytes()
+    assert "its results are not where it said (Bad address)" == fetch.read(os.getpid(), notes, [spec], 1)
+    assert "it said done without results" == fetch.read(os.getpid(), b"", [spec], 1)
+
+
+@pytest.mark.parametrize("strides", [-1, 1 << 40])
+def test_impossible_strides_are_told(strides: int) -> None:
+    """Neither backwards nor over half the memory."""
+    spec = TensorSpec.contiguous((4,), torch.float32)
+    notes = array.array("q", [1 << 20, strides]).tobytes()
+    assert "its results are not where it said (no such place)" == fetch.read(os.getpid(), notes, [spec], 1)
+
+
+def test_what_is_written_after_done_does_not_count(program, plan) -> None:
+    """A program whose delivery finishes the work is read as it stood before."""
+    one = program("return torch.ones(4)", head=LATE)
+    buffers = one.bind(plan((4,)))
+    one.window([1, 0])
+    assert torch.equal(torch.ones(4), buffers.outputs[0][0])
+
+
+def test_a_wrong_shape_is_told_in_words(program, plan) -> None:
+    """The delivery names shape and dtype, where the memory alone would only say that it is not there."""
+    one = program("return torch.ones(1)")
+    one.bind(plan((1 << 20,)))
+    with pytest.raises(ChildFailure, match=r"wrong structure: output 0 is \[1\] float32"):
+        one.window([0])
