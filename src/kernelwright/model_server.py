@@ -30,7 +30,7 @@ SHAPES: dict[str, Callable[[str], str]] = {
     "cut-off": lambda code: f"```python\n{code[: len(code) // 2]}",
 }
 """Behaviour name to what the reply says, given the right answer."""
-FAULTS = ("429", "500", "503", "hang", "truncated", "malformed", "not-json", "drop")
+FAULTS = ("401", "404", "429", "500", "503", "hang", "truncated", "malformed", "not-json", "drop")
 HANG_S = 30.0
 
 
@@ -46,9 +46,12 @@ class ScriptedServer:
         self.script = list(script)
         self.answers = [answer] if isinstance(answer, str) else list(answer)
         self.hang_s = hang_s
+        self.refused: set[str] = set()
+        """Models that are answered with 401, outside the script."""
         self.served: dict[str, int] = {}
         self.heard: list[dict[str, Any]] = []
         self._count = 0
+        self._taken = 0
         self._right = 0
         self._lock = threading.Lock()
         self._http = ThreadingHTTPServer(("127.0.0.1", port), _handler(self))
@@ -68,8 +71,11 @@ class ScriptedServer:
     def take(self, request: dict[str, Any]) -> tuple[str, str]:
         """(behaviour, right answer) for the next request."""
         with self._lock:
-            behaviour = self.script[self._count % len(self.script)]
             self._count += 1
+            if request.get("model") in self.refused:
+                return "401", ""
+            behaviour = self.script[self._taken % len(self.script)]
+            self._taken += 1
             self.served[behaviour] = self.served.get(behaviour, 0) + 1
             self.heard.append(request)
             answer = self.answers[self._right % len(self.answers)]
@@ -122,7 +128,7 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
             behaviour, answer = server.take(request)
             if behaviour in SHAPES:
                 self._answer(200, json.dumps(completion(SHAPES[behaviour](answer), request)).encode())
-            elif behaviour in ("429", "500", "503"):
+            elif behaviour.isdigit():
                 headers = {"Retry-After": "0"} if behaviour == "429" else {}
                 self._answer(int(behaviour), b'{"error": {"message": "scripted", "type": "scripted"}}', headers)
             elif behaviour == "hang":

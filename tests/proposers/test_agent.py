@@ -167,7 +167,8 @@ def test_every_prompt_file_renders_with_the_nouns_of_its_role() -> None:
     voice.tests(), voice.criticise(["worse"]), voice.summarise(["tiling: 1.2x"]), voice.correct(["row"])
     used = {"rules", "answer_format", "coder_new", "coder_improve", "coder_repair", "coder_cross", "coder_contrast"}
     used |= {"translator", "from_words", "race", "adviser", "adviser_repair", "planner", "verifier", "tester"}
-    assert used | {"critic", "summariser", "gradient"} == set(Prompts().names())
+    Prompts().render("agent_task", system="s", request="r", reference="x")
+    assert used | {"critic", "summariser", "gradient", "agent_task"} == set(Prompts().names())
     assert all("THE REFERENCE" in heard[1].text for heard in parrot.heard[:9])
 
 

@@ -43,6 +43,8 @@ class Open:
     voice: AgentProposer
     shown: Evidence | None
     found: concurrent.futures.Future[tuple[Candidate, tuple[str, float]]]
+    asked: bool
+    """False for a candidate to start from, which no model wrote."""
 
     @property
     def meter(self) -> Meter:

@@ -68,7 +68,8 @@ class Guided:
         self._start, self._words, self._profile = list(start), words, profile
         self._parallel = parallel
         self._silent: dict[str, int] = {}
-        self._answered: set[str] = set()
+        self.answered: set[str] = set()
+        """Models of which at least one reply came."""
         self._seen: dict[str, str] = {}
         self._known: dict[str, Evidence] = {}
         self._plan: str | None = None
@@ -121,7 +122,7 @@ class Guided:
         found: concurrent.futures.Future[tuple[Candidate, tuple[str, float]]] = concurrent.futures.Future()
         if self._start:
             found.set_result((self._start.pop(0), ("", 1.0)))
-            return Open(ask, arm, voice, None, found)
+            return Open(ask, arm, voice, None, found, asked=False)
         request, grand = self._request(ask, voice)
 
         def write() -> None:
@@ -135,7 +136,7 @@ class Guided:
 
         # A daemon: a request that hangs must not keep a finished run from ending.
         threading.Thread(target=write, name=f"ask-{ask.number}", daemon=True).start()
-        return Open(ask, arm, voice, request.parent, found)
+        return Open(ask, arm, voice, request.parent, found, asked=True)
 
     def _write(
         self, request: Request, grand: Evidence | None, voice: AgentProposer
@@ -158,7 +159,7 @@ class Guided:
             candidate, advice = self._wait(entry)
         except Malformed as fault:
             self.tally.malformed += 1
-            self._answered.add(entry.arm)
+            self.answered.add(entry.arm)
             self._say("trial", f"reply {ask.number} holds no candidate: {fault}", stage="parse")
             told, place = Told(candidate=f"malformed-{ask.number}", score=None, features=(), text=""), "parse"
         except ModelError as error:
@@ -168,8 +169,9 @@ class Guided:
             self._give_up(entry.arm, error)
         else:
             began = time.monotonic()
-            self._answered.add(entry.arm)
-            self._silent[entry.arm] = 0
+            if entry.asked:
+                self.answered.add(entry.arm)
+                self._silent[entry.arm] = 0
             told, place = self._settle(entry, candidate)
             digest = told.candidate
             self._compare(entry.shown, advice, told)
@@ -177,7 +179,8 @@ class Guided:
         self.tally.charge(place, entry.meter, time.monotonic() - began if digest else 0.0)
         old = best.score if best is not None and best.score is not None else 0.0
         gain = max(0.0, (told.score or 0.0) - old) if told.score is not None else 0.0
-        self._bandit.tell(entry.arm, gain, entry.meter.tokens)
+        if entry.asked:
+            self._bandit.tell(entry.arm, gain, entry.meter.tokens)
         cost = {"tokens": entry.meter.tokens, "usd": entry.meter.usd, "requests": entry.meter.requests}
         self._log({"ask": ask.number, "edit": ask.edit, "arm": entry.arm, "candidate": digest, "ended": place} | cost)
         return told
@@ -193,7 +196,7 @@ class Guided:
     def _give_up(self, arm: str, error: ModelError) -> None:
         """Stop asking a model that does not answer; when it was the last one, the search is over."""
         self._silent[arm] = self._silent.get(arm, 0) + 1
-        if arm in self._answered and self._silent[arm] < MOST_SILENT:
+        if arm in self.answered and self._silent[arm] < MOST_SILENT:
             return
         if len(self._bandit.arms) == 1:
             self.fault = error

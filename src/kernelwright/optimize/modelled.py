@@ -83,7 +83,7 @@ class Modelled:
     def fault(self) -> ModelError | None:
         """Why no model was left to ask, where not one reply ever came."""
         engine = self._engine
-        if engine is None or engine.fault is None or engine.tally.asked > engine.tally.failed:
+        if engine is None or engine.fault is None or engine.answered:
             return None
         return engine.fault
 

@@ -39,6 +39,7 @@ def gather(run_dir: Path) -> dict[str, Any]:
         "admission": record.get("admission") or {},
         "machine": record.get("machine") or {},
         "exported": (proof or {}).get("optimized", {}),
+        "models": _models((record.get("result") or {}).get("models")),
     }
     path = run_dir / "ledger.sqlite"
     if not path.exists():
@@ -89,6 +90,29 @@ def _asked(task: Task, record: Mapping[str, Any]) -> dict[str, Any]:
         "started_at": record.get("started_at"),
         "kernelwright": record.get("kernelwright", ""),
         "python": record.get("python", ""),
+    }
+
+
+def _models(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What models were asked and what it cost, every field filled in; None where none was asked."""
+    if not found:
+        return None
+    tally = found.get("tally") or {}
+    verifier = tally.get("verifier") or {}
+    return {
+        "recipe": found.get("recipe", ""),
+        "names": list(found.get("models", ())),
+        "requests": found.get("requests", 0),
+        "tokens": found.get("tokens", 0),
+        "usd": found.get("usd"),
+        "verified": found.get("verified", 0),
+        "usd_per_verified": found.get("usd_per_verified"),
+        "tokens_per_verified": found.get("tokens_per_verified"),
+        "asked": tally.get("asked", 0),
+        "died": [{"place": place, **cost} for place, cost in (tally.get("died") or {}).items()],
+        "checked": verifier.get("checked", 0),
+        "precision": verifier.get("precision"),
+        "recall": verifier.get("recall"),
     }
 
 

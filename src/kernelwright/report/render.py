@@ -62,7 +62,8 @@ def _render(name: str, data: Mapping[str, Any], *, escape: bool) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"micros": charts.micros, "cell": _cell, "moment": _moment, "short": _short, "fact": _fact}
+    environment.filters |= {"micros": charts.micros, "cell": _cell, "moment": _moment, "short": _short}
+    environment.filters |= {"fact": _fact, "usd": _usd}
     best = data["best"]
     code = [*best["diff"], *(f["text"] for f in best["files"])] if best else []
     return environment.get_template(name).render(
@@ -77,6 +78,11 @@ def _render(name: str, data: Mapping[str, Any], *, escape: bool) -> str:
         bottom=charts.HEIGHT - charts.BOTTOM,
         right=charts.WIDTH - charts.RIGHT,
     )
+
+
+def _usd(value: float | None) -> str:
+    """Dollars; a price that is not known says so and is never zero."""
+    return "price unknown" if value is None else f"{value:.4f} USD"
 
 
 def _cell(value: object) -> str:
