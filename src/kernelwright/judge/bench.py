@@ -15,7 +15,7 @@ import torch
 from kernelwright.errors import TaskError
 from kernelwright.judge import measure, race, timing_plan
 from kernelwright.judge.admission import Admission, admit
-from kernelwright.judge.buffers import CallPlan, TensorSpec
+from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
 from kernelwright.judge.child import Program
 from kernelwright.judge.inputs import Variant, layout_of
 from kernelwright.judge.instance import LIGHT, Instance
@@ -49,7 +49,18 @@ class Point:
             results=self.instance.out_skeleton,
             outputs=tuple(self.instance.out_specs),
             sets=sets,
+            gradients=self.instance.gradients,
+            seeds=self.instance.seeds,
         )
+
+    def bind(self, program: Program, variant: Variant, sets: int) -> Buffers:
+        """Shared memory for ``sets`` calls of a program, incoming gradients written."""
+        buffers = program.bind(self.call_plan(variant, sets))
+        for seeds in buffers.seeds:
+            for target, leaf in zip(seeds, self.instance.seeds, strict=True):
+                assert self.instance.incoming is not None
+                target.copy_(self.instance.incoming[leaf])
+        return buffers
 
 
 def _laid_out(spec: TensorSpec, layout: str) -> TensorSpec:
@@ -228,7 +239,7 @@ def synchronise(device: torch.device) -> None:
 def bind(program: Program, point: Point, sets: int, seed: int) -> None:
     """Bind the call sets of the timed case and put real values in each, so that a first window can run."""
     variant = point.variants[0]
-    buffers = program.bind(point.call_plan(variant, sets))
+    buffers = point.bind(program, variant, sets)
     leaves = point.instance.draw(variant, seed)
     for index in range(sets):
         race.fill(buffers, index, leaves)

@@ -278,6 +278,10 @@ class Buffers:
         third = second + len(self.plan.gradients)
         return parts[:first], parts[first:second], parts[second:third], parts[third:]
 
+    def answers(self, index: int) -> list[torch.Tensor]:
+        """What a call is compared on: outputs, then gradients."""
+        return [*self.outputs[index], *self.grads[index]]
+
     def fill_guards(self) -> None:
         """Write the guard pattern around every region."""
         for part in self._guards():

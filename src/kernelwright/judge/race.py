@@ -148,11 +148,11 @@ class Race:
                 self._cheap(racer, eager, values, chosen)
 
     def _full(self, racer: Racer, values: list[Leaves], call: int) -> None:
-        outputs, inputs = racer.buffers.outputs[call], racer.buffers.inputs[call]
+        outputs, inputs = racer.buffers.answers(call), racer.buffers.inputs[call]
         result = racer.check(values[call], self.state, list(outputs), list(inputs))
         racer.checks.append(result)
         if result.passed:
-            self.tolerated = max(self.tolerated, distance(outputs, self.racers[0].buffers.outputs[call], None))
+            self.tolerated = max(self.tolerated, distance(outputs, self.racers[0].buffers.answers(call), None))
         elif racer is self.racers[-1]:
             raise Mismatch(result)
 
@@ -163,7 +163,7 @@ class Race:
                 continue
             sample = None if self.thorough else self.dice.getrandbits(30)
             far = max(
-                distance(racer.buffers.outputs[call], eager.buffers.outputs[call], sample),
+                distance(racer.buffers.answers(call), eager.buffers.answers(call), sample),
                 distance(racer.buffers.inputs[call], eager.buffers.inputs[call], sample),  # as the calls left them
             )
             if far > SUSPICION * max(self.tolerated, 1e-7):

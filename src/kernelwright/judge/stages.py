@@ -79,8 +79,8 @@ class Judgement:
         processes = 2 if precise else 1
         spend = timing_plan.PRECISE if precise else timing_plan.COARSE
         plan = self.bench.plan(spend, processes)
-        if self.bench.dear and not precise:
-            plan = dataclasses.replace(plan, full_checks=0)  # timed calls are still compared with eager's
+        if self.bench.dear:  # every timed call is still compared with eager's own answer
+            plan = dataclasses.replace(plan, full_checks=1 if precise else 0)
         self.points = self.bench.points(self.seed) if precise else (self.bench.timed,)
         lanes: list[list[race.Racer]] = []
         for number in range(processes):
@@ -90,7 +90,7 @@ class Judgement:
                     return None
                 if precise and number == 0:
                     self._verify(program)
-                    program.bind(self.points[0].call_plan(self.points[0].variants[0], plan.sets))
+                    self.points[0].bind(program, self.points[0].variants[0], plan.sets)
                 lanes.append(self._race(program, plan, far, number))
                 self._guards(program)
         return self._timed(lanes, plan)
@@ -119,7 +119,7 @@ class Judgement:
         point = self.points[0]
         variant = point.variants[0]
         program.stage = "smoke"
-        buffers = program.bind(point.call_plan(variant, sets))
+        buffers = point.bind(program, variant, sets)
         dice = random.Random(self.seed)
         leaves = point.instance.draw(variant, dice.getrandbits(62)) if fresh else self.bench.known_call()
         call = dice.randrange(sets)
@@ -127,10 +127,10 @@ class Judgement:
         if not result.passed:
             raise Wrong("smoke", f"{result.name}: {result.detail}", result.detail)
         truth = point.checker.truth(variant, leaves, point.instance.first_state)
-        before = [tensor.clone() for tensor in buffers.outputs[call]]
+        before = [tensor.clone() for tensor in buffers.answers(call)]
         race.fill(buffers, call, leaves)
         program.window([call], grad=self.bench.contract.gradients)
-        same = all(_same_bits(a, b) for a, b in zip(before, buffers.outputs[call], strict=True))
+        same = all(_same_bits(a, b) for a, b in zip(before, buffers.answers(call), strict=True))
         self.deterministic = self.deterministic and same
         if self.bench.contract.deterministic and not same:
             raise Wrong("smoke", "two calls on equal inputs differ, and the task asks for bit-for-bit repeats")
@@ -150,7 +150,7 @@ class Judgement:
         race.fill(buffers, call, leaves)
         window = program.window([call], grad=self.bench.contract.gradients)
         self._aliases(window.aliases)
-        result = point.checker.check(variant, leaves, state, list(buffers.outputs[call]), list(buffers.inputs[call]))
+        result = point.checker.check(variant, leaves, state, buffers.answers(call), list(buffers.inputs[call]))
         self.results.append(result)
         return result
 
@@ -192,7 +192,7 @@ class Judgement:
             if wanted is not loaded:
                 program.set_state(wanted)
                 loaded = wanted
-            buffers = program.bind(point.call_plan(variant, variant.draws))
+            buffers = point.bind(program, variant, variant.draws)
             for call in range(variant.draws):
                 leaves = point.instance.draw(variant, dice.getrandbits(62))
                 result = self._call(program, point, variant, buffers, call, leaves, wanted)
