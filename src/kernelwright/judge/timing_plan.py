@@ -11,7 +11,7 @@ from pathlib import Path
 MOST_SETS = {"cpu": 64, "cuda": 256}
 MOST_SET_BYTES = 1 << 30
 """Host memory one program may take for its call sets."""
-DEVICE_SHARE = 16
+DEVICE_SHARE = 8
 """On a device one program may take this part of its memory for them."""
 DEVICE_WINDOW_US = 6000.0
 """Least window on a device: the switch from one process's context to another's costs 50 to 100 us and is in it."""
