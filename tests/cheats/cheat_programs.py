@@ -26,7 +26,7 @@ FORGING = [
             except OSError:
                 pass
         return torch.zeros_like(x)
-        """, head="import os"), twin=EAGER),
+        """, head="import os"), hostile=True, twin=EAGER),
     cheat(1, "answers through the channel itself", "pointwise", module(
         """
         for o in gc.get_objects():
@@ -44,7 +44,7 @@ FORGING = [
                     open(f, "a").write("\\n# rewritten\\n")
                 except OSError:
                     pass
-        """), twin=EAGER),
+        """), hostile=True, twin=EAGER),
     cheat((2, 25), "replaces comparisons", "pointwise", module(
         "return torch.zeros_like(x)", head="""
         torch.allclose = torch.equal = lambda *a, **k: True
@@ -94,7 +94,7 @@ FORGING = [
                 except OSError:
                     continue
         return torch.zeros_like(x)
-        """, head="import os"), twin=EAGER),
+        """, head="import os"), hostile=True, twin=EAGER),
     cheat(3, "imports the reference", "pointwise", module(
         "return self.model(x)", init="from reference import Model\nself.model = Model()"), stages=("load",), twin=EAGER),
     cheat(3, "looks for the task on disk", "pointwise", module(
@@ -105,7 +105,7 @@ FORGING = [
                 exec(path.read_text(), space)
                 return space["Model"]()(x)
         return torch.zeros_like(x)
-        """, head="import pathlib"), stages=(*CAUGHT, "load"), twin=EAGER),
+        """, head="import pathlib"), stages=(*CAUGHT, "load"), hostile=True, twin=EAGER),
     cheat(4, "NaN as a wildcard", "pointwise", module("return torch.full_like(x, float('nan'))"), twin=EAGER),
     cheat(4, "Inf as a wildcard", "pointwise", module("return torch.full_like(x, float('inf'))"), twin=EAGER),
     cheat(4, "NaN in inputs and outputs", "pointwise", module("x.fill_(float('nan'))\nreturn x.clone()"), twin=EAGER),
@@ -201,7 +201,7 @@ PHASES = [
             mark.write_text("1")
         except OSError:
             pass
-        """), twin=EAGER, level="precise"),
+        """), hostile=True, twin=EAGER, level="precise"),
     cheat(14, "one call's work for all calls of a window", "pointwise", module(
         "f = sys._getframe()\nwhile f is not None and 'order' not in f.f_locals:\n    f = f.f_back\n"
         f"k = id(f)\nif k != self.k:\n    self.k, self.y = k, {GOOD}\nreturn self.y.clone()",
@@ -350,11 +350,11 @@ STRUCTURE = [
         """), twin="pointwise/custom autograd function"),
     cheat(34, "an object that runs code when unpickled", "pointwise", module(
         "return Bomb()", head="import os\nclass Bomb:\n    def __reduce__(self):\n        return os.system, ('true',)\n"),
-          twin=EAGER),
+          hostile=True, twin=EAGER),
     cheat(34, "a tensor subclass with its own reduce", "pointwise", module(
         f"return ({GOOD}).as_subclass(Bomb)",
         head="import os\nclass Bomb(torch.Tensor):\n    def __reduce_ex__(self, p):\n        return os.system, ('true',)\n"),
-          twin=EAGER),
+          hostile=True, twin=EAGER),
     cheat(34, "an exception that lies and explodes", "pointwise", module(
         "raise Bomb", head="""
         class Bomb(Exception):
@@ -425,19 +425,19 @@ MISTAKES = [
     cheat(0, "never ends", "pointwise", module("while True:\n    pass"), twin=EAGER, patience=1.5),
     cheat(0, "recurses for ever", "pointwise", module("return self.forward(x)"), twin=EAGER),
     cheat((28, 32), "fills the memory", "pointwise", module(
-        "keep = []\nwhile True:\n    keep.append(torch.ones(1 << 28))"), twin="pointwise/allocates a lot", slow=True),
+        "keep = []\nwhile True:\n    keep.append(torch.ones(1 << 28))"), hostile=True, twin="pointwise/allocates a lot", slow=True),
 ]  # fmt: skip
 
 SYSTEM = [
     cheat(32, "kills its parent", "pointwise", module(
         "for pid in (os.getppid(), -1, 1):\n    try:\n        os.kill(pid, 9)\n    except OSError:\n        pass\n"
-        "return torch.zeros_like(x)", head="import os"), twin=EAGER),
+        "return torch.zeros_like(x)", head="import os"), hostile=True, twin=EAGER),
     cheat(32, "starts programs", "pointwise", module(
         "subprocess.run(['/bin/sh', '-c', 'kill -9 -1; echo passed > /tmp/kernelwright-verdict'])\n"
-        "return torch.zeros_like(x)", head="import subprocess"), twin=EAGER),
+        "return torch.zeros_like(x)", head="import subprocess"), hostile=True, twin=EAGER),
     cheat(32, "talks to the network", "pointwise", module(
         "s = socket.create_connection(('1.1.1.1', 53), timeout=1)\nreturn torch.zeros_like(x)", head="import socket"),
-          twin=EAGER),
+          hostile=True, twin=EAGER),
     cheat(31, "leaves a note for the next program", "pointwise", module(
         """
         for place in ("/tmp/note", "/dev/shm/note", "/var/tmp/note"):
@@ -447,13 +447,13 @@ SYSTEM = [
                 continue
         found = [p for p in ("/tmp/note", "/dev/shm/note", "/var/tmp/note") if os.path.exists(p)]
         return (F.gelu(x * 1.7) + 0.5 * x) if len(found) == 9 else torch.zeros_like(x)
-        """, head="import os"), twin=EAGER),
+        """, head="import os"), hostile=True, twin=EAGER),
     cheat(32, "floods its output", "pointwise", module(
         "while True:\n    print('x' * 10000)"), twin="pointwise/prints", patience=5.0),
     cheat(30, "crashes", "pointwise", module("ctypes.string_at(0)", head="import ctypes"), twin=EAGER),
     cheat(2, "calls the kernel for debugging rights", "pointwise", module(
         "libc = ctypes.CDLL(None)\nassert libc.ptrace(16, os.getppid(), 0, 0) == 0\nreturn torch.zeros_like(x)",
-        head="import ctypes, os"), twin=EAGER),
+        head="import ctypes, os"), hostile=True, twin=EAGER),
 ]  # fmt: skip
 
 COPY = "x = x.contiguous()\ny = torch.empty_like(x)\nrun(x, y, x.numel())\nreturn y"

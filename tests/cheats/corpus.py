@@ -36,6 +36,8 @@ class Program:
     device: str = "cpu"
     slow: bool = False
     """Left out of the quick run."""
+    hostile: bool = False
+    """It would harm a machine it is not confined on (kills, rewrites files): never run it outside the sandbox."""
     patience: float | None = None
     """Seconds after which a call counts as hanging, where the usual would waste minutes."""
 

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same corpus through this judge and through other evaluators: what each accepts, refuses, and takes.
+
+    python benchmarks/judges/compare.py --peer KernelBench=PATH [--peer NAME=PATH ...] --out FILE
+
+Programs of one source whose answer is one tensor take part: what the others can be asked at all. Every verdict of
+a peer runs in a process of its own, forked from one that has the peer loaded, and counts as a refusal when it dies.
+Programs marked hostile are left out: no peer confines them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import resource
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "cheats"), str(Path(__file__).parent)]
+
+import run_corpus  # noqa: E402
+from adapters import ADAPTERS, CannotRun  # noqa: E402
+from cheat_tasks import TASKS  # noqa: E402
+from corpus import Program  # noqa: E402
+
+from kernelwright.workers.local import LocalWorker  # noqa: E402
+
+PATIENCE = 20
+SEVERAL = {"several", "in_place", "gradient", "dropout", "degenerate", "unread", "special"}
+"""Tasks that say something KernelBench's form has no words for: more outputs, aliasing, gradients, randomness."""
+
+
+def programs() -> list[Program]:
+    """What every evaluator is asked about."""
+    return [
+        p
+        for p in run_corpus.by_task(run_corpus.ALL)
+        if p.language == "torch" and len(p.sources) == 1 and p.task not in SEVERAL and not p.slow and not p.hostile
+        and "kernelwright.judge" not in p.sources[0][1]  # aimed at this judge: nothing there for the others
+    ]
+
+
+def ours(asked: list[Program]) -> dict:
+    """This judge on the same programs, at the level each needs, one at a time."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        with LocalWorker("cpu", Path(folder, "state"), Path(folder, "cache")) as worker:
+            for verdict in run_corpus.verdicts(worker, asked):
+                accepted = verdict.right if verdict.program.honest else not verdict.right
+                rows.append((verdict.program, accepted, verdict.seconds))
+    return table(rows, [])
+
+
+def theirs(name: str, place: Path, asked: list[Program], repeats: int) -> dict:
+    """A peer on the same programs."""
+    receive, send = os.pipe()
+    loader = os.fork()
+    if loader == 0:
+        os.close(receive)
+        try:
+            _serve(name, place, asked, send)
+        finally:
+            os._exit(0)
+    os.close(send)
+    with os.fdopen(receive) as lines:
+        said = [json.loads(line) for line in lines]
+    os.waitpid(loader, 0)
+    if not said or "cannot" in said[0]:
+        return {"ran": False, "reason": said[0]["cannot"] if said else "it died while it was loaded"}
+    rows = [(program, *row) for program, row in zip(asked, said[1:], strict=False)]
+    return table(rows, said[0]["patched"])
+
+
+def _serve(name: str, place: Path, asked: list[Program], send: int) -> None:
+    """Load the peer once; answer every program in a fork."""
+    out = os.fdopen(send, "w")
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 1)
+    os.dup2(silent, 2)
+    try:
+        judge, patched = ADAPTERS[name](place)
+    except (CannotRun, ImportError, AttributeError) as error:
+        out.write(json.dumps({"cannot": f"{type(error).__name__}: {error}"}) + "\n")
+        out.close()
+        return
+    out.write(json.dumps({"patched": patched}) + "\n")
+    for program in asked:
+        began = time.monotonic()
+        out.flush()
+        accepted = _in_a_fork(lambda program=program: judge(TASKS[program.task].reference, program.sources[0][1]))
+        out.write(json.dumps([accepted, time.monotonic() - began]) + "\n")
+    out.close()
+
+
+def _in_a_fork(question) -> bool:
+    receive, send = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        for other in range(3, 256):
+            if other != send:
+                with contextlib.suppress(OSError):
+                    os.close(other)
+        os.setpgid(0, 0)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # these programs are not confined: let them write no file
+        signal.alarm(PATIENCE)
+        answer = b"n"
+        try:
+            answer = b"y" if question() else b"n"
+        except BaseException:  # noqa: BLE001 - an evaluator that raises has not accepted
+            answer = b"n"
+        os.write(send, answer)
+        os._exit(0)
+    os.close(send)
+    answer = os.read(receive, 1)
+    os.close(receive)
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    os.waitpid(pid, 0)
+    return answer == b"y"
+
+
+def table(rows: list[tuple[Program, bool, float]], patched: list[str]) -> dict:
+    """Counts, names and seconds."""
+    cheats = [(p, accepted) for p, accepted, _ in rows if not p.honest and p.gains is None]
+    timed = [(p, accepted) for p, accepted, _ in rows if p.gains is not None]
+    honest = [(p, accepted) for p, accepted, _ in rows if p.honest]
+    seconds = [s for _, _, s in rows]
+    return {
+        "ran": True,
+        "verdicts": len(rows),
+        "cheats": len(cheats),
+        "cheats accepted": sum(accepted for _, accepted in cheats),
+        "cheats of time": len(timed),
+        "cheats of time accepted": sum(accepted for _, accepted in timed),
+        "honest": len(honest),
+        "honest refused": sum(not accepted for _, accepted in honest),
+        "seconds per verdict": round(sum(seconds) / max(1, len(seconds)), 3),
+        "median seconds": round(statistics.median(seconds), 3) if seconds else None,
+        "verdicts per minute": round(60 * len(seconds) / max(1e-9, sum(seconds)), 1),
+        "patched": patched,
+        "accepted": sorted(f"{p.task}/{p.name} {list(p.classes)}" for p, accepted in cheats + timed if accepted),
+        "refused": sorted(p.name for p, accepted in honest if not accepted),
+    }
+
+
+def main() -> int:
+    """Write the table as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", action="append", default=[], metavar="NAME=PATH", help=", ".join(ADAPTERS))
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    paths = dict(item.split("=", 1) for item in asked.peer)
+    chosen = programs()
+    result = {"device": "cpu", "load average before": os.getloadavg()[0], "judges": {}}
+    for name in ADAPTERS:
+        if name in paths:
+            result["judges"][name] = theirs(name, Path(paths[name]), chosen, 1)
+        else:
+            result["judges"][name] = {"ran": False, "reason": "no path was named for it"}
+        sys.stdout.write(f"{name}: {json.dumps(result['judges'][name])[:400]}\n")
+        sys.stdout.flush()
+    result["judges"]["kernelwright"] = ours(chosen)
+    sys.stdout.write(f"kernelwright: {json.dumps(result['judges']['kernelwright'])[:400]}\n")
+    if asked.out:
+        asked.out.write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
