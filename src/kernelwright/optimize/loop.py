@@ -138,6 +138,10 @@ class Loop:
         """Until the finals must begin; negative when they should have."""
         return self._left() - self._reserve()
 
+    def grant(self, seconds: float) -> None:
+        """Move the end so that ``seconds_left`` is at least this much: admission must not use up others' time."""
+        self._until = max(self._until, time.monotonic() + self._reserve() + seconds)
+
     def fastest(self, most: int) -> list[Candidate]:
         """The accepted candidates, fastest first."""
         ranked = sorted(self._coarse.values(), key=lambda item: item[2].timing.median_us)

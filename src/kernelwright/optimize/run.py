@@ -32,7 +32,7 @@ from kernelwright.trial import Timed
 
 Reply = dict[str, Any]
 DETERMINISTIC_SHARE = 0.25
-"""Of the budget, for the deterministic proposers where models are asked too."""
+"""Of the budget, for the deterministic proposers where models are asked too; models get at least as much."""
 
 
 def optimize_task(
@@ -182,6 +182,8 @@ class _Run:
         if "nouns" not in self.record:
             self.record["nouns"] = modelled.nouns(self.machine, self.facts, loop.fastest(1))
             self.folder.write(self.record)
+        minutes = self.options.guide.max_minutes if self.options.guide else None
+        loop.grant(60.0 * minutes if minutes else DETERMINISTIC_SHARE * self.options.budget_seconds)
         modelled.search(loop, self.record["nouns"], self.say)
 
     def _learn(self) -> None:
