@@ -111,6 +111,7 @@ def cheat(number: int | tuple[int, ...], name: str, task: str, source: str | tup
 
 def _given(source: str | tuple) -> dict[str, object]:
     if isinstance(source, str):
-        return {"sources": (("new.py", source),)}
-    compiled = any(name.endswith(".cpp") for name, _ in source)
-    return {"sources": source, "language": "cpp" if compiled else "torch"}
+        language = "triton" if "triton.jit" in source else "torch"
+        return {"sources": (("new.py", source),), "language": language}
+    endings = {name.rpartition(".")[2] for name, _ in source}
+    return {"sources": source, "language": "cpp" if "cpp" in endings else "cuda" if "cu" in endings else "torch"}

@@ -18,6 +18,7 @@ from pathlib import Path
 from cheat_programs import CHEATS
 from cheat_tasks import TASKS
 from corpus import Program
+from gpu_programs import GPU
 from honest_programs import HONEST
 from time_cheats import TIME_CHEATS
 
@@ -25,7 +26,7 @@ from kernelwright import wire
 from kernelwright.errors import KernelwrightError
 from kernelwright.workers.local import LocalWorker
 
-ALL: tuple[Program, ...] = (*CHEATS, *TIME_CHEATS, *HONEST)
+ALL: tuple[Program, ...] = (*CHEATS, *TIME_CHEATS, *HONEST, *GPU)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +81,11 @@ def by_task(programs: Iterable[Program]) -> list[Program]:
 
 def verdicts(worker: LocalWorker, programs: Iterable[Program], level: str = "") -> Iterator[Verdict]:
     """Every program judged; compiling goes on beside."""
-    ordered = by_task(p for p in programs if p.device == "cpu")
+    ordered = by_task(p for p in programs if p.device == worker.device)
     builds = [
         worker.submit({"job": "build", "candidate": wire.to_data(p.candidate(TASKS[p.task]))})
         for p in ordered
-        if p.language == "cpp"
+        if p.language in ("cpp", "cuda")
     ]
     for program in ordered:
         yield judge(worker, program, level)
@@ -99,6 +100,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--honest", action="store_true", help="honest programs only")
     parser.add_argument("--level", default="")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--all", action="store_true", help="print right verdicts too")
     parser.add_argument("words", nargs="*")
@@ -109,7 +111,7 @@ def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
-        with LocalWorker("cpu", Path(folder, "state"), Path(folder, "cache")) as worker:
+        with LocalWorker(asked.device, Path(folder, "state"), Path(folder, "cache")) as worker:
             for _ in range(asked.repeats):
                 for verdict in verdicts(worker, programs, asked.level):
                     found.append(verdict)

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every row of the exploit catalogue against the judge, and every honest program past it.
+
+The quick run judges each cheat at the level it takes, each honest program once, and some at every case and variant.
+The rest is marked slow; ``run_corpus.py`` judges everything outside of pytest and repeats it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from cheat_tasks import TASKS
+from corpus import Program
+from run_corpus import ALL, by_task, judge
+
+from kernelwright import wire
+from kernelwright.errors import NotAdmitted
+from kernelwright.workers.local import LocalWorker
+
+CPU = [p for p in by_task(ALL) if p.device == "cpu"]
+CHEATS = [p for p in CPU if not p.honest]
+HONEST = [p for p in CPU if p.honest]
+ON_GPU = [p for p in by_task(ALL) if p.device == "cuda"]
+THOROUGH = {
+    "pointwise/erf", "pointwise/C++ strides", "row_norm/split sums", "softmax/online in blocks", "several/eager",
+    "matmul/three-term bfloat16 split", "argmax/last of ties", "shapes/a path for one shape", "gradient/own backward",
+    "in_place/add_",
+}  # fmt: skip
+"""Honest programs judged in all cases and variants in the quick run too."""
+REFUSED = {"degenerate": "passes as an answer", "unread": "nothing shows whether a program reads it"}
+
+
+def cases(programs: list[Program]) -> list:
+    """One test per program, named by it."""
+    return [
+        pytest.param(p, id=f"{p.task}: {p.name}", marks=[pytest.mark.slow] if p.slow else []) for p in programs
+    ]
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalWorker]:
+    """One warm judge for all of them."""
+    folder = tmp_path_factory.mktemp("judge")
+    folder.chmod(0o755)
+    with LocalWorker("cpu", folder / "state", folder / "cache") as started:
+        yield started
+
+
+@pytest.mark.parametrize("program", cases(CHEATS))
+def test_a_cheat_is_refused_or_gains_nothing(worker: LocalWorker, program: Program) -> None:
+    """It ends at a stage where that makes sense; a lie about time alone may also be granted no gain."""
+    verdict = judge(worker, program)
+    assert verdict.right, verdict.words
+
+
+@pytest.mark.parametrize("program", cases(HONEST))
+def test_an_honest_program_passes(worker: LocalWorker, program: Program) -> None:
+    """However slow or odd it is."""
+    verdict = judge(worker, program, "precise" if program.name in THOROUGH else "smoke")
+    assert verdict.right, verdict.words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [pytest.param(p, id=f"{p.task}: {p.name}") for p in HONEST])
+def test_an_honest_program_passes_every_case_and_variant(worker: LocalWorker, program: Program) -> None:
+    """All of the proof, and the race."""
+    verdict = judge(worker, program, "precise")
+    assert verdict.right, verdict.words
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_a_task_that_anything_answers_is_not_admitted(worker: LocalWorker, name: str) -> None:
+    """A constant, or a program that leaves an input unread, cannot win where there is no verdict."""
+    program = next(p for p in HONEST if p.task == "pointwise")
+    task = TASKS[name]
+    job = {"job": "judge", "task": wire.to_data(task), "candidate": wire.to_data(program.candidate(task))}
+    with pytest.raises(NotAdmitted, match=REFUSED[name]):
+        worker.run({**job, "level": "precise", "baselines": ["eager"]})
+
+
+@pytest.mark.parametrize("name", ["row_norm", "argmax", "counts", "masked", "tiny_call"])
+def test_the_tasks_of_the_corpus_are_admitted(worker: LocalWorker, name: str) -> None:
+    """Otherwise its cheats would be refused for the task's sake."""
+    assert [] == worker.run({"job": "admit", "task": wire.to_data(TASKS[name])})["reasons"]
+
+
+def test_the_corpus_covers_the_catalogue() -> None:
+    """34 classes, at least 60 cheats and 60 honest programs, and an honest twin for every cheat."""
+    honest = {p.name for p in ALL if p.honest}
+    assert set(range(1, 35)) == {number for p in CHEATS for number in p.classes} - {0}
+    assert [] == [p.name for p in ALL if not p.honest and p.twin not in honest]
+    assert min(len(CHEATS), len(HONEST)) >= 60
+    assert len({(p.task, p.name, p.device) for p in ALL}) == len(ALL)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("program", cases(ON_GPU))
+def test_the_verdict_on_a_gpu_is_right(program: Program, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Streams, graphs, cache persistence, and honest programs in three languages."""
+    folder = tmp_path_factory.mktemp("gpu")
+    folder.chmod(0o755)
+    with LocalWorker("cuda", folder / "state", folder / "cache") as started:
+        verdict = judge(started, program)
+    assert verdict.right, verdict.words
