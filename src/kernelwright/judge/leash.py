@@ -177,8 +177,7 @@ class Leash:
     def stop(self) -> None:
         """Stop every thread and process of its group, and see that it stands still.
 
-        Its first thread's state is waited for; others on other cores are interrupted by the same signal, microseconds
-        apart, before the state can be read.
+        Every thread's state is waited for: on CUDA one inside the driver may go on for milliseconds, honestly.
         """
         self._signal(signal.SIGSTOP)
         deadline = time.monotonic() + 1.0
@@ -200,12 +199,12 @@ class Leash:
             return  # the next wait says how it died
 
     def _running(self) -> bool:
+        """Whether any thread has yet to stop: one inside a long system call stops only when that returns."""
         try:
-            with open(f"/proc/{self.pid}/stat", "rb") as file:
-                state = file.read(512).rpartition(b")")[2].split(None, 1)[0]
+            threads = os.listdir(f"/proc/{self.pid}/task")
         except OSError:
             return False
-        return state not in b"TtZX"
+        return any(_state(f"/proc/{self.pid}/task/{thread}/stat") not in b"TtZX" for thread in threads)
 
     def flooded(self) -> bool:
         """Whether it filled its output file."""
@@ -224,3 +223,12 @@ class Leash:
         words = sandbox.death(status) if status >= 0 else "disappeared"
         found = _FATAL.search(self.output())
         return f"killed by {_SIGNALS[found[1]]}" if found and words.startswith("killed by") else words
+
+
+def _state(path: str) -> bytes:
+    """One letter of a thread's stat file; ``X`` where it is gone."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(512).rpartition(b")")[2].split(None, 1)[0]
+    except (OSError, IndexError):
+        return b"X"
