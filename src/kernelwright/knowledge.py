@@ -16,6 +16,7 @@ import sqlite3
 import statistics
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,22 +97,8 @@ class Knowledge:
 
     def add(self, effect: Effect) -> None:
         """Merge an effect with what is known under the same key."""
-        with self._db:
-            self._db.execute("begin immediate")
-            known = self._get(effect.key)
-            ratios = (*(known.ratios if known else ()), *effect.ratios)
-            failures = (known.failures if known else 0) + effect.failures
-            self._db.execute(
-                "insert or replace into effects values (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    effect.key, effect.machine, json.dumps(effect.features), effect.diagnosis, effect.edit,
-                    effect.language, json.dumps(ratios), failures,
-                ),
-            )  # fmt: skip
-            if known is None:
-                text = " ".join((effect.edit, effect.diagnosis, effect.language, *effect.features))
-                self._db.execute("insert into words values (?, ?)", (effect.key, text))
-            self._db.execute("commit")
+        with self._transaction():
+            self._merge(effect)
 
     def learn(self, ledger: Ledger, machine: str, features: Sequence[str], level: str = "coarse") -> int:
         """Read every trial of a ledger that has a judged parent; return how many effects were new.
@@ -172,9 +159,10 @@ class Knowledge:
                 raise KernelwrightError(
                     f"{path} is not an export of knowledge", f"line {number}: {error}", "one effect a line"
                 ) from error
-        if self._db.execute("insert or ignore into sightings values (?)", (mark,)).rowcount:
-            for effect in effects:
-                self.add(effect)
+        with self._transaction():  # one for all: hundreds of effects ship with the package
+            if self._db.execute("insert or ignore into sightings values (?)", (mark,)).rowcount:
+                for effect in effects:
+                    self._merge(effect)
         return len(effects)
 
     def __iter__(self) -> Iterator[Effect]:
@@ -183,6 +171,32 @@ class Knowledge:
 
     def __len__(self) -> int:
         return int(self._db.execute("select count(*) from effects").fetchone()[0])
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("begin immediate")
+        try:
+            yield
+            self._db.execute("commit")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("rollback")
+            raise
+
+    def _merge(self, effect: Effect) -> None:
+        known = self._get(effect.key)
+        ratios = (*(known.ratios if known else ()), *effect.ratios)
+        failures = (known.failures if known else 0) + effect.failures
+        self._db.execute(
+            "insert or replace into effects values (?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                effect.key, effect.machine, json.dumps(effect.features), effect.diagnosis, effect.edit,
+                effect.language, json.dumps(ratios), failures,
+            ),
+        )  # fmt: skip
+        if known is None:
+            text = " ".join((effect.edit, effect.diagnosis, effect.language, *effect.features))
+            self._db.execute("insert into words values (?, ?)", (effect.key, text))
 
     def _get(self, key: str) -> Effect | None:
         row = self._db.execute("select * from effects where key = ?", (key,)).fetchone()
