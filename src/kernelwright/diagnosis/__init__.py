@@ -41,6 +41,8 @@ class Rule:
     evidence: str
     """Format string over the facts."""
     edit: str
+    within: str = "call"
+    """``call``: the share is of the whole call; ``kernel``: of the time the device is busy."""
 
     def facts(self) -> set[str]:
         """Every fact the rule names."""
@@ -125,6 +127,8 @@ def diagnose(
     known = dict(facts) | {"time_us": time_us}
     if bound_us is not None:
         known |= {"bound_us": bound_us, "bound_fraction": bound_us / time_us}
+    # What goes on inside kernels can save no more than the time they run.
+    busy = min(1.0, known["busy_us"] / time_us) if kind == "cuda" and "busy_us" in known and time_us > 0 else 1.0
     findings, silent = [], set()
     for rule in rules if rules is not None else load_rules():
         if rule.device not in ("any", kind):
@@ -134,7 +138,7 @@ def diagnose(
             silent |= missing
             continue
         if _value(rule.when, known):
-            share = min(0.98, max(0.0, float(_value(rule.share, known))))
+            share = min(0.98, max(0.0, _value(rule.share, known))) * (busy if rule.within == "kernel" else 1.0)
             evidence = rule.evidence.format_map(_Shown(known))
             findings.append(
                 Finding(rule=rule.name, limiter=rule.limiter, share=share, evidence=evidence, edit=rule.edit,

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fits the product-time model to what gemm_measure.py measured and reports its error on shapes it has not seen.
+
+python benchmarks/gemm_model.py MEASURED.json MACHINE.json OUT.json [MODEL.json]
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from kernelwright import wire
+from kernelwright.limits import gemm
+from kernelwright.machine import Machine
+
+FOLDS = 5
+
+
+def device_of(machine, processors):
+    """The roofline's numbers from measured facts."""
+    names = {name: f"peak.gemm.{name}_TFLOPs" for name in ("bfloat16", "float16", "float32", "tf32")}
+    rates = {name: machine.value(fact) * 1e6 for name, fact in names.items()}
+    return gemm.Device(processors, machine.value("bandwidth.copy.dram_GBps") * 1e3, rates)
+
+
+def folds(count, seed=3):
+    """Held-out positions of each fold."""
+    return np.array_split(np.random.default_rng(seed).permutation(count), FOLDS)
+
+
+def held_out(rows, target, back):
+    """Predictions for every row by a model that has not seen it."""
+    found = np.empty(len(target))
+    for part in folds(len(target)):
+        rest = np.setdiff1d(np.arange(len(target)), part)
+        found[part] = back(part, gemm.fit(rows[rest], target[rest]).correction(rows[part]))
+    return found
+
+
+def main():
+    """Fit, print, write."""
+    measured = json.loads(Path(sys.argv[1]).read_text())
+    machine = wire.from_data(Machine, json.loads(Path(sys.argv[2]).read_text()))
+    device = device_of(machine, measured["processors"])
+    data = measured["rows"]
+    shapes = [(row["dtype"], row["m"], row["n"], row["k"]) for row in data]
+    rows = np.array([gemm.features(shape, device) for shape in shapes])
+    roof = np.array([gemm.roofline_us(shape, device) for shape in shapes])
+    took = np.array([row["seconds"] * 1e6 for row in data])
+    guess = held_out(rows, np.log(took / roof), lambda part, value: np.exp(value) * roof[part])
+    error = np.abs(guess / took - 1)
+    print(f"{len(took)} products, {FOLDS} folds: median error {np.median(error):.1%}, "
+          f"90th percentile {np.percentile(error, 90):.1%}; roofline alone {np.median(np.abs(roof / took - 1)):.1%}")  # fmt: skip
+    by_dtype = {}
+    for dtype in sorted({shape[0] for shape in shapes}):
+        mask = np.array([shape[0] == dtype for shape in shapes])
+        by_dtype[dtype] = float(np.median(error[mask]))
+        print(f"  {dtype}: {by_dtype[dtype]:.1%} of {mask.sum()}")
+    powered = np.array(["watts" in row for row in data])
+    power = {}
+    if powered.sum() > 20:
+        watts = np.array([row["watts"] for row in data if "watts" in row])
+        extra = np.column_stack([rows[powered], np.log(took[powered] / roof[powered])])
+        seen = held_out(extra, np.log(watts), lambda part, value: np.exp(value))
+        wrong = np.abs(seen / watts - 1)
+        power = {"median_error": float(np.median(wrong)), "products": int(powered.sum())}
+        print(f"  power: median error {np.median(wrong):.1%} of {powered.sum()}, {watts.min():.0f} to {watts.max():.0f} W")
+    rank = float(np.corrcoef(np.argsort(np.argsort(guess)), np.argsort(np.argsort(took)))[0, 1])
+    result = {
+        "command": ["python", "benchmarks/gemm_model.py"], "machine": machine.fingerprint, "device": machine.name,
+        "torch": measured["torch"], "when": time.time(), "folds": FOLDS, "products": len(took),
+        "median_error": float(np.median(error)), "p90_error": float(np.percentile(error, 90)),
+        "roofline_median_error": float(np.median(np.abs(roof / took - 1))), "by_dtype": by_dtype,
+        "rank_correlation": rank, "power": power,
+        "rows": [[*shape, float(f"{t:.5g}"), float(f"{g:.5g}")] for shape, t, g in zip(shapes, took, guess, strict=True)],
+    }  # fmt: skip
+    Path(sys.argv[3]).write_text(json.dumps(result))
+    if len(sys.argv) > 4:
+        gemm.save(gemm.fit(rows, np.log(took / roof)), Path(sys.argv[4]))
+
+
+if __name__ == "__main__":
+    main()

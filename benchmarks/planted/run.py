@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Profiles and diagnoses every planted kernel; counts how many limiters are named first.
+
+python -m benchmarks.planted.run cpu|cuda OUT.json [--again] [--only NAME ...] [--cache FOLDER]
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import torch
+
+import kernelwright
+from kernelwright import limits, sandbox, wire
+from kernelwright.candidate import Candidate
+from kernelwright.diagnosis import diagnose
+from kernelwright.judge import calibration
+from kernelwright.judge.build import build
+from kernelwright.judge.profile import Subject, confined, profile
+from kernelwright.judge.profile.counters import rows
+from kernelwright.judge.reference import Reference
+from kernelwright.load.raw import wrap
+from kernelwright.machine import Machine
+from kernelwright.task import Contract, Task
+from kernelwright.trial import Rejected
+
+HERE = Path(__file__).parent
+ENDINGS = {"cuda": ".cu", "cpu": ".cpp"}
+
+
+def task(row, again):
+    """The reference of a planted kernel as a task."""
+    arguments = row.get("args", "x")
+    inputs = row["again" if again else "inputs"]
+    source = (
+        "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
+        f"class Model(nn.Module):\n    def forward(self, {arguments}):\n        return {row['forward']}\n\n\n"
+        f"def get_inputs():\n    return {inputs}\n\n\ndef get_init_inputs():\n    return []\n"
+    )
+    return Task(name=row["name"], form="kernelbench", reference=source, contract=Contract())
+
+
+def candidate(row, kind, made):
+    """The planted kernel as a candidate."""
+    if row.get("language") == "torch":
+        path = HERE / kind / f"{row['name']}.py"
+        sources, entry, language = ((path.name, path.read_text()),), f"{path.name}::ModelNew", "torch"
+    else:
+        path = HERE / kind / f"{row['name']}{ENDINGS[kind]}"
+        text = path.read_text()
+        sources = tuple(sorted([(path.name, text), ("optimized.py", wrap(made, path, text))]))
+        entry, language = "optimized.py::ModelNew", "cuda" if kind == "cuda" else "cpp"
+    return Candidate(task=made.digest(), language=language, entry=entry, sources=sources, proposer="planted")
+
+
+def subject(row, kind, device, cache, again):
+    """Built and ready to be profiled."""
+    made = task(row, again)
+    given = candidate(row, kind, made)
+    folder = build(given, device, cache / "built")
+    if isinstance(folder, Rejected):
+        raise RuntimeError(f"{row['name']}: {folder.reason} {folder.detail}")
+    reference = Reference(made, device)
+    instance = reference.instance(made.timed_case())
+    variant = instance.variants(1)[0]
+    leaves = instance.draw(variant, 5)
+    traced = limits.trace_module(instance.model, leaves, {})
+    return Subject(
+        entry=given.entry, folder=folder, device=device, init_args=instance.init_args,
+        init_kwargs=instance.init_kwargs, state=instance.first_state, leaves=leaves, skeleton=instance.skeleton,
+        training=False, traced=traced, workshop=(cache / "profile" / given.digest()[:16] / made.digest()[:8]).resolve(),
+        threads=torch.get_num_threads(),
+    )  # fmt: skip
+
+
+class Outside:
+    """Counts in the sandbox, and where that gives no counters, outside of it: these kernels are our own."""
+
+    def __init__(self, folder):
+        self.log = folder / "ncu.log"
+
+    def __call__(self, given, argv):
+        """The first of the two that gives a table."""
+        inside = confined(given, argv)
+        self.log.write_text(f"inside: {inside.returncode} {inside.killed}\n{inside.stdout}\n{inside.stderr}\n")
+        if rows(inside.stdout):
+            return inside
+        env = {**os.environ, "TRITON_CACHE_DIR": str(given.workshop / "triton")}
+        env["PYTHONPATH"] = ":".join([str(Path(kernelwright.__file__).resolve().parents[1]), *filter(None, sys.path)])
+        done = subprocess.run(argv, cwd=given.folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+        with self.log.open("a") as file:
+            file.write(f"outside: {done.returncode}\n{done.stdout}\n{done.stderr}\n")
+        return sandbox.Finished(returncode=done.returncode, stdout=done.stdout, stderr=done.stderr, killed="")
+
+
+def examine(row, kind, device, cache, machine, again):
+    """One row of the result."""
+    started = time.time()
+    try:
+        given = subject(row, kind, device, cache, again)
+        found = profile(given, machine, counted=Outside(given.workshop) if kind == "cuda" else None)
+    except (RuntimeError, ValueError, OSError) as error:
+        return {"name": row["name"], "right": False, "error": str(error)[:400]}
+    facts = found.facts
+    named = []
+    page = None
+    if "time_us" in facts:
+        page = diagnose(facts, device=device, time_us=facts["time_us"], bound_us=facts.get("bound_us"))
+        named = [(one.rule, round(one.share, 3)) for one in page.findings]
+    return {
+        "name": row["name"],
+        "wanted": row["limiters"],
+        "named": named,
+        "right": bool(named) and named[0][0] in row["limiters"],
+        "among": any(rule in row["limiters"] for rule, _ in named),
+        "notes": found.notes,
+        "facts": {name: float(f"{value:.5g}") for name, value in sorted(facts.items())},
+        "text": page.text() if page else "",
+        "seconds": round(time.time() - started, 1),
+    }
+
+
+def machine_of(device, cache):
+    """The device as measured, from the cache folder if it was."""
+    name, versions = calibration.identity(device)
+    path = cache / f"machine-{device.replace(':', '')}.json"
+    if path.is_file():
+        found = wire.from_data(Machine, json.loads(path.read_text()))
+        if found.name == name and found.versions == versions:
+            return found
+    found = calibration.calibrate(device, cache / "calibration", lambda what, share: print(f"  {share:4.0%} {what}"))
+    path.write_text(wire.dumps(found))
+    return found
+
+
+def main():
+    """Run, print a table, write the file."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("kind", choices=("cpu", "cuda"))
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--again", action="store_true", help="the other sizes")
+    parser.add_argument("--only", nargs="*")
+    parser.add_argument("--cache", type=Path, default=Path("/tmp/planted"))
+    parser.add_argument("--workers", type=int, default=1)
+    options = parser.parse_args()
+    device = "cpu" if options.kind == "cpu" else "cuda:0"
+    options.cache.mkdir(parents=True, exist_ok=True)
+    machine = machine_of(device, options.cache)
+    kernels = tomllib.loads((HERE / f"{options.kind}.toml").read_text())["kernel"]
+    kernels = [row for row in kernels if not options.only or row["name"] in options.only]
+    with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
+        jobs = [
+            pool.submit(examine, row, options.kind, device, options.cache, machine, options.again) for row in kernels
+        ]
+        found = [job.result() for job in jobs]
+    right = sum(one["right"] for one in found)
+    for one in found:
+        print(f"{'right' if one['right'] else 'WRONG':5}  {one['name']:22} {one.get('named') or one.get('error')}")
+        for note in one.get("notes", ()):
+            print(f"         {note}")
+    print(f"{right} of {len(found)} planted limiters named first")
+    result = {
+        "command": ["python", "-m", "benchmarks.planted.run", options.kind, *(["--again"] if options.again else [])],
+        "machine": machine.fingerprint, "device": machine.name, "versions": dict(machine.versions), "when": time.time(),
+        "right": right, "of": len(found), "kernels": found,
+    }  # fmt: skip
+    options.out.write_text(json.dumps(result, indent=1))
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Energy and power of an NVIDIA device from the driver's own counters (NVML), by ctypes; nothing is set."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable
+
+import torch
+
+from kernelwright.judge import measure
+from kernelwright.judge.calibration.facts import fact, missing
+from kernelwright.machine import Fact
+
+SECONDS = 2.0
+NAMES = (
+    ("power.idle_W", "W"), ("power.copy_W", "W"), ("power.gemm_W", "W"),
+    ("energy.per_byte_pJ", "pJ/B"), ("energy.per_flop_pJ", "pJ/FLOP"),
+)  # fmt: skip
+
+
+class Meter:
+    """The energy counter of one device. Raises OSError where there is none."""
+
+    def __init__(self, device: str) -> None:
+        self._nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        self._handle = ctypes.c_void_p()
+        about = torch.cuda.get_device_properties(device)
+        places = [getattr(about, f"pci_{part}_id", 0) for part in ("domain", "bus", "device")]
+        if self._nvml.nvmlInit_v2() != 0:
+            raise OSError("NVML cannot be initialised")
+        name = "{:08X}:{:02X}:{:02X}.0".format(*places).encode()
+        if self._nvml.nvmlDeviceGetHandleByPciBusId_v2(name, ctypes.byref(self._handle)) != 0:
+            raise OSError("NVML does not know this device")
+        self.joules()
+
+    def joules(self) -> float:
+        """Energy since the driver was loaded."""
+        value = ctypes.c_ulonglong()
+        status = self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle, ctypes.byref(value))
+        if status != 0:
+            raise OSError(f"NVML gives no energy counter (status {status})")
+        return value.value / 1e3
+
+    def watts(self) -> float:
+        """Power now, as the driver averages it."""
+        value = ctypes.c_uint()
+        status = self._nvml.nvmlDeviceGetPowerUsage(self._handle, ctypes.byref(value))
+        if status != 0:
+            raise OSError(f"NVML gives no power reading (status {status})")
+        return value.value / 1e3
+
+
+def absent(why: str) -> list[Fact]:
+    """The facts of this file where there is no counter."""
+    return [missing(name, unit, why) for name, unit in NAMES]
+
+
+def spend(
+    meter: Meter, device: str, action: Callable[[], object], seconds: float = SECONDS
+) -> tuple[float, float, int]:
+    """(joules, seconds, calls) of ``action`` repeated for ``seconds`` or longer; its counter ticks every 100 ms."""
+    action()
+    torch.cuda.synchronize(device)
+    calls, joules, start = 0, meter.joules(), measure.clock()
+    while (measure.clock() - start) * 1e-9 < seconds:
+        for _ in range(8):
+            action()
+        torch.cuda.synchronize(device)
+        calls += 8
+    return meter.joules() - joules, (measure.clock() - start) * 1e-9, calls
+
+
+def step(device: str) -> list[Fact]:
+    """Idle power, power under a copy and a product, and energy per byte and per FLOP above idle."""
+    try:
+        meter = Meter(device)
+    except OSError as error:
+        return absent(str(error))
+    time.sleep(1.0)
+    idle = [meter.watts() for _ in range(3)]
+    base = min(idle)
+    count = 1 << 28
+    one, two = torch.ones(count, device=device), torch.zeros(count, device=device)
+    copied, copying, copies = spend(meter, device, lambda: two.copy_(one))
+    side = 8192
+    left = torch.randn(side, side, device=device).bfloat16()
+    spent, working, products = spend(meter, device, lambda: torch.mm(left, left))
+    note = "energy above idle, driver's counter over two seconds"
+    moved, done = 8.0 * count * copies, 2.0 * side**3 * products
+    return [
+        fact("power.idle_W", "W", idle, "driver's reading after one second of rest"),
+        fact("power.copy_W", "W", [copied / copying], "large copy"),
+        fact("power.gemm_W", "W", [spent / working], "bfloat16 product of 8192 cubed, random data"),
+        fact("energy.per_byte_pJ", "pJ/B", [(copied - base * copying) / moved * 1e12], note),
+        fact("energy.per_flop_pJ", "pJ/FLOP", [(spent - base * working) / done * 1e12], note + ", bfloat16"),
+    ]

@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts about exactly one candidate on one case: what was compiled, what a few calls did, what the counters say.
+
+The names are those that the rules of ``diagnosis`` use. Everything here is advisory: the program that was asked runs
+the candidate's own code, so nothing of it is ever a result.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import kernelwright
+from kernelwright import limits, sandbox
+from kernelwright.judge import skeletons
+from kernelwright.judge.profile import binary, counters, occupancy, sass, traces
+from kernelwright.limits import Trace
+from kernelwright.limits.bounds import us_per_byte
+from kernelwright.machine import Machine
+
+SECONDS = 180.0
+LIMITS = sandbox.Limits(
+    seconds=SECONDS, memory_bytes=16 << 30, processes=1024, file_bytes=4 << 30, output_bytes=16 << 20
+)
+FOREIGN = 0.5
+"""Share of the device time that the candidate's own kernels must have before their code speaks for the program."""
+
+
+REGISTERS = 65536
+"""Of a multiprocessor of compute capability 5.0 to 10.0, where torch does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One built candidate and one call of it."""
+
+    entry: str
+    folder: Path
+    device: str
+    init_args: Sequence[Any]
+    init_kwargs: dict[str, Any]
+    state: Sequence[tuple[str, torch.Tensor]]
+    leaves: Sequence[torch.Tensor]
+    skeleton: Any
+    training: bool
+    traced: Trace
+    """The reference's trace on the same call."""
+    workshop: Path
+    """A folder of this candidate's own, kept between profiles: compiled Triton kernels stay there."""
+    threads: int
+
+
+@dataclass(slots=True, kw_only=True)
+class Profile:
+    """``facts`` in the rules' names and units; ``notes`` say what could not be measured; ``kernels`` by device time."""
+
+    facts: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    kernels: list[traces.Launch] = field(default_factory=list)
+
+
+Runner = Callable[[Subject, list[str]], sandbox.Finished]
+
+
+def profile(subject: Subject, machine: Machine, *, count: bool = True, counted: Runner | None = None) -> Profile:
+    """Run and read ``subject``. ``count`` False leaves the hardware counters out. Raises OSError for a full disk.
+
+    ``counted`` runs the command that counts, by default in the sandbox.
+    """
+    found = Profile()
+    subject.workshop.mkdir(parents=True, exist_ok=True)
+    request = _request(subject)
+    _replay(subject, request, found)
+    found.facts |= _task(subject.traced, machine, found.facts)
+    if subject.device == "cpu":
+        compiled, notes = binary.facts(subject.folder)
+        found.facts |= compiled | {"threads": float(subject.threads)}
+        found.notes += [*notes, "hardware counters: not read on a CPU"]
+    else:
+        _machine_code(subject, found)
+        if count:
+            _count(subject, request, found, counted or confined)
+        else:
+            found.notes.append("hardware counters: not asked for")
+    for name, fact in (("launch_us", "latency.launch_us"), ("synchronise_us", "latency.synchronise_us"),
+                       ("fault_us", "latency.page_fault_us")):  # fmt: skip
+        value = machine.value(fact)
+        if value is not None:
+            found.facts[name] = value
+    _atomics(found.facts, machine)
+    return found
+
+
+def _request(subject: Subject) -> dict[str, Any]:
+    """The call as a file of tensors and the rest as JSON."""
+    arguments, first = skeletons.flatten(list(subject.init_args))
+    keywords, second = skeletons.flatten(dict(subject.init_kwargs))
+    data = subject.workshop / "call.pt"
+    state = [(name, tensor.detach().cpu()) for name, tensor in subject.state]
+    torch.save({"leaves": list(subject.leaves), "init": [*first, *second], "state": state}, data)
+    return {
+        "entry": subject.entry, "device": subject.device, "threads": subject.threads, "training": subject.training,
+        "data": str(data), "trace": str(subject.workshop / "trace.json"), "init_args": arguments,
+        "init_kwargs": _shifted(keywords, len(first)), "arguments": subject.skeleton,
+    }  # fmt: skip
+
+
+def _shifted(skeleton: Any, by: int) -> Any:
+    """``skeleton``, a dictionary of plain values and tensors, with its leaves numbered from ``by``."""
+    if by == 0 or "dict" not in skeleton:
+        return skeleton
+    moved = {key: {"t": item["t"] + by} if "t" in item else item for key, item in skeleton["dict"].items()}
+    return {"dict": moved}
+
+
+def _program(request: dict[str, Any], mode: str) -> list[str]:
+    return [sys.executable, "-m", "kernelwright.judge.profile.replay", json.dumps({**request, "mode": mode})]
+
+
+def confined(subject: Subject, argv: list[str]) -> sandbox.Finished:
+    root = Path(kernelwright.__file__).resolve().parents[1]
+    own = subject.workshop
+    (own / "tmp").mkdir(exist_ok=True)
+    env = {
+        "PYTHONPATH": ":".join([str(root), *(path for path in sys.path if path)]),
+        "TRITON_CACHE_DIR": str(own / "triton"),
+        "TORCHINDUCTOR_CACHE_DIR": str(own / "inductor"),
+        "TMPDIR": str(own / "tmp"),
+        "HOME": str(own),
+        "OMP_NUM_THREADS": str(subject.threads),
+    }
+    return sandbox.run(
+        argv,
+        limits=LIMITS,
+        writable=(own,),
+        readable=(root, subject.folder, sys.prefix, sys.base_prefix),
+        cwd=subject.folder,
+        env=env,
+        devices=subject.device != "cpu",
+    )
+
+
+def _replay(subject: Subject, request: dict[str, Any], found: Profile) -> None:
+    done = confined(subject, _program(request, "trace"))
+    said = next((line for line in reversed(done.stdout.splitlines()) if line.startswith('{"replay"')), None)
+    if done.returncode != 0 or said is None:
+        why = done.killed or (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        found.notes.append(f"run-time facts: the replay failed: {why[:300]}")
+        return
+    seen = json.loads(said)["replay"]
+    found.facts |= {name: float(value) for name, value in seen.items()}
+    if subject.device == "cpu":
+        return
+    try:
+        trace = json.loads(Path(request["trace"]).read_text(encoding="utf-8", errors="replace"))
+    except (OSError, ValueError) as error:
+        found.notes.append(f"kernels: the trace cannot be read: {error}")
+        return
+    facts, found.kernels = traces.read(trace)
+    found.facts |= facts
+    if "waiting_us" in facts:
+        # A host that waits is not busy; what it waits for is the device's time.
+        found.facts["host_us"] = max(0.0, found.facts["host_us"] - facts["waiting_us"])
+    if not found.kernels:
+        found.notes.append("kernels: the profiler saw none")
+
+
+def _task(traced: Trace, machine: Machine, seen: dict[str, float]) -> dict[str, float]:
+    """What the reference needs, whoever computes it."""
+    products = [operator for operator in traced.operators if operator.unit == "matmul"]
+    small = [one for one in products if one.dtype in ("float16", "bfloat16") or one.dtype.startswith("float8")]
+    doubles = any(operator.dtype in ("float64", "complex128") for operator in traced.operators)
+    found = {
+        "needed_bytes": float(traced.unavoidable_bytes),
+        "tensor_eligible": float(bool(small)),
+        "dtype_bits": 8.0 if any(one.dtype.startswith("float8") for one in small) else 16.0 if small else 32.0,
+        "task_float64": float(doubles),
+    }
+    rate = machine.value("peak.simd.float32_TFLOPs") or machine.value("peak.gemm.float32_TFLOPs")
+    if rate and "busy_us" in seen:
+        # The products' share of all work, each at the vector unit's rate or memory's: what they take if they run there.
+        product = sum(one.operations for one in small) / (rate * 1e6)
+        rest = sum(one.operations for one in traced.operators if one not in small) / (rate * 1e6)
+        moving = traced.unavoidable_bytes * (us_per_byte(machine, 0.5) or 0.0)
+        found["matmul_us"] = seen["busy_us"] * product / max(1e-9, product + rest + moving)
+    bounds = limits.bounds(traced, machine)
+    if bounds is not None:
+        found["bound_us"] = bounds.unavoidable_us
+    return found
+
+
+def _machine_code(subject: Subject, found: Profile) -> None:
+    objects = sorted([*subject.folder.rglob("*.so"), *(subject.workshop / "triton").rglob("*.cubin")])
+    code, notes = sass.facts(objects, subject.workshop / "tmp")
+    found.notes += notes
+    if not found.kernels:
+        return
+    main = found.kernels[0]
+    own = [one for one in found.kernels if one.name in code]
+    everything = sum(one.us for one in found.kernels)
+    share = sum(one.us for one in own) / everything if everything else 0.0
+    found.facts |= _resident(subject, main, code.get(main.name, {}))
+    if share < FOREIGN:
+        if code:
+            found.notes.append(
+                f"compiled facts: own kernels take {share:.0%} of the device time; libraries are not read"
+            )
+        return
+    # Time-weighted over the candidate's own kernels; limits of residency are the longest one's.
+    total = sum(one.us for one in own)
+    for name in sorted({key for one in own for key in code[one.name]} - set(sass.KEPT)):
+        found.facts[name] = sum(code[one.name].get(name, 0.0) * one.us for one in own) / total
+    if found.facts.get("library_product_us", 0.0) > 0.1 * everything:
+        found.facts["tensor_instructions"] = max(1.0, found.facts["tensor_instructions"])
+
+
+def _resident(subject: Subject, main: traces.Launch, code: dict[str, float]) -> dict[str, float]:
+    about = torch.cuda.get_device_properties(subject.device)
+    processor = occupancy.Processor(
+        registers=getattr(about, "regs_per_multiprocessor", REGISTERS),
+        shared_bytes=about.shared_memory_per_multiprocessor,
+        threads=about.max_threads_per_multi_processor,
+    )
+    registers = main.registers or code.get("registers", 0.0)
+    shared = main.shared_bytes or code.get("static_shared_bytes", 0.0)
+    fits = occupancy.limits(processor, registers=registers, shared_bytes=shared, threads=main.threads)
+    return fits | {
+        "registers": registers,
+        "shared_bytes": shared,
+        "blocks": main.blocks,
+        "block_threads": main.threads,
+        "processors": float(about.multi_processor_count),
+    }
+
+
+def _count(subject: Subject, request: dict[str, Any], found: Profile, run: Runner) -> None:
+    ncu = counters.tool()
+    if ncu is None:
+        found.notes.append("hardware counters: Nsight Compute is not installed")
+        return
+    program, wanted = _program(request, "counters"), list(counters.METRICS)
+    for _ in range(3):  # a counter that this device lacks makes ncu refuse all of them
+        done = run(subject, counters.command(ncu, program, wanted))
+        rows = counters.rows(done.stdout)
+        lacking = counters.unknown(done.stdout + done.stderr, wanted)
+        if rows or not lacking:
+            break
+        wanted = [metric for metric in wanted if metric not in lacking]
+    if not rows:
+        found.notes.append(f"hardware counters: {done.killed or counters.refusal(done.stdout + done.stderr)}")
+        return
+    found.facts |= counters.facts(rows)
+    absent = [metric for metric in counters.METRICS if metric not in rows[0]]
+    if absent:
+        found.notes.append(f"hardware counters this device lacks: {', '.join(absent)}")
+
+
+def _atomics(facts: dict[str, float], machine: Machine) -> None:
+    """Share of the time that atomics explain: their number at the contended rate, or their share of all requests."""
+    if facts.get("atomics", 0.0) <= 0 or not {"atomic_requests", "stall_memory"} <= facts.keys():
+        if "stall_memory" in facts:
+            facts["stall_atomics"] = 0.0
+        return
+    of_requests = facts["atomic_requests"] / max(1.0, facts.get("memory_requests", 0.0))
+    rate = machine.value("rate.atomics_contended_Gops")
+    took = facts.get("counted_us", 0.0)
+    by_rate = facts["atomic_requests"] * 32 / (rate * 1e3) / took if rate and took else 0.0
+    facts["stall_atomics"] = min(1.0, max(by_rate, of_requests * facts["stall_memory"]))

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A confined program that runs one candidate a few times and says what it saw; advisory, never a result.
+
+``python -m kernelwright.judge.profile.replay REQUEST`` with a JSON object: ``mode`` is ``trace`` (print one JSON line
+of facts) or ``counters`` (one call between profiler start and stop, for a counter tool around this process).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelwright.judge import skeletons
+from kernelwright.judge.measure import clock
+
+MARK = "kernelwright-call"
+TRACED = 3
+SECONDS = 0.3
+MOST = 200
+
+
+class _Counter(TorchDispatchMode):
+    """Counts the operators torch runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operators += 1
+        return func(*args, **(kwargs or {}))
+
+
+def main() -> None:
+    """Load, run, report on standard output."""
+    request = json.loads(sys.argv[1])
+    device = request["device"]
+    if request["threads"]:
+        torch.set_num_threads(request["threads"])
+    call = _load(request, device)
+    with torch.no_grad():
+        found = _counters(call) if request["mode"] == "counters" else _trace(call, device, Path(request["trace"]))
+    sys.stdout.write("\n" + json.dumps({"replay": found}) + "\n")
+
+
+def _load(request: dict[str, Any], device: str) -> Callable[[], object]:
+    data = torch.load(request["data"], weights_only=True, map_location=device)
+    path, _, name = request["entry"].partition("::")
+    file = Path.cwd() / path
+    sys.path.insert(0, str(file.parent))
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    arguments = skeletons.unflatten(request["init_args"], data["init"])
+    keywords = skeletons.unflatten(request["init_kwargs"], data["init"])
+    made = getattr(module, name)(*arguments, **keywords)
+    if isinstance(made, torch.nn.Module):
+        made.to(device)
+        made.train(request["training"])
+        made.load_state_dict(dict(data["state"]), strict=True)
+    value = skeletons.unflatten(request["arguments"], data["leaves"])
+    arguments, keywords = (value["args"], value["kwargs"]) if isinstance(value, dict) else (value, {})
+    return lambda: made(*arguments, **keywords)
+
+
+def _synchronise(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+
+
+def _us(start: int) -> float:
+    return (clock() - start) / 1e3
+
+
+def _counters(call: Callable[[], object]) -> dict[str, float]:
+    for _ in range(2):
+        call()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()
+    call()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()
+    return {}
+
+
+def _trace(call: Callable[[], object], device: str, path: Path) -> dict[str, float]:
+    _synchronise(device)
+    if device != "cpu":
+        torch.ones(1, device=device).add_(1)
+        torch.cuda.synchronize(device)
+    start = clock()
+    call()
+    _synchronise(device)
+    found = {"first_us": _us(start)}
+    start = clock()
+    call()
+    _synchronise(device)
+    count = max(3, min(MOST, int(SECONDS * 1e6 / max(1.0, _us(start)))))
+    found |= _steady(call, device, count)
+    if device == "cpu":
+        with _Counter() as counter:
+            call()
+        return found | {"operators": float(counter.operators)}
+    kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=kinds) as profiler:
+        call()
+        torch.cuda.synchronize(device)
+        for _ in range(TRACED):
+            with torch.profiler.record_function(MARK):
+                call()
+            torch.cuda.synchronize(device)
+    profiler.export_chrome_trace(str(path))
+    return found
+
+
+def _steady(call: Callable[[], object], device: str, count: int) -> dict[str, float]:
+    """Microseconds a call and of the host alone; CPU time and page faults a call."""
+    for _ in range(2):
+        call()
+    _synchronise(device)
+    runs = []
+    for _ in range(3):
+        before, start = resource.getrusage(resource.RUSAGE_SELF), clock()
+        for _ in range(count):
+            call()
+        host = _us(start)
+        _synchronise(device)
+        total, after = _us(start), resource.getrusage(resource.RUSAGE_SELF)
+        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        runs.append((total, host, used * 1e6, float(after.ru_minflt - before.ru_minflt)))
+    total, host, used, faults = min(runs)
+    found = {"time_us": total / count, "host_us": host / count}
+    if device == "cpu":
+        found |= {"busy_threads": used / total, "page_faults": faults / count}
+    return found
+
+
+if __name__ == "__main__":
+    main()
