@@ -187,3 +187,12 @@ def test_traits_prefer_compiled_facts_to_the_source() -> None:
     guessed = dict(traits(candidate, timed(1.0)))
     assert ("shared", "vector", "2") == (guessed["memory"], read["memory"], read["fusion"])
     assert "0.5000" == read["proxy:bound"]
+
+
+def test_every_fourth_sure_alarm_is_checked_so_that_precision_is_known() -> None:
+    """Eight alarms at 0.95: two are judged all the same, both wrong, and the precision says so."""
+    sure = '{"fails": true, "confidence": 0.95, "why": "no barrier"}'
+    guided, bench, _ = engine("evolve", lambda text, n: sure if '"confidence"' in text else program(n), most=8)
+    guided.search()
+    found = guided.tally.to_json()["verifier"]
+    assert (2, 6, 0.0) == (len(bench.judged), guided.tally.predicted, found["precision"])

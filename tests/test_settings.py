@@ -95,3 +95,10 @@ def test_a_key_is_read_when_asked_for_and_is_never_in_the_settings() -> None:
     assert "canary-1234" == settings.secret("MY_KEY", env)
     with pytest.raises(BadCommand, match="MY_OTHER_KEY"):
         settings.secret("MY_OTHER_KEY", env)
+
+
+def test_the_first_variable_that_is_set_is_named_and_values_are_redacted() -> None:
+    """Names travel, values do not; values too short to be secrets stay."""
+    env = {"B": "value-of-b", "C": "value-of-c", "D": "abc"}
+    assert ("B", "") == (settings.first_set(("A", "B", "C"), env), settings.first_set(("A",), env))
+    assert "key [B], abc" == settings.redacted("key value-of-b, abc", ("A", "B", "D"), env)

@@ -13,6 +13,7 @@ from kernelwright.errors import BudgetSpent, ModelError
 from kernelwright.llm import (
     Budget,
     Limits,
+    Memory,
     Message,
     ModelFailure,
     Recorder,
@@ -20,6 +21,7 @@ from kernelwright.llm import (
     Reply,
     Speaker,
     read_record,
+    spent,
 )
 from kernelwright.model_server import ScriptedServer
 
@@ -177,3 +179,60 @@ def test_a_model_that_cannot_be_named_is_a_clear_error(spec: str, base_url: str 
 
     with pytest.raises(ModelError, match=match):
         ProviderModel(spec, key=None, base_url=base_url)
+
+
+def test_what_is_remembered_is_not_asked_again_and_costs_nothing(tmp_path: Path) -> None:
+    """A new speaker on the same record gives the first reply for free, failures included, then asks."""
+    path = tmp_path / "llm.jsonl"
+    Speaker(Priced("busy", "ok"), Budget(Limits()), Recorder(path), patience=0.0).say(ASK, role="coder", max_tokens=64)
+    with pytest.raises(ModelError):
+        Speaker(Priced("bad key"), Budget(Limits()), Recorder(path), patience=0.0).say(ASK, role="coder", max_tokens=65)
+    model = Priced()
+    again = Speaker(model, Budget(Limits()), memory=Memory(path))
+    assert "x" == again.say(ASK, role="coder", max_tokens=64).text
+    with pytest.raises(ModelError, match="bad key"):
+        again.say(ASK, role="coder", max_tokens=65)
+    assert (0, 3, 0) == (model.calls, again.meter.requests, again.budget.spent().requests)
+    again.say(ASK, role="coder", max_tokens=64)
+    assert 1 == model.calls
+
+
+def test_offline_a_request_without_an_answer_ends_the_record(tmp_path: Path) -> None:
+    """A replay sends nothing."""
+    model = Priced()
+    with pytest.raises(BudgetSpent, match="record ends"):
+        Speaker(model, Budget(Limits()), memory=Memory(tmp_path / "none"), offline=True).say(ASK, role="coder")
+    assert 0 == model.calls
+
+
+def test_a_budget_is_restored_from_its_record_with_what_was_in_flight(tmp_path: Path) -> None:
+    """One answered, one failed, one sent and never heard of again: that one counts at its worst case."""
+    path = tmp_path / "llm.jsonl"
+    voice = Speaker(Priced("busy", "ok"), Budget(Limits()), Recorder(path), patience=0.0)
+    voice.say(ASK, role="coder", max_tokens=64)
+    before = voice.budget.spent()
+    assert (before.requests, before.tokens, before.usd) == (spent(path).requests, spent(path).tokens, spent(path).usd)
+    Recorder(path).write({"sent": "lost", "request": "k", "tokens": 1000, "usd": 1.0, "at": 1.0})
+    after = spent(path)
+    assert (before.requests + 1, before.tokens + 1000) == (after.requests, after.tokens)
+    assert 1.0 == pytest.approx((after.usd or 0.0) - (before.usd or 0.0))
+    Recorder(path).write({"sent": "lost too", "request": "k", "tokens": 1, "usd": None, "at": 1.0})
+    assert spent(path).usd is None
+
+
+def test_time_is_counted_over_sessions(tmp_path: Path) -> None:
+    """Two sessions of 10 s and 5 s with a night between them."""
+    path = tmp_path / "llm.jsonl"
+    for entry in ({"session": 1, "at": 100.0}, {"sent": "a", "request": "k", "tokens": 1, "usd": 0.0, "at": 110.0},
+                  {"session": 1, "at": 9000.0}, {"sent": "b", "request": "k", "tokens": 1, "usd": 0.0, "at": 9005.0},
+    ):  # fmt: skip
+        Recorder(path).write(entry)
+    assert 15.0 == spent(path).seconds
+
+
+def test_a_half_line_does_not_swallow_the_next(tmp_path: Path) -> None:
+    """A kill in the middle of a write; the run goes on with the same file."""
+    path = tmp_path / "llm.jsonl"
+    path.write_text('{"request": "b", "rep')
+    Recorder(path).write({"request": "a", "reply": None})
+    assert ["a"] == [entry["request"] for entry in read_record(path)]

@@ -42,8 +42,10 @@ def get_init_inputs():
 TASK = Task(name="double", form="kernelbench", reference=REFERENCE)
 MANNERS = [
     "429", "500", "truncated", "malformed", "wrong-language", "empty", "three-fences", "no-fence", "syntax-error",
-    "ok", "503", "not-json", "drop", "cut-off", "ok", "ok",
+    "ok", "503", "not-json", "drop", "cut-off", "ok", "hang", "prose", "ok",
 ]  # fmt: skip
+OBEDIENT = [name for name in MANNERS if name != "prose"]
+"""Without replies longer than what was asked for, which no budget can foresee."""
 CANARY = "sk-canary-0451-kernelwright"
 HOST = {"compiler": [Structure(name="mode", note="a mode", language="torch",
                                space=Space(parameters=(), constraints=()), order=1.0)]}  # fmt: skip
@@ -121,7 +123,7 @@ def test_deterministic_proposers_come_first_and_their_best_is_where_models_start
 
 def test_two_hundred_candidates_from_a_server_with_every_bad_manner(tmp_path: Path) -> None:
     """No crash, not one request beyond the limit, every candidate settled, and a replay without model or device."""
-    with ScriptedServer(MANNERS, ANSWERS) as server:
+    with ScriptedServer(MANNERS, ANSWERS, hang_s=0.02) as server:
         result = go(tmp_path / "run", asked(server, recipe="evolve", max_candidates=200, max_requests=600))
         served = server.requests
     assert result.models is not None and result.status == "faster"
@@ -136,7 +138,7 @@ def test_two_hundred_candidates_from_a_server_with_every_bad_manner(tmp_path: Pa
 @pytest.mark.parametrize("limit", [{"max_requests": 7}, {"max_tokens": 60_000}])
 def test_a_limit_ends_the_run_quietly_and_is_never_passed(tmp_path: Path, limit: dict[str, int]) -> None:
     """What the server counted stays within the limit; the run ends well and replays to the same end."""
-    with ScriptedServer(MANNERS, ANSWERS) as server:
+    with ScriptedServer(OBEDIENT, ANSWERS, hang_s=0.02) as server:
         result = go(tmp_path / "run", asked(server, max_candidates=100, parallel=3, **limit))
         assert server.requests == (result.models or {})["requests"]
         assert server.requests <= limit.get("max_requests", 1000)
@@ -184,7 +186,7 @@ def test_a_run_killed_at_any_moment_goes_on_and_loses_only_what_was_in_flight(tm
     script.write_text(CHILD.format(tests=str(Path(__file__).parent)))
     environment = {**os.environ, "PYTHONPATH": str(Path(kernelwright.__file__).parents[1])}
     kills = 0
-    with ScriptedServer(MANNERS, ANSWERS) as server:
+    with ScriptedServer(OBEDIENT, ANSWERS, hang_s=0.02) as server:
         while True:
             base = server.requests
             child = subprocess.Popen(

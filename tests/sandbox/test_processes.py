@@ -8,6 +8,7 @@ import pickle
 import select
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -159,3 +160,27 @@ def test_an_ordinary_user_is_confined_too() -> None:
         pytest.skip("the source folder is not readable for other users")
     ours = sandbox.reached_level()
     assert ("landlock" in ours, "seccomp" in ours) == ("landlock" in done.stdout, "seccomp" in done.stdout)
+
+
+def test_a_trusted_command_has_the_environment_it_was_given_and_no_other(tmp_path: Path) -> None:
+    """Exactly the names passed, and the mark; its output and status come back."""
+    code = "import os, sys; print(sorted(os.environ)); sys.exit(3)"
+    names = {"PATH": "/bin", "LC_CTYPE": "C"}
+    done = sandbox.command([sys.executable, "-c", code], seconds=20, cwd=tmp_path, env=names)
+    assert (3, "['KW_COMMAND', 'LC_CTYPE', 'PATH']", "") == (done.returncode, done.stdout.strip(), done.killed)
+
+
+def test_a_trusted_command_that_never_ends_is_killed_with_what_left_its_group(tmp_path: Path) -> None:
+    """A grandchild in a session of its own is found by the mark and killed too."""
+    code = (
+        "import os, time\n"
+        "if os.fork() == 0:\n    os.setsid()\n    open('pid', 'w').write(str(os.getpid()))\n    time.sleep(600)\n"
+        "time.sleep(600)"
+    )
+    done = sandbox.command([sys.executable, "-c", code], seconds=1, cwd=tmp_path, env={"PATH": "/bin"})
+    assert "no end within 1 s" == done.killed
+    state = Path(f"/proc/{(tmp_path / 'pid').read_text()}/stat")
+    until = time.monotonic() + 20
+    while time.monotonic() < until and state.exists() and ") Z " not in state.read_text():
+        time.sleep(0.01)  # the signal is sent; the process takes it when it next runs
+    assert not state.exists() or ") Z " in state.read_text()

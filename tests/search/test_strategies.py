@@ -194,3 +194,13 @@ def test_a_bandit_finds_the_arm_that_pays_and_minds_the_cost() -> None:
         arm = thrifty.choose()
         thrifty.tell(arm, 0.5, 10.0 if arm == "dear" else 1.0)
     assert thrifty.pulls()["cheap"] > 40
+
+
+def test_a_retired_arm_is_never_chosen_again_and_the_last_one_stays() -> None:
+    """The other arm takes every pull from then on."""
+    bandit = Bandit(["a", "b"])
+    bandit.tell("a", 5.0, 1.0)
+    bandit.retire("a")
+    assert ["b", "b"] == [bandit.choose() for _ in range(2)]
+    with pytest.raises(ValueError, match="last"):
+        bandit.retire("b")
