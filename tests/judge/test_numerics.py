@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernelwright.judge import numerics
-from kernelwright.judge.numerics import NO_FLOOR, Floor, compare
+from kernelwright.judge.yardstick import NO_FLOOR, Floor, Magnitudes, compare, honest_floor
 
 
 def against(got: torch.Tensor, exact: torch.Tensor, floor: Floor = NO_FLOOR) -> numerics.Comparison:
@@ -116,8 +116,10 @@ def test_the_floor_widens_where_all_elements_share_one_error() -> None:
     generator = torch.Generator().manual_seed(0)
     shared = [torch.randn(1, generator=generator).double().expand(4096) for _ in range(8)]
     apart = [torch.randn(4096, generator=generator).double() for _ in range(8)]
-    assert numerics.honest_floor(apart, exact).rms < 1.2
-    assert numerics.honest_floor(shared, exact).rms > 1.5 * max(float(one[0].abs()) for one in shared)
+    scale = Magnitudes(exact)
+    floors = [honest_floor([scale.measure(exact + noise) for noise in noises]) for noises in (apart, shared)]
+    assert floors[0].rms < 1.2
+    assert floors[1].rms > 1.5 * max(float(one[0].abs()) for one in shared)
 
 
 def test_complex_outputs_are_compared() -> None:

@@ -8,6 +8,7 @@ import torch
 from plain_tasks import instance
 
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.yardstick import Magnitudes
 
 GIVEN = Variant(name="as given", required=True)
 
@@ -62,4 +63,4 @@ def test_orders_of_summation_centre_on_the_truth() -> None:
     truth = leaves[0].double().sum(-1)
     assert "orders-of-summation" == kind
     assert float((exact[0] - truth).abs().max()) < 4e-7 * float(truth.max())
-    assert made.floor(leaves, None, exact)[0].rms > 0.0
+    assert made.floor(leaves, None, list(map(Magnitudes, exact)))[0].rms > 0.0

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from kernelwright.errors import BadCommand, KernelwrightError
+from kernelwright.judge import pages
 from kernelwright.judge.server import Server, answer
 from kernelwright.judge.session import Session
 
@@ -30,6 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--cache", type=Path, default=None, help="folder of built candidates")
     options = parser.parse_args(argv)
     replies = _private_stdout()
+    pages.keep_freed_pages()  # not inherited by the zygote: that is a new interpreter
     with tempfile.TemporaryDirectory(prefix="kernelwright-judge-") as scratch:
         state = (options.state or Path(scratch) / "state").resolve()
         cache = (options.cache or Path(scratch) / "cache").resolve()

@@ -14,8 +14,8 @@ from kernelwright.errors import EmptyShape, NoTensorOutput, ReferenceIsRandom, W
 from kernelwright.judge import agreement, calls, inputs, orders, rounding, skeletons
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import Variant, seeded
-from kernelwright.judge.numerics import Floor, honest_floor, wide
 from kernelwright.judge.oracle import Counting, Float64Trace, raised, run_raised
+from kernelwright.judge.yardstick import Floor, Magnitudes, Spread, honest_floor
 
 if TYPE_CHECKING:
     from kernelwright.judge.reference import Reference
@@ -46,9 +46,7 @@ class Instance:
         self.names = skeletons.names(self.skeleton)
         self.specs = tuple(TensorSpec.like(leaf) for leaf in first)
         self._check_inputs(first)
-        self.constant = {
-            index for index, (a, b) in enumerate(zip(first, second, strict=True)) if agreement.same(a, b)
-        }
+        self.constant = {index for index, (a, b) in enumerate(zip(first, second, strict=True)) if agreement.same(a, b)}
         """Input leaves that ``get_inputs`` never changes."""
         self.kept: set[int] = set()
         """Constant floating leaves that had to stay: the reference leaves its domain without them."""
@@ -349,17 +347,16 @@ class Instance:
         return run_raised(answer, leaves, mode)
 
     def floor(
-        self, leaves: Sequence[torch.Tensor], state: State | None, exact: Sequence[torch.Tensor], seed: int = 0
+        self, leaves: Sequence[torch.Tensor], state: State | None, exact: Sequence[Magnitudes], seed: int = 0
     ) -> list[Floor]:
         """What an honest program may be wrong by on these leaves, per output (see ``rounding``)."""
         if self.without_double:
             answers = self._several(leaves, state, seed + 1)
             # Twice the spread: six orders see less than the least careful sensible one.
-            spread = [[2 * (wide(a) - wide(b)) for a, b in zip(run, exact, strict=True)] for run in answers]
-            return _floors(spread, exact)
+            return _floors([[m.measure(a, 2.0, lenient=True) for a, m in zip(r, exact, strict=True)] for r in answers])
         unit = 2.0**-53 if self._is_double() else 2.0**-24
         draws = next(count for most, count in _DRAWS if self.work <= most)
-        noises: list[list[torch.Tensor]] = []
+        spreads: list[list[Spread]] = []
         for index in range(draws):
             rng = inputs.generator((seed * 1009 + index) % 2**63, self.device)
 
@@ -367,8 +364,8 @@ class Instance:
                 return rounding.half_ulps(values, unit, rng)
 
             found = self._raised(leaves, state, rounding.Rounded(unit, rng), jitter)
-            noises.append([wide(a) - wide(b) for a, b in zip(found, exact, strict=True)])
-        return _floors(noises, exact)
+            spreads.append([m.measure(a, lenient=True) for a, m in zip(found, exact, strict=True)])
+        return _floors(spreads)
 
     def all_specs(self) -> tuple[TensorSpec, ...]:
         """Everything one call is compared on: outputs, then gradients."""
@@ -378,13 +375,9 @@ class Instance:
         return any(spec.dtype in ("float64", "complex128") for spec in self.out_specs)
 
 
-def _floors(noises: Sequence[Sequence[torch.Tensor]], exact: Sequence[torch.Tensor]) -> list[Floor]:
+def _floors(spreads: Sequence[Sequence[Spread]]) -> list[Floor]:
     """Per output, from several draws of honest error; elements that are not finite count as right."""
-    floors = []
-    for column, truth in zip(zip(*noises, strict=True), exact, strict=True):
-        true = wide(truth).nan_to_num(0.0, 0.0, 0.0)
-        floors.append(honest_floor([noise.nan_to_num(0.0, 0.0, 0.0) for noise in column], true))
-    return floors
+    return [honest_floor(column) for column in zip(*spreads, strict=True)]
 
 
 def _incoming(out: torch.Tensor, rng: torch.Generator) -> torch.Tensor:

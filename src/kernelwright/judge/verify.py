@@ -15,7 +15,8 @@ import torch
 from kernelwright.judge import distribution, numerics
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.instance import HEAVY, LIGHT, Instance, State
-from kernelwright.judge.numerics import Comparison, Floor
+from kernelwright.judge.numerics import Comparison
+from kernelwright.judge.yardstick import NO_FLOOR, Floor, Magnitudes, Yardstick, compare
 from kernelwright.trial import CaseResult, Verified
 
 ILL_CONDITIONED = 1024.0
@@ -29,13 +30,14 @@ DETAIL = 600
 
 @dataclass(slots=True)
 class Truth:
-    """What is known about one call: eager's answer, the oracle's, and the honest floor per output."""
+    """What is known about one call: eager's answer, the oracle's, and the honest error per output."""
 
     leaves: Sequence[torch.Tensor]
     state: State | None
     eager: list[torch.Tensor]
     exact: list[torch.Tensor]
-    floors: list[Floor]
+    yardsticks: list[Yardstick | None]
+    """Per output; None for exact dtypes."""
     kind: str
 
 
@@ -73,9 +75,7 @@ class Checker:
         if self.contract.random:
             return self._check_random(variant, leaves, state, got_outputs)
         truth = self.truth(variant, leaves, state)
-        compared = [
-            self._leaf(index, got.to(self.instance.device), truth) for index, got in enumerate(got_outputs)
-        ]
+        compared = [self._leaf(index, got.to(self.instance.device), truth) for index, got in enumerate(got_outputs)]
         assert len(compared) == len(self.specs), "an output was not compared"
         worst = max(range(len(compared)), key=lambda index: compared[index].error_ratio)
         ratio = compared[worst].error_ratio
@@ -109,9 +109,7 @@ class Checker:
                 detail = detail or self._repeats(index, variant, value, column)
         return self._result(variant, passed=not detail, detail=detail, ratio=math.inf if detail else 0.0)
 
-    def _repeats(
-        self, index: int, variant: Variant, value: torch.Tensor, column: Sequence[torch.Tensor]
-    ) -> str:
+    def _repeats(self, index: int, variant: Variant, value: torch.Tensor, column: Sequence[torch.Tensor]) -> str:
         """Empty unless this output shows the random numbers of an earlier call."""
         runs = torch.stack([run.to(torch.float64) for run in column])
         base, held = runs[: -distribution.HELD_OUT], runs[-distribution.HELD_OUT :]
@@ -131,25 +129,48 @@ class Checker:
                 return known
         eager = self.instance.eager(leaves, state)
         exact, kind = self.instance.oracle(leaves, state)
-        floors = self._floor(variant, leaves, state, exact)
-        if kind != "orders-of-summation" and not all(map(_plausible, eager, exact, floors)):
+        floors, yardsticks = self._yardsticks(variant, leaves, state, eager, exact)
+        if kind != "orders-of-summation" and not all(map(_plausible, eager, exact, floors, yardsticks)):
             self.instance.distrust_double("its float64 run disagrees with its own result by far more than rounding")
             exact, kind = self.instance.oracle(leaves, state)
             self._floors.clear()
-            floors = self._floor(variant, leaves, state, exact)
+            floors, yardsticks = self._yardsticks(variant, leaves, state, eager, exact)
         self._weaken(kind)
-        self._remark(eager, exact, floors)
-        truth = Truth(leaves, state, eager, exact, floors, kind)
+        self._remark(eager, exact, floors, yardsticks)
+        truth = Truth(leaves, state, eager, exact, yardsticks, kind)
         self._recent = [truth] if self.instance.work > HEAVY else [truth, *self._recent[:3]]
         return truth
 
-    def _remark(self, eager: Sequence[torch.Tensor], exact: Sequence[torch.Tensor], floors: Sequence[Floor]) -> None:
+    def _yardsticks(
+        self,
+        variant: Variant,
+        leaves: Sequence[torch.Tensor],
+        state: State | None,
+        eager: Sequence[torch.Tensor],
+        exact: Sequence[torch.Tensor],
+    ) -> tuple[list[Floor], list[Yardstick | None]]:
+        """All that answers to this call are held against, measured once."""
+        scales = [Magnitudes(out) for out in exact]
+        floors = self._floor(variant, leaves, state, scales)
+        return floors, [
+            None if out.dtype in numerics.EXACT_DTYPES else Yardstick(out, truth, floor, scale)
+            for out, truth, floor, scale in zip(eager, exact, floors, scales, strict=True)
+        ]
+
+    def _remark(
+        self,
+        eager: Sequence[torch.Tensor],
+        exact: Sequence[torch.Tensor],
+        floors: Sequence[Floor],
+        yardsticks: Sequence[Yardstick | None],
+    ) -> None:
         """Say so where the reference is ill-conditioned, or itself far less precise than its dtype."""
-        for index, (out, truth, floor) in enumerate(zip(eager, exact, floors, strict=True)):
-            if out.dtype in numerics.EXACT_DTYPES or not out.numel():
+        for index, (out, yardstick) in enumerate(zip(eager, yardsticks, strict=True)):
+            if yardstick is None or not out.numel():
                 continue
             unit = numerics.unit_roundoff(out.dtype)
-            size, error = _sizes(out, truth)
+            floor = floors[index]
+            size, error = _sizes(out, exact[index], yardstick)
             if floor.rms > ILL_CONDITIONED * unit * size > 0:
                 self._say(f"{self._label(index)} is ill-conditioned: honest rounding moves it by over 2^10 units")
             elif error > CARELESS * max(floor.rms, unit * size) > 0:
@@ -165,13 +186,13 @@ class Checker:
         self.oracle = max(self.oracle, kind, key=order.index)
 
     def _floor(
-        self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None, exact: Sequence[torch.Tensor]
+        self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None, exact: Sequence[Magnitudes]
     ) -> list[Floor]:
         """Drawn for this call where that is cheap; else once per variant, scaled with the size of the outputs."""
         self._count += 1
         if self.instance.work <= LIGHT:
             return self.instance.floor(leaves, state, exact, self.seed + self._count)
-        sizes = [numerics.rms(numerics.wide(t).nan_to_num(0.0, 0.0, 0.0)) for t in exact]
+        sizes = [scale.own.rms for scale in exact]
         if variant.name not in self._floors:
             found = self.instance.floor(leaves, state, exact, self.seed + self._count)
             self._floors[variant.name] = found, sizes
@@ -184,7 +205,10 @@ class Checker:
         for output, source in self.contract.index_outputs:
             if output == index:
                 return numerics.compare_indices(got, truth.eager[index], truth.leaves[source])
-        return numerics.compare(got, truth.eager[index], truth.exact[index], truth.floors[index], dtype)
+        yardstick = truth.yardsticks[index]
+        if yardstick is not None:
+            return yardstick.compare(got, self.contract.bits_lost)
+        return compare(got, truth.eager[index], truth.exact[index], NO_FLOOR, dtype)
 
     def _written(self, leaves: Sequence[torch.Tensor], after: Sequence[torch.Tensor] | None) -> str:
         """Empty where the inputs are unchanged, bit for bit; else which one was written to."""
@@ -280,18 +304,20 @@ def verified(
     )
 
 
-def _sizes(out: torch.Tensor, truth: torch.Tensor) -> tuple[float, float]:
+def _sizes(out: torch.Tensor, truth: torch.Tensor, yardstick: Yardstick) -> tuple[float, float]:
     """RMS of the truth and of eager's error, over the elements that are finite in both."""
+    if yardstick.plain:
+        return yardstick.scale.own.rms, yardstick.spread.rms
     mine, true = numerics.wide(out), numerics.wide(truth)
     usable = torch.isfinite(mine) & torch.isfinite(true)
     return numerics.rms(true[usable]), numerics.rms((mine - true)[usable])
 
 
-def _plausible(out: torch.Tensor, truth: torch.Tensor, floor: Floor) -> bool:
+def _plausible(out: torch.Tensor, truth: torch.Tensor, floor: Floor, yardstick: Yardstick | None) -> bool:
     """Whether eager and the oracle compute the same thing: they differ by little, or as much as rounding explains."""
-    if out.dtype in numerics.EXACT_DTYPES or not out.numel():
+    if yardstick is None or not out.numel():
         return True
-    size, error = _sizes(out, truth)
+    size, error = _sizes(out, truth, yardstick)
     underflow = torch.finfo(out.dtype).smallest_normal
     return error <= max(IMPLAUSIBLE * size, 64 * floor.rms, underflow)
 

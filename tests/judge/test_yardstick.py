@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors measured against an exact answer: in chunks, by bands, and no further than a rejection needs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from kernelwright.judge import yardstick
+from kernelwright.judge.yardstick import BANDS, NO_FLOOR, Magnitudes, Yardstick
+
+
+def directly(error: torch.Tensor, exact: torch.Tensor) -> tuple[list[float], list[int]]:
+    """RMS by band as defined: floor(log16(largest / magnitude)), at most BANDS - 1."""
+    bands = (torch.log2(exact.abs().max() / exact.abs().clamp_min(5e-324)) / 4).clamp(0, BANDS - 1).to(torch.int64)
+    found, counts = [], []
+    for band in range(BANDS):
+        here = error[bands == band]
+        counts.append(here.numel())
+        found.append(float(here.square().mean().sqrt()) if here.numel() else 0.0)
+    return found, counts
+
+
+@pytest.mark.parametrize("size", [1, 1000, 100_003])
+def test_a_measurement_in_chunks_is_that_of_the_whole(size: int) -> None:
+    """RMS, largest error and its place, and the RMS of every band; the last chunk is short."""
+    exact = torch.randn(size, dtype=torch.float64) * 10.0 ** torch.randint(-16, 1, (size,)).double()
+    answer = exact.float()
+    error = answer.double() - exact
+    scale = Magnitudes(exact)
+    spread = scale.measure(answer)
+    bands, counts = directly(error, exact)
+    assert counts == scale.counts
+    assert pytest.approx(bands, rel=1e-12) == list(spread.bands)
+    assert pytest.approx(float(error.square().mean().sqrt()), rel=1e-12) == spread.rms
+    assert float(error.abs().max()) == spread.peak
+    assert int(error.abs().argmax()) == scale.worst(answer, spread)
+
+
+@pytest.mark.parametrize("factor", [1e-200, 1e200])
+def test_errors_whose_squares_leave_float64_are_measured(factor: float) -> None:
+    """Sums of squares are scaled where they would vanish or overflow."""
+    exact = torch.randn(40_000, dtype=torch.float64)
+    there = Magnitudes(exact * factor).measure(exact * factor * 1.5).rms
+    assert pytest.approx(Magnitudes(exact).measure(exact * 1.5).rms, rel=1e-9) == there / factor
+
+
+def test_what_is_not_finite_is_forgiven_only_on_request() -> None:
+    """A floor's draw may leave the domain where the oracle does; an answer may not."""
+    exact = torch.tensor([1.0, math.inf, 2.0], dtype=torch.float64)
+    answer = torch.tensor([1.0, math.inf, 2.5])
+    scale = Magnitudes(exact)
+    assert 0.5 == scale.measure(answer, lenient=True).peak
+    assert math.isnan(scale.measure(answer).peak)
+    assert not scale.finite
+
+
+def test_a_sample_suffices_to_reject_and_never_to_accept() -> None:
+    """Zeros are refused on the sample; one wrong element outside it is still found."""
+    exact = torch.rand(1 << 18, dtype=torch.float64) + 1
+    held = Yardstick(exact.float(), exact, NO_FLOOR)
+    zeros = held.compare(torch.zeros(1 << 18), 1.0)
+    assert "at least" in zeros.detail
+    assert zeros.bits_lost > 10
+    whole = held.compare(torch.zeros(1 << 18))
+    assert "at least" not in whole.detail
+    assert zeros.error_ratio <= whole.error_ratio
+    got = exact.float()
+    got[2] += 1e-3
+    assert 2 == held.compare(got, 1.0).worst_index
+    assert held.compare(got, 1.0).bits_lost > 1.0
+    assert held.compare(exact.float(), 1.0).error_ratio <= 1.0
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_large_output_with_one_stray_element_names_it(wrong: float) -> None:
+    """The sample of a large output does not hide it."""
+    exact = torch.rand(1 << 18, dtype=torch.float64) + 1
+    got = exact.float()
+    got[77] = wrong
+    found = Yardstick(exact.float(), exact, NO_FLOOR).compare(got, 1.0)
+    assert (True, 77, math.inf) == (found.nonfinite_mismatch, found.worst_index, found.error_ratio)
+
+
+def test_elements_infinite_in_the_reference_are_left_out_of_the_rest() -> None:
+    """An index counts in the whole output, not among the finite elements."""
+    exact = torch.rand(64, dtype=torch.float64) + 1
+    exact[:8] = -math.inf
+    held = Yardstick(exact.float(), exact, NO_FLOOR)
+    assert not held.plain
+    got = exact.float()
+    assert held.compare(got).error_ratio <= 1.0
+    got[20] += 1e-3
+    assert 20 == held.compare(got).worst_index
+
+
+def test_bands_are_counted_from_the_largest() -> None:
+    """A band is a factor 16 wide and closed at its upper end below the first."""
+    exact = torch.tensor([16.0, 1.1, 1.0, 0.5, 0.0], dtype=torch.float64)
+    assert [2, 2, *[0] * (BANDS - 3), 1] == Magnitudes(exact).counts
+    assert [5, *[0] * (BANDS - 1)] == Magnitudes(torch.zeros(5, dtype=torch.float64)).counts
+
+
+def test_outputs_of_exact_dtypes_have_no_magnitudes() -> None:
+    """Their floor is nothing."""
+    scale = Magnitudes(torch.arange(4))
+    assert NO_FLOOR == yardstick.honest_floor([scale.measure(torch.arange(4))])
