@@ -60,25 +60,34 @@ class _Standing:
     """Bit for bit the reference's answer wherever it applied."""
 
 
-def admit(reference: Reference, *, seed: int = 20) -> Admission:
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The timed case with a call as given, on the first weights, that need not be drawn and computed again."""
+
+    instance: Instance
+    checker: Checker
+    leaves: list[torch.Tensor]
+
+
+def admit(reference: Reference, *, seed: int = 20, known: Known | None = None) -> Admission:
     """Run every decoy through the cases and variants until something rejects it.
 
     Raises what building the instances raises, and TaskDoesNotImport for a ``decoys.py`` that fails to execute.
     """
     timed = reference.task.timed_case()
     cases = [timed, *(case for case in reference.task.cases if case != timed)]
-    first = reference.instance(timed)
+    first = reference.instance(timed) if known is None else known.instance
     standing = [_Standing(decoy) for decoy in _all_decoys(first, seed)]
     order = [item.decoy.name for item in standing]
     rejected: dict[str, str] = {}
     notes: list[str] = list(first.notes)
     for position, case in enumerate(cases):
-        instance = reference.instance(case)
+        instance = reference.instance(case) if position else first
         if position and standing:
             fresh = {decoy.name: decoy for decoy in _all_decoys(instance, seed)}
             for item in standing:
                 item.decoy = fresh.get(item.decoy.name, item.decoy)
-        standing = _thin_out(instance, standing, seed, rejected, notes)
+        standing = _thin_out(instance, standing, seed, rejected, notes, None if position else known)
         if not standing:
             break
     return _conclude(standing, order, rejected, notes)
@@ -98,15 +107,20 @@ def _all_decoys(instance: Instance, seed: int) -> list[Decoy]:
 
 
 def _thin_out(
-    instance: Instance, standing: list[_Standing], seed: int, rejected: dict[str, str], notes: list[str]
+    instance: Instance,
+    standing: list[_Standing],
+    seed: int,
+    rejected: dict[str, str],
+    notes: list[str],
+    known: Known | None,
 ) -> list[_Standing]:
     """The decoys that no variant of this case rejects."""
-    checker = Checker(instance, seed=seed)
-    for number, variant in enumerate(instance.variants(seed)):
+    checker = Checker(instance, seed=seed) if known is None else known.checker
+    for number, variant in enumerate(instance.each_variant(seed)):
         if not variant.required:
             continue
-        leaves = instance.draw(variant, seed + 11)
-        state = instance.draw_state(seed + 13) if variant.fresh_weights else None
+        leaves = known.leaves if known is not None and number == 0 else instance.draw(variant, seed + 11)
+        state = instance.draw_state(seed + 13) if variant.fresh_weights else instance.first_state
         eager = instance.eager(leaves, state)
         left = []
         for item in standing:
@@ -132,7 +146,7 @@ def _try(
     checker: Checker,
     variant: Variant,
     leaves: list[torch.Tensor],
-    state: State | None,
+    state: State,
     eager: list[torch.Tensor],
     item: _Standing,
 ) -> str:

@@ -14,7 +14,7 @@ import torch
 
 from kernelwright.errors import TaskError
 from kernelwright.judge import measure, race, timing_plan
-from kernelwright.judge.admission import Admission, admit
+from kernelwright.judge.admission import Admission, Known, admit
 from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
 from kernelwright.judge.child import Program
 from kernelwright.judge.inputs import Variant, layout_of
@@ -165,7 +165,10 @@ class Bench:
     def admit(self) -> Admission:
         """Whether known-wrong programs are told from the reference; found out once."""
         if self.admission is None:
-            self.admission = admit(self.reference, seed=self.seed % 2**31)
+            known = None  # where results are random, a checker remembers what it was shown
+            if not self.contract.random:
+                known = Known(self.timed.instance, self.timed.checker, self.known_call())
+            self.admission = admit(self.reference, seed=self.seed % 2**31, known=known)
         return self.admission
 
     def plan(self, spend: timing_plan.Spend, processes: int) -> timing_plan.TimingPlan:

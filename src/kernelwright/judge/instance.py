@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -236,12 +236,25 @@ class Instance:
 
     def variants(self, hidden_seed: int) -> tuple[Variant, ...]:
         """The ways of drawing that this case is judged on; the first is the task's own."""
+        return tuple(self.each_variant(hidden_seed))
+
+    def each_variant(self, hidden_seed: int) -> Iterator[Variant]:
+        """The same one by one: whether the reference accepts a variant is tried out when it is asked for."""
+        given, *others = self._wanted()
+        yield given
+        for variant in others:
+            if variant.change == "near-duplicate":
+                variant = replace(variant, seed=hidden_seed % 2**40)
+            if self._usable(variant, hidden_seed):
+                yield variant
+
+    def _wanted(self) -> list[Variant]:
         weights = bool(self.first_state) and not self.contract.frozen_parameters
         given = Variant(name="as given", required=True)
         sparser = Variant(name="sparser", required=True, change="sparser", fresh_weights=weights)
         if self.work > HEAVY:  # each variant costs seconds of float64: one that is everything at once
             layout = next((name for name in self.contract.layouts if name != "contiguous"), "contiguous")
-            return (given, *filter(lambda v: self._usable(v, hidden_seed), [replace(sparser, layout=layout)]))
+            return [given, replace(sparser, layout=layout)]
         wanted = [given]
         if weights:
             wanted.append(Variant(name="fresh weights", required=True, fresh_weights=True))
@@ -251,7 +264,7 @@ class Instance:
             sparser,
             Variant(name="negated", required=True, change="negated"),
             Variant(name="shifted", required=True, change="shifted"),
-            Variant(name="near-duplicate", required=True, change="near-duplicate", draws=2, seed=hidden_seed % 2**40),
+            Variant(name="near-duplicate", required=True, change="near-duplicate", draws=2),
         ]
         wanted += [
             Variant(name=f"{layout} inputs", required=True, layout=layout)
@@ -262,7 +275,7 @@ class Instance:
             wanted.append(Variant(name="masks redrawn", required=True, change="masks"))
         if self.contract.special_values:
             wanted.append(Variant(name="special values", required=True, special=True))
-        return tuple(v for v in wanted if v is given or self._usable(v, hidden_seed))
+        return wanted
 
     def _usable(self, variant: Variant, seed: int) -> bool:
         """The reference accepts such inputs, and stays as finite as on its own."""

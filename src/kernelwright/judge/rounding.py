@@ -369,7 +369,7 @@ def half_ulps(leaves: Sequence[torch.Tensor], unit: float, rng: torch.Generator)
     for leaf in leaves:
         if leaf.dtype is torch.float64:
             noise = torch.empty(leaf.shape, dtype=leaf.dtype, device=leaf.device).uniform_(-1, 1, generator=rng)
-            out.append(leaf + leaf * noise * unit)
+            out.append(torch.addcmul(leaf, leaf, noise, value=unit))
         else:
             out.append(leaf)
     return out
