@@ -82,29 +82,30 @@ def subject(row, kind, device, cache, again):
 class Outside:
     """Counts in the sandbox, and where that gives no counters, outside of it: these kernels are our own."""
 
-    def __init__(self, folder):
-        self.log = folder / "ncu.log"
+    def __init__(self, folder, only):
+        self.log, self.only = folder / "ncu.log", only
 
     def __call__(self, given, argv):
         """The first of the two that gives a table."""
-        inside = confined(given, argv)
-        self.log.write_text(f"inside: {inside.returncode} {inside.killed}\n{inside.stdout}\n{inside.stderr}\n")
-        if rows(inside.stdout):
-            return inside
+        if not self.only:
+            inside = confined(given, argv)
+            self.log.write_text(f"inside: {inside.returncode} {inside.killed}\n{inside.stdout}\n{inside.stderr}\n")
+            if rows(inside.stdout):
+                return inside
         env = {**os.environ, "TRITON_CACHE_DIR": str(given.workshop / "triton")}
         env["PYTHONPATH"] = ":".join([str(Path(kernelwright.__file__).resolve().parents[1]), *filter(None, sys.path)])
         done = subprocess.run(argv, cwd=given.folder, env=env, capture_output=True, text=True, timeout=120, check=False)
-        with self.log.open("a") as file:
+        with self.log.open("w" if self.only else "a") as file:
             file.write(f"outside: {done.returncode}\n{done.stdout}\n{done.stderr}\n")
         return sandbox.Finished(returncode=done.returncode, stdout=done.stdout, stderr=done.stderr, killed="")
 
 
-def examine(row, kind, device, cache, machine, again):
+def examine(row, kind, device, cache, machine, again, outside=False):
     """One row of the result."""
     started = time.time()
     try:
         given = subject(row, kind, device, cache, again)
-        found = profile(given, machine, counted=Outside(given.workshop) if kind == "cuda" else None)
+        found = profile(given, machine, counted=Outside(given.workshop, outside) if kind == "cuda" else None)
     except (RuntimeError, ValueError, OSError) as error:
         return {"name": row["name"], "right": False, "error": str(error)[:400]}
     facts = found.facts
@@ -148,6 +149,7 @@ def main():
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--cache", type=Path, default=Path("/tmp/planted"))
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--outside", action="store_true", help="count outside the sandbox at once")
     options = parser.parse_args()
     device = "cpu" if options.kind == "cpu" else "cuda:0"
     options.cache.mkdir(parents=True, exist_ok=True)
@@ -156,9 +158,14 @@ def main():
     kernels = [row for row in kernels if not options.only or row["name"] in options.only]
     with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
         jobs = [
-            pool.submit(examine, row, options.kind, device, options.cache, machine, options.again) for row in kernels
+            pool.submit(examine, row, options.kind, device, options.cache, machine, options.again, options.outside)
+            for row in kernels
         ]
-        found = [job.result() for job in jobs]
+        found = []
+        for job in concurrent.futures.as_completed(jobs):
+            found.append(job.result())
+            print(f"  {found[-1]['name']}: {found[-1].get('named')}", flush=True)
+            options.out.write_text(json.dumps({"kernels": found}))
     right = sum(one["right"] for one in found)
     for one in found:
         print(f"{'right' if one['right'] else 'WRONG':5}  {one['name']:22} {one.get('named') or one.get('error')}")

@@ -212,7 +212,20 @@ def limits(
 ) -> None:
     """Speed-of-light bounds of a task on a device."""
     reply = kernelwright.measure_limits(file, device=device)
-    _show(reply, as_json, lambda: [f"{key}: {_brief(value)}" for key, value in sorted(reply.items())])
+    _show(reply, as_json, lambda: [str(reply["text"]).rstrip()])
+
+
+@app.command()
+@_guarded
+def profile(
+    candidate: Annotated[str, typer.Argument(help="The replacement: .py, .cu or .cpp.")],
+    task: Annotated[str, typer.Option(help="The task it replaces.")],
+    device: Device = None,
+    as_json: AsJson = False,
+) -> None:
+    """What limits one candidate, and the edits the evidence supports."""
+    reply = kernelwright.profile(candidate, task, device=device)
+    _show(reply, as_json, lambda: [str(reply["text"]).rstrip()])
 
 
 @app.command()

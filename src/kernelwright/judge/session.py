@@ -8,13 +8,11 @@ takes and returns plain data; ``task``, ``candidate`` and ``outcome`` are ``wire
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
 import signal
 import sys
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,15 +26,18 @@ from kernelwright.errors import BadCommand, JudgeFailed
 from kernelwright.judge import baselines, calibration, facts, measure, race, requests, timing_plan
 from kernelwright.judge.bench import Bench, Entrant, bind
 from kernelwright.judge.build import build
+from kernelwright.judge.calibration import store
 from kernelwright.judge.child import Program, Zygote
 from kernelwright.judge.lease import Lease
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.load import idle_share, waiting_policy
+from kernelwright.judge.profile import job as profiles
+from kernelwright.judge.profile import operators
 from kernelwright.judge.server import Emit, Handler
 from kernelwright.judge.stages import Judgement
 from kernelwright.judge.toolchains import TABLE
-from kernelwright.machine import Machine, fingerprint
-from kernelwright.trial import Outcome, Rejected
+from kernelwright.machine import Machine
+from kernelwright.trial import Outcome, Rejected, Timed
 
 MOST_BENCHES = 2
 LEVELS = ("smoke", "coarse", "precise")
@@ -74,6 +75,7 @@ class Session:
             "build": self.build,
             "machine": self.machine,
             "limits": self.limits,
+            "profile": self.profile,
         }
 
     def beside(self) -> frozenset[str]:
@@ -114,13 +116,13 @@ class Session:
         ``measure`` true measures a device not yet known under its present versions (over a minute, with events).
         """
         device = requests.device_of(job, self.device)
-        found = self._known_machine(device)
+        found = store.known(device, self.state)
         if not found.facts and job.get("measure"):
             with self._lease(device).alone():
                 found = calibration.calibrate(
                     device, self.cache / "calibration", lambda what, share: emit({"measuring": what, "share": share})
                 )
-            self._machine_file(found.fingerprint).write_text(wire.dumps(found))
+            store.keep(found, self.state)
         return {"machine": wire.to_data(found)}
 
     def describe(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
@@ -129,9 +131,26 @@ class Session:
         return facts.describe(bench, self._machine(job))
 
     def limits(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
-        """{task, device, machine} -> {"bounds": ...}; see ``facts.bounds``."""
+        """{task, device, machine, timed?} -> {"bounds": ...}; ``timed``: with eager's time of each operator."""
         bench = self._bench(job)
-        return {"bounds": facts.bounds(bench, self._machine(job))}
+        found = facts.bounds(bench, self._machine(job))
+        if found is not None and job.get("timed"):
+            with self._lease(str(bench.device)).alone():
+                found = operators.attach(found, operators.times(bench))
+        return {"bounds": found}
+
+    def profile(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
+        """{task, candidate, device, count?} -> facts of exactly this candidate; see ``profile.job.run``."""
+        candidate, device = requests.candidate_of(job), requests.device_of(job, self.device)
+        folder = build(candidate, device, self.cache)
+        if isinstance(folder, Rejected):
+            return {"outcome": wire.to_data(folder), "facts": {}, "notes": [folder.reason], "kernels": []}
+        return self._profile(job, candidate, folder)
+
+    def _profile(self, job: dict[str, Any], candidate: Candidate, folder: Path) -> dict[str, Any]:
+        bench, own, count = self._bench(job), self.state / "profiles", bool(job.get("count", True))
+        with self._lease(str(bench.device)).alone():
+            return profiles.run(bench, candidate, folder, self._machine(job), own, self.threads, count=count)
 
     def prepare(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
         """{task, device, baselines?} -> {"preparing": names}: start baselines; compiling goes on in the background."""
@@ -145,7 +164,7 @@ class Session:
         """{task, candidate, device, level, ...} -> {"outcome": Outcome, or null for a passed smoke test}.
 
         Optional: ``seed``; ``baselines`` (names); ``bound_us`` and ``limiter``; ``admit`` false skips admission;
-        ``patience``: seconds after which a window counts as hanging, where that is less than usual.
+        ``patience``: seconds after which a window counts as hanging; ``profile`` adds facts to a precise result.
         """
         level = job.get("level", "precise")
         if level not in LEVELS:
@@ -157,6 +176,8 @@ class Session:
             return {"outcome": wire.to_data(folder)}
         emit({"stage": "built"})
         outcome = self._judge(job, level, candidate, folder)
+        if job.get("profile") and level == "precise" and isinstance(outcome, Timed):
+            outcome = profiles.attached(outcome, self._profile(job, candidate, folder))
         return {"outcome": None if outcome is None else wire.to_data(outcome)}
 
     def admit(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
@@ -365,23 +386,8 @@ class Session:
     def _machine(self, job: dict[str, Any]) -> Machine:
         """The machine a job brings, or what is known of its device."""
         if job.get("machine") is None:
-            return self._known_machine(requests.device_of(job, self.device))
+            return store.known(requests.device_of(job, self.device), self.state)
         return wire.from_data(Machine, job["machine"])
-
-    def _known_machine(self, device: str) -> Machine:
-        name, versions = calibration.identity(device)
-        key = fingerprint(device, name, versions)
-        try:
-            return wire.from_data(Machine, json.loads(self._machine_file(key).read_text()))
-        except (OSError, ValueError):
-            return Machine(
-                device=device, name=name, fingerprint=key, versions=versions, facts=(), measured_at=time.time()
-            )
-
-    def _machine_file(self, key: str) -> Path:
-        folder = self.state / "machines"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"{key}.json"
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

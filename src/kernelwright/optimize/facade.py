@@ -116,6 +116,20 @@ def measure_limits(
     return verbs.measure_limits(_task(task, place), place, services=services)
 
 
+def profile(
+    candidate: str | Path | Candidate,
+    task: str | Path | Task,
+    *,
+    device: str | None = None,
+    services: Services | None = None,
+) -> dict[str, Any]:
+    """What limits one candidate: compiled, run-time and counted facts, and the page they support (``text``)."""
+    place = _device(device)
+    known = _task(task, place)
+    given = candidate if isinstance(candidate, Candidate) else load_candidate(candidate, known)
+    return verbs.profile_candidate(known, given, place, services=services)
+
+
 def runs(parent: str | Path | None = None) -> list[dict[str, Any]]:
     """Every run below ``parent`` (default: the runs folder), newest first."""
     return verbs.list_runs(Path(parent) if parent is not None else None)

@@ -12,6 +12,7 @@ from kernelwright.candidate import Candidate
 from kernelwright.errors import NotAdmitted
 from kernelwright.machine import Machine
 from kernelwright.optimize import folder as folders
+from kernelwright.optimize import tables
 from kernelwright.optimize.services import Services, bound_of
 from kernelwright.report import write as write_html
 from kernelwright.task import Task
@@ -87,11 +88,31 @@ def measure_machine(device: str, *, services: Services | None = None) -> Machine
 
 
 def measure_limits(task: Task, device: str, *, services: Services | None = None) -> dict[str, Any]:
-    """Speed-of-light bounds of a task on a device, as plain data. Raises TaskError, NoSuchDevice."""
+    """Bounds of a task on a device with eager's time of each operator, and ``text``, the table.
+
+    Raises TaskError, NoSuchDevice."""
     used = services or Services(device)
     try:
         machine = wire.to_data(used.machine())
-        return used.worker.run({"job": "limits", "device": device, "task": wire.to_data(task), "machine": machine})
+        job = {"job": "limits", "device": device, "task": wire.to_data(task), "machine": machine, "timed": True}
+        reply = used.worker.run(job)
+        return {**reply, "text": tables.limits(reply.get("bounds"))}
+    finally:
+        if services is None:
+            used.close()
+
+
+def profile_candidate(
+    task: Task, candidate: Candidate, device: str, *, services: Services | None = None
+) -> dict[str, Any]:
+    """Facts of exactly this candidate, the notes on what could not be measured, and ``text``, the diagnosis.
+
+    Raises TaskError, ToolMissing, JudgeFailed."""
+    used = services or Services(device)
+    try:
+        job = {"job": "profile", "device": device, "task": wire.to_data(task), "candidate": wire.to_data(candidate)}
+        reply = used.worker.run({**job, "machine": wire.to_data(used.machine())})
+        return {**reply, "text": tables.profile(reply, device)}
     finally:
         if services is None:
             used.close()

@@ -38,7 +38,7 @@ def steps(device: str, cache: Path) -> Iterator[Step]:
 
 
 def _compiled(device: str, cache: Path) -> Iterator[Step]:
-    native = kernels.library(device, cache)
+    native = kernels.compiled(device, cache)
     if isinstance(native, str):
         why = native
         yield "compiled kernels", lambda: kernels.absent(why)

@@ -29,7 +29,7 @@ UNROLLED = 8
 STEPS = 4096
 
 
-def library(device: str, cache: Path) -> ctypes.CDLL | str:
+def compiled(device: str, cache: Path) -> ctypes.CDLL | str:
     """The compiled micro-kernels, or why there are none."""
     candidate = Candidate(
         task="calibration",

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-import kernelwright
 from kernelwright import limits, sandbox
 from kernelwright.judge import skeletons
 from kernelwright.judge.profile import binary, counters, occupancy, sass, traces
@@ -124,7 +123,7 @@ def _program(request: dict[str, Any], mode: str) -> list[str]:
 
 
 def confined(subject: Subject, argv: list[str]) -> sandbox.Finished:
-    root = Path(kernelwright.__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[3]
     own = subject.workshop
     (own / "tmp").mkdir(exist_ok=True)
     env = {

@@ -16,10 +16,11 @@ from kernelwright.judge.profile.sass import plain
 
 STALLS = {
     "memory": ("long_scoreboard", "lg_throttle", "tex_throttle"),
-    "dependency": ("wait", "short_scoreboard"),
+    "dependency": ("wait",),
+    "shared": ("short_scoreboard",),
     "barrier": ("barrier", "membar"),
     "issue": ("math_pipe_throttle", "mio_throttle", "dispatch_stall", "not_selected"),
-    "other": ("drain", "branch_resolve", "no_instruction", "imc_miss", "sleeping", "selected"),
+    "other": ("drain", "branch_resolving", "no_instruction", "imc_miss", "sleeping", "selected"),
 }
 _STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
 _SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
@@ -132,7 +133,9 @@ def _stalls(found: Sequence[Mapping[str, str]], spent: Sequence[float]) -> dict[
     everything = sum(means.values())
     if everything <= 0:
         return {}
-    return {f"stall_{group}": means[group] / everything for group in ("memory", "dependency", "barrier", "issue")}
+    return {
+        f"stall_{group}": means[group] / everything for group in ("memory", "dependency", "shared", "barrier", "issue")
+    }
 
 
 def _access(found: Sequence[Mapping[str, str]]) -> dict[str, float]:

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measured machines as files of a state folder, found again by fingerprint: another driver is another machine."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from kernelwright import wire
+from kernelwright.judge.calibration import identity
+from kernelwright.machine import Machine, fingerprint
+
+
+def known(device: str, state: Path) -> Machine:
+    """The device as measured before under its present versions, else without facts. Raises NoSuchDevice."""
+    name, versions = identity(device)
+    key = fingerprint(device, name, versions)
+    try:
+        return wire.from_data(Machine, json.loads(_file(key, state).read_text()))
+    except (OSError, ValueError):
+        return Machine(device=device, name=name, fingerprint=key, versions=versions, facts=(), measured_at=time.time())
+
+
+def keep(machine: Machine, state: Path) -> None:
+    """Remember it."""
+    path = _file(machine.fingerprint, state)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(wire.dumps(machine))
+
+
+def _file(key: str, state: Path) -> Path:
+    return state / "machines" / f"{key}.json"
