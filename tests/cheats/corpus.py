@@ -38,6 +38,8 @@ class Program:
     """Left out of the quick run."""
     hostile: bool = False
     """It would harm a machine it is not confined on (kills, rewrites files): never run it outside the sandbox."""
+    open: bool = False
+    """Not caught reliably yet: the test expects it to fail, and the report of the corpus shows it."""
     patience: float | None = None
     """Seconds after which a call counts as hanging, where the usual would waste minutes."""
 
