@@ -22,12 +22,15 @@ QUIET = {
     "issue_active": 0.6, "stall_memory": 0.2, "memory_throughput": 0.7, "packed_instructions": 90.0,
     "floating_instructions": 100.0, "widest_bits": 512.0, "machine_bits": 512.0, "busy_threads": 2.0, "threads": 2.0,
     "gather_instructions": 0.0, "page_faults": 0.0, "fault_us": 0.25, "division_instructions": 0.0, "math_calls": 0.0,
+    "load_bytes": 16.0, "passes": 1.0, "memory_bound": 1.0, "cache_bytes": 4e5, "predicated_loads": 10.0,
+    "loads_useful": 1.0, "operators": 1.0,
 }  # fmt: skip
 PROVOKED = {
     "host-bound": {"host_us": 400.0}, "many-small-launches": {"kernels": 30.0, "busy_us": 60.0},
-    "synchronisation": {"synchronisations": 4.0}, "cold-start": {"first_us": 9e4},
+    "synchronisation": {"synchronisations": 4.0}, "cold-start": {"first_us": 9e5},
     "spills": {"spill_bytes": 96.0, "local_instructions": 40.0}, "local-memory": {"local_instructions": 40.0},
-    "no-tensor-cores": {"tensor_instructions": 0.0}, "accidental-float64": {"float64_instructions": 100.0},
+    "no-tensor-cores": {"tensor_instructions": 0.0, "matmul_us": 90.0},
+    "accidental-float64": {"float64_instructions": 100.0},
     "occupancy-registers": {"occupancy_by_registers": 0.12}, "occupancy-shared": {"occupancy_by_shared": 0.06},
     "tiny-grid": {"blocks": 8.0}, "partial-tiles": {"useful_lanes": 0.5}, "load-imbalance": {"busiest_over_mean": 2.0},
     "strided-access": {"sectors_per_request": 32.0, "bytes_used_per_sector": 4.0},
@@ -39,6 +42,9 @@ PROVOKED = {
     "memory-latency": {"stall_memory": 0.8, "memory_throughput": 0.3}, "bandwidth": {"memory_throughput": 0.95},
     "cpu-unvectorised": {"packed_instructions": 0.0}, "cpu-narrow-vectors": {"widest_bits": 128.0},
     "cpu-one-thread": {"busy_threads": 1.0}, "cpu-imbalance": {"busy_threads": 1.4},
+    "narrow-loads": {"load_bytes": 1.0, "tensor_instructions": 0.0, "tensor_eligible": 0.0},
+    "several-passes": {"passes": 3.0}, "masked-tiles": {"loads_useful": 0.3},
+    "cpu-small-operators": {"operators": 640.0, "launch_us": 0.5},
     "cpu-gathers": {"gather_instructions": 20.0}, "cpu-allocation": {"page_faults": 300.0},
     "cpu-division": {"division_instructions": 30.0}, "cpu-calls": {"math_calls": 3.0},
 }  # fmt: skip
@@ -85,3 +91,11 @@ def test_rules_are_arithmetic_only(tmp_path: Path) -> None:
     path.write_text("[[rule]]\n" + "".join(f'{key} = "{value}"\n' for key, value in row.items()))
     with pytest.raises(BadCommand, match="Attribute"):
         load_rules(path)
+
+
+def test_what_goes_on_inside_kernels_saves_no_more_than_the_time_they_run() -> None:
+    """A grid of one block in a program that is the host's fault: the share is of the device's time only."""
+    facts = QUIET | {"blocks": 1.0, "busy_us": 10.0, "host_us": 100.0}
+    page = diagnose(facts, device="cuda", time_us=100.0, bound_us=5.0)
+    shares = {finding.rule: round(finding.share, 3) for finding in page.findings}
+    assert (0.098, "host") == (shares["tiny-grid"], page.limiter)

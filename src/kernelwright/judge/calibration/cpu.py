@@ -55,7 +55,7 @@ def library(cache: Path) -> ctypes.CDLL:
     found = ctypes.CDLL(str(folder / "cpu.so"))
     for name in ("read_stream", "write_stream", "copy_stream", "peak_simd_f32", "peak_simd_f64", "peak_scalar_f32"):
         getattr(found, name).restype = ctypes.c_double
-    found.fork_join.restype = found.atomics.restype = ctypes.c_double
+    found.fork_join.restype = found.atomics.restype = found.touch_pages.restype = ctypes.c_double
     found.chase.restype = ctypes.c_int64
     return found
 
@@ -163,7 +163,10 @@ def _overheads(native: ctypes.CDLL, threads: int) -> list[Fact]:
 
     launches = [measure.stopwatch(calls) / many * 1e6 for _ in range(5)]
     adds = rates(lambda: native.atomics(ctypes.c_int64(200_000), team), 200_000 * threads / 1e9, runs=5)
+    pages = 4096
+    faults = [measure.stopwatch(lambda: native.touch_pages(ctypes.c_int64(pages))) / pages * 1e6 for _ in range(5)]
     return [
+        fact("latency.page_fault_us", "us", faults, "first touch of a fresh 4 KiB page, one thread"),
         fact("latency.fork_join_us", "us", forks, f"empty OpenMP region, {threads} threads"),
         fact("latency.launch_us", "us", launches, "one torch operator on one element"),
         fact("rate.atomics_contended_Gops", "Gop/s", adds, "one shared counter"),

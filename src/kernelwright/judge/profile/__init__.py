@@ -83,6 +83,8 @@ def profile(subject: Subject, machine: Machine, *, count: bool = True, counted: 
         found.notes += [*notes, "hardware counters: not read on a CPU"]
     else:
         _machine_code(subject, found)
+        least = 0.6 * found.facts.get("bound_us", float("inf"))
+        found.facts["passes"] = sum(one.count for one in found.kernels if one.us / max(1.0, one.count) >= least)
         if count:
             _count(subject, request, found, counted or confined)
         else:
@@ -133,6 +135,7 @@ def confined(subject: Subject, argv: list[str]) -> sandbox.Finished:
         "TMPDIR": str(own / "tmp"),
         "HOME": str(own),
         "OMP_NUM_THREADS": str(subject.threads),
+        "OMP_WAIT_POLICY": "PASSIVE",  # a thread that waits must not look busy
     }
     return sandbox.run(
         argv,
@@ -191,6 +194,10 @@ def _task(traced: Trace, machine: Machine, seen: dict[str, float]) -> dict[str, 
     bounds = limits.bounds(traced, machine)
     if bounds is not None:
         found["bound_us"] = bounds.unavoidable_us
+        found["memory_bound"] = float(bounds.limiter == "memory")
+    cache = machine.value("cache.last_level_bytes")
+    if cache is not None:
+        found["cache_bytes"] = cache
     return found
 
 
@@ -215,6 +222,13 @@ def _machine_code(subject: Subject, found: Profile) -> None:
     total = sum(one.us for one in own)
     for name in sorted({key for one in own for key in code[one.name]} - set(sass.KEPT)):
         found.facts[name] = sum(code[one.name].get(name, 0.0) * one.us for one in own) / total
+    loads, issued = found.facts["global_loads"], main.blocks * main.threads
+    if loads:
+        found.facts["load_bytes"] = found.facts["loaded_bytes"] / loads
+    if loads and not found.facts["looped_loads"] and len(found.kernels) == 1:
+        # Straight code: every lane launched loads once an instruction, and what is needed is known.
+        wanted = subject.traced.input_bytes / found.facts["load_bytes"]
+        found.facts["loads_useful"] = min(1.0, wanted / (issued * loads))
     if found.facts.get("library_product_us", 0.0) > 0.1 * everything:
         found.facts["tensor_instructions"] = max(1.0, found.facts["tensor_instructions"])
 
@@ -261,13 +275,21 @@ def _count(subject: Subject, request: dict[str, Any], found: Profile, run: Runne
 
 
 def _atomics(facts: dict[str, float], machine: Machine) -> None:
-    """Share of the time that atomics explain: their number at the contended rate, or their share of all requests."""
-    if facts.get("atomics", 0.0) <= 0 or not {"atomic_requests", "stall_memory"} <= facts.keys():
-        if "stall_memory" in facts:
+    """Share of the time that atomics explain: their number at the contended rate, or their share of all requests.
+
+    Without counters the number is taken from the code: an atomic beside each load is one for each needed element, and
+    only a time that this explains within a half either way counts.
+    """
+    if facts.get("atomics", 0.0) <= 0:
+        if "atomics" in facts:
             facts["stall_atomics"] = 0.0
         return
-    of_requests = facts["atomic_requests"] / max(1.0, facts.get("memory_requests", 0.0))
     rate = machine.value("rate.atomics_contended_Gops")
-    took = facts.get("counted_us", 0.0)
-    by_rate = facts["atomic_requests"] * 32 / (rate * 1e3) / took if rate and took else 0.0
-    facts["stall_atomics"] = min(1.0, max(by_rate, of_requests * facts["stall_memory"]))
+    took = facts.get("counted_us") or facts.get("busy_us", 0.0)
+    if {"atomic_requests", "stall_memory"} <= facts.keys():
+        of_requests = facts["atomic_requests"] / max(1.0, facts.get("memory_requests", 0.0))
+        by_rate = facts["atomic_requests"] * 32 / (rate * 1e3) / took if rate and took else 0.0
+        facts["stall_atomics"] = min(1.0, max(by_rate, of_requests * facts["stall_memory"]))
+    elif rate and took and facts["atomics"] >= facts.get("global_loads", 0.0) > 0:
+        explained = facts["needed_bytes"] / facts.get("load_bytes", 4.0) / (rate * 1e3) / took
+        facts["stall_atomics"] = min(1.0, explained) if 0.5 <= explained <= 1.5 else 0.0

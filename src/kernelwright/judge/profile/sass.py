@@ -17,12 +17,14 @@ from kernelwright.judge.profile.loops import Instruction, weights
 
 LIMITS = sandbox.Limits(seconds=60.0, memory_bytes=2 << 30, processes=64, file_bytes=1 << 20, output_bytes=64 << 20)
 _HEAD = re.compile(r"^\s*Function\s*:\s*(\S+)")
-_LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+\{?\s*(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*(?:\.[\w.]+)?)\s*([^;]*);")
+_LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+\{?\s*(@!?U?P\w+\s+)?([A-Z][A-Z0-9_]*(?:\.[\w.]+)?)\s*([^;]*);")
 _USAGE = re.compile(r"Function\s+(\S+):\s*\n\s*REG:(\d+)\s+STACK:(\d+)\s+SHARED:(\d+)\s+LOCAL:(\d+)")
 _BRANCH = re.compile(r"(?:^|[\s,])0x([0-9a-f]+)\s*$")
 TENSOR = ("HMMA", "HGMMA", "QGMMA", "IGMMA", "IMMA", "DMMA", "BGMMA", "BMMA", "QMMA", "OMMA", "UTCHMMA", "UTCQMMA")
 DOUBLE = ("DADD", "DMUL", "DFMA", "DSETP", "DMNMX")
 MEMORY = ("LDG", "STG", "LDL", "STL", "LDS", "STS", "LD", "ST", "ATOM", "ATOMG", "ATOMS", "RED", "LDGSTS", "UBLKCP")
+SIZES = (("U8", 1), ("S8", 1), ("U16", 2), ("S16", 2), ("64", 8), ("128", 16))
+"""Suffix of a load to its bytes; none is 4."""
 Kernel = dict[str, float]
 
 
@@ -123,15 +125,20 @@ def functions(lines: Iterable[str]) -> dict[str, list[Instruction]]:
             continue
         match = _LINE.search(line)
         if match:
-            target = _BRANCH.search(match[3].strip()) if match[2].startswith("BRA") else None
-            body.append(Instruction(int(match[1], 16), match[2], match[3], int(target[1], 16) if target else None))
+            target = _BRANCH.search(match[4].strip()) if match[3].startswith("BRA") else None
+            body.append(
+                Instruction(
+                    int(match[1], 16), match[3], (match[2] or "") + match[4], int(target[1], 16) if target else None
+                )
+            )
     return found
 
 
 def _count(body: Sequence[Instruction]) -> Kernel:
     total: Kernel = dict.fromkeys(
         ("instructions", "tensor_instructions", "float64_instructions", "memory_instructions", "local_instructions",
-         "stack_locals", "indexed_locals", "global_loads", "wide_loads", "atomics", "shared_instructions",
+         "stack_locals", "indexed_locals", "global_loads", "wide_loads", "loaded_bytes",
+         "predicated_loads", "looped_loads", "atomics", "shared_instructions",
          "barrier_instructions"), 0.0,
     )  # fmt: skip
     for found, weight in zip(body, weights(body), strict=True):
@@ -149,6 +156,9 @@ def _count(body: Sequence[Instruction]) -> Kernel:
         if base in ("LDG", "LDGSTS", "UBLKCP", "UTMALDG"):
             total["global_loads"] += weight
             total["wide_loads"] += weight * ("128" in parts or base in ("UBLKCP", "UTMALDG"))
+            total["loaded_bytes"] += weight * next((size for suffix, size in SIZES if suffix in parts), 4)
+            total["predicated_loads"] += weight * found.operands.startswith("@")
+            total["looped_loads"] += weight > 1
         if base in ("LDL", "STL"):
             total["local_instructions"] += weight
             total["stack_locals" if re.search(r"\[R1(\+|\])", found.operands) else "indexed_locals"] += weight

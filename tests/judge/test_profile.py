@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts about one candidate: what is read from disassembly, traces and counter tables, and one whole profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernelwright.candidate import Candidate
+from kernelwright.judge.bench import Bench
+from kernelwright.judge.build import build
+from kernelwright.judge.profile import binary, counters, job, occupancy, operators, sass, traces
+from kernelwright.machine import Fact, Machine
+from tests.judge.plain_tasks import task
+
+OBJECT = """
+0000000000001200 <scale._omp_fn.0>:
+    1200:	vmulss %xmm0,%xmm1,%xmm1
+    1204:	vmulps %zmm1,%zmm2,%zmm2
+    120a:	vdivps %zmm1,%zmm2,%zmm2
+    1210:	call   1030 <expf@plt>
+    1215:	jne    1204 <scale._omp_fn.0+0x4>
+    1217:	ret
+0000000000001300 <register_tm_clones>:
+    1300:	vmulss %xmm0,%xmm1,%xmm1
+"""
+CODE = """
+		Function : _Z4copyPfPKf
+        /*0000*/                   LDC R1, c[0x0][0x28] ;           /* 0x00000a00ff017b82 */
+        /*0010*/              @!P0 LDG.E.128 R4, desc[UR4][R2.64] ; /* 0x00000a00ff017b82 */
+        /*0020*/                   STL [R1+0x8], R4 ;               /* 0x00000a00ff017b82 */
+        /*0030*/                   HMMA.16816.F32 R4, R4, R5, R6 ;  /* 0x00000a00ff017b82 */
+        /*0040*/               @P0 BRA 0x20 ;                      /* 0x00000a00ff017b82 */
+        /*0050*/                   BRA 0x50;                        /* 0x00000a00ff017b82 */
+"""
+USAGE = " Function _Z4copyPfPKf:\n  REG:40 STACK:96 SHARED:0 LOCAL:0 CONSTANT[0]:536\n"
+
+
+def test_instructions_in_a_loop_weigh_more_and_the_runtime_is_left_out() -> None:
+    """One scalar instruction before a loop of one packed product, one packed division and one library call."""
+    found = binary.summary(binary.counts(OBJECT))
+    expected = {"packed_instructions": 16.0, "floating_instructions": 17.0, "widest_bits": 512.0,
+                "gather_instructions": 0.0, "division_instructions": 8.0, "math_calls": 8.0}  # fmt: skip
+    assert expected == found
+
+
+def test_machine_code_of_a_kernel_is_counted_by_kind() -> None:
+    """Wide masked loads, spills addressed by the stack pointer, tensor instructions, and no loop that ends a kernel."""
+    (kernel,) = sass.kernels(USAGE, CODE).values()
+    picked = {name: kernel[name] for name in ("registers", "spill_bytes", "wide_loads", "predicated_loads",
+              "looped_loads", "local_instructions", "tensor_instructions", "instructions")}  # fmt: skip
+    expected = {"registers": 40.0, "spill_bytes": 96.0, "wide_loads": 1.0, "predicated_loads": 1.0,
+                "looped_loads": 0.0, "local_instructions": 8.0, "tensor_instructions": 8.0,
+                "instructions": 26.0}  # fmt: skip
+    assert expected == picked
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("_Z4copyPfPKf", "copy"), ("void copy<4>(float*)", "copy"), ("_ZN2at6native5widenEv", "widen"), ("rows", "rows")],
+)
+def test_a_kernel_is_known_by_its_identifier(name: str, expected: str) -> None:
+    """Mangled, demangled and plain names meet."""
+    assert expected == sass.plain(name)
+
+
+def test_occupancy_is_bound_by_the_scarcest_resource() -> None:
+    """132 KiB of shared memory: one block of 4 warps of 64; 128 registers: 16 warps; whole blocks only."""
+    processor = occupancy.Processor(registers=65536, shared_bytes=233472, threads=2048)
+    found = occupancy.limits(processor, registers=128, shared_bytes=132 << 10, threads=128)
+    assert (0.25, 0.0625, 1.0, 0.0625) == tuple(found.values())
+
+
+def test_a_trace_gives_kernels_busy_time_and_waits_a_call() -> None:
+    """Overlapping kernels count once; events outside the marked calls do not count."""
+
+    def event(name: str, cat: str, start: float, length: float, **more: object) -> dict[str, object]:
+        return {"ph": "X", "name": name, "cat": cat, "ts": start, "dur": length, "args": more}
+
+    events = [
+        event(traces.MARK, "user_annotation", 100.0, 50.0),
+        event("k", "kernel", 20.0, 9.0),
+        event("k", "kernel", 110.0, 10.0, grid=[4, 2, 1], block=[32, 1, 1]),
+        event("void direct_copy_kernel_cuda", "kernel", 115.0, 10.0, grid=[1, 1, 1], block=[64, 1, 1]),
+        event("cudaStreamSynchronize", "cuda_runtime", 130.0, 5.0),
+        event("cudaDeviceSynchronize", "cuda_runtime", 160.0, 5.0),
+    ]  # fmt: skip
+    facts, launches = traces.read({"traceEvents": events})
+    assert (2.0, 15.0, 1.0, 10.0) == tuple(
+        facts[name] for name in ("kernels", "busy_us", "synchronisations", "layout_copy_us")
+    )
+    assert ("k", 8.0, 32.0) == (launches[0].name, launches[0].blocks, launches[0].threads)
+
+
+def test_counters_become_the_facts_of_the_rules() -> None:
+    """Shares of stalls, conflicts among wavefronts, lanes, and a note in place of a table."""
+    heads = ["ID", "Kernel Name", counters.TIME, counters.SINGLE["bank_conflicts"][0],
+             counters.SINGLE["shared_wavefronts"][0], counters.SINGLE["cycles_busiest"][0],
+             counters.SINGLE["cycles_mean"][0], "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio",
+             "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"]  # fmt: skip
+    lines = ['"' + '","'.join(row) + '"' for row in (heads, ["", "", "ns", "", "", "", "", "", ""],
+             ["0", "copy(float*)", "2,000", "75", "100", "30", "10", "1", "3"])]  # fmt: skip
+    rows = counters.rows("==PROF== Connected\n" + "\n".join(lines))
+    found = counters.facts(rows)
+    picked = [found[name] for name in ("bank_conflict_share", "busiest_over_mean", "stall_memory", "stall_dependency")]
+    assert [0.75, 3.0, 0.75, 0.25] == picked
+    assert [] == counters.rows("==ERROR== ERR_NVGPUCTRPERM")
+    assert "==ERROR== ERR_NVGPUCTRPERM" == counters.refusal("==WARNING== clocks\n==ERROR== ERR_NVGPUCTRPERM")
+
+
+def machine() -> Machine:
+    """A device of which three facts are known."""
+    values = (("bandwidth.copy.dram_GBps", 20.0), ("latency.launch_us", 1.0), ("latency.page_fault_us", 0.25))
+    facts = tuple(Fact(name=name, value=value, unit="", spread=0.0, note="") for name, value in values)
+    return Machine(device="cpu", name="test", fingerprint="0", versions=(), facts=facts, measured_at=0.0)
+
+
+def test_a_candidate_is_profiled_in_the_sandbox_and_keyed_by_its_digest(tmp_path: Path) -> None:
+    """Run-time facts of a plain program; what does not exist for it is a note."""
+    made = task("x * 2.0", "[torch.rand(64, 64)]")
+    text = made.reference.replace("class Model(", "class ModelNew(").replace("x * 2.0", "x + x")
+    given = Candidate(task=made.digest(), language="torch", entry="new.py::ModelNew", sources=(("new.py", text),),
+                      proposer="test")  # fmt: skip
+    folder = build(given, "cpu", tmp_path / "built")
+    bench = Bench(made, "cpu")
+    found = job.run(bench, given, folder, machine(), tmp_path / "own", 1, count=False)
+    assert (given.digest(), 1.0, 0.25) == (found["candidate"], found["facts"]["operators"], found["facts"]["fault_us"])
+    assert found["facts"]["needed_bytes"] == 2 * 64 * 64 * 4
+    assert any("no compiled object" in note for note in found["notes"])
+    bench.close()
+
+
+def test_operators_of_the_reference_are_timed_where_they_stand() -> None:
+    """Each is found by name and shapes; views are not."""
+    bench = Bench(task("torch.relu(x.t() @ x)", "[torch.rand(16, 8)]"), "cpu")
+    found = operators.times(bench)
+    assert {("mm", ((8, 16), (16, 8))), ("relu", ((8, 8),))} == set(found)
+    plain = {"rows": [{"operator": {"name": "relu", "shapes": [[8, 8]]}}, {"operator": {"name": "x", "shapes": []}}]}
+    attached = operators.attach(plain, {("relu", ((8, 8),)): 4.0})
+    assert ([4.0, None], [1.0, None]) == (
+        [r["measured_us"] for r in attached["rows"]],
+        [r["share"] for r in attached["rows"]],
+    )
+    bench.close()
