@@ -195,9 +195,13 @@ def runs(
 
 @app.command()
 @_guarded
-def machine(device: Device = None, as_json: AsJson = False) -> None:
+def machine(
+    device: Device = None,
+    html: Annotated[str | None, typer.Option(help="Also draw staircase and roofline into this file.")] = None,
+    as_json: AsJson = False,
+) -> None:
     """Measure a device (once; then from the cache)."""
-    found = kernelwright.measure_machine(device)
+    found = kernelwright.measure_machine(device, html=html)
     rows = [
         (fact.name, "-" if fact.value is None else f"{fact.value:.4g}", fact.unit, fact.note) for fact in found.facts
     ]

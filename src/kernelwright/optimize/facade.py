@@ -19,6 +19,7 @@ from kernelwright.optimize.modelled import replay_run
 from kernelwright.optimize.result import Listener, Options, Result
 from kernelwright.optimize.run import optimize_task, resume_run
 from kernelwright.optimize.services import Services
+from kernelwright.report.machine import page
 from kernelwright.task import Task
 from kernelwright.trial import Trial
 
@@ -103,9 +104,14 @@ def admit(task: str | Path | Task, *, device: str | None = None, services: Servi
     return verbs.admit_task(_task(task, place), place, services=services)
 
 
-def measure_machine(device: str | None = None, *, services: Services | None = None) -> Machine:
-    """Facts of a device; measured once, then read from the cache."""
-    return verbs.measure_machine(_device(device), services=services)
+def measure_machine(
+    device: str | None = None, *, html: str | Path | None = None, services: Services | None = None
+) -> Machine:
+    """Facts of a device; measured once, then read from the cache. ``html``: also drawn into this file."""
+    found = verbs.measure_machine(_device(device), services=services)
+    if html is not None:
+        Path(html).write_text(page(found), encoding="utf-8")
+    return found
 
 
 def measure_limits(
