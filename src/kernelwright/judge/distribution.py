@@ -63,7 +63,7 @@ def differs(got: torch.Tensor, runs: Sequence[torch.Tensor]) -> str:
         return "differs in NaN or Inf"
     stacked, value = stacked.nan_to_num(0.0, 0.0, 0.0), value.nan_to_num(0.0, 0.0, 0.0)
     base, held = stacked[:-HELD_OUT], stacked[-HELD_OUT:]
-    value = _snapped(value, base, 4 * torch.finfo(got.dtype).eps if got.dtype.is_floating_point else 0.0)
+    value = snapped(value, base, got.dtype)
     strange = _strange(value, base)
     honest_strange = max(_strange(one, base) for one in held)
     if strange > 4 * honest_strange + max(2, value.numel() // 200):
@@ -79,11 +79,12 @@ def differs(got: torch.Tensor, runs: Sequence[torch.Tensor]) -> str:
     return ""
 
 
-def _snapped(value: torch.Tensor, base: torch.Tensor, tolerance: float) -> torch.Tensor:
-    """``value`` with the elements that lie within rounding of a run's moved onto it.
+def snapped(value: torch.Tensor, base: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """``value`` with the elements that lie within rounding (of ``dtype``) of a run's moved onto it.
 
     Where a law has atoms (dropout keeps x / 0.6 or gives 0) honest programs round the atom differently, and a rank
     among ties tells one ulp from none."""
+    tolerance = 4 * torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
     distance = (base - value).abs()
     closest = distance.argmin(0, keepdim=True)
     near = distance.gather(0, closest).squeeze(0) <= tolerance * value.abs()

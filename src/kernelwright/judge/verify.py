@@ -113,7 +113,7 @@ class Checker:
         """Empty unless this output shows the random numbers of an earlier call."""
         runs = torch.stack([run.to(torch.float64) for run in column])
         base, held = runs[: -distribution.HELD_OUT], runs[-distribution.HELD_OUT :]
-        now = distribution.features(value.to(torch.float64), base)
+        now = distribution.features(distribution.snapped(value.to(torch.float64), base, value.dtype), base)
         before = self._drawn.get(index)
         self._drawn[index] = now
         if before is None:
