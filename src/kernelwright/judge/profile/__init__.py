@@ -266,7 +266,9 @@ def _count(subject: Subject, request: dict[str, Any], found: Profile, run: Runne
             break
         wanted = [metric for metric in wanted if metric not in lacking]
     if not rows:
-        found.notes.append(f"hardware counters: {done.killed or counters.refusal(done.stdout + done.stderr)}")
+        last = (done.stderr.strip().splitlines() or [""])[-1][:200]
+        why = done.killed or counters.refusal(done.stdout + done.stderr)
+        found.notes.append(f"hardware counters: {why}" + (f" ({last})" if last and last not in why else ""))
         return
     found.facts |= counters.facts(rows)
     absent = [metric for metric in counters.METRICS if metric not in rows[0]]

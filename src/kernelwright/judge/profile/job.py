@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The judge's job ``profile``: from a built candidate and a bench to plain data, and to the pairs a proof carries."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from kernelwright import limits
+from kernelwright.candidate import Candidate
+from kernelwright.judge import skeletons
+from kernelwright.judge.bench import Bench
+from kernelwright.judge.profile import Subject, profile
+from kernelwright.machine import Machine
+from kernelwright.trial import Outcome, Timed
+
+
+def run(
+    bench: Bench, candidate: Candidate, folder: Path, machine: Machine, workshop: Path, threads: int, *, count: bool
+) -> dict[str, Any]:
+    """{"candidate" (digest), "facts", "notes", "kernels", "bound_us", "limiter"} of one call of the timed case."""
+    instance = bench.timed.instance
+    leaves = instance.draw(bench.timed.as_given, 0)
+    args = skeletons.unflatten(instance.skeleton, leaves)
+    traced = limits.trace_module(instance.model, args, {}, gradients=False)
+    bounds = limits.bounds(traced, machine)
+    subject = Subject(
+        entry=candidate.entry,
+        folder=folder.resolve(),
+        device=str(bench.device),
+        init_args=instance.init_args,
+        init_kwargs=instance.init_kwargs,
+        state=instance.first_state,
+        leaves=leaves,
+        skeleton=instance.skeleton,
+        training=bench.contract.training,
+        traced=traced,
+        workshop=(workshop / candidate.digest()).resolve(),
+        threads=threads,
+    )
+    found = profile(subject, machine, count=count)
+    return {
+        "candidate": candidate.digest(),
+        "facts": found.facts,
+        "notes": found.notes,
+        "kernels": [dataclasses.asdict(kernel) for kernel in found.kernels],
+        "bound_us": bounds.unavoidable_us if bounds else None,
+        "limiter": bounds.limiter if bounds else "unknown",
+    }
+
+
+def attached(outcome: Outcome | None, found: dict[str, Any]) -> Outcome | None:
+    """The outcome with the facts beside its proof, as text; one that was not timed stays as it is."""
+    if not isinstance(outcome, Timed):
+        return outcome
+    pairs = [(name, f"{value:.6g}") for name, value in sorted(found["facts"].items())]
+    return dataclasses.replace(outcome, profile=(*pairs, *(("note", note) for note in found["notes"])))
