@@ -73,6 +73,8 @@ class Runner:
         if self.device != "cpu":
             torch.cuda.set_device(self.device)
             self.wake = torch.zeros(1, device=self.device).zero_
+        # Forks of one zygote would draw the same random numbers, and look as if one repeated another's.
+        torch.seed()
         self._open_weights(request, descriptors)
         path, _, name = request["entry"].partition("::")
         made = _import_entry(path, name)
