@@ -66,7 +66,9 @@ def main():
         seen = held_out(extra, np.log(watts), lambda part, value: np.exp(value))
         wrong = np.abs(seen / watts - 1)
         power = {"median_error": float(np.median(wrong)), "products": int(powered.sum())}
-        print(f"  power: median error {np.median(wrong):.1%} of {powered.sum()}, {watts.min():.0f} to {watts.max():.0f} W")
+        print(
+            f"  power: median error {np.median(wrong):.1%} of {powered.sum()}, {watts.min():.0f} to {watts.max():.0f} W"
+        )
     rank = float(np.corrcoef(np.argsort(np.argsort(guess)), np.argsort(np.argsort(took)))[0, 1])
     result = {
         "command": ["python", "benchmarks/gemm_model.py"], "machine": machine.fingerprint, "device": machine.name,

@@ -58,7 +58,14 @@ def _enter(place: Path, *absent: str) -> None:
 def _pretend_cuda() -> None:
     """Device management does nothing; tensors stay on the CPU."""
     nothing = mock.MagicMock()
-    for name in ("set_device", "synchronize", "empty_cache", "reset_peak_memory_stats", "manual_seed", "manual_seed_all"):
+    for name in (
+        "set_device",
+        "synchronize",
+        "empty_cache",
+        "reset_peak_memory_stats",
+        "manual_seed",
+        "manual_seed_all",
+    ):
         setattr(torch.cuda, name, nothing)
     torch.cuda.is_available = lambda: True
     torch.cuda.get_device_name = lambda *a, **k: "cpu"
@@ -193,7 +200,11 @@ def kernelbot(root: Path) -> tuple[Verdict, list[str]]:
             tests = [evaluator.TestCase(args={"seed": seed}, spec="") for seed in range(5)]
             return all(evaluator._run_single_test(test)[0] for test in tests)
 
-    return judge, ["torch.cuda device management", "_clone_data without its move to a device", "generate_input and check_implementation made from the task"]
+    return judge, [
+        "torch.cuda device management",
+        "_clone_data without its move to a device",
+        "generate_input and check_implementation made from the task",
+    ]
 
 
 ADAPTERS: dict[str, Callable[[Path], tuple[Verdict, list[str]]]] = {

@@ -42,7 +42,12 @@ def programs() -> list[Program]:
     return [
         p
         for p in run_corpus.by_task(run_corpus.ALL)
-        if p.language == "torch" and len(p.sources) == 1 and p.device == "cpu" and p.task not in SEVERAL and not p.slow and not p.hostile
+        if p.language == "torch"
+        and len(p.sources) == 1
+        and p.device == "cpu"
+        and p.task not in SEVERAL
+        and not p.slow
+        and not p.hostile
         and "kernelwright.judge" not in p.sources[0][1]  # aimed at this judge: nothing there for the others
     ]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Judges the whole corpus, or the part whose names hold one of the given words, and says what went wrong.
 
-    python tests/cheats/run_corpus.py [--repeats N] [--quick] [--level precise] [--json FILE] [word ...]
+python tests/cheats/run_corpus.py [--repeats N] [--quick] [--level precise] [--json FILE] [word ...]
 """
 
 from __future__ import annotations
@@ -129,7 +129,9 @@ def main() -> int:
         f"{len(wrong) - accepted} honest refused\n"
     )
     if asked.json:
-        asked.json.write_text(json.dumps([[v.program.name, v.program.task, v.right, v.words, v.seconds] for v in found]))
+        asked.json.write_text(
+            json.dumps([[v.program.name, v.program.task, v.right, v.words, v.seconds] for v in found])
+        )
     return bool(wrong)
 
 

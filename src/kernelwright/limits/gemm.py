@@ -93,7 +93,9 @@ def order(model: Model, shapes: Sequence[Shape], device: Device) -> list[int]:
     return sorted(range(len(shapes)), key=lambda index: cost[index])
 
 
-def fit(rows: np.ndarray, target: np.ndarray, *, trees: int = 400, depth: int = 5, rate: float = 0.08, seed: int = 0) -> Model:
+def fit(
+    rows: np.ndarray, target: np.ndarray, *, trees: int = 400, depth: int = 5, rate: float = 0.08, seed: int = 0
+) -> Model:
     """Boosted trees for ``target`` [products]; each tree sees a random 70 % of the products."""
     dice = np.random.default_rng(seed)
     base = float(np.median(target))
