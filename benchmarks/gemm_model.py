@@ -52,7 +52,8 @@ def main():
     guess = held_out(rows, np.log(took / roof), lambda part, value: np.exp(value) * roof[part])
     error = np.abs(guess / took - 1)
     print(f"{len(took)} products, {FOLDS} folds: median error {np.median(error):.1%}, "
-          f"90th percentile {np.percentile(error, 90):.1%}; roofline alone {np.median(np.abs(roof / took - 1)):.1%}")  # fmt: skip
+          f"90th percentile {np.percentile(error, 90):.1%}; "
+          f"roofline alone {np.median(np.abs(roof / took - 1)):.1%}")  # fmt: skip
     by_dtype = {}
     for dtype in sorted({shape[0] for shape in shapes}):
         mask = np.array([shape[0] == dtype for shape in shapes])
@@ -76,7 +77,9 @@ def main():
         "median_error": float(np.median(error)), "p90_error": float(np.percentile(error, 90)),
         "roofline_median_error": float(np.median(np.abs(roof / took - 1))), "by_dtype": by_dtype,
         "rank_correlation": rank, "power": power,
-        "rows": [[*shape, float(f"{t:.5g}"), float(f"{g:.5g}")] for shape, t, g in zip(shapes, took, guess, strict=True)],
+        "rows": [
+            [*shape, float(f"{t:.5g}"), float(f"{g:.5g}")] for shape, t, g in zip(shapes, took, guess, strict=True)
+        ],
     }  # fmt: skip
     Path(sys.argv[3]).write_text(json.dumps(result))
     if len(sys.argv) > 4:
