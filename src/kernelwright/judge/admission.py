@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.errors import NotAdmitted, TaskDoesNotImport
-from kernelwright.judge import decoys
+from kernelwright.judge import calls, decoys
 from kernelwright.judge.decoys import Decoy
 from kernelwright.judge.inputs import Variant
-from kernelwright.judge.instance import Instance, State
+from kernelwright.judge.instance import AS_GIVEN, HEAVY, Instance, State
 from kernelwright.judge.reference import Reference, last_line
 from kernelwright.judge.verify import Checker
 
@@ -22,6 +22,7 @@ _WORDS = {
     "partial": "{name}: passes, so a program that leaves work out would pass too",
     "own": "{name} of the task's own decoys passes",
 }
+_PUBLISHED = ("degenerate", "input")
 _NOTES = {
     "parameter": "{name} without any effect on the result",
     "exact input": "{name} without any effect on the result",
@@ -50,7 +51,10 @@ class Admission:
             )
 
 
-@dataclass(slots=True)
+_Call = tuple[list[torch.Tensor], State, list[torch.Tensor]]
+
+
+@dataclass(slots=True, eq=False)
 class _Standing:
     """A decoy that nothing has rejected yet."""
 
@@ -72,25 +76,89 @@ class Known:
 def admit(reference: Reference, *, seed: int = 20, known: Known | None = None) -> Admission:
     """Run every decoy through the cases and variants until something rejects it.
 
+    The timed case as given comes first, its other variants last: a decoy is cheaper to reject on the small cases.
+    Where one call of the timed case is heavy, only what a note on it asks for comes before the small cases.
     Raises what building the instances raises, and TaskDoesNotImport for a ``decoys.py`` that fails to execute.
     """
     timed = reference.task.timed_case()
-    cases = [timed, *(case for case in reference.task.cases if case != timed)]
     first = reference.instance(timed) if known is None else known.instance
     standing = [_Standing(decoy) for decoy in _all_decoys(first, seed)]
     order = [item.decoy.name for item in standing]
-    rejected: dict[str, str] = {}
-    notes: list[str] = list(first.notes)
-    for position, case in enumerate(cases):
-        instance = reference.instance(case) if position else first
-        if position and standing:
-            fresh = {decoy.name: decoy for decoy in _all_decoys(instance, seed)}
-            for item in standing:
-                item.decoy = fresh.get(item.decoy.name, item.decoy)
-        standing = _thin_out(instance, standing, seed, rejected, notes, None if position else known)
-        if not standing:
-            break
-    return _conclude(standing, order, rejected, notes)
+    court = _Court(standing, seed, list(first.notes))
+    main = _Bar(first, Checker(first, seed=seed) if known is None else known.checker, seed, known)
+    given, *others = first.offered(seed)
+    shown = [item for item in standing if first.work <= HEAVY or item.decoy.kind in _PUBLISHED]
+    court.hear(main, given, shown)
+    names = [item.decoy.name for item in shown if item in court.standing and item.applied]
+    names = [name for name in names if court.kinds[name] in _PUBLISHED]
+    if names:
+        court.notes.append(f"on the task's own inputs and first weights these pass: {', '.join(names)}")
+    for case in reference.task.cases:
+        if case != timed and court.standing:
+            instance = reference.instance(case)
+            bar = _Bar(instance, Checker(instance, seed=seed), seed, None)
+            for variant in instance.offered(seed):
+                court.hear(bar, variant, court.standing)
+    court.hear(main, given, [item for item in court.standing if item not in shown])
+    for variant in others:
+        court.hear(main, variant, court.standing)
+    return _conclude(court.standing, order, court.rejected, court.notes)
+
+
+class _Bar:
+    """One case that decoys are brought before."""
+
+    def __init__(self, instance: Instance, checker: Checker, seed: int, known: Known | None) -> None:
+        self.instance, self.checker, self.seed, self.known = instance, checker, seed, known
+        self._decoys: dict[str, Decoy] | None = None
+
+    def decoy(self, name: str, otherwise: Decoy) -> Decoy:
+        """The decoy of that name made for this case."""
+        if self._decoys is None:
+            self._decoys = {decoy.name: decoy for decoy in _all_decoys(self.instance, self.seed)}
+        return self._decoys.get(name, otherwise)
+
+    def call(self, variant: Variant) -> _Call | None:
+        """A call of the variant and eager's answer, or None where the reference does not accept it.
+
+        A finite answer shows that it does; only where there is none is ``usable`` asked, which costs a call more.
+        """
+        if self.known is not None and variant.name == AS_GIVEN:
+            leaves, state = self.known.leaves, self.instance.first_state
+            return leaves, state, self.checker.truth(variant, leaves, state).eager
+        leaves = self.instance.draw(variant, self.seed + 11)
+        state = self.instance.draw_state(self.seed + 13) if variant.fresh_weights else self.instance.first_state
+        try:
+            eager = self.instance.eager(leaves, state)
+        except calls.CAUGHT:
+            if variant.name == AS_GIVEN or self.instance.usable(variant, self.seed):
+                raise
+            return None
+        finite = all(bool(torch.isfinite(out).all()) for out in eager[: len(self.instance.out_specs)])
+        return (leaves, state, eager) if finite or self.instance.usable(variant, self.seed) else None
+
+
+class _Court:
+    """The decoys that nothing has rejected yet, and what rejected the others."""
+
+    def __init__(self, standing: list[_Standing], seed: int, notes: list[str]) -> None:
+        self.standing, self.seed, self.notes = list(standing), seed, notes
+        self.kinds = {item.decoy.name: item.decoy.kind for item in standing}
+        self.rejected: dict[str, str] = {}
+
+    def hear(self, bar: _Bar, variant: Variant, items: Sequence[_Standing]) -> None:
+        """Bring some of the decoys before one variant of a case."""
+        for item in items:
+            item.decoy = bar.decoy(item.decoy.name, item.decoy)
+        items = [item for item in items if item.decoy.applies]
+        found = bar.call(variant) if items and variant.required else None
+        if found is None:
+            return
+        for item in items:
+            verdict = _try(bar.checker, variant, *found, item)
+            if verdict:
+                self.rejected[item.decoy.name] = verdict
+        self.standing = [item for item in self.standing if item.decoy.name not in self.rejected]
 
 
 def _all_decoys(instance: Instance, seed: int) -> list[Decoy]:
@@ -104,42 +172,6 @@ def _all_decoys(instance: Instance, seed: int) -> list[Decoy]:
             what_next="mend decoys.py at the line named above",
         ) from error
     return [*decoys.standard(instance, seed), *own]
-
-
-def _thin_out(
-    instance: Instance,
-    standing: list[_Standing],
-    seed: int,
-    rejected: dict[str, str],
-    notes: list[str],
-    known: Known | None,
-) -> list[_Standing]:
-    """The decoys that no variant of this case rejects."""
-    checker = Checker(instance, seed=seed) if known is None else known.checker
-    for number, variant in enumerate(instance.each_variant(seed)):
-        if not variant.required:
-            continue
-        leaves = known.leaves if known is not None and number == 0 else instance.draw(variant, seed + 11)
-        state = instance.draw_state(seed + 13) if variant.fresh_weights else instance.first_state
-        eager = instance.eager(leaves, state)
-        left = []
-        for item in standing:
-            verdict = _try(checker, variant, leaves, state, eager, item)
-            if verdict:
-                rejected[item.decoy.name] = verdict
-            else:
-                left.append(item)
-        if number == 0:
-            notes += _published_degenerate(left)
-        standing = left
-        if not standing:
-            break
-    return standing
-
-
-def _published_degenerate(left: Sequence[_Standing]) -> list[str]:
-    names = [item.decoy.name for item in left if item.applied and item.decoy.kind in ("degenerate", "input")]
-    return [f"on the task's own inputs and first weights these pass: {', '.join(names)}"] if names else []
 
 
 def _try(

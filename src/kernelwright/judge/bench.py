@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import secrets
 import threading
@@ -29,14 +28,36 @@ STOCK = 3
 DEAR_BYTES = 8 << 20
 
 
-@dataclass(slots=True)
+@dataclass
 class Point:
     """One case ready to be judged on."""
 
     case: Case
     instance: Instance
     checker: Checker
-    variants: tuple[Variant, ...]
+    seed: int
+    known: dict[str, bool]
+    """Which variants the reference was seen to accept, by name; shared by all points of a case."""
+
+    def __post_init__(self) -> None:
+        self.offered = self.instance.offered(self.seed)
+        """What may be drawn; the first is the task's own."""
+
+    @property
+    def as_given(self) -> Variant:
+        """The task's own way of drawing."""
+        return self.offered[0]
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """Those that the reference accepts: finding out costs an eager call each, once."""
+        return tuple(variant for variant in self.offered if self.usable(variant))
+
+    def usable(self, variant: Variant) -> bool:
+        """Whether the reference accepts one of ``offered`` on this case."""
+        if variant.name not in self.known:
+            self.known[variant.name] = self.instance.usable(variant, self.seed)
+        return self.known[variant.name]
 
     def call_plan(self, variant: Variant, sets: int) -> CallPlan:
         """Buffers for ``sets`` calls in the variant's layout."""
@@ -94,7 +115,7 @@ class Bench:
         self.task, self.device, self.contract = task, torch.device(device), task.contract
         self.seed = secrets.randbits(62)
         self.reference = Reference(task, device)
-        self._variants: dict[Case, tuple[Variant, ...]] = {}
+        self._usable: dict[Case, dict[str, bool]] = {}
         self.timed = self._point(task.timed_case())
         self.entrants: dict[str, Entrant] = {}
         self.admission: Admission | None = None
@@ -115,7 +136,7 @@ class Bench:
         tensors = [*instance.specs, *instance.out_specs]
         self.state_bytes = sum(t.numel() * t.element_size() for _, t in instance.first_state)
         self.call_bytes = sum(spec.nbytes() for spec in tensors) + self.state_bytes
-        as_given = self.timed.variants[0]
+        as_given = self.timed.as_given
         self.draw_seconds = measure.stopwatch(lambda: instance.draw(as_given, 0))
         leaves = instance.draw(as_given, 1)
         synchronise(self.device)
@@ -132,13 +153,8 @@ class Bench:
         """A case with a checker of its own; everything drawn on it follows from ``seed`` (None: the bench's own)."""
         seed = self.seed if seed is None else seed
         instance = self.reference.instance(case)
-        if case not in self._variants:
-            self._variants[case] = instance.variants(seed)  # finding out which the reference accepts costs eager calls
-        base = seed % 2**40
-        variants = tuple(
-            dataclasses.replace(v, seed=base) if v.change == "near-duplicate" else v for v in self._variants[case]
-        )
-        return Point(case, instance, Checker(instance, seed=seed % 2**31), variants)
+        checker = Checker(instance, seed=seed % 2**31)
+        return Point(case, instance, checker, seed, self._usable.setdefault(case, {}))
 
     def points(self, seed: int) -> tuple[Point, ...]:
         """Every case, the timed one first: those of the task (errors are the user's) and hidden ones that make sense.
@@ -157,7 +173,7 @@ class Bench:
     def known_call(self) -> list[torch.Tensor]:
         """Inputs of a first call shared by a few candidates, so that its oracle is computed once for all of them."""
         if self._known is None or self._known[1] >= KNOWN_CALL_USES:
-            self._known = self.timed.instance.draw(self.timed.variants[0], secrets.randbits(62)), 0
+            self._known = self.timed.instance.draw(self.timed.as_given, secrets.randbits(62)), 0
         leaves, uses = self._known
         self._known = leaves, uses + 1
         return leaves
@@ -189,7 +205,7 @@ class Bench:
         and scales the floating ones by up to 3 %, so that no stretch of it was seen before. The real draws follow
         from ``stock_seed`` (None: the bench's own, so that coarse candidates share them).
         """
-        instance, as_given = self.timed.instance, self.timed.variants[0]
+        instance, as_given = self.timed.instance, self.timed.as_given
         if self.draw_seconds <= budget:
             for number in itertools.count():
                 yield instance.draw(as_given, seed + number)
@@ -241,7 +257,7 @@ def synchronise(device: torch.device) -> None:
 
 def bind(program: Program, point: Point, sets: int, seed: int) -> None:
     """Bind the call sets of the timed case and put real values in each, so that a first window can run."""
-    variant = point.variants[0]
+    variant = point.as_given
     buffers = point.bind(program, variant, sets)
     leaves = point.instance.draw(variant, seed)
     for index in range(sets):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -28,36 +29,40 @@ class Decoy:
     kind: str
     """``degenerate``, ``input``, ``parameter``, ``partial``, ``precision`` or ``own``."""
     answer: Answer
+    applies: bool = True
+    """False where the shapes of the case alone say that ``answer`` returns None."""
 
 
 def standard(instance: Instance, seed: int) -> list[Decoy]:
     """The decoys every task must tell from its reference."""
+    outs = instance.all_specs()
+    rows, columns = (any(len(out.shape) > 0 and out.shape[dim] > 1 for out in outs) for dim in (0, -1))
+    several = any(math.prod(out.shape) > 1 for out in outs)
     found = [
         Decoy(name="zeros", kind="degenerate", answer=_filled(lambda out: torch.zeros_like(out))),
         Decoy(name="ones", kind="degenerate", answer=_filled(lambda out: torch.ones_like(out))),
-        Decoy(name="mean of the output", kind="degenerate", answer=_mean),
+        Decoy(name="mean of the output", kind="degenerate", answer=_mean, applies=several),
         Decoy(name="constant from another draw", kind="degenerate", answer=_other_draw(instance, seed)),
-        Decoy(name="last rows of the output skipped", kind="partial", answer=_skipped(0)),
-        Decoy(name="last columns of the output skipped", kind="partial", answer=_skipped(-1)),
-        Decoy(name="output shifted by one", kind="partial", answer=_shifted),
+        Decoy(name="last rows of the output skipped", kind="partial", answer=_skipped(0), applies=rows),
+        Decoy(name="last columns of the output skipped", kind="partial", answer=_skipped(-1), applies=columns),
+        Decoy(name="output shifted by one", kind="partial", answer=_shifted, applies=several),
     ]
-    if len(instance.all_specs()) > 1:
+    if len(outs) > 1:
         found.append(Decoy(name="first output only", kind="partial", answer=_first_only))
     for index, spec in enumerate(instance.specs):
         label = instance.names[index] or str(index)
         floating = getattr(torch, spec.dtype) in FLOATS
         if floating:
-            found.append(Decoy(name=f"copy of input {label}", kind="degenerate", answer=_copied(index)))
-            found.append(
-                Decoy(name=f"last columns of input {label} ignored", kind="partial", answer=_cut(instance, index))
-            )
+            fits = any(math.prod(out.shape) == math.prod(spec.shape) and out.dtype == spec.dtype for out in outs)
+            wide = len(spec.shape) > 0 and spec.shape[-1] > 1
+            name, cut = f"copy of input {label}", f"last columns of input {label} ignored"
+            found.append(Decoy(name=name, kind="degenerate", answer=_copied(index), applies=fits))
+            found.append(Decoy(name=cut, kind="partial", answer=_cut(instance, index), applies=wide))
         kind = "input" if floating else "exact input"
         found.append(Decoy(name=f"input {label} ignored", kind=kind, answer=_ignored(instance, index, seed)))
     for name, value in instance.first_state:
         if value.dtype in FLOATS and value.numel():
-            found.append(
-                Decoy(name=f"parameter {name} ignored", kind="parameter", answer=_stale(instance, name, seed))
-            )
+            found.append(Decoy(name=f"parameter {name} ignored", kind="parameter", answer=_stale(instance, name, seed)))
     return [*found, *_low_precision(instance)]
 
 

@@ -44,7 +44,7 @@ def describe(bench: Bench, machine: Machine) -> dict[str, Any]:
 def bounds(bench: Bench, machine: Machine) -> dict[str, Any] | None:
     """Every bound of the timed case on ``machine``, as plain data, or None where there is no bandwidth to divide by."""
     instance = bench.timed.instance
-    leaves = instance.draw(bench.timed.variants[0], 0)
+    leaves = instance.draw(bench.timed.as_given, 0)
     args = skeletons.unflatten(instance.skeleton, leaves)
     traced = limits.trace_module(instance.model, args, {}, gradients=bench.contract.gradients)
     found = limits.bounds(traced, machine)

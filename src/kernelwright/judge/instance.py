@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kernelwright.errors import EmptyShape, NoTensorOutput, ReferenceIsRandom, WrongDevice
-from kernelwright.judge import agreement, calls, inputs, orders, rounding, skeletons
+from kernelwright.judge import agreement, calls, inputs, noise, orders, rounding, skeletons
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.oracle import Counting, Float64Trace, raised, run_raised
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 State = list[tuple[str, torch.Tensor]]
 LIGHT, HEAVY = 5 * 10**7, 2 * 10**10
 """Multiply-adds of one call: below the first, floors are drawn freely; above the second, as few as possible."""
+AS_GIVEN = "as given"
 _DRAWS = ((2 * 10**6, 8), (2 * 10**7, 5), (10**9, 4), (HEAVY, 3), (10**30, 1))
 """How many draws one floor takes, by the work of a call."""
 
@@ -240,17 +241,17 @@ class Instance:
 
     def each_variant(self, hidden_seed: int) -> Iterator[Variant]:
         """The same one by one: whether the reference accepts a variant is tried out when it is asked for."""
-        given, *others = self._wanted()
-        yield given
-        for variant in others:
-            if variant.change == "near-duplicate":
-                variant = replace(variant, seed=hidden_seed % 2**40)
-            if self._usable(variant, hidden_seed):
-                yield variant
+        return (variant for variant in self.offered(hidden_seed) if self.usable(variant, hidden_seed))
+
+    def offered(self, hidden_seed: int) -> list[Variant]:
+        """The same, the reference not yet asked (``usable``)."""
+        dealt = [replace(v, seed=hidden_seed % 2**40) if v.change == "near-duplicate" else v for v in self._wanted()]
+        floats = any(spec.dtype in ("float16", "bfloat16", "float32", "float64") for spec in self.specs)
+        return [v for v in dealt if floats or (v.change in ("", "masks") and v.scale == 1.0)]
 
     def _wanted(self) -> list[Variant]:
         weights = bool(self.first_state) and not self.contract.frozen_parameters
-        given = Variant(name="as given", required=True)
+        given = Variant(name=AS_GIVEN, required=True)
         sparser = Variant(name="sparser", required=True, change="sparser", fresh_weights=weights)
         if self.work > HEAVY:  # each variant costs seconds of float64: one that is everything at once
             layout = next((name for name in self.contract.layouts if name != "contiguous"), "contiguous")
@@ -277,11 +278,10 @@ class Instance:
             wanted.append(Variant(name="special values", required=True, special=True))
         return wanted
 
-    def _usable(self, variant: Variant, seed: int) -> bool:
+    def usable(self, variant: Variant, seed: int) -> bool:
         """The reference accepts such inputs, and stays as finite as on its own."""
-        floats = [spec for spec in self.specs if spec.dtype in ("float16", "bfloat16", "float32", "float64")]
-        if not floats and (variant.change not in ("", "masks") or variant.scale != 1.0):
-            return False
+        if variant.name == AS_GIVEN:
+            return True
         found = self._pattern(self.draw(variant, seed))
         return found is not None and (variant.special or all(found))
 
@@ -374,7 +374,7 @@ class Instance:
             rng = inputs.generator((seed * 1009 + index) % 2**63, self.device)
 
             def jitter(values: list[torch.Tensor], rng: torch.Generator = rng) -> list[torch.Tensor]:
-                return rounding.half_ulps(values, unit, rng)
+                return noise.half_ulps(values, unit, rng)
 
             found = self._raised(leaves, state, rounding.Rounded(unit, rng), jitter)
             spreads.append([m.measure(a, lenient=True) for a, m in zip(found, exact, strict=True)])

@@ -10,13 +10,13 @@ up to half an ulp, so an ill-conditioned reference shows itself. The deviation f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 from torch._decomp import decomposition_table
 
+from kernelwright.judge.noise import STRETCH, Pool
 from kernelwright.judge.oracle import Float64Trace
 
 LANES = 8
@@ -27,9 +27,6 @@ LONGEST_DOT = 16384
 """The same for one accumulator of a matrix product, which tiled programs run down the whole inner dimension."""
 ROUND = 0.55
 """RMS of one rounding over the unit roundoff: 0.42 for mantissas spread evenly in logarithm, 0.58 at the worst."""
-
-POOL = 1 << 18
-"""Random numbers drawn once per run and read from a random start: drawing them afresh costs more than the operators."""
 
 aten = torch.ops.aten
 _TAKEN_APART = (
@@ -81,8 +78,7 @@ class Rounded(Float64Trace):
         super().__init__()
         self.unit, self.rng = unit, rng
         self._open: list[Any] = []
-        self._pool = torch.empty(0)
-        self.dice = np.random.default_rng(rng.initial_seed())
+        self._pool = Pool(rng)
 
     def apply(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One operator, perturbed."""
@@ -104,7 +100,8 @@ class Rounded(Float64Trace):
         if func._schema.is_mutable:
             return self._roughen_written(func, args, out)
         if isinstance(out, torch.Tensor) and out.dtype is torch.float64:
-            return self.roughen(out)
+            shared = any(isinstance(arg, torch.Tensor) and arg.data_ptr() == out.data_ptr() for arg in args)
+            return self.roughen(out.clone() if shared else out)
         return out
 
     @staticmethod
@@ -121,21 +118,14 @@ class Rounded(Float64Trace):
 
     def noise(self, like: torch.Tensor) -> torch.Tensor:
         """Uniform in [-1, 1), shape and device of ``like``, float64."""
-        count = like.numel()
-        size = self._pool.numel() // 2
-        if size < min(2 * count, POOL) or size == 0:
-            size = min(max(2 * count, 1 << 12), POOL)
-            pool = torch.empty(size, dtype=torch.float64, device=like.device).uniform_(-1, 1, generator=self.rng)
-            self._pool = torch.cat([pool, pool])
-        start = int(self.dice.integers(size))
-        if count <= size:
-            return self._pool[start : start + count].reshape(like.shape)
-        whole = self._pool[start : start + size].repeat(-(-count // size))
-        return whole[:count].reshape(like.shape)
+        return self._pool.noise(like)
 
     def roughen(self, out: torch.Tensor) -> torch.Tensor:
-        """One correctly rounded result and as much again: elementary functions are good to about an ulp."""
-        return torch.addcmul(out, out, self.noise(out), value=self.unit)
+        """One correctly rounded result and as much again: elementary functions are good to about an ulp.
+
+        ``out`` is a result of its own and may be written to.
+        """
+        return self._pool.moved(out, self.unit)
 
     def summed(
         self, out: torch.Tensor, squares: torch.Tensor, terms: Any, lanes: float, longest: float, alike: Any = 0.0
@@ -158,18 +148,39 @@ class Rounded(Float64Trace):
         return out + sign * ROUND * self.unit * variance.sqrt()
 
 
-def _effective(values: torch.Tensor, dims: list[int], squares: torch.Tensor) -> torch.Tensor:
-    """How many addends carry the sum: 1.6 (sum |x|)^2 / sum x^2, so zeros do not count and normal ones all do."""
-    total = values.abs().sum(dims, keepdim=True)
-    count = math.prod(values.shape[dim] for dim in dims)
-    return (1.6 * total.square() / squares.clamp_min(1e-300)).clamp_max(count)
+def _addends(values: torch.Tensor, dims: list[int], unit: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Of each sum: the squares of the addends, how many carry it, how many equal their neighbour (kept dimensions).
 
-
-def _alike(values: torch.Tensor, dims: list[int], unit: float) -> torch.Tensor:
-    """How many addends other than zero equal their neighbour to within the rounding of a partial sum."""
+    1.6 (sum |x|)^2 / sum x^2 carry it, so zeros do not count and normal ones all do. Equal are those other than zero
+    that do so to within the rounding of a partial sum.
+    """
     size = values.abs()
-    same = ((values - values.roll(1, dims[-1])).abs() <= size * (LONGEST / 4 * unit)) & (size > 0)
-    return same.sum(dims, keepdim=True).to(torch.float64)
+    gap = (values - values.roll(1, dims[-1])).abs_()
+    alike = ((gap <= size * (LONGEST / 4 * unit)) & (size > 0)).sum(dims, keepdim=True).to(torch.float64)
+    squares = values.square().sum(dims, keepdim=True)
+    count = math.prod(values.shape[dim] for dim in dims)
+    terms = (1.6 * size.sum(dims, keepdim=True).square() / squares.clamp_min(1e-300)).clamp_max(count)
+    return squares, terms, alike
+
+
+def _addends_by_row(
+    values: torch.Tensor, dims: list[int], unit: float
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The same; many rows that lie one after the other a few at a time: each is read from memory once.
+
+    Fewer than ``STRETCH`` elements, so that torch adds them up in one thread.
+    """
+    row = values.shape[-1]
+    if (
+        values.numel() <= STRETCH
+        or dims not in ([-1], [values.dim() - 1])
+        or row >= STRETCH
+        or not (values.is_contiguous() and values.device.type == "cpu")
+    ):
+        return _addends(values, dims, unit)
+    parts = [_addends(part, [1], unit) for part in values.view(-1, row).split((STRETCH - 1) // row)]
+    squares, terms, alike = (torch.cat(column) for column in zip(*parts, strict=True))
+    return squares, terms, alike
 
 
 def _sum_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -179,14 +190,13 @@ def _sum_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str,
     dims = [dims] if isinstance(dims, int) else list(dims)
     if values.dim() == 0 or values.numel() == 0:
         return out
-    squares = values.square().sum(dims, keepdim=True)
-    terms = _effective(values, dims, squares)
+    squares, terms, alike = _addends_by_row(values, dims, mode.unit)
     share = 1.0
     if func._schema.name == "aten::mean":
         share = math.prod(values.shape[dim] for dim in dims)
     shape = out.shape
-    alike = _alike(values, dims, mode.unit).reshape(shape)
-    noisy = mode.summed(out * share, squares.reshape(shape), terms.reshape(shape), LANES, LONGEST, alike)
+    squares, terms, alike = squares.reshape(shape), terms.reshape(shape), alike.reshape(shape)
+    noisy = mode.summed(out * share, squares, terms, LANES, LONGEST, alike)
     return mode.roughen(noisy / share) if share != 1.0 else noisy
 
 
@@ -361,15 +371,3 @@ _SUMS: dict[Any, _Rule] = {
     aten._adaptive_avg_pool2d.default: _pool_rule,
     aten._adaptive_avg_pool3d.default: _pool_rule,
 }
-
-
-def half_ulps(leaves: Sequence[torch.Tensor], unit: float, rng: torch.Generator) -> list[torch.Tensor]:
-    """Double tensors moved by up to half an ulp of the original precision; integers unchanged."""
-    out = []
-    for leaf in leaves:
-        if leaf.dtype is torch.float64:
-            noise = torch.empty(leaf.shape, dtype=leaf.dtype, device=leaf.device).uniform_(-1, 1, generator=rng)
-            out.append(torch.addcmul(leaf, leaf, noise, value=unit))
-        else:
-            out.append(leaf)
-    return out

@@ -90,7 +90,7 @@ class Judgement:
                     return None
                 if precise and number == 0:
                     self._verify(program)
-                    self.points[0].bind(program, self.points[0].variants[0], plan.sets)
+                    self.points[0].bind(program, self.points[0].as_given, plan.sets)
                 lanes.append(self._race(program, plan, far, number))
                 self._guards(program)
         return self._timed(lanes, plan)
@@ -117,7 +117,7 @@ class Judgement:
     def _smoke(self, program: Program, sets: int, *, fresh: bool) -> float:
         """The first case, once, checked in full; the distance from eager of an answer that passed."""
         point = self.points[0]
-        variant = point.variants[0]
+        variant = point.as_given
         program.stage = "smoke"
         buffers = point.bind(program, variant, sets)
         dice = random.Random(self.seed)
@@ -175,11 +175,11 @@ class Judgement:
                 self._variants(other, point, point.variants)
             covered |= {variant.name for variant in point.variants}
         timed = self.points[0]
-        rest = timed.variants[1:]
-        due = [v for v in rest if not (self.bench.dear and v.name in covered and not v.fresh_weights)]
-        self._variants(program, timed, due)
-        if len(due) < len(rest):
-            names = ", ".join(v.name for v in rest if v not in due)
+        rest = timed.offered[1:]
+        spared = [v for v in rest if self.bench.dear and v.name in covered and not v.fresh_weights]
+        self._variants(program, timed, [v for v in rest if v not in spared and timed.usable(v)])
+        if spared:
+            names = ", ".join(v.name for v in spared)
             self.conditions.append(f"checked on the smaller cases only: {names}")
         program.set_state(timed.instance.first_state)
 
@@ -211,7 +211,7 @@ class Judgement:
         program.stage = "time"
         bench = self.bench
         point = self.points[0]
-        as_given = point.variants[0]
+        as_given = point.as_given
 
         def check(leaves: race.Leaves, state: Any, outputs: race.Leaves, inputs: race.Leaves) -> CaseResult:
             return point.checker.check(as_given, leaves, state, outputs, inputs)
@@ -262,9 +262,7 @@ class Judgement:
             counted = measure.chosen_rounds([racer.lane for racer in racers], plan.least)
             rounds += len(honest.calls_us)
             for racer in racers:
-                samples.setdefault(racer.name, []).extend(
-                    measure.per_call_us(racer.lane, honest, plan.sets, counted)
-                )
+                samples.setdefault(racer.name, []).extend(measure.per_call_us(racer.lane, honest, plan.sets, counted))
                 if any(not check.passed for check in racer.checks):
                     failed.add(racer.name)
             sampled += racers[-1].sampled

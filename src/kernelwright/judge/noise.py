@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random numbers for honest rounding, drawn once and read many times: drawing them costs more than the operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+POOL = 1 << 18
+"""Random numbers drawn once per run and read from a random start."""
+STRETCH = 1 << 15
+"""Elements of a large tensor treated at a time on a CPU: they stay in a core's cache. A divisor of ``POOL``."""
+
+
+class Pool:
+    """Numbers uniform in [-1, 1), float64, from a private generator."""
+
+    def __init__(self, rng: torch.Generator) -> None:
+        self.rng = rng
+        self._numbers = torch.empty(0)
+        """The pool, twice."""
+        self._dice = np.random.default_rng(rng.initial_seed())
+
+    def _dealt(self, count: int, device: torch.device) -> tuple[int, int]:
+        """Where to start in the pool, and how many of its numbers come before they repeat."""
+        size = self._numbers.numel() // 2
+        if size < min(2 * count, POOL) or size == 0:
+            size = min(max(2 * count, 1 << 12), POOL)
+            pool = torch.empty(size, dtype=torch.float64, device=device).uniform_(-1, 1, generator=self.rng)
+            self._numbers = torch.cat([pool, pool])
+        return int(self._dice.integers(size)), size
+
+    def noise(self, like: torch.Tensor) -> torch.Tensor:
+        """One number for every element, in the shape and on the device of ``like``."""
+        count = like.numel()
+        start, size = self._dealt(count, like.device)
+        if count <= size:
+            return self._numbers[start : start + count].reshape(like.shape)
+        whole = self._numbers[start : start + size].repeat(-(-count // size))
+        return whole[:count].reshape(like.shape)
+
+    def moved(self, values: torch.Tensor, unit: float) -> torch.Tensor:
+        """``values * (1 + unit * noise)``; many of them are written in place, stretch by stretch."""
+        count = values.numel()
+        if count <= POOL or values.device.type != "cpu" or not values.is_contiguous():
+            return torch.addcmul(values, values, self.noise(values), value=unit)
+        start, _ = self._dealt(count, values.device)
+        for number, part in enumerate(values.view(-1).split(STRETCH)):
+            at = start + number * STRETCH % POOL
+            part.addcmul_(part, self._numbers[at : at + len(part)], value=unit)
+        return values
+
+
+def half_ulps(leaves: Sequence[torch.Tensor], unit: float, rng: torch.Generator) -> list[torch.Tensor]:
+    """Double tensors moved by up to half an ulp of the original precision; integers unchanged.
+
+    Large ones on a CPU read a pool, every stretch from a start of its own, so that rows do not move together.
+    """
+    out = []
+    dice = np.random.default_rng(rng.initial_seed())
+    pool: torch.Tensor | None = None
+    for leaf in leaves:
+        if leaf.dtype is not torch.float64:
+            out.append(leaf)
+        elif leaf.numel() <= POOL or leaf.device.type != "cpu" or not leaf.is_contiguous():
+            noise = torch.empty(leaf.shape, dtype=leaf.dtype, device=leaf.device).uniform_(-1, 1, generator=rng)
+            out.append(torch.addcmul(leaf, leaf, noise, value=unit))
+        else:
+            if pool is None:
+                pool = torch.empty(POOL + STRETCH, dtype=leaf.dtype).uniform_(-1, 1, generator=rng)
+            moved = torch.empty_like(leaf)
+            for old, new in zip(leaf.view(-1).split(STRETCH), moved.view(-1).split(STRETCH), strict=True):
+                start = int(dice.integers(POOL))
+                torch.addcmul(old, old, pool[start : start + len(old)], value=unit, out=new)
+            out.append(moved)
+    return out
