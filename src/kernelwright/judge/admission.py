@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -93,7 +94,7 @@ def admit(reference: Reference, *, seed: int = 20, known: Known | None = None) -
     names = [name for name in names if court.kinds[name] in _PUBLISHED]
     if names:
         court.notes.append(f"on the task's own inputs and first weights these pass: {', '.join(names)}")
-    for case in reference.task.cases:
+    for case in sorted(reference.task.cases, key=lambda case: math.prod(size for _, size in case.axes)):
         if case != timed and court.standing:
             instance = reference.instance(case)
             bar = _Bar(instance, Checker(instance, seed=seed), seed, None)

@@ -202,8 +202,10 @@ def _sum_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str,
 
 def _density(values: torch.Tensor, dim: int) -> float:
     """Mean share of the addends along ``dim`` that carry weight: 1 for a dense tensor."""
-    squares = values.square().sum(dim)
-    whole = (values.abs().sum(dim).square() / squares.clamp_min(1e-300)).mean() / max(1, values.shape[dim])
+    squares = torch.linalg.vector_norm(values, 2, dim).square()  # norms need no temporary of this size
+    whole = (torch.linalg.vector_norm(values, 1, dim).square() / squares.clamp_min(1e-300)).mean() / max(
+        1, values.shape[dim]
+    )
     return min(1.0, max(float(whole) / 0.64, 1.0 / max(1, values.shape[dim])))
 
 
@@ -216,7 +218,11 @@ def _product_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[
     if out.numel() * inner <= 1 << 28:
         squares = func(left.square(), right.square())
     else:  # rows and columns independent: exact for random ones, and it saves a product of this size
-        squares = left.square().sum(-1, keepdim=True) * right.square().sum(-2, keepdim=True) / inner
+        sizes = (
+            torch.linalg.vector_norm(left, 2, -1, keepdim=True),
+            torch.linalg.vector_norm(right, 2, -2, keepdim=True),
+        )
+        squares = sizes[0].square() * sizes[1].square() / inner
     terms = max(1.0, inner * _density(left, -1) * _density(right, -2))
     return mode.summed(out, squares, terms, 1, LONGEST_DOT)
 
