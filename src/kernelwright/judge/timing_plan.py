@@ -15,6 +15,9 @@ DEVICE_SHARE = 8
 """On a device one program may take this part of its memory for them."""
 DEVICE_WINDOW_US = 6000.0
 """Least window on a device: the switch from one process's context to another's costs 50 to 100 us and is in it."""
+ALONE_US = 2000.0
+"""Calls this long are timed one to a window on a CPU: the walk before it makes the cache cold, and a second result
+kept alive would make the allocator give pages back, which no loop of a user's does."""
 FALLBACK_CACHE = 64 << 20
 SLOW_CALL_US = 200_000.0
 
@@ -70,6 +73,8 @@ def plan(
     wanted = math.ceil(2 * cache_bytes / max(call_bytes, 1))
     if device_bytes:
         wanted = max(wanted, math.ceil(DEVICE_WINDOW_US / max(call_us, 0.1)))
+    elif call_us >= ALONE_US:
+        wanted = 1
     fits = max(1, (device_bytes // DEVICE_SHARE or MOST_SET_BYTES) // max(call_bytes, 1))
     crowd = max(1, int(spend.window_us / max(call_us, 0.1)))
     sets = max(1, min(wanted, MOST_SETS["cuda" if device_bytes else "cpu"], fits, crowd))

@@ -48,7 +48,7 @@ class Knobs:
         get = values.get
         return Knobs(
             width=int(get("width", 0)), unroll=int(get("unroll", 2)), threshold=int(get("threshold", 32768)),
-            stream=bool(get("stream", True)), pages=str(get("pages", "populate")),
+            stream=bool(get("stream", True)), pages=str(get("pages", "plain")),
             cache_cost=int(get("cache_cost", 6)), block=int(get("block", 64)),
         )  # fmt: skip
 

@@ -50,7 +50,7 @@ def _space(program: Program, elements: int) -> Space:
     if elements * 4 >= 1 << 20:
         parameters.append(Parameter(name="stream", values=(True, False)))
     if elements * 4 >= 4 << 20:
-        parameters.append(Parameter(name="pages", values=("populate", "plain", "huge")))
+        parameters.append(Parameter(name="pages", values=("plain", "populate", "huge")))
     return Space(parameters=tuple(parameters), constraints=())
 
 
