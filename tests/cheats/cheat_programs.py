@@ -481,7 +481,8 @@ NATIVE = [
           stages=("build",), twin="pointwise/C++ OpenMP"),
     cheat(29, "assembles the judge's files into itself", "pointwise", native(
         SIGNATURE, RIGHT, COPY, head="asm(\".incbin \\\"/proc/1/environ\\\"\");"),
-          stages=("build", *CAUGHT, "load"), twin="pointwise/C++ OpenMP", slow=True),
+          stages=("build", *CAUGHT, "load"), gains=1.5,  # with a process namespace, 1 is the compiler's own parent
+          twin="pointwise/C++ OpenMP", slow=True),
     cheat(30, "reads past the end", "total", native(
         SIGNATURE, "float s[16] = {}; for (long i = 0; i <= n; ++i) s[i & 15] += x[i];\n"
         "float t = 0; for (float v : s) t += v; *y = t;\n",

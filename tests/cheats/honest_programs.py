@@ -311,7 +311,7 @@ OTHERS = [
            module("return x * torch.empty_like(x).bernoulli_(0.6) / 0.6")),
     honest("gradient/eager", "gradient", module("return torch.sigmoid(self.fc(x))", init=INIT["gradient"])),
     honest("gradient/by hand", "gradient", module(
-        "return 1 / (1 + torch.exp(-(x @ self.fc.weight.T + self.fc.bias)))", init=INIT["gradient"])),
+        "return torch.exp(F.logsigmoid(x @ self.fc.weight.T + self.fc.bias))", init=INIT["gradient"])),
     honest("gradient/own backward", "gradient", module(
         "return Fused.apply(x, self.fc.weight, self.fc.bias)", init=INIT["gradient"],
         head="""
