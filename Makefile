@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help demo test check lint types setup results clean
+.PHONY: help demo test test-all check lint types setup results clean
 
 help:
 	@echo "make demo    set up, then optimise every shipped example on the device that is there"
 	@echo "make test    set up, then run all tests"
+	@echo "make test-all  the slow ones too: the whole corpus at every case"
 	@echo "make check   set up, then what CI runs: ruff, mypy, pytest"
 	@echo "make setup   the environment alone, in $(VENV)"
 	@echo "make results write README's table again from benchmarks/results"
@@ -25,6 +26,9 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest
+
+test-all: setup
+	$(BIN)/python -m pytest -m ""
 
 check: lint types test
 
