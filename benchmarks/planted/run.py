@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profiles and diagnoses every planted kernel; counts how many limiters are named first.
 
-python -m benchmarks.planted.run cpu|cuda OUT.json [--again] [--only NAME ...] [--cache FOLDER]
+python -m benchmarks.planted.run cpu|cuda OUT.json [--sizes inputs again third] [--only NAME ...] [--cache FOLDER]
 """
 
 import argparse
@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 import kernelwright
+from benchmarks.provenance import commit
 from kernelwright import limits, sandbox, wire
 from kernelwright.candidate import Candidate
 from kernelwright.diagnosis import diagnose
@@ -34,10 +35,10 @@ HERE = Path(__file__).parent
 ENDINGS = {"cuda": ".cu", "cpu": ".cpp"}
 
 
-def task(row, again):
-    """The reference of a planted kernel as a task."""
+def task(row, sizes):
+    """The reference of a planted kernel as a task, at one of its sizes."""
     arguments = row.get("args", "x")
-    inputs = row["again" if again else "inputs"]
+    inputs = row[sizes]
     source = (
         "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
         f"class Model(nn.Module):\n    def forward(self, {arguments}):\n        return {row['forward']}\n\n\n"
@@ -48,9 +49,9 @@ def task(row, again):
 
 def candidate(row, kind, made):
     """The planted kernel as a candidate."""
-    if row.get("language") == "torch":
+    if row.get("language") in ("torch", "triton"):
         path = HERE / kind / f"{row['name']}.py"
-        sources, entry, language = ((path.name, path.read_text()),), f"{path.name}::ModelNew", "torch"
+        sources, entry, language = ((path.name, path.read_text()),), f"{path.name}::ModelNew", row["language"]
     else:
         path = HERE / kind / f"{row['name']}{ENDINGS[kind]}"
         text = path.read_text()
@@ -59,9 +60,9 @@ def candidate(row, kind, made):
     return Candidate(task=made.digest(), language=language, entry=entry, sources=sources, proposer="planted")
 
 
-def subject(row, kind, device, cache, again):
+def subject(row, kind, device, cache, sizes):
     """Built and ready to be profiled."""
-    made = task(row, again)
+    made = task(row, sizes)
     given = candidate(row, kind, made)
     folder = build(given, device, cache / "built")
     if isinstance(folder, Rejected):
@@ -100,14 +101,14 @@ class Outside:
         return sandbox.Finished(returncode=done.returncode, stdout=done.stdout, stderr=done.stderr, killed="")
 
 
-def examine(row, kind, device, cache, machine, again, outside=False):
+def examine(row, kind, device, cache, machine, sizes, outside=False):
     """One row of the result."""
     started = time.time()
     try:
-        given = subject(row, kind, device, cache, again)
+        given = subject(row, kind, device, cache, sizes)
         found = profile(given, machine, counted=Outside(given.workshop, outside) if kind == "cuda" else None)
     except (RuntimeError, ValueError, OSError) as error:
-        return {"name": row["name"], "right": False, "error": str(error)[:400]}
+        return {"name": row["name"], "sizes": sizes, "right": False, "error": str(error)[:400]}
     facts = found.facts
     named = []
     page = None
@@ -116,6 +117,7 @@ def examine(row, kind, device, cache, machine, again, outside=False):
         named = [(one.rule, round(one.share, 3)) for one in page.findings]
     return {
         "name": row["name"],
+        "sizes": sizes,
         "wanted": row["limiters"],
         "named": named,
         "right": bool(named) and named[0][0] in row["limiters"],
@@ -127,8 +129,10 @@ def examine(row, kind, device, cache, machine, again, outside=False):
     }
 
 
-def machine_of(device, cache):
-    """The device as measured, from the cache folder if it was."""
+def machine_of(device, cache, given=None):
+    """The device as measured: from ``given``, from the cache folder if it was, else now."""
+    if given is not None:
+        return wire.from_data(Machine, json.loads(given.read_text()))
     name, versions = calibration.identity(device)
     path = cache / f"machine-{device.replace(':', '')}.json"
     if path.is_file():
@@ -145,40 +149,50 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=("cpu", "cuda"))
     parser.add_argument("out", type=Path)
-    parser.add_argument("--again", action="store_true", help="the other sizes")
+    parser.add_argument("--sizes", nargs="*", default=["inputs"], choices=("inputs", "again", "third"))
+    parser.add_argument("--again", action="store_true", help="the same as --sizes again")
+    parser.add_argument("--machine", type=Path, help="measured facts of this very kind of device")
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--cache", type=Path, default=Path("/tmp/planted"))
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--outside", action="store_true", help="count outside the sandbox at once")
     options = parser.parse_args()
+    sizes = ["again"] if options.again else options.sizes
     device = "cpu" if options.kind == "cpu" else "cuda:0"
     options.cache.mkdir(parents=True, exist_ok=True)
-    machine = machine_of(device, options.cache)
+    machine = machine_of(device, options.cache, options.machine)
     kernels = tomllib.loads((HERE / f"{options.kind}.toml").read_text())["kernel"]
     kernels = [row for row in kernels if not options.only or row["name"] in options.only]
+    found = []
+    head = {
+        "command": ["python", "-m", "benchmarks.planted.run", options.kind, "--sizes", *sizes], "commit": commit(),
+        "machine": machine.fingerprint, "device": machine.name, "versions": dict(machine.versions), "when": time.time(),
+    }  # fmt: skip
     with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
         jobs = [
-            pool.submit(examine, row, options.kind, device, options.cache, machine, options.again, options.outside)
+            pool.submit(examine, row, options.kind, device, options.cache, machine, size, options.outside)
+            for size in sizes
             for row in kernels
         ]
-        found = []
         for job in concurrent.futures.as_completed(jobs):
             found.append(job.result())
-            print(f"  {found[-1]['name']}: {found[-1].get('named')}", flush=True)
-            options.out.write_text(json.dumps({"kernels": found}))
-    right = sum(one["right"] for one in found)
+            print(f"  {found[-1]['name']} {found[-1]['sizes']}: {found[-1].get('named')}", flush=True)
+            options.out.write_text(json.dumps({**head, **score(found, sizes), "kernels": found}))
     for one in found:
-        print(f"{'right' if one['right'] else 'WRONG':5}  {one['name']:22} {one.get('named') or one.get('error')}")
+        mark = "right" if one["right"] else "WRONG"
+        print(f"{mark:5}  {one['name']:22} {one['sizes']:6} {one.get('named') or one.get('error')}")
         for note in one.get("notes", ()):
             print(f"         {note}")
-    print(f"{right} of {len(found)} planted limiters named first")
-    result = {
-        "command": ["python", "-m", "benchmarks.planted.run", options.kind, *(["--again"] if options.again else [])],
-        "machine": machine.fingerprint, "device": machine.name, "versions": dict(machine.versions), "when": time.time(),
-        "right": right, "of": len(found), "kernels": found,
-    }  # fmt: skip
-    options.out.write_text(json.dumps(result, indent=1))
+    for size, (right, of) in score(found, sizes)["right"].items():
+        print(f"{size}: {right} of {of} planted limiters named first")
+    options.out.write_text(json.dumps({**head, **score(found, sizes), "kernels": found}, indent=1))
     sys.stdout.flush()
+
+
+def score(found, sizes):
+    """How many were named first, of how many, at each size."""
+    by = {size: [one["right"] for one in found if one["sizes"] == size] for size in sizes}
+    return {"right": {size: (sum(rights), len(rights)) for size, rights in by.items()}}
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 """A confined program that runs one candidate a few times and says what it saw; advisory, never a result.
 
 ``python -m kernelwright.judge.profile.replay REQUEST`` with a JSON object: ``mode`` is ``trace`` (print one JSON line
-of facts) or ``counters`` (one call between profiler start and stop, for a counter tool around this process).
+of facts), ``first`` (the first call alone) or ``counters`` (one call between profiler start and stop, for a counter
+tool around this process).
 """
 
 from __future__ import annotations
@@ -49,7 +50,12 @@ def main() -> None:
         torch.set_num_threads(request["threads"])
     call = _load(request, device)
     with torch.no_grad():
-        found = _counters(call) if request["mode"] == "counters" else _trace(call, device, Path(request["trace"]))
+        if request["mode"] == "counters":
+            found = _counters(call)
+        elif request["mode"] == "first":
+            found = {"first_us": _first_us(call, device)}
+        else:
+            found = _trace(call, device, Path(request["trace"]))
     sys.stdout.write("\n" + json.dumps({"replay": found}) + "\n")
 
 
@@ -84,6 +90,17 @@ def _us(start: int) -> float:
     return (clock() - start) / 1e3
 
 
+def _first_us(call: Callable[[], object], device: str) -> float:
+    """Microseconds of the first call of this process, on a device that is awake."""
+    if device != "cpu":
+        torch.ones(1, device=device).add_(1)
+    _synchronise(device)
+    start = clock()
+    call()
+    _synchronise(device)
+    return _us(start)
+
+
 def _counters(call: Callable[[], object]) -> dict[str, float]:
     for _ in range(2):
         call()
@@ -96,14 +113,7 @@ def _counters(call: Callable[[], object]) -> dict[str, float]:
 
 
 def _trace(call: Callable[[], object], device: str, path: Path) -> dict[str, float]:
-    _synchronise(device)
-    if device != "cpu":
-        torch.ones(1, device=device).add_(1)
-        torch.cuda.synchronize(device)
-    start = clock()
-    call()
-    _synchronise(device)
-    found = {"first_us": _us(start)}
+    found = {"first_us": _first_us(call, device)}
     start = clock()
     call()
     _synchronise(device)
