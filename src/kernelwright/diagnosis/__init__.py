@@ -41,15 +41,14 @@ class Rule:
     evidence: str
     """Format string over the facts."""
     edit: str
+    unless: str = "0"
+    """The cause of which this limiter would be a symptom; facts of it that were not measured make it false."""
     within: str = "call"
-    """``call``: the share is of the whole call; ``kernel``: of the time the device is busy."""
+    """``call``: the share is of the whole call; ``kernel``: of the time the device is busy; ``job``: of many calls."""
 
     def facts(self) -> set[str]:
-        """Every fact the rule names."""
-        names: set[str] = set()
-        for text in (self.when, self.share):
-            names |= {n.id for n in ast.walk(ast.parse(text, mode="eval")) if isinstance(n, ast.Name)}
-        return names - set(FUNCTIONS)
+        """Every fact the rule cannot speak without."""
+        return _names(self.when) | _names(self.share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +58,7 @@ class Finding:
     rule: str
     limiter: str
     share: float
+    """Of the time, 0 to 1: by the rule's model, and no more than lies above what the memory allows."""
     evidence: str
     edit: str
     model: str
@@ -67,6 +67,48 @@ class Finding:
     def expected_gain(self) -> float:
         """Ratio of times before and after, if the share were saved in full."""
         return 1.0 / max(1.0 - self.share, 0.02)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One fact of the parent's profile and of this one's."""
+
+    what: str
+    before: float
+    after: float
+    unit: str = ""
+
+    def text(self) -> str:
+        """``registers a thread 64 -> 40 (-38 %)``."""
+        ratio = f" ({self.after / self.before - 1:+.0%})" if self.before else ""
+        return f"{self.what} {self.before:.4g} -> {self.after:.4g}{self.unit}{ratio}"
+
+
+COMPARED = (
+    ("time_us", "time", " us"), ("busy_us", "device time", " us"), ("host_us", "host time", " us"),
+    ("kernels", "kernels a call", ""), ("registers", "registers a thread", ""),
+    ("shared_bytes", "shared memory a block", " B"), ("occupancy", "occupancy", ""),
+    ("spill_bytes", "spilled a thread", " B"), ("blocks", "blocks", ""), ("device_bytes", "device traffic", " B"),
+    ("load_bytes", "bytes a load", " B"), ("tensor_instructions", "tensor instructions", ""),
+    ("instructions", "instructions", ""), ("memory_throughput", "memory throughput", ""),
+    ("packed_instructions", "packed instructions", ""), ("widest_bits", "vector width", " bits"),
+    ("busy_threads", "busy cores", ""), ("page_faults", "page faults", ""), ("operators", "operators a call", ""),
+    ("energy_mJ", "energy a call", " mJ"),
+)  # fmt: skip
+NOTABLE = 0.05
+"""Facts that differ by less than this are left out of the comparison."""
+
+
+def changes(parent: Mapping[str, float], facts: Mapping[str, float]) -> tuple[Change, ...]:
+    """What differs between two profiles by more than ``NOTABLE``, the time always, in a fixed order."""
+    found = []
+    for name, what, unit in COMPARED:
+        if name not in parent or name not in facts:
+            continue
+        before, after = parent[name], facts[name]
+        if name == "time_us" or abs(after - before) > NOTABLE * max(abs(before), abs(after)):
+            found.append(Change(what=what, before=before, after=after, unit=unit))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +121,8 @@ class Diagnosis:
     findings: tuple[Finding, ...]
     unknown: tuple[str, ...]
     """Facts that no tool gave here, so that rules naming them were silent."""
+    since: tuple[Change, ...] = ()
+    """What changed since the parent, where one was profiled too."""
 
     @property
     def gap_us(self) -> float | None:
@@ -93,6 +137,8 @@ class Diagnosis:
             lines.append(f"Bound: {self.bound_us:.4g} us; gap {self.gap_us:.4g} us ({reached:.0f} % of the bound).")
         lines.append(f"Limiter: {self.limiter}.")
         lines += [f"Evidence: {found.evidence}" for found in self.findings]
+        if self.since:
+            lines.append(f"Since the parent: {'; '.join(change.text() for change in self.since)}.")
         for number, found in enumerate(self.findings[:MOST_EDITS], 1):
             lines.append(f"Edit {number}: {found.edit} Expected gain up to {found.expected_gain:.2f}x ({found.model}).")
         if self.unknown:
@@ -105,7 +151,7 @@ def load_rules(path: Path = FILE) -> tuple[Rule, ...]:
     rows = tomllib.loads(path.read_text(encoding="utf-8"))["rule"]
     rules = tuple(Rule(**{"device": "any", **row}) for row in rows)
     for rule in rules:
-        for text in (rule.when, rule.share):
+        for text in (rule.when, rule.share, rule.unless):
             odd = [type(n).__name__ for n in ast.walk(ast.parse(text, mode="eval")) if not isinstance(n, NODES)]
             if odd:
                 raise BadCommand(f"Rule {rule.name} is not arithmetic over facts.", got=", ".join(odd), expected=text)
@@ -120,15 +166,18 @@ def diagnose(
     bound_us: float | None,
     limiter: str = "memory",
     rules: Sequence[Rule] | None = None,
+    parent: Mapping[str, float] | None = None,
 ) -> Diagnosis:
     """The findings of every rule that applies, largest share first. ``limiter`` names the bound's own limiter: what
-    holds the program when no rule finds anything else."""
+    holds the program when no rule finds anything else. ``parent``: the facts of the program this one was made from."""
     kind = device.partition(":")[0]
     known = dict(facts) | {"time_us": time_us}
     if bound_us is not None:
         known |= {"bound_us": bound_us, "bound_fraction": bound_us / time_us}
-    # What goes on inside kernels can save no more than the time they run.
+    # What goes on inside kernels can save no more than the time they run, and nothing more than lies above the least
+    # time in which memory moves this many bytes.
     busy = min(1.0, known["busy_us"] / time_us) if kind == "cuda" and "busy_us" in known and time_us > 0 else 1.0
+    most = 1.0 - min(1.0, known.get("reach_us", 0.0) / time_us) if time_us > 0 else 1.0
     findings, silent = [], set()
     for rule in rules if rules is not None else load_rules():
         if rule.device not in ("any", kind):
@@ -136,22 +185,30 @@ def diagnose(
         missing = rule.facts() - known.keys()
         if missing:
             silent |= missing
-            continue
-        if _value(rule.when, known):
+        elif _value(rule.when, known) and not (_names(rule.unless) <= known.keys() and _value(rule.unless, known)):
             share = min(0.98, max(0.0, _value(rule.share, known))) * (busy if rule.within == "kernel" else 1.0)
-            evidence = rule.evidence.format_map(_Shown(known))
-            findings.append(
-                Finding(rule=rule.name, limiter=rule.limiter, share=share, evidence=evidence, edit=rule.edit,
-                        model=rule.model)
-            )  # fmt: skip
-    findings.sort(key=lambda found: (-found.share, found.rule))
+            findings.append((share, _finding(rule, share if rule.within == "job" else min(share, most), known)))
+    findings.sort(key=lambda pair: (-pair[1].share, -pair[0], pair[1].rule))
     return Diagnosis(
         time_us=time_us,
         bound_us=bound_us,
-        limiter=findings[0].limiter if findings else limiter,
-        findings=tuple(findings),
+        limiter=findings[0][1].limiter if findings else limiter,
+        findings=tuple(found for _, found in findings),
         unknown=tuple(sorted(silent)),
+        since=changes(parent, known) if parent else (),
     )
+
+
+def _finding(rule: Rule, share: float, known: Mapping[str, float]) -> Finding:
+    evidence = rule.evidence.format_map(_Shown(known))
+    return Finding(
+        rule=rule.name, limiter=rule.limiter, share=share, evidence=evidence, edit=rule.edit, model=rule.model
+    )
+
+
+def _names(text: str) -> set[str]:
+    """The facts an expression names."""
+    return {n.id for n in ast.walk(ast.parse(text, mode="eval")) if isinstance(n, ast.Name)} - set(FUNCTIONS)
 
 
 class _Shown(dict[str, float]):

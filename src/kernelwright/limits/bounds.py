@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -11,6 +12,9 @@ from kernelwright.machine import Machine
 
 MIXES = ((0.0, "bandwidth.read.dram_GBps"), (0.5, "bandwidth.copy.dram_GBps"), (1.0, "bandwidth.write.dram_GBps"))
 """Share of the bytes that are written, and the fact that says how fast that mix moves."""
+
+_STAIR = re.compile(r"bandwidth\.(?:read|copy)\.([\d.]+)(KiB|MiB|GiB)_GBps$")
+_UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,23 @@ def unavoidable_us(read: int, written: int, machine: Machine, *, resident: int =
     moved = read + written
     cost = us_per_byte(machine, written / moved if moved else 0.0)
     return None if cost is None else max(0, moved - resident) * cost
+
+
+def reach_us(machine: Machine, moved: int) -> float | None:
+    """Least time in which ``moved`` bytes pass when the program runs again and again on the same data, so that what
+    fits a cache stays there: by the faster of the two measured working sets around it. None where none was measured.
+    """
+    stairs: dict[int, float] = {}
+    for fact in machine.facts:
+        found = _STAIR.match(fact.name)
+        if found and fact.value:
+            size = int(float(found[1]) * _UNITS[found[2]])
+            stairs[size] = max(stairs.get(size, 0.0), fact.value)
+    if not stairs:
+        return None
+    below = max((size for size in stairs if size <= moved), default=min(stairs))
+    above = min((size for size in stairs if size >= moved), default=max(stairs))
+    return moved / max(stairs[below], stairs[above]) * 1e-3
 
 
 def bounds(found: Trace, machine: Machine) -> Bounds | None:

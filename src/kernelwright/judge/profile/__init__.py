@@ -20,7 +20,7 @@ from kernelwright import limits, sandbox
 from kernelwright.judge import skeletons
 from kernelwright.judge.profile import binary, counters, occupancy, sass, traces
 from kernelwright.limits import Trace
-from kernelwright.limits.bounds import us_per_byte
+from kernelwright.limits.bounds import reach_us, us_per_byte
 from kernelwright.machine import Machine
 
 SECONDS = 180.0
@@ -91,14 +91,24 @@ def profile(subject: Subject, machine: Machine, *, count: bool = True, counted: 
             _count(subject, request, found, counted or confined)
         else:
             found.notes.append("hardware counters: not asked for")
-    for name, fact in (("launch_us", "latency.launch_us"), ("synchronise_us", "latency.synchronise_us"),
-                       ("kernel_launch_us", "latency.kernel_launch_us"),
-                       ("fault_us", "latency.page_fault_us")):  # fmt: skip
-        value = machine.value(fact)
-        if value is not None:
-            found.facts[name] = value
+    found.facts |= _measured(machine, subject.traced.unavoidable_bytes)
     _atomics(found.facts, machine)
     return found
+
+
+def _measured(machine: Machine, moved: int) -> dict[str, float]:
+    """What the machine does at best: a launch, a wait, a fresh page, and ``moved`` bytes from where they fit."""
+    names = {
+        "launch_us": "latency.launch_us",
+        "kernel_launch_us": "latency.kernel_launch_us",
+        "synchronise_us": "latency.synchronise_us",
+        "fault_us": "latency.page_fault_us",
+    }
+    found = {name: value for name, fact in names.items() if (value := machine.value(fact)) is not None}
+    if "launch_us" in found:
+        found.setdefault("kernel_launch_us", found["launch_us"])
+    reach = reach_us(machine, moved)
+    return found if reach is None else found | {"reach_us": reach}
 
 
 def _request(subject: Subject) -> dict[str, Any]:
@@ -261,6 +271,7 @@ def _resident(subject: Subject, main: traces.Launch, code: dict[str, float]) -> 
         "shared_bytes": shared,
         "blocks": main.blocks,
         "block_threads": main.threads,
+        "lanes_filled": main.threads / (-(-main.threads // 32) * 32) if main.threads else 1.0,
         "processors": float(about.multi_processor_count),
     }
 

@@ -11,7 +11,7 @@ from kernelwright import limits
 from kernelwright.candidate import Candidate
 from kernelwright.judge import skeletons
 from kernelwright.judge.bench import Bench
-from kernelwright.judge.profile import Subject, profile
+from kernelwright.judge.profile import Subject, profile, static
 from kernelwright.machine import Machine
 from kernelwright.trial import Outcome, Timed
 
@@ -50,9 +50,18 @@ def run(
     }
 
 
+def with_compiled(outcome: Outcome | None, candidate: Candidate, folder: Path, jit: Path) -> Outcome | None:
+    """The outcome with the facts of its compiled object; ``jit``: where programs keep what they compile themselves."""
+    if not isinstance(outcome, Timed):
+        return outcome
+    found = static.facts(folder, candidate.language, jit / candidate.digest() / "triton")
+    return attached(outcome, {"facts": found, "notes": []})
+
+
 def attached(outcome: Outcome | None, found: dict[str, Any]) -> Outcome | None:
     """The outcome with the facts beside its proof, as text; one that was not timed stays as it is."""
     if not isinstance(outcome, Timed):
         return outcome
-    pairs = [(name, f"{value:.6g}") for name, value in sorted(found["facts"].items())]
+    values = sorted(found["facts"].items())
+    pairs = [(name, value if isinstance(value, str) else f"{value:.6g}") for name, value in values]
     return dataclasses.replace(outcome, profile=(*pairs, *(("note", note) for note in found["notes"])))
