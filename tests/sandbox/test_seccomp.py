@@ -67,6 +67,13 @@ def test_executing_programs_can_fork_but_enter_no_namespace(machine: str) -> Non
     assert EPERM == ask(machine, "unshare", execute=True)
 
 
+def test_a_dying_child_may_not_wake_its_parent(machine: str) -> None:
+    """The exit signal is the low byte of the flags of clone: SIGCHLD or none, never SIGCONT (18)."""
+    assert EPERM == ask(machine, "clone", FORK_FLAGS & ~0xFF | 18, execute=True)
+    assert ALLOW == ask(machine, "clone", FORK_FLAGS & ~0xFF, execute=True)
+    assert ALLOW == ask(machine, "clone", THREAD_FLAGS, execute=True)
+
+
 def test_limits_can_be_read_and_not_set(machine: str) -> None:
     """prlimit64 with a new limit is refused, also when only the upper half of the pointer is set."""
     assert ALLOW == ask(machine, "prlimit64", 0, 7, 0, 0x7FFF_0000_1000)

@@ -23,6 +23,7 @@ _THREAD = 0x0001_0000  # CLONE_THREAD
 _NAMESPACES = 0x7E02_0000 | 0x0200_0000  # every CLONE_NEW* flag
 _UNIX = 1  # AF_UNIX
 _SET_SIGNAL = 10  # F_SETSIG
+_ODD_EXIT_SIGNAL = 0xFF & ~0x11  # what a child sends its parent when it dies: SIGCHLD (0x11) or nothing (a thread)
 _X32_BIT = 0x4000_0000
 _SPEC_ALLOW = 4  # SECCOMP_FILTER_FLAG_SPEC_ALLOW: without it old kernels slow every load (store bypass mitigation)
 
@@ -119,7 +120,8 @@ def program(machine: str, *, execute: bool, devices: bool, own_pid: int) -> list
     for number in [*always, *_NEWER.values()]:
         body += [(_EQUAL, 0, 1, number), refuse]
     body += [(_EQUAL, 0, 1, _CLONE3), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]  # glibc falls back to clone
-    body += _on_argument(numbers["clone"], 0, _ANY_BIT, _NAMESPACES, refuse)
+    # A dying child cannot be stopped any more, and the SIGCONT it may be told to leave would wake its stopped parent.
+    body += _on_argument(numbers["clone"], 0, _ANY_BIT, _NAMESPACES | _ODD_EXIT_SIGNAL, refuse)
     if not execute:
         body += _unless_argument(numbers["clone"], 0, _ANY_BIT, _THREAD, refuse)
     if devices:  # the CUDA driver opens a unix socket of its own and fails without; no other family
