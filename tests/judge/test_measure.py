@@ -22,6 +22,7 @@ class FakeWindow:
 
     call_us: float
     deliver_us: float
+    waited_us: float
     deliver_cpu_us: float
     self_us: tuple[float, ...]
 
@@ -35,7 +36,7 @@ class FakeProgram:
 
     def window(self, order: list[int], *, grad: bool) -> FakeWindow:
         """A window in virtual time."""
-        return FakeWindow(self.base + self.each * len(order), 5e4, self.deliver, (self.each,) * len(order))
+        return FakeWindow(self.base + self.each * len(order), 5e4, 0.0, self.deliver, (self.each,) * len(order))
 
 
 def lane(each: float, deliver: float = 100.0, base: float = 50.0, rounds: int = 5) -> measure.Lane:

@@ -24,9 +24,10 @@ import torch
 
 from kernelwright import sandbox
 from kernelwright.errors import JudgeFailed
-from kernelwright.judge import buffers, fetch, skeletons, wires
+from kernelwright.judge import buffers, fetch, load, skeletons, wires
 from kernelwright.judge.buffers import Buffers, CallPlan, Regions, TensorSpec
 from kernelwright.judge.leash import ChildFailure, Leash
+from kernelwright.judge.placing import Places
 
 __all__ = ["ChildFailure", "Program", "Window", "Zygote"]
 
@@ -35,10 +36,8 @@ _BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv[3]); from kernelwri
 _START_SECONDS = 120.0
 _FORK_SECONDS = 20.0
 
-
 Clock = Callable[[int], int]
 """Nanoseconds: of wall time for 0, of CPU time used by all threads of a process for its id (0 once it is gone)."""
-
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -48,6 +47,8 @@ class Window:
     """From waking the program to its word that all calls are done and the device is idle."""
     deliver_us: float
     """From asking for the results to their being in the shared buffers."""
+    waited_us: float
+    """Meanwhile: how long its threads were ready to run while another program had the CPU."""
     deliver_cpu_us: float
     """CPU time its whole process used meanwhile: unlike wall time, it does not see who else wants the CPU."""
     self_us: tuple[float, ...]
@@ -289,11 +290,15 @@ class Program:
         done = wires.mark(wires.DONE, number)
         leash = self._leash
         leash.expect_silence()
+        places, waited = Places(self.pid), load.waited_us(self.pid)
         begin = self._clock(0)
-        leash.send(go, self.stage)
         leash.wake()
-        body = leash.wait(self.stage, self.limits.seconds)
+        places.free_first()
+        leash.send(go, self.stage)
+        body = leash.wait(self.stage, self.limits.seconds, places.free_others)
         end = self._clock(0)
+        places.free_others()
+        waited = max(0.0, load.waited_us(self.pid) - waited)
         if body[: len(done)] != done:
             leash.stop()
             leash.refuse(body, self.stage)
@@ -311,7 +316,7 @@ class Program:
             leash.end("integrity", fetched)
         if fetched is not None and self.buffers is not None:
             fetch.put(self.buffers, order, fetched, grad=grad)
-        return Window((end - begin) / 1e3, (given - asked) / 1e3, used / 1e3, (own_us,), aliases)
+        return Window((end - begin) / 1e3, (given - asked) / 1e3, waited, used / 1e3, (own_us,), aliases)
 
     def _fetch(self, order: Sequence[int], notes: bytes, *, grad: bool) -> fetch.Fetched:
         """The results as they lie in the program's memory, which is stopped for it, where this can be done."""

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 from kernelwright import sandbox
 from kernelwright.judge import wires
+from kernelwright.judge.placing import SETTLED_MS
 
 LOOK_SECONDS = 0.05
 """How often a busy program's memory is looked at."""
@@ -93,9 +94,14 @@ class Leash:
         except OSError:
             self.end(stage, "")
 
-    def wait(self, stage: str, seconds: float) -> bytes:
-        """The next record, unchecked. Raises ChildFailure for a death, a hang, or too much memory."""
+    def wait(self, stage: str, seconds: float, settled: Callable[[], None] | None = None) -> bytes:
+        """The next record, unchecked. Raises ChildFailure for a death, a hang, or too much memory.
+
+        ``settled`` is called once where no record has come after SETTLED_MS.
+        """
         deadline = time.monotonic() + seconds
+        if settled is not None and not self._poll.poll(SETTLED_MS):
+            settled()
         while not (ready := self._poll.poll(LOOK_SECONDS * 1000)):
             if time.monotonic() > deadline:
                 self.end(stage, f"no answer within {seconds:g} s")
@@ -182,7 +188,7 @@ class Leash:
         self._signal(signal.SIGSTOP)
         deadline = time.monotonic() + 1.0
         while self._running() and time.monotonic() < deadline:
-            time.sleep(0)
+            os.sched_yield()  # its threads may need this very CPU to get to their stop
         self._stood_at = self.cpu_clock(self.pid) if self.cpu_clock else 0
 
     def wake(self) -> None:

@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kernelwright.judge.load import waited_us
 from kernelwright.trial import Baseline, Timing
 
 RESAMPLES = 2000
@@ -129,9 +128,8 @@ def run_empty(lane: Lane, *, grad: bool) -> None:
 
 def run_window(lane: Lane, order: list[int], *, grad: bool) -> None:
     """Time one window with the calls of ``order`` and file the readings."""
-    before = waited_us(lane.program.pid)
     window = lane.program.window(order, grad=grad)
-    lane.waits_us.append(max(0.0, waited_us(lane.program.pid) - before))
+    lane.waits_us.append(float(window.waited_us))
     lane.calls_us.append(float(window.call_us))
     lane.deliveries_us.append(float(window.deliver_us if lane.on_device else window.deliver_cpu_us))
     lane.selves_us.append(float(sum(window.self_us)))
