@@ -26,6 +26,13 @@ def test_source_that_raises_names_the_line() -> None:
     assert "KeyError: 'lost' (line 2)" == caught.value.got
 
 
+def test_source_that_exits_is_source_that_fails() -> None:
+    """A script that ends with sys.exit() must not end the judge, or leave it waiting."""
+    with pytest.raises(errors.TaskDoesNotImport) as caught:
+        Reference(source_only("import sys\nsys.exit(3)\n"), "cpu")
+    assert "SystemExit: 3 (line 2)" == caught.value.got
+
+
 def test_missing_names_are_listed() -> None:
     """A file without get_inputs says so."""
     with pytest.raises(errors.TaskIncomplete) as caught:
@@ -37,6 +44,8 @@ def test_missing_names_are_listed() -> None:
     ("forward", "inputs", "error"),
     [
         ("x @ x", "[torch.randn(3, 4)]", errors.ReferenceFails),
+        ("exit(3)", "[torch.randn(3, 4)]", errors.ReferenceFails),
+        ("x", "exit(3)", errors.ReferenceFails),
         ("x + torch.rand_like(x)", "[torch.randn(3, 4)]", errors.ReferenceIsRandom),
         ("3.5", "[torch.randn(3, 4)]", errors.NoTensorOutput),
         ("object()", "[torch.randn(3, 4)]", errors.NoTensorOutput),

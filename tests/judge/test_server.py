@@ -8,6 +8,8 @@ import json
 import threading
 from typing import Any
 
+import pytest
+
 from kernelwright.errors import ToolMissing
 from kernelwright.judge.server import Emit, Handler, Server
 
@@ -52,6 +54,20 @@ def test_our_own_defects_are_named_as_such() -> None:
         {"broken": broken, "echo": echo}, ['{"id": 1, "job": "broken"}', '{"id": 2, "job": "echo", "text": "b"}']
     )
     assert ("JudgeFailed", "KeyError: 'absent'") == (first["error"]["error"], first["error"]["got"])
+    assert "b" == rest[-1]["result"]["text"]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), StopIteration(), EOFError("end")])
+def test_every_exception_is_an_answer(error: BaseException) -> None:
+    """Whatever a job raises, its request is answered and the next one is served: nobody waits for ever."""
+
+    def broken(job: dict[str, Any], emit: Emit) -> dict[str, Any]:
+        raise error
+
+    first, *rest = talk(
+        {"broken": broken, "echo": echo}, ['{"id": 1, "job": "broken"}', '{"id": 2, "job": "echo", "text": "b"}']
+    )
+    assert "JudgeFailed" == first["error"]["error"]
     assert "b" == rest[-1]["result"]["text"]
 
 

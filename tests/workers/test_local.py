@@ -27,6 +27,8 @@ for line in sys.stdin:
         sys.stdout.write("hello\\n"); sys.stdout.flush()
     elif job["job"] == "die":
         os._exit(9)
+    elif job["job"] == "crash":
+        os.kill(os.getpid(), 11)
     elif job["job"] == "die once":
         if not os.path.exists(marker):
             open(marker, "w").close()
@@ -78,6 +80,14 @@ def test_a_judge_that_fails_twice_is_no_verdict(worker: LocalWorker, job: str) -
     with pytest.raises(JudgeFailed, match="twice"):
         worker.run({"job": job})
     assert "b" == worker.run({"job": "echo", "text": "b"})["text"]
+
+
+@pytest.mark.parametrize(("job", "words"), [("die", "exit status 9"), ("crash", "killed by SIGSEGV")])
+def test_a_judge_that_died_says_how(worker: LocalWorker, job: str, words: str) -> None:
+    """A reference that crashes takes the judge along and leaves no log: the signal is all there is to tell."""
+    with pytest.raises(JudgeFailed) as caught:
+        worker.run({"job": job})
+    assert (words, True) == (caught.value.got, "reference" in caught.value.what_next)
 
 
 def test_a_killed_judge_is_replaced(worker: LocalWorker) -> None:

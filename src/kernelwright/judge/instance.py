@@ -73,7 +73,7 @@ class Instance:
         try:
             with seeded(0):
                 given = self.reference.call_with_axes(function, self.case)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.reference.failure("get_init_inputs", error) from error
         if isinstance(given, Mapping):
             return [], dict(given)
@@ -88,7 +88,7 @@ class Instance:
             with seeded(seed):
                 model = entry(*copy.deepcopy(self.init_args), **copy.deepcopy(self.init_kwargs))
                 model = model.to(self.device)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.reference.failure("the constructor", error) from error
         model.train(self.contract.training)
         return model
@@ -104,7 +104,7 @@ class Instance:
             given = self._given(seed)
             args = list(given) if isinstance(given, list | tuple) else [given]
             skeleton, leaves = skeletons.flatten(args)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.reference.failure("get_inputs", error) from error
         for index, leaf in enumerate(leaves):
             if leaf.device.type not in ("cpu", self.device.type):
@@ -156,7 +156,7 @@ class Instance:
             if "cannot be handed to another process" not in str(error):
                 raise self.reference.failure("forward", error) from error
             self._refuse_output(str(error), error)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.reference.failure("forward", error) from error
         if not outputs:
             self._refuse_output("a result without tensors", None)

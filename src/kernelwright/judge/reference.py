@@ -84,7 +84,7 @@ class Reference:
                 self.module = execute(task.reference, name, task.imports)
         except KernelwrightError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise TaskDoesNotImport(
                 f"The reference of {task.name} raises when it is executed.",
                 got=last_line(error),

@@ -105,6 +105,14 @@ class Child:
         """Whether it is still running."""
         return self._process.poll() is None
 
+    @property
+    def ending(self) -> str:
+        """How it ended, in words: ``killed by SIGSEGV``, ``exit status 3``; empty while it runs."""
+        status = self._process.poll()
+        if status is None:
+            return ""
+        return f"exit status {status}" if status >= 0 else f"killed by {signal.Signals(-status).name}"
+
     def send(self, message: Mapping[str, Any]) -> None:
         """Write one message. Raises JudgeFailed when the child is gone."""
         try:

@@ -65,9 +65,9 @@ class LocalWorker:
                 break
         raise JudgeFailed(
             "The judge died under a job" + (", twice" if not self._closed else ": the worker was closed"),
-            got=judge.tail(),
+            got=judge.last_words(),
             expected="one result or error",
-            what_next=f"see the log in {self._state}",
+            what_next="run the reference alone with Python: what kills its process kills the judge, which runs it",
         )
 
     def submit(self, job: dict[str, Any]) -> concurrent.futures.Future[Reply]:
@@ -160,6 +160,10 @@ class _Judge:
     def tail(self) -> str:
         """The last lines of the judge's log."""
         return self.child.error_tail()[-1000:]
+
+    def last_words(self) -> str:
+        """How it ended, and the last lines of its log."""
+        return "\n".join(part for part in (self.child.ending, self.tail()) if part)
 
     def end(self) -> None:
         self.child.kill()
