@@ -103,3 +103,31 @@ def test_what_goes_on_inside_kernels_saves_no_more_than_the_time_they_run() -> N
     page = diagnose(facts, device="cuda", time_us=100.0, bound_us=5.0)
     shares = {finding.rule: round(finding.share, 3) for finding in page.findings}
     assert (0.098, "host") == (shares["tiny-grid"], page.limiter)
+
+
+def test_the_page_says_what_changed_since_the_parent() -> None:
+    """Facts of both profiles that differ, the time always, and nothing that stayed."""
+    parent = {"time_us": 125.0, "registers": 64.0, "occupancy": 0.5, "kernels": 2.0}
+    now = {"time_us": 124.0, "registers": 40.0, "occupancy": 0.51, "kernels": 1.0, "blocks": 9.0}
+    page = diagnose(now, device="cuda", time_us=100.0, bound_us=50.0, parent=parent)
+    assert [("time", 125.0, 100.0), ("kernels a call", 2.0, 1.0), ("registers a thread", 64.0, 40.0)] == [
+        (change.what, change.before, change.after) for change in page.since
+    ]
+    assert "Since the parent: time 125 -> 100 us (-20%); kernels a call 2 -> 1 (-50%)" in page.text()
+
+
+def test_a_symptom_is_silent_beside_its_cause_and_speaks_where_the_cause_is_unknown() -> None:
+    """Waiting for memory with few warps resident is a matter of occupancy; without that fact it is latency."""
+    stalled = QUIET | PROVOKED["memory-latency"]
+    assert "memory-latency" not in found(stalled | {"occupancy": 0.1}, "memory-latency")
+    unknown = {name: value for name, value in stalled.items() if name != "occupancy"}
+    assert "memory-latency" in found(unknown, "memory-latency")
+
+
+def test_no_share_goes_below_what_memory_allows_but_a_job_of_many_calls_may() -> None:
+    """Bytes that need 90 of 100 us leave 10 % to any edit of a call; the order among edits stays that of the models."""
+    facts = QUIET | PROVOKED["bank-conflicts"] | {"layout_copy_us": 40.0, "reach_us": 90.0}
+    page = diagnose(facts, device="cuda", time_us=100.0, bound_us=50.0)
+    assert [("bank-conflicts", 0.1), ("wrong-layout", 0.1)] == [(f.rule, round(f.share, 3)) for f in page.findings]
+    slow = diagnose(QUIET | {"first_us": 4e5, "reach_us": 100.0}, device="cuda", time_us=100.0, bound_us=50.0)
+    assert [("cold-start", 0.8)] == [(f.rule, round(f.share, 3)) for f in slow.findings]

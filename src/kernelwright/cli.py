@@ -224,11 +224,12 @@ def limits(
 def profile(
     candidate: Annotated[str, typer.Argument(help="The replacement: .py, .cu or .cpp.")],
     task: Annotated[str, typer.Option(help="The task it replaces.")],
+    parent: Annotated[str | None, typer.Option(help="The program it was made from: say what changed since.")] = None,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
     """What limits one candidate, and the edits the evidence supports."""
-    reply = kernelwright.profile(candidate, task, device=device)
+    reply = kernelwright.profile(candidate, task, parent=parent, device=device)
     _show(reply, as_json, lambda: [str(reply["text"]).rstrip()])
 
 

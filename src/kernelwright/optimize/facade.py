@@ -126,14 +126,18 @@ def profile(
     candidate: str | Path | Candidate,
     task: str | Path | Task,
     *,
+    parent: str | Path | Candidate | None = None,
     device: str | None = None,
     services: Services | None = None,
 ) -> dict[str, Any]:
-    """What limits one candidate: compiled, run-time and counted facts, and the page they support (``text``)."""
+    """What limits one candidate: compiled, run-time and counted facts, and the page they support (``text``).
+
+    ``parent``: the program it was made from; the page then also says what changed since."""
     place = _device(device)
     known = _task(task, place)
     given = candidate if isinstance(candidate, Candidate) else load_candidate(candidate, known)
-    return verbs.profile_candidate(known, given, place, services=services)
+    before = load_candidate(parent, known) if isinstance(parent, str | Path) else parent
+    return verbs.profile_candidate(known, given, place, parent=before, services=services)
 
 
 def runs(parent: str | Path | None = None) -> list[dict[str, Any]]:

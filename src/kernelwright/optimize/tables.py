@@ -59,6 +59,7 @@ def profile(reply: Mapping[str, Any], device: str) -> str:
             time_us=facts["time_us"],
             bound_us=reply.get("bound_us"),
             limiter=reply.get("limiter", "unknown"),
+            parent=reply.get("parent_facts"),
         )
         lines.append(page.text().rstrip())
     kernels = list(reply.get("kernels", ()))[:MOST_KERNELS]

@@ -103,15 +103,17 @@ def measure_limits(task: Task, device: str, *, services: Services | None = None)
 
 
 def profile_candidate(
-    task: Task, candidate: Candidate, device: str, *, services: Services | None = None
+    task: Task, candidate: Candidate, device: str, *, parent: Candidate | None = None, services: Services | None = None
 ) -> dict[str, Any]:
     """Facts of exactly this candidate, the notes on what could not be measured, and ``text``, the diagnosis.
 
-    Raises TaskError, ToolMissing, JudgeFailed."""
+    ``parent`` is profiled first, and the page then says what changed. Raises TaskError, ToolMissing, JudgeFailed."""
     used = services or Services(device)
     try:
-        job = {"job": "profile", "device": device, "task": wire.to_data(task), "candidate": wire.to_data(candidate)}
-        reply = used.worker.run({**job, "machine": wire.to_data(used.machine())})
+        job = {"job": "profile", "device": device, "task": wire.to_data(task), "machine": wire.to_data(used.machine())}
+        before = used.worker.run({**job, "candidate": wire.to_data(parent)}) if parent is not None else {}
+        reply = used.worker.run({**job, "candidate": wire.to_data(candidate)})
+        reply |= {"parent": before.get("candidate"), "parent_facts": before.get("facts")} if before else {}
         return {**reply, "text": tables.profile(reply, device)}
     finally:
         if services is None:
