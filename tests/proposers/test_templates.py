@@ -65,7 +65,7 @@ def test_the_structure_is_named_for_its_shape(name: str) -> None:
     [
         {"width": 8, "unroll": 1, "threshold": 1, "block": 1, "cache_cost": 1000},
         {"unroll": 4, "threshold": 1, "stream": False, "pages": "plain", "cache_cost": 0},
-        {"width": 4, "pages": "huge", "threshold": 1, "block": 2},
+        {"width": 4, "pages": "huge", "threshold": 1, "block": 2, "ahead": False},
     ],
 )
 @pytest.mark.parametrize("name", ["layer_norm", "middle_axis"])

@@ -47,6 +47,7 @@ def _space(program: Program, elements: int) -> Space:
     ]
     if any(not f.region.flat for f in program.regions()):
         parameters.append(Parameter(name="cache_cost", values=(6, 2, 1000)))
+        parameters.append(Parameter(name="ahead", values=(True, False)))
     if elements * 4 >= 1 << 20:
         parameters.append(Parameter(name="stream", values=(True, False)))
     if elements * 4 >= 4 << 20:
