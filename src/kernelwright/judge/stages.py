@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import measure, race, timing_plan
+from kernelwright.judge import measure, race, spot_checks, timing_plan
 from kernelwright.judge.bench import Bench, Entrant, Point
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.child import Program
@@ -70,7 +70,7 @@ class Judgement:
             return Rejected(stage=failure.stage, reason=failure.reason[:600], detail=failure.detail[:DETAIL])
         except Wrong as wrong:
             return wrong.outcome
-        except race.Mismatch as mismatch:
+        except spot_checks.Mismatch as mismatch:
             reason = f"a timed call was wrong: {mismatch.result.name}: {mismatch.result.detail}"
             return Rejected(stage="time", reason=reason[:600], detail=mismatch.result.detail)
 
@@ -114,8 +114,8 @@ class Judgement:
         self.sandbox = program.level
         return program
 
-    def _smoke(self, program: Program, sets: int, *, fresh: bool) -> float:
-        """The first case, once, checked in full; the distance from eager of an answer that passed."""
+    def _smoke(self, program: Program, sets: int, *, fresh: bool) -> spot_checks.Distances:
+        """The first case, once, checked in full; the distances from eager of an answer that passed."""
         point = self.points[0]
         variant = point.as_given
         program.stage = "smoke"
@@ -134,7 +134,7 @@ class Judgement:
         self.deterministic = self.deterministic and same
         if self.bench.contract.deterministic and not same:
             raise Wrong("smoke", "two calls on equal inputs differ, and the task asks for bit-for-bit repeats")
-        return race.distance(before, truth.eager, None)
+        return spot_checks.distances(before, truth.eager, None)
 
     def _call(
         self,
@@ -206,7 +206,9 @@ class Judgement:
 
     # -- race --------------------------------------------------------------------------------------------------------
 
-    def _race(self, program: Program, plan: timing_plan.TimingPlan, far: float, number: int) -> list[race.Racer]:
+    def _race(
+        self, program: Program, plan: timing_plan.TimingPlan, far: spot_checks.Distances, number: int
+    ) -> list[race.Racer]:
         """One process of the candidate against all baselines."""
         program.stage = "time"
         bench = self.bench
@@ -221,7 +223,8 @@ class Judgement:
         for name, entrant in [*entrants, ("candidate", program)]:
             assert entrant.buffers is not None, f"{name} is not bound"
             lane = measure.Lane(name, entrant, on_device=bench.device.type != "cpu")
-            racers.append(race.Racer(name, entrant, entrant.buffers, check, lane))
+            suspect = spot_checks.Suspect(entrant.buffers, check, entrant is program)
+            racers.append(race.Racer(name, entrant, suspect, lane))
         dice = random.Random(self.seed + 7919 * (number + 1))
         stock_seed = self.seed if self.level == "precise" else None
         draws = bench.draws(dice.getrandbits(60), plan.draw_seconds, stock_seed)
@@ -234,10 +237,17 @@ class Judgement:
             state=point.instance.first_state,
             dice=dice,
             grad=bench.contract.gradients,
-            thorough=self.level == "precise",
+            checks=spot_checks.SpotChecks(
+                suspects=[racer.suspect for racer in racers],
+                budget=plan.full_checks,
+                thorough=self.level == "precise",
+                random_outputs=bench.contract.random,
+                mutates=frozenset(bench.contract.mutates),
+                dice=dice,
+                tolerated=far,
+            ),
             threads=self.threads,
             device=bench.device,
-            tolerated=far,
         )
         try:
             with self.alone():
@@ -248,7 +258,7 @@ class Judgement:
                 for baseline in self.baselines:
                     if baseline.program is not None:
                         baseline.program.set_state(point.instance.first_state)
-        self.results += racers[-1].checks
+        self.results += racers[-1].suspect.checks
         return racers
 
     # -- verdict -----------------------------------------------------------------------------------------------------
@@ -263,9 +273,9 @@ class Judgement:
             rounds += len(honest.calls_us)
             for racer in racers:
                 samples.setdefault(racer.name, []).extend(measure.per_call_us(racer.lane, honest, plan.sets, counted))
-                if any(not check.passed for check in racer.checks):
+                if any(not check.passed for check in racer.suspect.checks):
                     failed.add(racer.name)
-            sampled += racers[-1].sampled
+            sampled += racers[-1].suspect.sampled
             if measure.charged_us(racers[-1].lane, honest, counted) > 0:
                 self.conditions.append("work left for the delivery of outputs was charged to the candidate")
         mine = samples.pop("candidate")

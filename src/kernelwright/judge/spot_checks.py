@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which timed calls are compared and with what: a few with the oracle, chosen from all rounds; the others with eager.
+
+The few are a reservoir sample (Vitter 1985, algorithm R): after n rounds every round, the last as likely as the
+first, has the same chance of holding one of them, and no program can know which before the race is over. They are
+copied when chosen and compared when the race has ended.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelwright.judge import numerics
+from kernelwright.judge.buffers import Buffers
+from kernelwright.trial import CaseResult
+
+SUSPICION = 2.0
+"""A timed call is compared in full whose distance from eager is this many times the largest honest one seen."""
+SAMPLE = 1 << 18
+"""Elements of a call compared with eager's when the level is coarse."""
+
+Leaves = list[torch.Tensor]
+Check = Callable[[Leaves, Any, Leaves, Leaves], CaseResult]
+"""(inputs, state, outputs, inputs afterwards) to the verdict on one call."""
+Distances = list[float]
+"""Per output: RMS(ours - theirs) / RMS(theirs), then max(ours - theirs) / RMS(theirs)."""
+
+
+class Mismatch(Exception):
+    """A timed call of the candidate was wrong."""
+
+    def __init__(self, result: CaseResult) -> None:
+        super().__init__(result.detail)
+        self.result = result
+
+
+@dataclass(slots=True)
+class Suspect:
+    """One program whose timed calls are compared."""
+
+    buffers: Buffers
+    check: Check
+    on_trial: bool
+    """The candidate: a wrong call of it ends the race. A baseline's is only recorded."""
+    checks: list[CaseResult] = field(default_factory=list)
+    sampled: int = 0
+    """Calls compared with eager's own outputs only."""
+
+    def judged(self, leaves: Leaves, state: Any, outputs: Leaves, inputs: Leaves) -> CaseResult:
+        """Compare one call in full. Raises Mismatch for a wrong one of the candidate."""
+        result = self.check(leaves, state, outputs, inputs)
+        self.checks.append(result)
+        if self.on_trial and not result.passed:
+            raise Mismatch(result)
+        return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """One chosen call: what it was given, and per program what it left behind."""
+
+    leaves: Leaves
+    state: Any
+    answers: list[tuple[Leaves, Leaves]]
+
+
+@dataclass(slots=True)
+class SpotChecks:
+    """The checks of one race. ``suspects``: eager first, whose answers are the measure; the candidate last."""
+
+    suspects: Sequence[Suspect]
+    budget: int
+    """Calls of the candidate compared in full; of each baseline one."""
+    thorough: bool
+    """Compare every element of every other call with eager's; else a sample of one call per round."""
+    random_outputs: bool
+    """No distance says anything, so one call of every round is compared in full."""
+    mutates: frozenset[int]
+    """Inputs that calls write to."""
+    dice: random.Random
+    tolerated: Distances
+    """Largest distances from eager among calls that passed in full, per output."""
+    _kept: list[_Kept] = field(default_factory=list)
+    _rounds: int = 0
+
+    def look(self, values: Sequence[Leaves], state: Any) -> None:
+        """After a round: keep a call of it perhaps, and compare the candidate's calls. Raises Mismatch."""
+        self._choose(values, state)
+        candidate = self.suspects[-1]
+        if self.random_outputs:
+            self._full(candidate, values, self.dice.randrange(len(values)), state)
+            return
+        calls = range(len(values)) if self.thorough else [self.dice.randrange(len(values))]
+        for call in calls:
+            sample = None if self.thorough else self.dice.getrandbits(30)
+            if self._far(candidate, values[call], call, sample):
+                self._full(candidate, values, call, state)
+            else:
+                candidate.sampled += 1
+
+    def conclude(self) -> None:
+        """After the race: compare in full what was kept. Raises Mismatch."""
+        for number, kept in enumerate(self._kept):
+            for suspect, (outputs, inputs) in zip(self.suspects[1:], kept.answers, strict=True):
+                if suspect.on_trial or number == 0:
+                    suspect.judged(kept.leaves, kept.state, outputs, inputs)
+        self._kept.clear()
+
+    def _choose(self, values: Sequence[Leaves], state: Any) -> None:
+        self._rounds += 1
+        slot = len(self._kept) if len(self._kept) < self.budget else self.dice.randrange(self._rounds)
+        if slot >= self.budget:
+            return
+        call = self.dice.randrange(len(values))
+        answers = []
+        for suspect in self.suspects[1:]:
+            wanted = suspect.on_trial or slot == 0
+            buffers = suspect.buffers
+            answers.append((_copies(buffers.answers(call)), _copies(buffers.inputs[call])) if wanted else ([], []))
+        self._kept[slot : slot + 1] = [_Kept(values[call], state, answers)]
+
+    def _full(self, suspect: Suspect, values: Sequence[Leaves], call: int, state: Any) -> None:
+        outputs, inputs = suspect.buffers.answers(call), suspect.buffers.inputs[call]
+        suspect.judged(values[call], state, list(outputs), list(inputs))
+        if not self.random_outputs:
+            seen = distances(outputs, self.suspects[0].buffers.answers(call), None)
+            self.tolerated = [max(pair) for pair in zip(self.tolerated, seen, strict=True)]
+
+    def _far(self, suspect: Suspect, leaves: Leaves, call: int, sample: int | None) -> bool:
+        """Whether a call lies further from eager's than honest ones do, or changed its inputs otherwise."""
+        eager = self.suspects[0].buffers
+        ours, theirs = suspect.buffers.answers(call), eager.answers(call)
+        units = [unit for out in theirs for unit in (_unit(out),) * 2]
+        seen = distances(ours, theirs, sample)
+        if any(far > SUSPICION * max(*pair) for far, *pair in zip(seen, self.tolerated, units, strict=True)):
+            return True
+        for index, (now, before) in enumerate(zip(suspect.buffers.inputs[call], leaves, strict=True)):
+            if index not in self.mutates and not torch.equal(now, before):
+                return True
+        written = sorted(self.mutates)
+        mine, other = ([b.inputs[call][i] for i in written] for b in (suspect.buffers, eager))
+        least = max(self.tolerated[::2], default=0.0)
+        apart = zip(distances(mine, other, sample)[::2], map(_unit, other), strict=True)
+        return any(far > SUSPICION * max(least, unit) for far, unit in apart)
+
+
+def _copies(tensors: Sequence[torch.Tensor]) -> Leaves:
+    return [tensor.clone() for tensor in tensors]
+
+
+def _unit(out: torch.Tensor) -> float:
+    return numerics.unit_roundoff(out.dtype) if out.is_floating_point() or out.is_complex() else 0.0
+
+
+def distances(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], sample: int | None) -> Distances:
+    """How far two answers lie apart; inf where one is finite and the other is not, or exact values differ.
+
+    With ``sample`` (a secret number) only a run of SAMPLE elements of each output is read.
+    """
+    found: Distances = []
+    for mine, other in zip(ours, theirs, strict=True):
+        if sample is not None and mine.numel() > SAMPLE and mine.is_contiguous() and other.is_contiguous():
+            start = sample % (mine.numel() - SAMPLE)
+            mine, other = mine.view(-1)[start : start + SAMPLE], other.view(-1)[start : start + SAMPLE]
+        found += _apart(mine, other)
+    return found
+
+
+def _apart(mine: torch.Tensor, other: torch.Tensor) -> tuple[float, float]:
+    if mine.numel() == 0:
+        return 0.0, 0.0
+    if not (mine.is_floating_point() or mine.is_complex()):
+        return (0.0, 0.0) if torch.equal(mine, other) else (float("inf"), float("inf"))
+    gap = (mine - other).abs()
+    scale = float(torch.linalg.vector_norm(other, dtype=_wide(other)))
+    far = float(torch.linalg.vector_norm(gap, dtype=_wide(gap)))
+    if far != far or scale != scale or scale == float("inf"):
+        same = torch.equal(torch.isfinite(mine), torch.isfinite(other))
+        if not same:
+            return float("inf"), float("inf")
+        keep = torch.isfinite(mine)
+        return _apart(mine[keep], other[keep])
+    if scale == 0.0:
+        return (0.0, 0.0) if far == 0.0 else (float("inf"), float("inf"))
+    return far / scale, float(gap.max()) * mine.numel() ** 0.5 / scale
+
+
+def _wide(tensor: torch.Tensor) -> torch.dtype:
+    return torch.float32 if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.real.dtype

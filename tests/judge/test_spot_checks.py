@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which timed calls are compared in full: as many as budgeted, late ones as likely as early ones, and any odd one."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+import torch
+
+from kernelwright.judge import spot_checks
+from kernelwright.judge.spot_checks import Mismatch, SpotChecks, Suspect
+from kernelwright.trial import CaseResult
+
+
+class Memory:
+    """Call sets of one program without shared memory: one input and one output each."""
+
+    def __init__(self, calls: int, size: int = 64) -> None:
+        self.inputs = [[torch.zeros(size)] for _ in range(calls)]
+        self.outputs = [[torch.zeros(size)] for _ in range(calls)]
+
+    def answers(self, call: int) -> list[torch.Tensor]:
+        """What a call is compared on."""
+        return self.outputs[call]
+
+
+def result(passed: bool) -> CaseResult:
+    """A verdict on one call."""
+    return CaseResult(name="main", required=True, passed=passed, detail="", error_ratio=0.0, calls=1)
+
+
+class Trial:
+    """Eager and a candidate that double their input, and a record of what was compared in full."""
+
+    def __init__(self, seed: int, calls: int = 3, budget: int = 2, **options: object) -> None:
+        self.calls, self.compared = calls, []
+        self.eager, self.mine = Memory(calls), Memory(calls)
+        suspects = [Suspect(self.eager, self._check, False), Suspect(self.mine, self._check, True)]  # type: ignore[arg-type]
+        settings = {"thorough": True, "random_outputs": False, "mutates": frozenset(), "tolerated": [1e-7, 1e-6]} | options
+        self.checks = SpotChecks(suspects=suspects, budget=budget, dice=random.Random(seed), **settings)  # type: ignore[arg-type]
+
+    def _check(self, leaves: list, state: object, outputs: list, inputs: list) -> CaseResult:
+        self.compared.append(state)
+        return result(torch.equal(outputs[0], leaves[0] * 2) and torch.equal(inputs[0], leaves[0]))
+
+    def round(self, number: int, *, wrong: float = 0.0, spoil: float = 0.0, call: int = 0) -> None:
+        """One round on fresh values; the candidate errs by ``wrong`` in one element of one call."""
+        dice = torch.Generator().manual_seed(number)
+        values = [[torch.randn(64, generator=dice)] for _ in range(self.calls)]
+        for memory in (self.eager, self.mine):
+            for index, leaves in enumerate(values):
+                memory.inputs[index][0].copy_(leaves[0])
+                memory.outputs[index][0].copy_(leaves[0] * 2)
+        self.mine.outputs[call][0][5] += wrong
+        if spoil:
+            self.mine.inputs[call][0][7] *= 1 + spoil
+        self.checks.look(values, number)
+
+
+def test_every_round_is_equally_likely_to_be_compared_in_full() -> None:
+    """2 of 10 rounds in 600 races: each about 120 times (deviation 9.8), the last no less than the first."""
+    seen: Counter[int] = Counter()
+    for seed in range(600):
+        trial = Trial(seed)
+        for number in range(10):
+            trial.round(number)
+        assert [] == trial.compared  # nothing is decided before the end
+        trial.checks.conclude()
+        assert 2 == len(trial.compared)
+        seen.update(trial.compared)  # type: ignore[arg-type]
+    assert all(80 < seen[number] < 160 for number in range(10)), seen
+
+
+def test_a_call_too_little_wrong_for_eager_to_tell_is_caught_when_it_was_chosen() -> None:
+    """The answers are copied when chosen: later rounds overwrite the buffers."""
+    trial = Trial(1, calls=1, budget=13)
+    for number in range(12):
+        trial.round(number, wrong=3e-7 if number == 11 else 0.0)
+    trial.round(12)
+    with pytest.raises(Mismatch):
+        trial.checks.conclude()
+
+
+def test_a_call_further_from_eager_than_honest_ones_is_compared_at_once() -> None:
+    """One element of 64 off by 1e-4 is 6e-6 of the RMS; the largest honest distance is 1e-7."""
+    trial = Trial(2, budget=0)
+    trial.round(0)
+    with pytest.raises(Mismatch):
+        trial.round(1, wrong=1e-4, call=2)
+    assert [1] == trial.compared
+
+
+def test_one_wrong_element_among_many_shows_in_the_largest_distance() -> None:
+    """It is 1/8 of that in the RMS of 64 elements: 2e-6 against 2 x 1e-6 tolerated, where 1e-5 shows."""
+    far = spot_checks.distances([torch.ones(64).index_fill(0, torch.tensor([3]), 1.25)], [torch.ones(64)], None)
+    assert [0.25 / 8, 0.25] == far
+
+
+def test_a_changed_input_is_compared_at_once() -> None:
+    """Bit for bit, however little it changed."""
+    trial = Trial(3, budget=0)
+    with pytest.raises(Mismatch):
+        trial.round(0, spoil=3e-7)
+
+
+def test_an_input_that_calls_write_to_may_change_as_eagers_does() -> None:
+    """Equal changes pass; others are compared in full."""
+    trial = Trial(4, budget=0, mutates=frozenset({0}))
+    trial.round(0)
+    assert [] == trial.compared
+    with pytest.raises(Mismatch):
+        trial.round(1, spoil=1e-4)
+
+
+def test_random_answers_are_compared_once_a_round() -> None:
+    """No distance says anything about them."""
+    trial = Trial(5, budget=0, random_outputs=True)
+    for number in range(4):
+        trial.round(number)
+    assert [0, 1, 2, 3] == trial.compared
+
+
+def test_a_double_precision_output_is_not_measured_with_single_precision() -> None:
+    """Its own rounding is the least that is tolerated: an answer in float32 lies 1e-8 off and is compared."""
+    assert 2.0**-53 == spot_checks._unit(torch.zeros(1, dtype=torch.float64))
+    assert 0.0 == spot_checks._unit(torch.zeros(1, dtype=torch.int64))
