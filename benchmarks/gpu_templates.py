@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds, checks against float64 and times the Triton templates on one CUDA device; writes one JSON file.
 
-    python benchmarks/gpu_templates.py --out results.json [--only NAME ...] [--autotune] [--sweep]
+    python benchmarks/gpu_templates.py --out results.json [--only NAME ...] [--autotune] [--sweep] [--plan FILE]
+
+A plan is a JSON list of [program, axes, [[structure, {parameter: value}], ...], autotune]: exactly these are timed.
 
 Every time is a median of device-event intervals on inputs several times the L2 cache. The bound of a program is its
 bytes (inputs read once, outputs written once) over the copy bandwidth measured in the same run.
@@ -21,7 +23,13 @@ import time
 
 import torch
 
-from kernelwright.proposers.templates import triton_matmul, triton_module, triton_plans, triton_program
+from kernelwright.proposers.templates import (
+    triton_matmul,
+    triton_module,
+    triton_plans,
+    triton_program,
+    triton_terms,
+)
 from kernelwright.proposers.templates.graph import capture
 from kernelwright.proposers.templates.lower import lower
 from kernelwright.task import Case, Task
@@ -128,6 +136,8 @@ CASES = [
     ("matmul_plain", None),
 ]
 PRODUCTS = {"linear_gelu", "matmul_plain"}
+SHIFTED = {*PRODUCTS, "mlp_block"}
+"""Also checked on inputs that do not cancel: sums that truncate go wrong there."""
 
 
 def source(name):
@@ -159,6 +169,8 @@ def variants(program, sweep):
                     found.append((structure, {parameter.name: value}))
     if triton_matmul.pairs(program):
         found.append(("matmul", {}))
+        if triton_terms.worthwhile(program):
+            found.append(("terms", {}))
         if sweep:
             found += [("matmul", values) for values in MATMULS]
     return found
@@ -182,14 +194,14 @@ MATMULS = [
 ]
 
 
-def render(name, axes, folder, sweep):
+def render(name, axes, folder, sweep, planned=None):
     """Candidate files of one program at one size: (label, path) pairs."""
     found = capture(task_of(name, axes))
     program = lower(found)
     wrapping = triton_module.Wrapping(reference=source(name), entry="Model", training=False, init=found.init)
     size = "x".join(str(v) for v in (axes or {}).values())
     files = []
-    for structure, values in variants(program, sweep):
+    for structure, values in variants(program, sweep) if planned is None else planned:
         label = ".".join([structure, *(f"{k}={v or 'none'}" for k, v in values.items())])
         path = folder / f"{name}.{size}.{label}.py".replace("=", "-")
         path.write_text(triton_program.source(program, structure, values, wrapping))
@@ -218,6 +230,15 @@ def build(path, axes):
         candidate = module.ModelNew(*init).eval()
     candidate.load_state_dict(reference.state_dict())
     return module, reference, candidate, inputs
+
+
+def baseline(name, axes):
+    """A program without candidates, on the device."""
+    path = pathlib.Path(tempfile.mkdtemp()) / "reference.py"
+    path.write_text(source(name))
+    module = load(str(path))
+    with torch.device("cuda"):
+        return module, module.Model(*module.get_init_inputs(**axes)).eval(), module.get_inputs(**axes)
 
 
 def warm(job):
@@ -305,8 +326,12 @@ def measure(name, axes, files, copy, autotune, fell_back):
                 entry["us"] = timed(lambda c=candidate, i=inputs: c(*i))
             module.Model.forward = base
             entry["error_ratio"] = errors(reference, candidate, inputs)
+            if name in SHIFTED:
+                entry["shifted"] = errors(reference, candidate, [x + 2 for x in inputs])
         except Exception as error:  # noqa: BLE001 (a candidate can raise anything)
             entry["failed"] = f"{type(error).__name__}: {error}"[-600:]
+    if not files:
+        module, reference, inputs = baseline(name, axes)
     if reference is None:
         return row
     with torch.no_grad():
@@ -321,7 +346,17 @@ def measure(name, axes, files, copy, autotune, fell_back):
             compiled = torch.compile(reference, **options)
             row[f"{key}_us"] = timed(lambda c=compiled: c(*inputs))
             row[f"{key}_build_s"] = time.time() - began
+    if name in LIBRARY:
+        with torch.no_grad():
+            row["library_us"] = timed(lambda: LIBRARY[name](reference, *inputs))
     return row
+
+
+LIBRARY = {
+    "diag_matmul": lambda model, v, x: v.unsqueeze(-1) * x,
+    "sum_matmul": lambda model, x: (x @ model.weight.sum(0).unsqueeze(-1)) * model.scale,
+}
+"""What the rewritten program costs as torch calls, where the template proposer has nothing of its own."""
 
 
 def refuse(*_, **__):
@@ -334,7 +369,7 @@ def show(row):
     good = [c for c in row["candidates"] if "us" in c]
     best = min(good, key=lambda c: c["us"][0], default=None)
     base = f"eager {row['eager_us'][0]:.0f} compile {row['compile_us'][0]:.0f}" if "eager_us" in row else ""
-    tuned = f" autotune {row['max_autotune_us'][0]:.0f}" if "max_autotune_us" in row else ""
+    tuned = "".join(f" {k} {row[f'{k}_us'][0]:.0f}" for k in ("max_autotune", "library") if f"{k}_us" in row)
     print(f"{row['name']} {row['axes']} bound {row.get('bound_us', 0):.0f} {base}{tuned}", flush=True)
     for entry in row["candidates"]:
         mark = "*" if entry is best else " "
@@ -344,6 +379,7 @@ def show(row):
                 "/".join(f"{v:.2f}" if isinstance(v, float) else v for v in r) for r in entry["error_ratio"]
             )
             text = f"{entry['us'][0]:.1f} us {100 * row['bound_us'] / entry['us'][0]:.0f} % err {ratios}"
+            text += f" shifted {entry['shifted'][0][0]:.2f}" if "shifted" in entry else ""
         print(f"  {mark} {entry['label']}: {text}", flush=True)
 
 
@@ -358,26 +394,29 @@ def main():
     parser.add_argument("--seconds", type=float, default=200.0)
     parser.add_argument("--cases", type=int, nargs="*", default=[], help="positions in CASES; all when absent")
     parser.add_argument("--product", type=int, default=4096)
+    parser.add_argument("--plan", type=pathlib.Path)
     options = parser.parse_args()
     began = time.time()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="gpu_templates_"))
     work = []
-    chosen = [CASES[position] for position in options.cases] or CASES
-    for name, axes in chosen:
+    chosen = [(*CASES[position], None, options.autotune) for position in options.cases or range(len(CASES))]
+    if options.plan:
+        chosen = json.loads(options.plan.read_text())
+    for name, axes, planned, autotune in chosen:
         if options.only and name not in options.only:
             continue
-        if name in PRODUCTS:
+        if name in PRODUCTS and axes is None:
             keys = task_axes(name)
             axes = {key: options.product for key in keys}
         try:
-            work.append((name, axes, render(name, axes, folder, options.sweep)))
+            work.append((name, axes, render(name, axes, folder, options.sweep, planned), autotune))
         except Exception as error:  # noqa: BLE001 (one odd program must not end the run)
             print(f"{name}: not rendered: {type(error).__name__}: {error}", flush=True)
-    print(f"{sum(len(f) for _, _, f in work)} candidates in {folder}, {time.time() - began:.0f} s", flush=True)
+    print(f"{sum(len(f) for _, _, f, _ in work)} candidates in {folder}, {time.time() - began:.0f} s", flush=True)
     if options.render:
         return
     # Matrix products compile longest and come last in CASES: start them first.
-    jobs = [(path, axes) for _, axes, files in reversed(work) for _, path in files]
+    jobs = [(path, axes) for _, axes, files, _ in reversed(work) for _, path in files]
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(12, mp_context=context) as pool:
         for job, said in zip(jobs, pool.map(warm, jobs), strict=True):
@@ -387,11 +426,11 @@ def main():
     facts = bandwidth()
     print(facts, flush=True)
     rows = []
-    for name, axes, files in work:
+    for name, axes, files, autotune in work:
         if time.time() - began > options.seconds:
             print(f"{name}: no time left", flush=True)
             continue
-        row = measure(name, axes, files, facts["copy_GBps"], options.autotune, refuse)
+        row = measure(name, axes, files, facts["copy_GBps"], autotune, refuse)
         rows.append(row)
         show(row)
         torch.cuda.empty_cache()

@@ -58,7 +58,7 @@ def types(kernel, args):
     """Signature, constants and divisibility of one launch, as the launcher would specialise them."""
     import torch
 
-    names = {torch.float32: "*fp32", torch.int64: "*i64", torch.bool: "*i1"}
+    names = {torch.float32: "fp32", torch.int64: "i64", torch.bool: "i1", torch.float16: "fp16", torch.bfloat16: "bf16"}
     signature, constants, attributes = {}, {}, {}
     for position, (parameter, value) in enumerate(zip(kernel.params, args, strict=True)):
         if parameter.is_constexpr:
@@ -66,10 +66,15 @@ def types(kernel, args):
             constants[(position,)] = value
             continue
         if isinstance(value, torch.Tensor):
-            signature[parameter.name] = names[value.dtype]
+            signature[parameter.name] = f"*{names[value.dtype]}"
             attributes[(position,)] = [["tt.divisibility", 16]]
         elif isinstance(value, float):
             signature[parameter.name] = "fp32"
+        elif hasattr(value, "block_shape"):
+            signature[parameter.name] = f"tensordesc<{names[value.base.dtype]}{list(value.block_shape)}>"
+        elif value == 1:
+            signature[parameter.name] = "constexpr"
+            constants[(position,)] = 1
         else:
             signature[parameter.name] = "i32"
             if value % 16 == 0:
@@ -125,7 +130,8 @@ def answer(mode, case, number):
         module.libdevice = FakeLibdevice()
     else:
         for name, kernel in list(vars(module).items()):
-            if isinstance(kernel, JITFunction) and name.startswith(("_k", "_f")) and name[2:3].isdigit():
+            numbered = name.startswith(("_k", "_f")) and name[2:3].isdigit()
+            if isinstance(kernel, JITFunction) and (numbered or name in ("_peak", "_cut")):
                 setattr(module, name, Recorder(kernel, launches))
     with torch.no_grad():
         found = model(*case["inputs"])

@@ -162,13 +162,36 @@ def cycles(fused: ir.Fused) -> list[int]:
     return sorted({v.index for v in fused.region.values if v.op == "input" and v.kind == ir.CYCLE})
 
 
-def kernel(fused: ir.Fused, number: int, style: str, hint: str) -> str:
+def early_slots(region: ir.Region) -> list[int]:
+    """Outputs that need no reduction and make one tensor of several: written first, they are cheaper to read again."""
+    level = passes(region)
+    found = []
+    for slot, position in enumerate(region.outputs):
+        read = {region.values[i].index for i in cone(region, position) if region.values[i].op == "input"}
+        if region.values[position].kind == ir.FULL and level[position] == 0 and len(read) > 1 and max(level):
+            found.append(slot)
+    return found
+
+
+def cone(region: ir.Region, position: int) -> set[int]:
+    """A value and all it is computed from."""
+    found: set[int] = set()
+    stack = [position]
+    while stack:
+        at = stack.pop()
+        if at not in found:
+            found.add(at)
+            stack.extend(region.values[at].args)
+    return found
+
+
+def kernel(fused: ir.Fused, number: int, style: str, hint: str, early: bool = False) -> str:
     """The text of ``_k<number>`` in one style (its partial sums, if any, are finished by ``final``)."""
     writer = Writer(fused, style, hint)
     if style == FLAT:
         _flat(writer)
     elif style == LOOP:
-        _loop(writer)
+        _loop(writer, early_slots(fused.region) if early else [])
     else:
         _tiles(writer)
     sizes = ["count"] if style == FLAT else ["rows", "colsq", "inner"]
@@ -194,6 +217,15 @@ def _flat(writer: Writer) -> None:
         how = writer.region.values[total].op.removeprefix("total_")
         whole = triton_ops.REDUCE[how].format(f"a{total}", 0)
         writer.put(f"tl.store(part + {k} * tl.num_programs(0) + tl.program_id(0), {whole})")
+
+
+def _head_rows(writer: Writer) -> None:
+    """What each row needs beside its own elements (an index, a picked element) is asked for before they arrive."""
+    region = writer.region
+    for position, value in enumerate(region.values):
+        reduced = any(region.values[i].op in ir.ROW_REDUCTIONS for i in cone(region, position))
+        if value.kind == ir.ROW and not reduced and (value.op == "pick" or writer.style != TILE):
+            writer.value(position)
 
 
 def _head_totals(writer: Writer, shape: str) -> None:
@@ -242,6 +274,7 @@ def _tiles(writer: Writer) -> None:
     """``tile`` and ``rows``: every value of a tile is in registers at once."""
     _open_space(writer, "(R, BLOCK)" if writer.style == TILE else "(R, 1)")
     _columns(writer, "" if writer.style == TILE else "0")
+    _head_rows(writer)
     for slot, position in enumerate(writer.region.outputs):
         if writer.region.values[position].kind != ir.TOTAL:
             writer.store(slot)
@@ -266,10 +299,14 @@ def _close_totals(writer: Writer) -> None:
         writer.put(f"tl.store(part + {k} * tl.num_programs(0) + tl.program_id(0), {whole})")
 
 
-def _loop(writer: Writer) -> None:
-    """One pass over the row per level of reductions; FULL values are recomputed in each pass that needs them."""
+def _loop(writer: Writer, early: list[int]) -> None:
+    """One pass over the row per level of reductions; FULL values are recomputed in each pass that needs them.
+
+    Outputs of ``early`` are written in the first pass and read back in the others.
+    """
     region, level = writer.region, passes(writer.region)
     _open_space(writer, "(R, 1)")
+    _head_rows(writer)
     hint = writer.hint
     wide = [t for t in writer.totals if region.values[region.values[t].args[0]].kind == ir.FULL]
     full = [slot for slot, position in enumerate(region.outputs) if region.values[position].kind == ir.FULL]
@@ -278,11 +315,13 @@ def _loop(writer: Writer) -> None:
     for number in range(max(level) + 1):
         sums = [i for i, v in enumerate(region.values) if v.op in ir.ROW_REDUCTIONS and level[i] == number + 1]
         totals = [t for t in wide if level[t] == number]
-        slots = full if number == written else []
+        slots = [slot for slot in full if slot not in early] if number == written else []
+        slots += early if number == 0 else []
         if not sums and not totals and not slots:
             continue
-        writer.hint = hint if number == max(level) else "evict_last"
-        _one_pass(writer, sums, totals, slots)
+        again = "evict_first" if early and not number else "evict_last"
+        writer.hint = hint if number == max(level) else again
+        _one_pass(writer, sums, totals, slots, early if number else [])
     writer.hint = hint
     for slot, position in enumerate(region.outputs):
         if region.values[position].kind == ir.ROW:
@@ -293,7 +332,7 @@ def _loop(writer: Writer) -> None:
     _close_totals(writer)
 
 
-def _one_pass(writer: Writer, sums: list[int], totals: list[int], slots: list[int]) -> None:
+def _one_pass(writer: Writer, sums: list[int], totals: list[int], slots: list[int], again: list[int]) -> None:
     region = writer.region
     merged = [merge for merge in triton_online.merges(region) if merge.first in sums]
     paired = {position for merge in merged for position in (merge.first, merge.second)}
@@ -311,6 +350,11 @@ def _one_pass(writer: Writer, sums: list[int], totals: list[int], slots: list[in
     writer.depth += 1
     before = dict(writer.names)
     _columns(writer, "start")
+    for slot in again:
+        position = region.outputs[slot]
+        step = "c * inner" if region.strided else "c"
+        writer.put(f"v{position} = tl.load(o{slot} + base + {step}, mask=m)")
+        writer.names[position] = f"v{position}"
     for merge in merged:
         triton_online.step(writer, merge)
     for i in alone:

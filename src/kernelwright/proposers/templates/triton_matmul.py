@@ -129,17 +129,17 @@ def extras(program: ir.Program, values: Mapping[str, Value]) -> dict[int, Extra]
     found: dict[int, Extra] = {}
     like = program.sources[0].tensor.name
     for position, reader, matrix in pairs(program):
-        fused = program.steps[reader] if reader is not None else _identity(matrix)
+        fused = program.steps[reader] if reader is not None else identity(matrix)
         assert isinstance(fused, ir.Fused)
         place = position if reader is None else reader
         text = "\n".join([_kernel(matrix, fused, place), "", "", _launch(matrix, fused, place, chosen)])
         if reader is not None:
             found[position] = ("", list)
-        found[place] = (text, _caller(matrix, fused, place, like))
+        found[place] = (text, caller(matrix, fused, place, like))
     return found
 
 
-def _identity(matrix: Product) -> ir.Fused:
+def identity(matrix: Product) -> ir.Fused:
     """A region that stores the product unchanged."""
     value = ir.Value(op="input", kind=ir.FULL, index=0)
     return ir.Fused(
@@ -226,7 +226,9 @@ def _launch(matrix: Product, fused: ir.Fused, number: int, values: Mapping[str, 
     return text + f"        {strides},\n        {', '.join(map(str, fixed))}, free, {values['PRECISION']!r},\n    )"
 
 
-def _caller(matrix: Product, fused: ir.Fused, number: int, like: str) -> Callable[[], list[str]]:
+def caller(matrix: Product, fused: ir.Fused, number: int, like: str) -> Callable[[], list[str]]:
+    """Lines of forward that run ``_run<number>`` on the product's operands and the region's other inputs."""
+
     def lines() -> list[str]:
         others = [name for name in fused.inputs if name != matrix.call.output.name]
         found = [f"{name} = {name}.contiguous()" for name in dict.fromkeys(others)]

@@ -21,6 +21,7 @@ _HOST = '''
 _DEVICE = "cuda"
 _PROCESSORS = {}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
+_NUMBERS = (int, float, bool, str)
 _READY = {}
 _DIRECT = triton.__version__.startswith(("3.6.", "3.7."))
 
@@ -43,23 +44,26 @@ def _usable(*operands):
 
 def _start(kernel, grid, warps, *args):
     """Launch; one like an earlier one (equal numbers, pointers on 16 bytes) skips Triton's argument analysis."""
-    bits, key = 0, [id(kernel), args[0].device.index]
+    bits, key = 0, [id(kernel)]
     for arg in args:
         if type(arg) in _PLAIN:
             bits |= arg.data_ptr()
+            device = arg.device.index
         else:
             key.append(arg)
-    if bits % 16 or not _DIRECT:
-        kernel[(grid,)](*args, num_warps=warps)
+    grid = grid if type(grid) is tuple else (grid, 1, 1)
+    plain = all(type(arg) in _NUMBERS for arg in key[1:])
+    if bits % 16 or not _DIRECT or not plain:
+        kernel[grid](*args, num_warps=warps)
         return
-    key = tuple(key)
+    key = (device, *key)
     ready = _READY.get(key)
     if ready is not None:
         ready(*args)
         return
-    compiled = kernel[(grid,)](*args, num_warps=warps)
+    compiled = kernel[grid](*args, num_warps=warps)
     if compiled is not None and len(_READY) < 256:
-        _READY[key] = compiled[(grid, 1, 1)]
+        _READY[key] = compiled[grid]
 
 
 def _programs(tiles, waves, device):
@@ -187,7 +191,8 @@ def module(
         elif isinstance(step, ir.Fused):
             plan = plans[position]
             hint = str(plan.values.get("HINT", ""))
-            parts += ["", triton_kernels.kernel(step, position, plan.style, hint), ""]
+            early = bool(plan.values.get("EARLY", False))
+            parts += ["", triton_kernels.kernel(step, position, plan.style, hint, early), ""]
             if any(v.op in ir.TOTAL_REDUCTIONS for v in step.region.values):
                 parts += ["", triton_kernels.final(step, position), ""]
             parts += ["", launch(step, position, plan), ""]
@@ -240,7 +245,7 @@ def _operands(program: ir.Program) -> tuple[list[str], list[str]]:
     checks, names = [], []
     for source in program.sources:
         name = source.tensor.name
-        lines.append(f"{name} = args[{source.argument}]" if source.argument >= 0 else f"{name} = self.{source.path}")
+        lines.append(f"{name} = args[{source.argument}]" if source.argument >= 0 else f"{name} = {source.attribute}")
         checks.append(f"({name}, {len(source.tensor.shape)}, torch.{source.tensor.dtype})")
         names.append(name)
     lines.append(f"if not _usable({', '.join(checks)}):")

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 HEADER = """
 @triton.jit
 def _online(top, total, x):
-    new = _nan_max(top, x)
-    safe = tl.where(new == float("-inf"), 0.0, new)
-    return new, total * libdevice.exp(top - safe) + libdevice.exp(x - safe)
+    # One exponential an element: of the two factors exp(top - new) and exp(x - new), one is always 1.
+    d = tl.where(x == float("-inf"), x, x - top)
+    e = libdevice.exp(-tl.abs(d))
+    return _nan_max(top, x), tl.where(d > 0.0, tl.fma(total, e, 1.0), total + e)
 
 
 @triton.jit

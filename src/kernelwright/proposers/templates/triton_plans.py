@@ -105,7 +105,8 @@ def defaults(fused: ir.Fused, style: str) -> dict[str, Value]:
         return {"R": r, "BLOCK": block, "WARPS": 8, "WAVES": waves, "HINT": ""}
     if style == triton_kernels.LOOP:
         block = min(power(cols), 4096)
-        return {"R": 1, "BLOCK": block, "WARPS": max(4, block // 256), "WAVES": waves, "HINT": ""}
+        early = bool(triton_kernels.early_slots(fused.region))
+        return {"R": 1, "BLOCK": block, "WARPS": max(4, block // 256), "WAVES": waves, "HINT": "", "EARLY": early}
     block = power(cols)
     r = max(1, 2048 // block)
     return {"R": r, "BLOCK": block, "WARPS": min(32, max(4, r * block // 512)), "WAVES": waves, "HINT": ""}
@@ -130,12 +131,14 @@ def space(program: ir.Program, structure: str) -> Space:
         options["BLOCK"] = tuple(b for b in (256, 512, 1024, 2048, 4096, 8192) if b <= max(256, widest))
     else:
         options["BLOCK"] = (chosen["BLOCK"],)
+    if chosen.get("EARLY"):
+        options["EARLY"] = (True, False)
     if style != triton_kernels.FLAT:
         deepest = power(fused.sample[2] if fused.region.strided else fused.sample[0])
         options["R"] = tuple(r for r in (1, 2, 4, 8, 16, 32, 64, 128) if r <= deepest)
     parameters = [
         Parameter(name=name, values=_ordered(chosen[name], options[name]))
-        for name in ("BLOCK", "R", "WARPS", "WAVES", "HINT")
+        for name in ("BLOCK", "R", "WARPS", "WAVES", "HINT", "EARLY")
         if name in options
     ]
     tile = "R * BLOCK" if "R" in options else "BLOCK"

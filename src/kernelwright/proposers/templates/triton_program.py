@@ -7,12 +7,18 @@ from collections.abc import Mapping
 
 from kernelwright.candidate import Candidate
 from kernelwright.proposers import Request, Structure
-from kernelwright.proposers.templates import triton_kernels, triton_matmul, triton_module, triton_plans
+from kernelwright.proposers.templates import (
+    triton_kernels,
+    triton_matmul,
+    triton_module,
+    triton_plans,
+    triton_terms,
+)
 from kernelwright.proposers.templates.graph import Capture
 from kernelwright.proposers.templates.ir import Program
 from kernelwright.tuning import Space
 
-MATMUL = "matmul"
+MATMUL, TERMS = "matmul", "terms"
 
 
 def structures(program: Program) -> list[Structure]:
@@ -27,6 +33,9 @@ def structures(program: Program) -> list[Structure]:
         fused = sum(reader is not None for _, reader, _ in products)
         note = f"{len(products)} matrix products in split float32 on the tensor cores, {fused} with fused epilogue"
         found.append(_structure(MATMUL, note, triton_matmul.space(program), 0.6))
+        if triton_terms.worthwhile(program):
+            note = f"{len(products)} matrix products of operands cut into 16-bit terms, {fused} with fused epilogue"
+            found.append(_structure(TERMS, note, triton_terms.space(program), 0.35))
     return found
 
 
@@ -73,9 +82,9 @@ def source(
     values: Mapping[str, int | float | str | bool],
     wrapping: triton_module.Wrapping,
 ) -> str:
-    """The text of the candidate file of one structure (``rowwise``, ``looped`` or ``matmul``)."""
-    matmul = name == MATMUL
+    """The text of the candidate file of one structure (``rowwise``, ``looped``, ``matmul`` or ``terms``)."""
+    products = {MATMUL: triton_matmul.extras, TERMS: triton_terms.extras}.get(name)
     regions = list(program.regions())
-    plans = triton_plans.plans(program, name, {} if matmul else values) if regions else {}
-    extra = triton_matmul.extras(program, values) if matmul else None
+    plans = triton_plans.plans(program, name, {} if products else values) if regions else {}
+    extra = products(program, values) if products else None
     return triton_module.module(program, plans, wrapping, extra)
