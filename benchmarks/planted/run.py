@@ -63,10 +63,14 @@ def candidate(row, kind, made):
 def subject(row, kind, device, cache, sizes):
     """Built and ready to be profiled."""
     made = task(row, sizes)
-    given = candidate(row, kind, made)
+    return prepared(made, candidate(row, kind, made), device, cache)
+
+
+def prepared(made, given, device, cache):
+    """A candidate of a task, built, with one call of it. Raises RuntimeError where it does not build."""
     folder = build(given, device, cache / "built")
     if isinstance(folder, Rejected):
-        raise RuntimeError(f"{row['name']}: {folder.reason} {folder.detail}")
+        raise RuntimeError(f"{made.name}: {folder.reason} {folder.detail}")
     reference = Reference(made, device)
     instance = reference.instance(made.timed_case())
     variant = instance.variants(1)[0]
