@@ -21,12 +21,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelwright.judge import skeletons
+from kernelwright.judge.calibration import energy
 from kernelwright.judge.load import waited_us
 from kernelwright.judge.measure import clock
 
 MARK = "kernelwright-call"
 TRACED = 3
 SECONDS = 0.3
+ENERGY_SECONDS = 0.6
+"""Six readings of a counter that moves every 100 ms."""
 MOST = 200
 
 
@@ -132,7 +135,16 @@ def _trace(call: Callable[[], object], device: str, path: Path) -> dict[str, flo
                 call()
             torch.cuda.synchronize(device)
     profiler.export_chrome_trace(str(path))
-    return found
+    return found | _energy(call, device)
+
+
+def _energy(call: Callable[[], object], device: str) -> dict[str, float]:
+    """Millijoules a call and watts while calls follow each other, idle power included, by the driver's counter."""
+    try:
+        joules, seconds, calls = energy.spend(energy.Meter(device), device, call, ENERGY_SECONDS)
+    except OSError:
+        return {}
+    return {"energy_mJ": joules / calls * 1e3, "watts": joules / seconds}
 
 
 def _steady(call: Callable[[], object], device: str, count: int) -> dict[str, float]:
