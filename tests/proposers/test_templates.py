@@ -34,8 +34,20 @@ CASES = {
     "picked": reference("return (torch.logsumexp(x, -1) - x.gather(1, t.unsqueeze(1)).squeeze(1)).mean()",
                         "torch.randn(50, 33), torch.randint(0, 33, (50,))", arguments="x, t"),
     "total": reference("return (torch.logsumexp(x, -1) * 2).mean()", "torch.randn(300, 70)"),
+    "sequential": reference("return F.silu(self.net(x))", "torch.randn(2, 3, 9, 8)",
+                            "self.net = nn.Sequential(nn.BatchNorm2d(3), nn.ReLU(inplace=True))\n"
+                            "self.net[0].running_mean.normal_()"),
+    "copied": reference("y = (x.relu() @ x.transpose(1, 2)).transpose(0, 1).contiguous().view(5, -1)\n"
+                        "return torch.tanh(y) * 2", "torch.randn(3, 5, 7)"),
+    "largest": reference("return torch.max(x, 1)[0] + torch.min(x, dim=1).values, x.max(dim=2, keepdim=True)[0]",
+                         "torch.randn(7, 40, 19)"),
+    "single": reference("s = x.sum(1, keepdim=True)\n"
+                        "return torch.logsumexp(s.mean(1, keepdim=True).amax(1, True), 1)", "torch.randn(70, 33)"),
+    "spelled_out": reference("return torch.divide(torch.multiply(torch.subtract(x, 1.0), 0.5), y)",
+                             "torch.randn(20, 30), torch.rand(20, 30) + 0.5", arguments="x, y"),
 }  # fmt: skip
-STRUCTURES = {"mlp": "segments.cpp", "channels": "segments.cpp", "loss": "pointwise.cpp"}
+STRUCTURES = {"mlp": "segments.cpp", "channels": "segments.cpp", "loss": "pointwise.cpp", "copied": "segments.cpp",
+              "largest": "segments.cpp", "spelled_out": "pointwise.cpp"}  # fmt: skip
 
 
 def _candidate(name: str, **values: int | float | str | bool) -> Candidate:
@@ -74,6 +86,19 @@ def test_every_choice_of_parameters_gives_a_right_program(name: str, values: dic
     module = load(_candidate(name, **values))
     torch.manual_seed(2)
     assert max(error_ratios(module, module.get_inputs())) <= 2.0
+
+
+def test_a_returned_copy_shares_no_memory_with_what_it_copies() -> None:
+    """Copies inside a program are left out; one that is returned has storage and strides of its own."""
+    source = reference("y = torch.relu(x)\nreturn y.t().contiguous(), x.t().contiguous(), (y * 2).sum(1)",
+                       "torch.randn(6, 9)")  # fmt: skip
+    found = propose(source)
+    assert found is not None
+    module = load(found)
+    (x,) = module.get_inputs()
+    first, second, _ = module.ModelNew()(x)
+    assert first.is_contiguous() and second.is_contiguous()
+    assert x.untyped_storage().data_ptr() not in [y.untyped_storage().data_ptr() for y in (first, second)]
 
 
 def test_large_outputs_that_bypass_the_cache_are_complete() -> None:

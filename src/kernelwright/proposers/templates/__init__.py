@@ -39,13 +39,14 @@ class TemplatesProposer:
         return language.render(traced[1], traced[0], structure, values, request)
 
     def _trace(self, request: Request) -> tuple[Capture, Program] | None:
-        key = request.task.digest()
+        halves = request.device.startswith("cuda")
+        key = f"{request.task.digest()}.{halves}"
         if key not in self._traced:
             self._traced[key] = None
             if not request.task.contract.gradients and not request.task.contract.random:
                 try:
                     captured = capture(request.task)
-                    program = lower(captured)
+                    program = lower(captured, halves)
                 except NotCaptured:
                     return None
                 self._traced[key] = (captured, program)

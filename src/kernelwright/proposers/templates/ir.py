@@ -26,7 +26,7 @@ Ops, with NaN as torch has it (max, min, relu and the reductions propagate it). 
 - leaves: ``input`` (``index`` into ``Fused.inputs``), ``const`` (``number``), ``scalar`` (``index`` into
   ``Fused.scalars``: a float that is known only at the call, such as ``float(cols)``)
 - unary float: neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh erf sigmoid relu floor ceil round trunc
-  sin cos; ``not`` on bool
+  sin cos; ``not`` on bool; as_f16 as_bf16: rounded to that type, still float32
 - binary: add sub mul div pow max min; eq ne lt le gt ge (bool result); and or (bool)
 - ``where`` (bool, a, b); ``cast`` (to the value's dtype)
 - row reductions (FULL to ROW): row_sum row_max row_min row_argmax
@@ -38,6 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from keyword import iskeyword
 
 FULL, ROW, COLUMN, CYCLE, SCALAR, TOTAL = "full", "row", "column", "cycle", "scalar", "total"
 KINDS = (FULL, ROW, COLUMN, CYCLE, SCALAR, TOTAL)
@@ -47,7 +48,7 @@ F32, I64, BOOL = "f32", "i64", "bool"
 LEAVES = frozenset({"input", "const", "scalar"})
 UNARY = frozenset(
     "neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh erf sigmoid relu"
-    " floor ceil round trunc sin cos not cast".split()
+    " floor ceil round trunc sin cos not cast as_f16 as_bf16".split()
 )
 BINARY = frozenset("add sub mul div pow max min eq ne lt le gt ge and or".split())
 COMPARE = frozenset("eq ne lt le gt ge".split())
@@ -115,6 +116,15 @@ class Source:
     """Position in ``forward``, or -1."""
     path: str = ""
     """``layers.0.weight`` for a parameter, buffer or constant of the module."""
+
+    @property
+    def attribute(self) -> str:
+        """Python that reads ``path`` below ``self``: ``getattr(self.layers, '0').weight``."""
+        text = "self"
+        for part in self.path.split("."):
+            named = part.isidentifier() and not iskeyword(part)
+            text = f"{text}.{part}" if named else f"getattr({text}, {part!r})"
+        return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

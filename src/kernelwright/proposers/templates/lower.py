@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.proposers.templates import norms, rules
+from kernelwright.proposers.templates import calls, norms, rules
 from kernelwright.proposers.templates.graph import Capture, NotCaptured, size_text
 from kernelwright.proposers.templates.graph import tensor as describe
 from kernelwright.proposers.templates.ir import Call, Fused, Program, Tensor
@@ -18,6 +18,8 @@ from kernelwright.proposers.templates.space import Growing, Handle, Logical, Not
 
 RULES = rules.RULES | norms.RULES
 _DTYPES = {"float32": "f32", "int64": "i64", "bool": "bool"}
+_HALVES = {"float16": "f32", "bfloat16": "f32"}
+"""Read into float32 and rounded where they are written; only for emitters that can."""
 _ALIASES = frozenset({"clone", "contiguous", "detach", "alias", "lift_fresh_copy", "dropout"})
 _RESHAPES = frozenset("unsqueeze squeeze squeeze.dim squeeze.dims view reshape _unsafe_view".split())
 _VIEWS = frozenset(
@@ -55,6 +57,8 @@ class Lowering:
     here: Growing | None = None
     """The region that the current rule emits into."""
 
+    halves: bool = False
+    """Whether regions may read and write float16 and bfloat16."""
     number: dict[torch.fx.Node, int] = field(default_factory=dict)
     """Position of each node in the graph: the tensor's name."""
 
@@ -99,12 +103,16 @@ class Lowering:
         if base == "broadcast_tensors" and self._same_shapes(node):
             return
         if node.target is operator.getitem and node.args[0] in self.groups:
-            self.items[node] = self.groups[node.args[0]][node.args[1]]  # type: ignore[index]
+            if node.users:  # an item that nobody takes may be one that was not made
+                self.items[node] = self.groups[node.args[0]][node.args[1]]  # type: ignore[index]
+            return
+        if isinstance(value, (tuple, list)) and self._first_of(node, base):
             return
         if base in _RESHAPES and isinstance(value, torch.Tensor) and self._lazy_view(node):
             return
         rule = RULES.get(base)
-        if rule is not None and isinstance(value, torch.Tensor) and value.dtype in (torch.float32, torch.bool):
+        fused = (torch.float32, torch.bool, *((torch.float16, torch.bfloat16) if self.halves else ()))
+        if rule is not None and isinstance(value, torch.Tensor) and value.dtype in fused:
             if self._fuse(node, rule):
                 return
         self._call(node)
@@ -117,8 +125,8 @@ class Lowering:
         if node.kwargs.get("memory_format") is not None or source not in self.items:
             return False
         item = self.items[source]  # type: ignore[index]
-        if item.level == 0 and node in self.capture.results:
-            return False
+        if node in self.capture.results and (item.level == 0 or (item.home is None and base != "dropout")):
+            return False  # what is returned has memory of its own, in the order that was asked for
         self.items[node] = item
         return True
 
@@ -140,6 +148,15 @@ class Lowering:
         if len({self.shape(t) for t in tensors}) != 1:  # type: ignore[arg-type]
             return False
         self.groups[node] = [self.items[t] for t in tensors]  # type: ignore[index]
+        return True
+
+    def _first_of(self, node: torch.fx.Node, base: str) -> bool:
+        """An operation with several results of which only the first is read: the values of a maximum, say."""
+        rule = RULES.get(base)
+        used = {user.args[1] if user.target is operator.getitem else None for user in _read(node)}
+        if rule is None or used != {0} or node.meta["val"][0].dtype != torch.float32 or not self._fuse(node, rule):
+            return False
+        self.groups[node] = [self.items[node]]
         return True
 
     def _fuse(self, node: torch.fx.Node, rule: Callable[[Any, torch.fx.Node], Handle]) -> bool:
@@ -197,7 +214,8 @@ class Lowering:
         return Growing(tuple(a for a, _ in axes), tuple(b for _, b in axes), level + 1)
 
     def _tensor(self, node: torch.fx.Node) -> Tensor:
-        return describe(f"t{self.number[node]}", node.meta["val"])
+        value = node.meta["val"]
+        return describe(f"t{self.number[node]}", value[0] if isinstance(value, (tuple, list)) else value)
 
     def is_tensor(self, arg: Any) -> bool:
         """Whether an argument of a node is a tensor rather than a number."""
@@ -290,9 +308,12 @@ class Lowering:
             except NotFusible:
                 self.here.restore(saved)
         base = item.base or item
-        if base.level >= self.here.level or item.tensor.dtype not in _DTYPES:
+        if base.level >= self.here.level or item.tensor.dtype not in self._dtypes():
             raise NotFusible("it is ready too late, or of another type")
-        return self.here.external(self.materialise(base).name, logical, _DTYPES[item.tensor.dtype])
+        return self.here.external(self.materialise(base).name, logical, self._dtypes()[item.tensor.dtype])
+
+    def _dtypes(self) -> dict[str, str]:
+        return _DTYPES | _HALVES if self.halves else _DTYPES
 
     def materialise(self, item: Item) -> Tensor:
         """The tensor in memory: a region's value becomes one of its outputs, a pending view is made."""
@@ -315,7 +336,8 @@ class Lowering:
         if node.target is operator.getitem:
             expression, target = f"{names[0]}[{node.args[1]}]", "getitem"
         else:
-            expression, target = self._expression(node), str(node.target)
+            known = {n: item.tensor.name for n, item in self.items.items()} | self.texts
+            expression, target = calls.expression(node, known, on_host=not self.halves), str(node.target)
         if isinstance(value, torch.Tensor):
             out = self._tensor(node)
         else:
@@ -335,42 +357,19 @@ class Lowering:
         self.items[node] = made or Item(out, level)
         self.items[node].level = level
 
-    def _expression(self, node: torch.fx.Node) -> str:
-        packet = str(node.target)
-        if not packet.startswith("aten."):
-            raise NotCaptured(f"an operation outside aten: {packet}")
-        schema = getattr(node.target, "_schema", None)
-        if schema is None or schema.is_mutable:
-            raise NotCaptured(f"an operation with effects: {packet}")
-        parts = [self._argument(a) for a in node.args]
-        parts += [f"{key}={self._argument(a)}" for key, a in node.kwargs.items()]
-        return f"torch.ops.{packet}({', '.join(parts)})"
 
-    def _argument(self, arg: Any) -> str:
-        if isinstance(arg, torch.fx.Node):
-            return self.texts[arg] if arg in self.texts else self.items[arg].tensor.name
-        if isinstance(arg, (list, tuple)):
-            return "[" + ", ".join(self._argument(a) for a in arg) + "]"
-        if isinstance(arg, torch.SymInt):
-            return size_text(arg)
-        if isinstance(arg, (torch.dtype, torch.memory_format, torch.layout)):
-            return str(arg)
-        if isinstance(arg, torch.device):
-            raise NotCaptured("an operation names a device")
-        if arg is None or isinstance(arg, (bool, int, str)):
-            return repr(arg)
-        if isinstance(arg, float):
-            return repr(arg) if arg == arg and abs(arg) != float("inf") else f"float('{arg}')"
-        raise NotCaptured(f"an argument that cannot be written down: {type(arg).__name__}")
+def _read(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The nodes that use a result; an item of a tuple that nobody takes is not read."""
+    return [user for user in node.users if user.users or user.target is not operator.getitem]
 
 
 def _no(reason: str) -> Handle:
     raise NotFusible(reason)
 
 
-def lower(capture: Capture) -> Program:
+def lower(capture: Capture, halves: bool = False) -> Program:
     """The program of a captured graph. Raises NotCaptured where the whole cannot be expressed."""
-    return Lowering(capture).run()
+    return Lowering(capture, halves=halves).run()
 
 
 def worth(program: Program) -> Mapping[str, int]:

@@ -60,7 +60,7 @@ def _header(library: str, program: Program) -> list[str]:
 
 
 def _attributes(program: Program) -> list[str]:
-    return [f"{s.tensor.name} = self.{s.path}" for s in _used(program) if s.argument < 0]
+    return [f"{s.tensor.name} = {s.attribute}" for s in _used(program) if s.argument < 0]
 
 
 def _used(program: Program) -> list[Source]:

@@ -44,7 +44,7 @@ def _mean_of(low: Lowering, source: Any, x: Handle, dims: list[int], keepdim: bo
     return r.apply("div", r.reduce("sum", x, dims, keepdim), _count(low, source, dims))
 
 
-@rule("sum", "sum.dim_IntList", "amax", "amin", "max", "min")
+@rule("sum", "sum.dim_IntList", "amax", "amin", "max", "min", "max.dim", "min.dim")
 def _reduce(low: Lowering, node: torch.fx.Node) -> Handle:
     source = node.args[0]
     (x,) = low.operands(source)
@@ -173,6 +173,8 @@ def _rms_norm(low: Lowering, node: torch.fx.Node) -> Handle:
     r = region(low)
     dims = [len(x.logical) - 1 - d for d in range(len(node.args[1]))]  # type: ignore[arg-type]
     eps = arg(node, 3, "eps")
+    if eps is None and node.meta["val"].dtype != torch.float32:
+        raise NotFusible("an epsilon of the input's type")
     epsilon = r.const(torch.finfo(torch.float32).eps if eps is None else number(eps))
     mean = _mean_of(low, source, r.apply("mul", x, x), sorted(dims), True)
     scale = r.apply("rsqrt", r.apply("add", mean, epsilon))

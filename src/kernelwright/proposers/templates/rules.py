@@ -82,6 +82,7 @@ def floats(low: Lowering, x: Handle) -> Handle:
 for _name, _op in {
     "neg": "neg", "abs": "abs", "exp": "exp", "expm1": "expm1", "log": "log", "log1p": "log1p", "log2": "log2",
     "sqrt": "sqrt", "rsqrt": "rsqrt", "reciprocal": "reciprocal", "tanh": "tanh", "erf": "erf",
+    "negative": "neg", "absolute": "abs",
     "sigmoid": "sigmoid", "relu": "relu", "floor": "floor", "ceil": "ceil", "round": "round", "trunc": "trunc",
 }.items():  # fmt: skip
     RULES[_name] = _unary(_op)
@@ -105,6 +106,9 @@ def _binary(op: str) -> Rule:
 for _name, _op in {
     "add.Tensor": "add", "add.Scalar": "add", "sub.Tensor": "sub", "sub.Scalar": "sub", "mul.Tensor": "mul",
     "mul.Scalar": "mul", "div.Tensor": "div", "div.Scalar": "div", "maximum": "max", "minimum": "min",
+    "multiply.Tensor": "mul", "multiply.Scalar": "mul", "subtract.Tensor": "sub", "subtract.Scalar": "sub",
+    "divide.Tensor": "div", "divide.Scalar": "div", "true_divide.Tensor": "div", "true_divide.Scalar": "div",
+    "max.other": "max", "min.other": "min",
 }.items():  # fmt: skip
     RULES[_name] = _binary(_op)
 
@@ -201,12 +205,18 @@ def _not(low: Lowering, node: torch.fx.Node) -> Handle:
     return r.apply("not", x)
 
 
+_ROUNDED = {torch.float32: "", torch.float16: "as_f16", torch.bfloat16: "as_bf16"}
+"""Values stay float32 inside a region; a cast that the reference wrote rounds them all the same."""
+
+
 @rule("_to_copy", "to.dtype", "type_as")
 def _cast(low: Lowering, node: torch.fx.Node) -> Handle:
     (x,) = low.operands(node.args[0])
-    if node.meta["val"].dtype != torch.float32:
+    wanted = node.meta["val"].dtype
+    if wanted not in _ROUNDED:
         raise NotFusible("a cast to another type")
-    return floats(low, x)
+    x = floats(low, x)
+    return region(low).apply(_ROUNDED[wanted], x) if _ROUNDED[wanted] else x
 
 
 @rule("gelu")

@@ -166,6 +166,8 @@ class Growing:
         left: Logical = tuple(None if d in chosen else axis for d, axis in enumerate(handle.logical))
         if not keepdim:
             left = tuple(axis for d, axis in enumerate(left) if d not in chosen)
+        if value.dtype == F32 and not axes and op != "argmax":
+            return Handle(handle.value, left)  # dimensions of size 1
         if value.total or value.dtype != F32:
             raise NotFusible("nothing to reduce")
         if axes == value.axes and not any(axis is not None for axis in left) and op != "argmax":
