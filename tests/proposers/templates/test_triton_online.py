@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which pairs of row reductions may share a pass, read off regions written by hand."""
 
-from kernelwright.proposers.templates import triton_kernels, triton_online
+from kernelwright.proposers.templates import triton_online
 from kernelwright.proposers.templates.ir import COLUMN, FULL, ROW, SCALAR, Region, Value
 
 
@@ -40,7 +40,7 @@ def test_maximum_and_sum_of_exponentials_share_a_pass():
     """One pass for both, so that the softmax reads a long row twice, not three times."""
     region = softmax(1)
     assert [triton_online.Merge("softmax", 1, 4, 0, 1)] == triton_online.merges(region)
-    assert [0, 1, 1, 1, 1, 1] == triton_kernels.passes(region)
+    assert [0, 1, 1, 1, 1, 1] == triton_online.passes(region)
 
 
 def test_exponentials_of_something_else_keep_their_own_pass():
@@ -71,4 +71,4 @@ def test_reductions_without_a_partner_count_one_pass_each():
         outputs=(3,),
     )
     assert [] == triton_online.merges(region)
-    assert [0, 1, 1, 2] == triton_kernels.passes(region)
+    assert [0, 1, 1, 2] == triton_online.passes(region)

@@ -17,25 +17,12 @@ kernel of one program adds the partials in a fixed order (no atomics: equal inpu
 
 from __future__ import annotations
 
-from kernelwright.proposers.templates import ir, triton_online, triton_ops
+from kernelwright.proposers.templates import ir, triton_loops, triton_online, triton_ops
 
-FLAT, TILE, ROWS, LOOP = "flat", "tile", "rows", "loop"
+FLAT, TILE, ROWS, LOOP, SPLIT = "flat", "tile", "rows", "loop", "split"
 
 _OUTSIDE = (ir.ROW, ir.CYCLE, ir.SCALAR)
 """Kinds that do not change along a row."""
-
-
-def passes(region: ir.Region) -> list[int]:
-    """Per value: how many passes over the row must be complete before it is known."""
-    beside = {merge.second: merge.first for merge in triton_online.merges(region)}
-    found: list[int] = []
-    for position, value in enumerate(region.values):
-        before = max((found[arg] for arg in value.args), default=0)
-        if position in beside:
-            found.append(found[beside[position]])
-        else:
-            found.append(before + (value.op in ir.ROW_REDUCTIONS))
-    return found
 
 
 class Writer:
@@ -59,7 +46,7 @@ class Writer:
             return self.names[position]
         value = self.region.values[position]
         if value.op == "input":
-            text = self._load(value)
+            text = self._load(value) + (".to(tl.float32)" if value.dtype == ir.F32 else "")
         elif value.op == "const":
             text = triton_ops.constant(value)
         elif value.op == "scalar":
@@ -147,6 +134,63 @@ class Writer:
         kept = f"_keep({arg}, {mask}, {triton_ops.NEUTRAL[how]}, FREE)" if shape_free else arg
         self.put(f"{target} = {triton_ops.COMBINE[how].format(target, kept)}")
 
+    def head_rows(self) -> None:
+        """What each row needs beside its own elements (an index, a picked element) is asked for before they arrive."""
+        region = self.region
+        for position, value in enumerate(region.values):
+            reduced = any(region.values[i].op in ir.ROW_REDUCTIONS for i in triton_online.cone(region, position))
+            if value.kind == ir.ROW and not reduced and (value.op == "pick" or self.style != TILE):
+                self.value(position)
+
+    def head_totals(self, shape: str) -> None:
+        """Accumulators of what is added up over all rows."""
+        for total in self.totals:
+            how = self.region.values[total].op.removeprefix("total_")
+            self.put(f"a{total} = tl.full({shape}, {triton_ops.NEUTRAL[how]}, tl.float32)")
+
+    def open_rows(self, tiles: str) -> None:
+        """From the tile number to the rows ``r``, their mask and the offset of their first element."""
+        self.put(f"for tile in range(tl.program_id(0), {tiles}, tl.num_programs(0)):")
+        self.depth += 1
+        if self.style == TILE:
+            self.put("across = tl.cdiv(cols, BLOCK)")
+            self.put("down = tile // across")
+            self.put("c = (tile % across) * BLOCK + tl.arange(0, BLOCK)[None, :]")
+            self.put("first = tile % across == 0")
+        tile = "down" if self.style == TILE else "tile"
+        if self.region.strided:
+            self.put("strips = tl.cdiv(inner, R)")
+            self.put(f"i = ({tile} % strips) * R + tl.arange(0, R)[:, None]")
+            self.put(f"r = ({tile} // strips) * inner + i")
+            self.put("rm = None if FREE else i < inner")
+            self.put(f"base = ({tile} // strips) * tl.full((), 1, tl.int64) * cols * inner + i")
+        else:
+            self.put(f"r = {tile} * R + tl.arange(0, R)[:, None]")
+            self.put("rm = None if FREE else r < rows")
+            self.put("base = r.to(tl.int64) * cols")
+
+    def open_space(self, shape: str) -> None:
+        """The loop over this program's tiles."""
+        self.put("cols = colsq * Q")
+        self.head_totals(shape)
+        strips = "rows // inner * tl.cdiv(inner, R)" if self.region.strided else "tl.cdiv(rows, R)"
+        self.open_rows(f"{strips} * tl.cdiv(cols, BLOCK)" if self.style == TILE else strips)
+
+    def columns(self, start: str) -> None:
+        """Columns of a block from ``start`` on, and the masks."""
+        if start:
+            self.put(f"c = {start} + tl.arange(0, BLOCK)[None, :]")
+        self.put("cm = None if FREE else c < cols")
+        self.put("m = None if FREE else rm & cm")
+
+    def close_totals(self) -> None:
+        """This program's share of what is added up over all rows."""
+        self.depth = 1
+        for k, total in enumerate(self.totals):
+            how = self.region.values[total].op.removeprefix("total_")
+            whole = triton_ops.REDUCE[how].format(triton_ops.REDUCE[how].format(f"a{total}", 1), 0)
+            self.put(f"tl.store(part + {k} * tl.num_programs(0) + tl.program_id(0), {whole})")
+
 
 def signature(fused: ir.Fused, partial: bool) -> list[str]:
     """The kernel's run-time arguments, in the order the launch passes them."""
@@ -162,36 +206,13 @@ def cycles(fused: ir.Fused) -> list[int]:
     return sorted({v.index for v in fused.region.values if v.op == "input" and v.kind == ir.CYCLE})
 
 
-def early_slots(region: ir.Region) -> list[int]:
-    """Outputs that need no reduction and make one tensor of several: written first, they are cheaper to read again."""
-    level = passes(region)
-    found = []
-    for slot, position in enumerate(region.outputs):
-        read = {region.values[i].index for i in cone(region, position) if region.values[i].op == "input"}
-        if region.values[position].kind == ir.FULL and level[position] == 0 and len(read) > 1 and max(level):
-            found.append(slot)
-    return found
-
-
-def cone(region: ir.Region, position: int) -> set[int]:
-    """A value and all it is computed from."""
-    found: set[int] = set()
-    stack = [position]
-    while stack:
-        at = stack.pop()
-        if at not in found:
-            found.add(at)
-            stack.extend(region.values[at].args)
-    return found
-
-
 def kernel(fused: ir.Fused, number: int, style: str, hint: str, early: bool = False) -> str:
     """The text of ``_k<number>`` in one style (its partial sums, if any, are finished by ``final``)."""
     writer = Writer(fused, style, hint)
     if style == FLAT:
         _flat(writer)
     elif style == LOOP:
-        _loop(writer, early_slots(fused.region) if early else [])
+        triton_loops.loop(writer, triton_online.early_slots(fused.region) if early else [])
     else:
         _tiles(writer)
     sizes = ["count"] if style == FLAT else ["rows", "colsq", "inner"]
@@ -202,7 +223,7 @@ def kernel(fused: ir.Fused, number: int, style: str, hint: str, early: bool = Fa
 
 
 def _flat(writer: Writer) -> None:
-    _head_totals(writer, "(BLOCK,)")
+    writer.head_totals("(BLOCK,)")
     writer.put("for tile in range(tl.program_id(0), tl.cdiv(count, BLOCK), tl.num_programs(0)):")
     writer.depth += 1
     writer.put("at = tile * tl.full((), BLOCK, tl.int64) + tl.arange(0, BLOCK)")
@@ -219,62 +240,11 @@ def _flat(writer: Writer) -> None:
         writer.put(f"tl.store(part + {k} * tl.num_programs(0) + tl.program_id(0), {whole})")
 
 
-def _head_rows(writer: Writer) -> None:
-    """What each row needs beside its own elements (an index, a picked element) is asked for before they arrive."""
-    region = writer.region
-    for position, value in enumerate(region.values):
-        reduced = any(region.values[i].op in ir.ROW_REDUCTIONS for i in cone(region, position))
-        if value.kind == ir.ROW and not reduced and (value.op == "pick" or writer.style != TILE):
-            writer.value(position)
-
-
-def _head_totals(writer: Writer, shape: str) -> None:
-    for total in writer.totals:
-        how = writer.region.values[total].op.removeprefix("total_")
-        writer.put(f"a{total} = tl.full({shape}, {triton_ops.NEUTRAL[how]}, tl.float32)")
-
-
-def _open_rows(writer: Writer, tiles: str) -> None:
-    """From the tile number to the rows ``r``, their mask and the offset of their first element."""
-    writer.put(f"for tile in range(tl.program_id(0), {tiles}, tl.num_programs(0)):")
-    writer.depth += 1
-    if writer.style == TILE:
-        writer.put("across = tl.cdiv(cols, BLOCK)")
-        writer.put("down = tile // across")
-        writer.put("c = (tile % across) * BLOCK + tl.arange(0, BLOCK)[None, :]")
-        writer.put("first = tile % across == 0")
-    tile = "down" if writer.style == TILE else "tile"
-    if writer.region.strided:
-        writer.put("strips = tl.cdiv(inner, R)")
-        writer.put(f"i = ({tile} % strips) * R + tl.arange(0, R)[:, None]")
-        writer.put(f"r = ({tile} // strips) * inner + i")
-        writer.put("rm = None if FREE else i < inner")
-        writer.put(f"base = ({tile} // strips) * tl.full((), 1, tl.int64) * cols * inner + i")
-    else:
-        writer.put(f"r = {tile} * R + tl.arange(0, R)[:, None]")
-        writer.put("rm = None if FREE else r < rows")
-        writer.put("base = r.to(tl.int64) * cols")
-
-
-def _open_space(writer: Writer, shape: str) -> None:
-    writer.put("cols = colsq * Q")
-    _head_totals(writer, shape)
-    strips = "rows // inner * tl.cdiv(inner, R)" if writer.region.strided else "tl.cdiv(rows, R)"
-    _open_rows(writer, f"{strips} * tl.cdiv(cols, BLOCK)" if writer.style == TILE else strips)
-
-
-def _columns(writer: Writer, start: str) -> None:
-    if start:
-        writer.put(f"c = {start} + tl.arange(0, BLOCK)[None, :]")
-    writer.put("cm = None if FREE else c < cols")
-    writer.put("m = None if FREE else rm & cm")
-
-
 def _tiles(writer: Writer) -> None:
     """``tile`` and ``rows``: every value of a tile is in registers at once."""
-    _open_space(writer, "(R, BLOCK)" if writer.style == TILE else "(R, 1)")
-    _columns(writer, "" if writer.style == TILE else "0")
-    _head_rows(writer)
+    writer.open_space("(R, BLOCK)" if writer.style == TILE else "(R, 1)")
+    writer.columns("" if writer.style == TILE else "0")
+    writer.head_rows()
     for slot, position in enumerate(writer.region.outputs):
         if writer.region.values[position].kind != ir.TOTAL:
             writer.store(slot)
@@ -288,91 +258,7 @@ def _tiles(writer: Writer) -> None:
             writer.put(f"a{total} = {triton_ops.COMBINE[how].format(f'a{total}', row)}")
         else:
             writer.accumulate(total, f"a{total}", True)
-    _close_totals(writer)
-
-
-def _close_totals(writer: Writer) -> None:
-    writer.depth = 1
-    for k, total in enumerate(writer.totals):
-        how = writer.region.values[total].op.removeprefix("total_")
-        whole = triton_ops.REDUCE[how].format(triton_ops.REDUCE[how].format(f"a{total}", 1), 0)
-        writer.put(f"tl.store(part + {k} * tl.num_programs(0) + tl.program_id(0), {whole})")
-
-
-def _loop(writer: Writer, early: list[int]) -> None:
-    """One pass over the row per level of reductions; FULL values are recomputed in each pass that needs them.
-
-    Outputs of ``early`` are written in the first pass and read back in the others.
-    """
-    region, level = writer.region, passes(writer.region)
-    _open_space(writer, "(R, 1)")
-    _head_rows(writer)
-    hint = writer.hint
-    wide = [t for t in writer.totals if region.values[region.values[t].args[0]].kind == ir.FULL]
-    full = [slot for slot, position in enumerate(region.outputs) if region.values[position].kind == ir.FULL]
-    # Everything is written in the last pass: writes in an earlier one push the row out of L2 before it is read again.
-    written = max((level[region.outputs[slot]] for slot in full), default=0)
-    for number in range(max(level) + 1):
-        sums = [i for i, v in enumerate(region.values) if v.op in ir.ROW_REDUCTIONS and level[i] == number + 1]
-        totals = [t for t in wide if level[t] == number]
-        slots = [slot for slot in full if slot not in early] if number == written else []
-        slots += early if number == 0 else []
-        if not sums and not totals and not slots:
-            continue
-        again = "evict_first" if early and not number else "evict_last"
-        writer.hint = hint if number == max(level) else again
-        _one_pass(writer, sums, totals, slots, early if number else [])
-    writer.hint = hint
-    for slot, position in enumerate(region.outputs):
-        if region.values[position].kind == ir.ROW:
-            writer.store(slot)
-    for total in writer.totals:
-        if total not in wide:
-            writer.accumulate(total, f"a{total}", True)
-    _close_totals(writer)
-
-
-def _one_pass(writer: Writer, sums: list[int], totals: list[int], slots: list[int], again: list[int]) -> None:
-    region = writer.region
-    merged = [merge for merge in triton_online.merges(region) if merge.first in sums]
-    paired = {position for merge in merged for position in (merge.first, merge.second)}
-    alone = [i for i in sums + totals if i not in paired]
-    for i in alone:
-        how = region.values[i].op.split("_")[1]
-        writer.put(f"w{i} = tl.full((R, BLOCK), {triton_ops.NEUTRAL[how]}, tl.float32)")
-        writer.outside(region.values[i].args[0])
-    for merge in merged:
-        triton_online.begin(writer, merge)
-        writer.outside(merge.over)
-    for slot in slots:
-        writer.outside(region.outputs[slot])
-    writer.put("for start in range(0, cols, BLOCK):")
-    writer.depth += 1
-    before = dict(writer.names)
-    _columns(writer, "start")
-    for slot in again:
-        position = region.outputs[slot]
-        step = "c * inner" if region.strided else "c"
-        writer.put(f"v{position} = tl.load(o{slot} + base + {step}, mask=m)")
-        writer.names[position] = f"v{position}"
-    for merge in merged:
-        triton_online.step(writer, merge)
-    for i in alone:
-        writer.accumulate(i, f"w{i}", True)
-    for slot in slots:
-        writer.store(slot)
-    writer.names = before
-    writer.depth -= 1
-    for merge in merged:
-        triton_online.finish(writer, merge)
-    for i in alone:
-        how = region.values[i].op.split("_")[1]
-        whole = triton_ops.REDUCE[how].format(f"w{i}", 1) + "[:, None]"
-        if i in totals:
-            writer.put(f"a{i} = {triton_ops.COMBINE[how].format(f'a{i}', whole)}")
-        else:
-            writer.put(f"v{i} = {whole}")
-            writer.names[i] = f"v{i}"
+    writer.close_totals()
 
 
 def final(fused: ir.Fused, number: int) -> str:

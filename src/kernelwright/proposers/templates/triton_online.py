@@ -92,6 +92,42 @@ def _of_squares(region: ir.Region, position: int) -> Merge | None:
     return Merge(VARIANCE, mean.args[0], position, over, center)
 
 
+def passes(region: ir.Region) -> list[int]:
+    """Per value: how many passes over the row must be complete before it is known."""
+    beside = {merge.second: merge.first for merge in merges(region)}
+    found: list[int] = []
+    for position, value in enumerate(region.values):
+        before = max((found[arg] for arg in value.args), default=0)
+        if position in beside:
+            found.append(found[beside[position]])
+        else:
+            found.append(before + (value.op in ir.ROW_REDUCTIONS))
+    return found
+
+
+def early_slots(region: ir.Region) -> list[int]:
+    """Outputs that need no reduction and make one tensor of several: written first, they are cheaper to read again."""
+    level = passes(region)
+    found = []
+    for slot, position in enumerate(region.outputs):
+        read = {region.values[i].index for i in cone(region, position) if region.values[i].op == "input"}
+        if region.values[position].kind == ir.FULL and level[position] == 0 and len(read) > 1 and max(level):
+            found.append(slot)
+    return found
+
+
+def cone(region: ir.Region, position: int) -> set[int]:
+    """A value and all it is computed from."""
+    found: set[int] = set()
+    stack = [position]
+    while stack:
+        at = stack.pop()
+        if at not in found:
+            found.add(at)
+            stack.extend(region.values[at].args)
+    return found
+
+
 def begin(writer: Writer, merge: Merge) -> None:
     """The two accumulators, before the loop."""
     neutral = 'float("-inf")' if merge.kind == SOFTMAX else "0.0"

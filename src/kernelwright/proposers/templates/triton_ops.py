@@ -79,6 +79,8 @@ _UNARY = {
     "trunc": "libdevice.trunc({0})",
     "sin": "libdevice.sin({0})",
     "cos": "libdevice.cos({0})",
+    "as_f16": "{0}.to(tl.float16).to(tl.float32)",
+    "as_bf16": "{0}.to(tl.bfloat16).to(tl.float32)",
     "not": "({0} == 0)",
 }
 _BINARY = {
@@ -99,7 +101,7 @@ _BINARY = {
 }
 _TYPES = {ir.F32: "tl.float32", ir.I64: "tl.int64", ir.BOOL: "tl.int1"}
 
-TORCH_TYPES = {"float32": ir.F32, "int64": ir.I64, "bool": ir.BOOL}
+TORCH_TYPES = {"float32": ir.F32, "float16": ir.F32, "bfloat16": ir.F32, "int64": ir.I64, "bool": ir.BOOL}
 
 REDUCE = {"sum": "tl.sum({0}, {1})", "max": "tl.reduce({0}, {1}, _nan_max)", "min": "tl.reduce({0}, {1}, _nan_min)"}
 """Reduction of one tile along an axis; max and min carry NaN as torch does."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernelwright.proposers.templates import ir, triton_kernels, triton_ops
+from kernelwright.proposers.templates import ir, triton_kernels, triton_online, triton_ops
 from kernelwright.proposers.templates.triton_module import LONGEST_ROW, Plan, Value
 from kernelwright.tuning import Parameter, Space
 
@@ -89,10 +89,12 @@ def structures(program: ir.Program) -> list[str]:
 def defaults(fused: ir.Fused, style: str) -> dict[str, Value]:
     """Parameters that are good without a search, for the sizes of the timed case."""
     rows, cols, inner = fused.sample
+    # Values of two bytes: twice as many a thread, so that loads stay 16 bytes wide.
+    unit = 2 if any(tensor.dtype in ("float16", "bfloat16") for tensor in fused.outputs) else 1
     totals = any(value.op in ir.TOTAL_REDUCTIONS for value in fused.region.values)
     waves = 16 if totals else 0
     if style == triton_kernels.FLAT:
-        block, warps = (4096, 32) if totals else (1024, 8)
+        block, warps = (4096, 32) if totals else (1024 * unit, 8)
         return {"R": 1, "BLOCK": block, "WARPS": warps, "WAVES": waves, "HINT": ""}
     if fused.region.strided:
         r = min(128, power(inner))
@@ -101,15 +103,31 @@ def defaults(fused: ir.Fused, style: str) -> dict[str, Value]:
         return {"R": r, "BLOCK": block, "WARPS": warps, "WAVES": waves, "HINT": ""}
     if style == triton_kernels.TILE:
         block = min(power(cols), 1024)
-        r = max(1, min(power(rows), 2048 // block))
+        r = max(1, min(power(rows), 2048 * unit // block))
         return {"R": r, "BLOCK": block, "WARPS": 8, "WAVES": waves, "HINT": ""}
     if style == triton_kernels.LOOP:
-        block = min(power(cols), 4096)
-        early = bool(triton_kernels.early_slots(fused.region))
-        return {"R": 1, "BLOCK": block, "WARPS": max(4, block // 256), "WAVES": waves, "HINT": "", "EARLY": early}
+        return {"R": 1, **_loop_shape(fused, cols), "WAVES": waves, "HINT": ""}
     block = power(cols)
-    r = max(1, 2048 // block)
-    return {"R": r, "BLOCK": block, "WARPS": min(32, max(4, r * block // 512)), "WAVES": waves, "HINT": ""}
+    r = max(1, 2048 * unit // block)
+    written = any(fused.region.values[v].kind == ir.FULL for v in fused.region.outputs)
+    values = (512 if written else 1024) * unit
+    chosen: dict[str, Value] = {"R": r, "BLOCK": block, "WARPS": min(32, max(4, r * block // values))}
+    return {**chosen, "WAVES": waves, "HINT": "", "REGS": 0}
+
+
+def _loop_shape(fused: ir.Fused, cols: int) -> dict[str, Value]:
+    """BLOCK, WARPS and EARLY of a looped row, from sweeps on an H200 (rows of 8192 to 131072 float32)."""
+    region = fused.region
+    if triton_online.early_slots(region):
+        block, warps, early = 8192, 32, True
+    elif all(region.values[v].kind != ir.FULL for v in region.outputs):
+        block, warps, early = 2048, 16, False
+    elif any(merge.kind == triton_online.SOFTMAX for merge in triton_online.merges(region)):
+        block, warps, early = 4096, 32, False
+    else:
+        block, warps, early = (8192 if cols >= 16384 else 4096), 16, False
+    block = min(power(cols), block)
+    return {"BLOCK": block, "WARPS": min(warps, max(4, block // 128)), "EARLY": early}
 
 
 def _ordered(first: Value, others: tuple[Value, ...]) -> tuple[Value, ...]:
@@ -133,12 +151,14 @@ def space(program: ir.Program, structure: str) -> Space:
         options["BLOCK"] = (chosen["BLOCK"],)
     if chosen.get("EARLY"):
         options["EARLY"] = (True, False)
+    if chosen.get("REGS") is not None and chosen["WARPS"] != 4:
+        options["REGS"] = (0, 32, 40, 64)
     if style != triton_kernels.FLAT:
         deepest = power(fused.sample[2] if fused.region.strided else fused.sample[0])
         options["R"] = tuple(r for r in (1, 2, 4, 8, 16, 32, 64, 128) if r <= deepest)
     parameters = [
         Parameter(name=name, values=_ordered(chosen[name], options[name]))
-        for name in ("BLOCK", "R", "WARPS", "WAVES", "HINT", "EARLY")
+        for name in ("BLOCK", "R", "WARPS", "WAVES", "HINT", "EARLY", "REGS")
         if name in options
     ]
     tile = "R * BLOCK" if "R" in options else "BLOCK"

@@ -11,17 +11,17 @@ leaving the tensor core after every block, because it truncates where ordinary a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from kernelwright.proposers.templates import ir, triton_kernels, triton_matmul
 from kernelwright.proposers.templates.triton_matmul import Extra, Product
-from kernelwright.proposers.templates.triton_module import Value, allocate
+from kernelwright.proposers.templates.triton_module import Value
 from kernelwright.tuning import Parameter, Space
 
 WORTH = 1 << 31
 """Multiplications of the largest product from which cutting the operands first can pay."""
 
-HEADER = '''
+HEADER = """
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 
@@ -70,7 +70,7 @@ def _cut(
         tl.store(at, high, mask=room)
         tl.store(at + size, middle, mask=room)
         tl.store(at + 2 * size, (v - middle.to(tl.float32)).to(tl.bfloat16), mask=room)
-'''
+"""
 
 HOST = '''
 def _up(number, block):
@@ -78,7 +78,7 @@ def _up(number, block):
 
 
 def _terms(x, outer, depth, axes, half, block, deep, along):
-    """x as 16-bit terms, (terms, outer, depth) with both sizes rounded up, or (terms, depth, outer) unless ``along``."""
+    """x as 16-bit terms: (terms, outer, depth), both sizes rounded up, or (terms, depth, outer) unless ``along``."""
     so, sk = x.stride(axes[0]), x.stride(axes[1])
     high, wide = _up(outer, block), _up(depth, deep)
     size = high * wide
