@@ -30,6 +30,8 @@ class Contract:
     """(output position, input position) pairs that share storage in the reference and must in the candidate."""
     layouts: tuple[str, ...] = ("contiguous", "strided", "offset")
     """Input layouts that must work: contiguous, strided (non-unit steps), transposed, offset (misaligned storage)."""
+    free_strides: bool = False
+    """True: outputs may be laid out in any order. False: row-major, or as the reference lays them out."""
     scales: tuple[float, ...] = (1.0, 1e-3, 1e3)
     """Factors on floating inputs at which the contract must also hold, where the reference itself stays finite."""
     special_values: bool = False

@@ -39,6 +39,10 @@ def _add(
 
 
 _add("pointwise", "return F.gelu(x * 1.7) + 0.5 * x", "[torch.randn(64, 256)]")
+_add("pointwise_free", "return F.gelu(x * 1.7) + 0.5 * x", "[torch.randn(64, 256)]",
+     contract=Contract(free_strides=True))  # fmt: skip
+_add("matmul_free", "return a @ b", "[torch.randn(96, 128), torch.randn(128, 64)]", args="a, b",
+     contract=Contract(free_strides=True))  # fmt: skip
 _add("positive", "return torch.relu(x) * 2.0", "[torch.rand(64, 64)]")
 _add("tiny_values", "return x * 1e-6", "[torch.randn(64, 64)]")
 _add(

@@ -41,11 +41,11 @@ POINTWISE = [
     honest("pointwise/a pool kept for good", "pointwise", module(
         "done = list(POOL.map(lambda p: F.gelu(p * 1.7) + 0.5 * p, x.chunk(2)))\nreturn torch.cat(done)",
         head="from concurrent.futures import ThreadPoolExecutor\nPOOL = ThreadPoolExecutor(2)")),
-    honest("pointwise/transposed result", "pointwise",
+    honest("pointwise_free/transposed result", "pointwise_free",
            module("y = x.t().contiguous()\nreturn (F.gelu(y * 1.7) + 0.5 * y).t()")),
-    honest("pointwise/strided result", "pointwise", module(
+    honest("pointwise_free/strided result", "pointwise_free", module(
         "out = torch.empty(x.shape[0], 2 * x.shape[1])[:, ::2]\nout.copy_(F.gelu(x * 1.7) + 0.5 * x)\nreturn out")),
-    honest("pointwise/part of a larger result", "pointwise", module(
+    honest("pointwise_free/part of a larger result", "pointwise_free", module(
         "out = torch.zeros(x.shape[0] + 7, x.shape[1] + 3)\nview = out[3:3 + x.shape[0], 1:1 + x.shape[1]]\n"
         "view.copy_(F.gelu(x * 1.7) + 0.5 * x)\nreturn view")),
     honest("pointwise/prints", "pointwise", module("print('called', x.shape)\nreturn F.gelu(x * 1.7) + 0.5 * x")),
@@ -218,7 +218,7 @@ self.register_load_state_dict_post_hook(pack)
 PRODUCTS = [
     honest("matmul/eager", "matmul", module("return a @ b", args="a, b")),
     honest("matmul/einsum", "matmul", module("return torch.einsum('ik,kj->ij', a, b)", args="a, b")),
-    honest("matmul/transposed", "matmul", module("return (b.T @ a.T).T", args="a, b")),
+    honest("matmul_free/transposed", "matmul_free", module("return (b.T @ a.T).T", args="a, b")),
     honest("matmul/split inner dimension", "matmul", module(
         "return sum(p @ q for p, q in zip(a.split(32, 1), b.split(32, 0)))", args="a, b")),
     honest("matmul/numpy", "matmul", module("return torch.from_numpy(a.numpy() @ b.numpy())", args="a, b")),

@@ -38,7 +38,8 @@ class Trial:
         self.calls, self.compared = calls, []
         self.eager, self.mine = Memory(calls), Memory(calls)
         suspects = [Suspect(self.eager, self._check, False), Suspect(self.mine, self._check, True)]  # type: ignore[arg-type]
-        settings = {"thorough": True, "random_outputs": False, "mutates": frozenset(), "tolerated": [1e-7, 1e-6]} | options
+        settings: dict[str, object] = {"thorough": True, "random_outputs": False, "mutates": frozenset()}
+        settings |= {"tolerated": [1e-7, 1e-6]} | options
         self.checks = SpotChecks(suspects=suspects, budget=budget, dice=random.Random(seed), **settings)  # type: ignore[arg-type]
 
     def _check(self, leaves: list, state: object, outputs: list, inputs: list) -> CaseResult:

@@ -124,6 +124,8 @@ class Bench:
         self.cache_bytes = cache_bytes(self.device)
         self.eager_aliases: frozenset[tuple[int, int]] = frozenset()
         """(output, input) pairs that share storage in the reference itself; known once eager has run."""
+        self.eager_shared: frozenset[int] = frozenset()
+        """Outputs whose memory is the same in every call of the reference, such as a weight that it returns."""
         self._stock: tuple[int, list[list[torch.Tensor]]] = (-1, [])
         self.sized = False
         """Whether ``eager_us`` is that of the reference as a program of its own, not in this process."""

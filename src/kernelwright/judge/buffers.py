@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -130,6 +131,8 @@ class Arena(Protocol):
     size: int
     fd: int
     """Open in the creating process; travels to the other over a unix socket."""
+    inode: int
+    """Of the file behind it, by which a process's memory map names it; 0 where there is none."""
     tensor: torch.Tensor | None
     """Flat uint8 view of the whole segment; None once closed."""
 
@@ -144,7 +147,7 @@ class CpuArena:
     """Host memory behind a sealed memfd: neither side can shrink it under the other."""
 
     def __init__(self, fd: int, size: int) -> None:
-        self.fd, self.size = fd, size
+        self.fd, self.size, self.inode = fd, size, os.fstat(fd).st_ino
         self._map = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         self.tensor: torch.Tensor | None = torch.frombuffer(self._map, dtype=torch.uint8)
 
@@ -246,6 +249,15 @@ class Regions:
         return [view(self.arena, at, spec) for at, spec in zip(self.offsets, self.specs, strict=True)]
 
 
+@dataclass(frozen=True, slots=True)
+class Region:
+    """One tensor of a call set: ``kind`` is ``input``, ``output``, ``gradient`` or ``incoming gradient``."""
+
+    set: int
+    kind: str
+    position: int
+
+
 class Buffers:
     """The call sets of a plan in one arena: ``inputs[s][i]``, ``outputs[s][j]``, ``grads[s][k]``, ``seeds[s][m]``."""
 
@@ -277,6 +289,19 @@ class Buffers:
         second = first + len(self.plan.outputs)
         third = second + len(self.plan.gradients)
         return parts[:first], parts[first:second], parts[second:third], parts[third:]
+
+    def locate(self, offset: int) -> Region | None:
+        """What lies at a byte of the arena; None for a guard band."""
+        index = bisect_right(self._offsets, offset) - 1
+        if index < 0 or offset >= self._offsets[index] + self._specs[index % self._per_set].nbytes():
+            return None
+        number, position = divmod(index, self._per_set)
+        kinds = (("input", self.plan.inputs), ("output", self.plan.outputs), ("gradient", self.plan.gradients))
+        for kind, members in kinds:
+            if position < len(members):
+                return Region(number, kind, position)
+            position -= len(members)
+        return Region(number, "incoming gradient", position)
 
     def answers(self, index: int) -> list[torch.Tensor]:
         """What a call is compared on: outputs, then gradients."""

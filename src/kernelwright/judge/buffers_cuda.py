@@ -128,7 +128,8 @@ class CudaArena:
 
     def __init__(self, driver: Any, device: int, size: int) -> None:
         self.driver, self.device, self.size = driver, device, size
-        self.fd, self.address, self._handle, self._reserved, self._mapped = -1, 0, 0, False, False
+        self.fd, self.inode = -1, 0
+        self.address, self._handle, self._reserved, self._mapped = 0, 0, False, False
         self.tensor: torch.Tensor | None = None
 
     @classmethod

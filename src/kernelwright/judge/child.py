@@ -24,10 +24,11 @@ import torch
 
 from kernelwright import sandbox
 from kernelwright.errors import JudgeFailed
-from kernelwright.judge import buffers, fetch, load, skeletons, wires
+from kernelwright.judge import buffers, fetch, load, skeletons, whereabouts, wires
 from kernelwright.judge.buffers import Buffers, CallPlan, Regions, TensorSpec
 from kernelwright.judge.leash import ChildFailure, Leash
 from kernelwright.judge.placing import Places
+from kernelwright.judge.whereabouts import Whereabouts
 
 __all__ = ["ChildFailure", "Program", "Window", "Zygote"]
 
@@ -54,7 +55,10 @@ class Window:
     self_us: tuple[float, ...]
     """What the program claims the calls took in total; never a result, only a cross-check."""
     aliases: tuple[tuple[int, int], ...]
-    """(output leaf, input leaf) pairs that share storage in the last call, as the program says."""
+    """(output leaf, input leaf) pairs that share storage, as the program says of its last call; where results were
+    looked for, as the judge sees it too."""
+    whereabouts: Whereabouts | None
+    """Where the results lay: of a ``watched`` program on a CPU."""
 
 
 class Zygote:
@@ -196,6 +200,8 @@ class Program:
         self.stage = "smoke"
         """Stage that failures of ``window`` carry; whoever drives the program moves it on."""
         self.buffers: Buffers | None = None
+        self.watched = False
+        """Look where results lie after every window (1 ms, outside the clock)."""
         self._leash, self._clock = leash, clock
         leash.cpu_clock = clock
         self._weights: Regions | None = None
@@ -225,7 +231,7 @@ class Program:
         arguments, first = skeletons.flatten(list(init_args))
         keywords, second = skeletons.flatten(dict(init_kwargs or {}))
         extra = [*first, *second]
-        keywords = _shifted(keywords, len(first))
+        keywords = skeletons.shifted(keywords, len(first))
         self._names = [name for name, _ in state]
         tensors = [tensor for _, tensor in state] + extra
         specs = [TensorSpec.contiguous(tensor.shape, tensor.dtype) for tensor in tensors]
@@ -297,13 +303,15 @@ class Program:
         leash.send(go, self.stage)
         body = leash.wait(self.stage, self.limits.seconds, places.free_others)
         end = self._clock(0)
+        if self.device == "cpu":  # at once: what another thread still does is not done
+            leash.stop()
         places.free_others()
         waited = max(0.0, load.waited_us(self.pid) - waited)
         if body[: len(done)] != done:
             leash.stop()
             leash.refuse(body, self.stage)
         used = self._clock(self.pid)
-        fetched = self._fetch(order, body[len(done) :], grad=grad)
+        fetched, found = self._fetch(order, body[len(done) :], grad=grad)
         asked = self._clock(0)
         leash.send(deliver, self.stage)
         leash.wake()
@@ -316,14 +324,18 @@ class Program:
             leash.end("integrity", fetched)
         if fetched is not None and self.buffers is not None:
             fetch.put(self.buffers, order, fetched, grad=grad)
-        return Window((end - begin) / 1e3, (given - asked) / 1e3, waited, used / 1e3, (own_us,), aliases)
+        if found is not None:
+            aliases = tuple({*aliases, *found.aliases})
+        return Window((end - begin) / 1e3, (given - asked) / 1e3, waited, used / 1e3, (own_us,), aliases, found)
 
-    def _fetch(self, order: Sequence[int], notes: bytes, *, grad: bool) -> fetch.Fetched:
-        """The results as they lie in the program's memory, which is stopped for it, where this can be done."""
+    def _fetch(self, order: Sequence[int], notes: bytes, *, grad: bool) -> tuple[fetch.Fetched, Whereabouts | None]:
+        """The results as they lie in the stopped program's memory, where this can be done."""
         if not order or self.buffers is None or not fetch.due(self.buffers, len(order), grad=grad):
-            return None
-        self._leash.stop()
-        return fetch.read(self.pid, notes, fetch.specs(self.buffers.plan, grad=grad), len(order))
+            return None, None
+        wanted = fetch.specs(self.buffers.plan, grad=grad)
+        fetched = fetch.read(self.pid, notes, wanted, len(order))
+        look = self.watched and isinstance(fetched, list)
+        return fetched, whereabouts.look(self.pid, notes, self.buffers, order, wanted) if look else None
 
     def _delivered(self, body: bytes, number: int) -> tuple[float, tuple[tuple[int, int], ...]]:
         try:
@@ -363,20 +375,6 @@ class Program:
         """What the judge wrote must be there before the other process reads it."""
         if self.device != "cpu":
             torch.cuda.synchronize(self.device)
-
-
-def _shifted(skeleton: Any, by: int) -> Any:
-    """``skeleton`` with its tensor leaves numbered from ``by``."""
-    ((kind, body),) = skeleton.items()
-    if kind == "t":
-        return {"t": body + by}
-    if kind in ("list", "tuple", "set"):
-        return {kind: [_shifted(item, by) for item in body]}
-    if kind == "dict":
-        return {"dict": {key: _shifted(item, by) for key, item in body.items()}}
-    if kind == "pairs":
-        return {"pairs": [body[0], [_shifted(item, by) for item in body[1]]]}
-    return skeleton
 
 
 def _output_file(size: int) -> int:

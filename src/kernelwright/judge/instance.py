@@ -149,6 +149,7 @@ class Instance:
             outputs = answer.outputs
             self.out_skeleton = answer.skeleton
             self.out_specs = tuple(TensorSpec.contiguous(t.shape, t.dtype) for t in outputs)
+            self.out_strides = tuple(tuple(t.stride()) for t in outputs)
             self._restore()  # a module in train() mode has changed its buffers
             with seeded(12):
                 again = self._call(self.model, leaves).outputs

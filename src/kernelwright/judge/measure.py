@@ -126,13 +126,14 @@ def run_empty(lane: Lane, *, grad: bool) -> None:
     lane.idles_us.append(float(sum(window.call_us + window.deliver_us for window in windows)))
 
 
-def run_window(lane: Lane, order: list[int], *, grad: bool) -> None:
-    """Time one window with the calls of ``order`` and file the readings."""
+def run_window(lane: Lane, order: list[int], *, grad: bool) -> Any:
+    """Time one window with the calls of ``order`` and file the readings; the ``child.Window``."""
     window = lane.program.window(order, grad=grad)
     lane.waits_us.append(float(window.waited_us))
     lane.calls_us.append(float(window.call_us))
     lane.deliveries_us.append(float(window.deliver_us if lane.on_device else window.deliver_cpu_us))
     lane.selves_us.append(float(sum(window.self_us)))
+    return window
 
 
 def clean_rounds(lanes: Sequence[Lane]) -> list[int]:

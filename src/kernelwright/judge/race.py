@@ -17,7 +17,7 @@ import torch
 
 from kernelwright.judge import measure, numerics, spot_checks
 from kernelwright.judge.buffers import Buffers
-from kernelwright.judge.child import Program
+from kernelwright.judge.child import Program, Window
 from kernelwright.judge.cold import Cold
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.spot_checks import SpotChecks, Suspect
@@ -66,6 +66,8 @@ class Race:
     dice: random.Random
     grad: bool
     checks: SpotChecks
+    look: Callable[[Window], None]
+    """Where the results of one of the candidate's windows lie."""
     threads: int
     device: torch.device
     _cold: Cold = field(init=False)
@@ -124,7 +126,9 @@ class Race:
             self._cold.walk()
             with self._blame(racer):
                 measure.run_empty(racer.lane, grad=self.grad)
-                measure.run_window(racer.lane, self.dice.sample(order, len(order)), grad=self.grad)
+                window = measure.run_window(racer.lane, self.dice.sample(order, len(order)), grad=self.grad)
+            if racer is self.racers[-1]:
+                self.look(window)
         torch.set_num_threads(self.threads)
         self.checks.look(values, self.state)
 

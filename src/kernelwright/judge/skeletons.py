@@ -53,6 +53,20 @@ def names(skeleton: Any, path: str = "") -> list[str]:
     return [name for key, item in inner for name in names(item, f"{path}.{key}" if path else str(key))]
 
 
+def shifted(skeleton: Any, by: int) -> Any:
+    """``skeleton`` with its tensor leaves numbered from ``by``."""
+    ((kind, body),) = skeleton.items()
+    if kind == "t":
+        return {"t": body + by}
+    if kind in ("list", "tuple", "set"):
+        return {kind: [shifted(item, by) for item in body]}
+    if kind == "dict":
+        return {"dict": {key: shifted(item, by) for key, item in body.items()}}
+    if kind == "pairs":
+        return {"pairs": [body[0], [shifted(item, by) for item in body[1]]]}
+    return skeleton
+
+
 def _flatten(value: Any, leaves: list[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         leaves.append(value)

@@ -16,15 +16,18 @@ import torch
 from kernelwright.judge import measure, race, spot_checks, timing_plan
 from kernelwright.judge.bench import Bench, Entrant, Point
 from kernelwright.judge.buffers import Buffers
-from kernelwright.judge.child import Program
+from kernelwright.judge.child import Program, Window
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.verify import verified
+from kernelwright.judge.whereabouts import laid_out_oddly
 from kernelwright.trial import CaseResult, Outcome, Rejected, Timed, Verified
 
 IMPLAUSIBLE = 0.9
 """A time below this share of the unavoidable bound is not believed (the bound's bandwidth is known to a few %)."""
 DETAIL = 4000
+HELD_BYTES = 1 << 29
+"""What the results and inputs kept at once in a smoke test may take together."""
 
 
 class Wrong(Exception):
@@ -100,6 +103,7 @@ class Judgement:
     def _loaded(self, point: Point | None = None) -> Program:
         instance = (point or self.points[0]).instance
         program = self.start()
+        program.watched = True
         try:
             program.load(
                 self.entry,
@@ -119,22 +123,54 @@ class Judgement:
         point = self.points[0]
         variant = point.as_given
         program.stage = "smoke"
-        buffers = point.bind(program, variant, sets)
         dice = random.Random(self.seed)
+        held = self._held(dice)
+        buffers = point.bind(program, variant, max(sets, held))
         leaves = point.instance.draw(variant, dice.getrandbits(62)) if fresh else self.bench.known_call()
-        call = dice.randrange(sets)
+        call, *others = dice.sample(range(max(sets, held)), held)
         result = self._call(program, point, variant, buffers, call, leaves, point.instance.first_state)
         if not result.passed:
             raise Wrong("smoke", f"{result.name}: {result.detail}", result.detail)
         truth = point.checker.truth(variant, leaves, point.instance.first_state)
         before = [tensor.clone() for tensor in buffers.answers(call)]
         race.fill(buffers, call, leaves)
-        program.window([call], grad=self.bench.contract.gradients)
-        same = all(_same_bits(a, b) for a, b in zip(before, buffers.answers(call), strict=True))
+        if others:
+            other = next(self.bench.draws(dice.getrandbits(60), timing_plan.PRECISE.draw_seconds, self.seed))
+            for index in others:
+                race.fill(buffers, index, other)
+        self._looked_at(program.window([call, *others], grad=self.bench.contract.gradients), point, variant)
+        self._unchanged(point, variant, buffers, call, leaves, before)
+        if buffers.plan.sets != sets:
+            point.bind(program, variant, sets)
+        return spot_checks.distances(before, truth.eager[: len(before)], None)
+
+    def _held(self, dice: random.Random) -> int:
+        """How many results the smoke test lets live at once: one that the next call overwrites shows there."""
+        fits = HELD_BYTES // max(self.bench.call_bytes, 1)
+        quick = self.bench.eager_us < timing_plan.SLOW_CALL_US
+        return min(dice.randint(3, 8) if quick else 2, max(1, fits))
+
+    def _unchanged(
+        self,
+        point: Point,
+        variant: Variant,
+        buffers: Buffers,
+        call: int,
+        leaves: list[torch.Tensor],
+        before: list[torch.Tensor],
+    ) -> None:
+        """A second call on equal inputs, and calls after it, leave the result as it was."""
+        after = buffers.answers(call)
+        same = all(_same_bits(a, b) for a, b in zip(before, after, strict=True))
         self.deterministic = self.deterministic and same
-        if self.bench.contract.deterministic and not same:
+        if same:
+            return
+        if self.bench.contract.deterministic:
             raise Wrong("smoke", "two calls on equal inputs differ, and the task asks for bit-for-bit repeats")
-        return spot_checks.distances(before, truth.eager, None)
+        state = point.instance.first_state
+        again = point.checker.check(variant, leaves, state, after, list(buffers.inputs[call]))
+        if not again.passed:
+            raise Wrong("smoke", f"{again.name}, right once, is not after later calls: {again.detail}", again.detail)
 
     def _call(
         self,
@@ -149,21 +185,35 @@ class Judgement:
         """One checked call: filled, poisoned, run, compared."""
         race.fill(buffers, call, leaves)
         window = program.window([call], grad=self.bench.contract.gradients)
-        self._aliases(window.aliases)
+        self._looked_at(window, point, variant)
         result = point.checker.check(variant, leaves, state, buffers.answers(call), list(buffers.inputs[call]))
         self.results.append(result)
         return result
 
-    def _aliases(self, found: Sequence[tuple[int, int]]) -> None:
-        """An output may share storage with an input only where the task says so or eager's does."""
-        allowed = set(self.bench.contract.aliases) | self.bench.eager_aliases
-        extra = sorted(set(found) - allowed)
+    def _looked_at(self, window: Window, point: Point, variant: Variant) -> None:
+        """Where the results of a window lie: in memory of their own, in no other result's way, in the usual order."""
+        found, contract = window.whereabouts, self.bench.contract
+        allowed = set(contract.aliases) | self.bench.eager_aliases
+        extra = sorted(set(window.aliases) - allowed)
         if extra:
             output, source = extra[0]
             raise Wrong("verify", f"output {output} shares storage with input {source}, and the reference's does not")
-        missing = sorted(set(self.bench.contract.aliases) - set(found))
+        missing = sorted(set(contract.aliases) - set(window.aliases if found is None else found.aliases))
         if missing:
             raise Wrong("verify", f"output {missing[0][0]} must share storage with input {missing[0][1]}")
+        if found is None:
+            return
+        if found.trespass:
+            raise Wrong("integrity", found.trespass)
+        for leaf in sorted(found.shared - self.bench.eager_shared):
+            raise Wrong("verify", f"result {leaf} of a call was overwritten by another call")
+        if variant.layout != "contiguous" or contract.free_strides:
+            return
+        instance = point.instance
+        for leaf, (mine, theirs) in enumerate(zip(found.strides, instance.out_strides, strict=False)):
+            if laid_out_oddly(mine, theirs, instance.out_specs[leaf].shape):
+                reason = f"output {leaf} is laid out in steps of {mine}, the reference's of {theirs}"
+                raise Wrong("verify", reason, "row-major order is right too; another makes its reader pay")
 
     def _verify(self, program: Program) -> None:
         """Every case in every variant: small cases first, so that most wrong programs are cheap to refuse."""
@@ -246,6 +296,7 @@ class Judgement:
                 dice=dice,
                 tolerated=far,
             ),
+            look=lambda window: self._looked_at(window, point, as_given),
             threads=self.threads,
             device=bench.device,
         )

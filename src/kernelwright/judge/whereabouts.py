@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the results of a window lie, as the judge sees it: in which of its own regions, in whose way, in what order.
+
+A program notes addresses and strides of its results (``fetch``), and the judge reads the bytes there, so a lie about
+them only loses. Which addresses are the judge's own memory the kernel says (``/proc/PID/maps``): a program can
+neither deny that it hands back an input, nor have a result written into pages that were never its own.
+Linux, CPU memory.
+"""
+
+from __future__ import annotations
+
+import array
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelwright.judge import skeletons
+from kernelwright.judge.buffers import Buffers, TensorSpec
+
+_MAPPING = re.compile(
+    rb"^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ (\d+)\s+/memfd:kernelwright\b.*$", re.MULTILINE
+)
+"""First and last address, offset and inode of one mapping of the judge's memory."""
+_MAY_BE_GRADIENT = ("input", "incoming gradient")
+"""Where autograd itself may leave a gradient: that of x + y is the incoming one, of x * y with ones an input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """What the addresses and strides of one window's results say."""
+
+    aliases: tuple[tuple[int, int], ...]
+    """(output leaf, input leaf) pairs that share storage in some call."""
+    shared: frozenset[int]
+    """Leaves whose memory belongs to the results of two calls: the later call overwrote what the earlier returned."""
+    trespass: str
+    """Which result lies in memory of the judge's that is no input of its call; empty for none."""
+    strides: tuple[tuple[int, ...], ...]
+    """Of every leaf of the last call, in elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    call: int
+    leaf: int
+    start: int
+    end: int
+
+
+def look(pid: int, notes: bytes, buffers: Buffers, order: Sequence[int], wanted: Sequence[TensorSpec]) -> Whereabouts:
+    """Compare the notes of the calls ``order`` with the memory map of process ``pid``, which stands still.
+
+    ``notes`` have been accepted by ``fetch.read``; ``wanted`` are the leaves of one call: outputs, then gradients.
+    """
+    numbers = array.array("q", notes)
+    results: list[_Result] = []
+    strides: list[tuple[int, ...]] = []
+    at = 0
+    for call in range(len(order)):
+        strides = []
+        for leaf, spec in enumerate(wanted):
+            rank = len(spec.shape)
+            address, steps = numbers[at], tuple(numbers[at + 1 : at + 1 + rank])
+            at += 1 + rank
+            strides.append(steps)
+            if math.prod(spec.shape):
+                span = 1 + sum((n - 1) * step for n, step in zip(spec.shape, steps, strict=True))
+                end = address + span * skeletons.dtype(spec.dtype).itemsize
+                results.append(_Result(call, leaf, address, end))
+    own, aliases, trespass = _in_our_memory(pid, results, buffers, order)
+    shared = _overlapping([result for result in results if result not in own])
+    return Whereabouts(tuple(sorted(aliases)), shared, trespass, tuple(strides))
+
+
+def _in_our_memory(
+    pid: int, results: Sequence[_Result], buffers: Buffers, order: Sequence[int]
+) -> tuple[set[_Result], set[tuple[int, int]], str]:
+    """Results that lie in memory of the judge's; which inputs they are; words for one that is none."""
+    mappings = _mappings(pid)
+    outputs = len(buffers.plan.outputs)
+    own: set[_Result] = set()
+    aliases: set[tuple[int, int]] = set()
+    trespass = ""
+    for result in results:
+        found = next((m for m in mappings if result.start < m[1] and m[0] < result.end), None)
+        if found is None:
+            continue
+        own.add(result)
+        first, _, offset, inode = found
+        here = buffers.locate(result.start - first + offset) if inode == buffers.arena.inode else None
+        gradient = result.leaf >= outputs
+        if here is not None and here.set == order[result.call] and here.kind == "input" and not gradient:
+            aliases.add((result.leaf, here.position))
+        elif here is None or here.set != order[result.call] or not gradient or here.kind not in _MAY_BE_GRADIENT:
+            what = f"gradient {result.leaf - outputs}" if gradient else f"output {result.leaf}"
+            trespass = trespass or f"{what} lies in memory of the judge that is no input of its call"
+    return own, aliases, trespass
+
+
+def _mappings(pid: int) -> list[tuple[int, int, int, int]]:
+    """(start, end, offset, inode) of every mapping of an arena in a process; none once it is gone."""
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as file:
+            text = file.read()
+    except OSError:
+        return []
+    found = (match.groups() for match in _MAPPING.finditer(text))
+    return [(int(a, 16), int(b, 16), int(offset, 16), int(inode)) for a, b, offset, inode in found]
+
+
+def _overlapping(results: Sequence[_Result]) -> frozenset[int]:
+    """Leaves of results that share memory with a result of another call."""
+    found: set[int] = set()
+    ordered = sorted(results, key=lambda result: result.start)
+    ends: list[_Result] = []
+    for result in ordered:
+        ends = [other for other in ends if other.end > result.start]
+        for other in ends:
+            if other.call != result.call:
+                found |= {result.leaf, other.leaf}
+        ends.append(result)
+    return frozenset(found)
+
+
+def laid_out_oddly(strides: Sequence[int], expected: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether a result is neither row-major nor laid out as the reference's; steps over one element do not count."""
+    if 0 in shape:
+        return False
+    plain = TensorSpec.contiguous(shape, "float32").stride
+
+    def steps(of: Sequence[int]) -> list[int]:
+        return [step for step, size in zip(of, shape, strict=True) if size > 1]
+
+    return steps(strides) not in (steps(plain), steps(expected))

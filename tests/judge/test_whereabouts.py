@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where results lie, from outside: aliases that are denied, memory of the judge's, one static buffer, odd strides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from kernelwright.judge import whereabouts
+from kernelwright.judge.buffers import CallPlan, Region, TensorSpec
+from kernelwright.judge.child import Program, Window
+from kernelwright.judge.whereabouts import laid_out_oddly
+
+SPEC = TensorSpec.contiguous((8, 16), torch.float32)
+DENIED = """
+import sys
+runner = sys.modules["kernelwright.judge.runner"]
+delivered = runner.wires.delivered
+runner.wires.delivered = lambda number, took, aliases: delivered(number, took, [])
+"""
+BUFFERS = """
+f = sys._getframe()
+while not (type(f.f_locals.get("self")).__name__ == "Runner" and "index" in f.f_locals):
+    f = f.f_back
+y = f.f_locals["self"].buffers.outputs[f.f_locals["index"]][0]
+return torch.mul(x, 2.0, out=y)
+"""
+
+
+def run(program: Callable[..., Program], forward: str, head: str = "", init: str = "") -> Window:
+    """One watched window of three calls on sets 2, 0 and 1 of four."""
+    made = program(forward, head=head, init=init)
+    plan = CallPlan(arguments={"list": [{"t": 0}]}, inputs=(SPEC,), results={"t": 0}, outputs=(SPEC,), sets=4)
+    buffers = made.bind(plan)
+    for index in range(4):
+        buffers.inputs[index][0].fill_(index + 1.0)
+    made.watched = True
+    return made.window([2, 0, 1])
+
+
+def test_a_fresh_result_is_nowhere_special(program: Callable[..., Program]) -> None:
+    """No alias, no overlap, row-major."""
+    found = run(program, "return x * 2").whereabouts
+    assert found == whereabouts.Whereabouts((), frozenset(), "", ((16, 1),))
+
+
+def test_an_input_handed_back_is_seen_though_it_is_denied(program: Callable[..., Program]) -> None:
+    """As is, and as a view of a part of it: the address lies in that input's region."""
+    window = run(program, "return x", DENIED)
+    assert ((0, 0),) == window.aliases
+    window = run(program, "return x.t().t()", DENIED)
+    assert ((0, 0),) == window.aliases
+
+
+def test_a_result_in_the_judges_own_buffers_is_named(program: Callable[..., Program]) -> None:
+    """Pages that are there already are no place for a result."""
+    found = run(program, BUFFERS, "import sys").whereabouts
+    assert found is not None and found.trespass == "output 0 lies in memory of the judge that is no input of its call"
+
+
+def test_a_result_that_lies_in_another_calls_input_is_named(program: Callable[..., Program]) -> None:
+    """Whoever writes there spoils what the other call reads."""
+    spoil = BUFFERS.replace("buffers.outputs[f.f_locals[\"index\"]][0]", "buffers.inputs[3][0]")
+    found = run(program, spoil, "import sys").whereabouts
+    assert found is not None and "output 0" in found.trespass and found.aliases == ()
+
+
+def test_one_buffer_for_all_results_is_seen(program: Callable[..., Program]) -> None:
+    """The third call overwrites what the first returned; two buffers in turn do so as well."""
+    found = run(program, "return torch.mul(x, 2, out=self.y)", init="self.y = torch.empty(8, 16)").whereabouts
+    assert found is not None and found.shared == frozenset({0})
+    turns = "self.n = self.n ^ 1\nreturn torch.mul(x, 2, out=self.y[self.n])"
+    found = run(program, turns, init="self.y = torch.empty(2, 8, 16)\nself.n = 0").whereabouts
+    assert found is not None and found.shared == frozenset({0})
+
+
+def test_strides_are_as_the_program_left_them(program: Callable[..., Program]) -> None:
+    """A broadcast row and a transposed copy."""
+    found = run(program, "return x.mean(0, keepdim=True).expand(8, 16)").whereabouts
+    assert found is not None and found.strides == ((0, 1),)
+    found = run(program, "return (x * 2).t().contiguous().t()").whereabouts
+    assert found is not None and found.strides == ((1, 8),)
+
+
+def test_only_row_major_and_the_references_order_are_usual() -> None:
+    """Steps over a single element say nothing; an empty result has no order."""
+    assert not laid_out_oddly((16, 1), (1, 8), (8, 16))
+    assert not laid_out_oddly((1, 8), (1, 8), (8, 16))
+    assert laid_out_oddly((1, 8), (16, 1), (8, 16))
+    assert laid_out_oddly((0, 1), (16, 1), (8, 16))
+    assert not laid_out_oddly((77, 1), (16, 1), (1, 16))
+    assert not laid_out_oddly((5, 5), (16, 1), (0, 16))
+
+
+def test_every_byte_of_an_arena_belongs_to_a_region_or_a_guard(program: Callable[..., Program]) -> None:
+    """Set, kind and position of the first and last byte; None right before and after."""
+    made = program("return x * 2")
+    plan = CallPlan(
+        arguments={"list": [{"t": 0}]}, inputs=(SPEC,), results={"t": 0}, outputs=(SPEC,), sets=2,
+        gradients=(("input:0", SPEC),), seeds=(0,),
+    )  # fmt: skip
+    buffers = made.bind(plan)
+    kinds = ("input", "output", "gradient", "incoming gradient")
+    flat = buffers.arena.tensor
+    assert flat is not None
+    for number, tensors in enumerate(zip(buffers.inputs, buffers.outputs, buffers.grads, buffers.seeds, strict=True)):
+        for kind, tensor in zip(kinds, tensors, strict=True):
+            start = tensor[0].data_ptr() - flat.data_ptr()
+            assert Region(number, kind, 0) == buffers.locate(start) == buffers.locate(start + 8 * 16 * 4 - 1)
+            assert buffers.locate(start - 1) is None and buffers.locate(start + 8 * 16 * 4) is None
