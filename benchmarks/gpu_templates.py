@@ -11,6 +11,7 @@ bytes (inputs read once, outputs written once) over the copy bandwidth measured 
 
 import argparse
 import concurrent.futures
+import copy
 import importlib.util
 import json
 import multiprocessing
@@ -94,6 +95,38 @@ def get_inputs(batch=64, channels=64, side=256):
 def get_init_inputs(batch=64, channels=64, side=256):
     return []
 """,
+    "scale_rows": """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, v, x):
+        return v.unsqueeze(-1) * x
+
+def get_inputs(rows=2048, cols=2048):
+    return [torch.randn(rows), torch.randn(rows, cols)]
+
+def get_init_inputs(rows=2048, cols=2048):
+    return []
+""",
+    "sum_first": """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, inner, outer):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(outer, inner) / inner**0.5)
+
+    def forward(self, x):
+        return (x @ self.weight.sum(0).unsqueeze(-1)) * 1.5
+
+def get_inputs(rows=1024, inner=8192, outer=8192):
+    return [torch.randn(rows, inner)]
+
+def get_init_inputs(rows=1024, inner=8192, outer=8192):
+    return [inner, outer]
+""",
     "sum_all": """
 import torch
 from torch import nn
@@ -108,6 +141,32 @@ def get_inputs(rows=1024, cols=4096):
 def get_init_inputs(rows=1024, cols=4096):
     return []
 """,
+}
+
+_HALF = """
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+class Model(nn.Module):
+    def __init__(self, cols):
+        super().__init__()
+        self.weight = nn.Parameter((torch.rand(cols) + 0.5).bfloat16())
+
+    def forward(self, x):
+        return BODY
+
+def get_inputs(rows=1024, cols=4096):
+    return [torch.randn(rows, cols).bfloat16()]
+
+def get_init_inputs(rows=1024, cols=4096):
+    return [cols]
+"""
+INLINE |= {
+    "softmax_bf16": _HALF.replace("BODY", "torch.softmax(x, -1)"),
+    "rmsnorm_bf16": _HALF.replace("BODY", "F.rms_norm(x, (x.shape[-1],), self.weight, 1e-6)"),
+    "layernorm_bf16": _HALF.replace("BODY", "F.layer_norm(x, (x.shape[-1],), self.weight)"),
+    "gelu_bf16": _HALF.replace("BODY", "F.gelu(x * self.weight) + x"),
 }
 
 BIG = {"rows": 16384, "cols": 8192}
@@ -197,7 +256,7 @@ MATMULS = [
 def render(name, axes, folder, sweep, planned=None):
     """Candidate files of one program at one size: (label, path) pairs."""
     found = capture(task_of(name, axes))
-    program = lower(found)
+    program = lower(found, halves=True)
     wrapping = triton_module.Wrapping(reference=source(name), entry="Model", training=False, init=found.init)
     size = "x".join(str(v) for v in (axes or {}).values())
     files = []
@@ -284,9 +343,8 @@ def errors(reference, candidate, inputs):
     with torch.no_grad():
         eager = leaves(reference(*inputs))
         got = leaves(candidate(*inputs))
-        reference.double()
-        exact = leaves(reference(*[t.double() if t.is_floating_point() else t for t in inputs]))
-        reference.float()
+        precise = copy.deepcopy(reference).double()
+        exact = leaves(precise(*[t.double() if t.is_floating_point() else t for t in inputs]))
     ratios = []
     for g, e, x in zip(got, eager, exact, strict=True):
         if g.shape != e.shape or g.dtype != e.dtype:
@@ -395,6 +453,7 @@ def main():
     parser.add_argument("--cases", type=int, nargs="*", default=[], help="positions in CASES; all when absent")
     parser.add_argument("--product", type=int, default=4096)
     parser.add_argument("--plan", type=pathlib.Path)
+    parser.add_argument("--commit", default="", help="what to record where there is no git folder")
     options = parser.parse_args()
     began = time.time()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="gpu_templates_"))
@@ -434,7 +493,7 @@ def main():
         rows.append(row)
         show(row)
         torch.cuda.empty_cache()
-        pathlib.Path(options.out).write_text(json.dumps({"facts": facts | versions(), "rows": rows}, indent=1))
+        pathlib.Path(options.out).write_text(json.dumps({"facts": facts | versions(options.commit), "rows": rows}, indent=1))
 
 
 def task_axes(name):
@@ -445,12 +504,12 @@ def task_axes(name):
     return code.co_varnames[: code.co_argcount]
 
 
-def versions():
+def versions(commit):
     """What the numbers belong to."""
     import triton
 
     git = ["git", "-C", str(ROOT), "rev-parse", "--verify", "-q", "HEAD"]
-    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
+    commit = commit or subprocess.run(git, capture_output=True, text=True).stdout.strip()
     return {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,

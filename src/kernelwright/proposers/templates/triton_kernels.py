@@ -34,6 +34,10 @@ class Writer:
         self.depth = 1
         self.names: dict[int, str] = {}
         self.prefix, self.column, self.mask, self.hint = "v", "c", "m", hint
+        self.low, self.stop = "0", "cols"
+        """Where a loop over a row's columns begins and ends."""
+        self.left: set[str] = set()
+        """Partial results already written."""
         self.totals = [i for i, v in enumerate(self.region.values) if v.op in ir.TOTAL_REDUCTIONS]
 
     def put(self, text: str) -> None:
@@ -180,7 +184,7 @@ class Writer:
         """Columns of a block from ``start`` on, and the masks."""
         if start:
             self.put(f"c = {start} + tl.arange(0, BLOCK)[None, :]")
-        self.put("cm = None if FREE else c < cols")
+        self.put(f"cm = None if FREE else c < {self.stop}")
         self.put("m = None if FREE else rm & cm")
 
     def close_totals(self) -> None:

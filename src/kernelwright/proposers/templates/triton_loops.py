@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows too long for registers, walked block by block: all of a row in one program, or a part of it in each of several.
-
-``split`` is for few long rows: one kernel per level of dependent reductions, each program with its part of a row. It
-leaves one partial per reduction; every program of the next kernel adds up its row's partials, in the same order.
-"""
+"""Rows too long for registers, walked block by block, once per level of reductions that depend on each other."""
 
 from __future__ import annotations
 
@@ -49,10 +45,35 @@ def loop(writer: Writer, early: list[int]) -> None:
 
 
 def one_pass(writer: Writer, sums: list[int], totals: list[int], slots: list[int], again: list[int]) -> None:
+    """One loop over the row; what ``sums`` and ``totals`` name is known, and ``slots`` are written, after it."""
+    region = writer.region
+    merged = walk(writer, sums + totals, slots, again)
+    for merge in merged:
+        triton_online.finish(writer, merge)
+    for i in _alone(sums + totals, merged):
+        how = region.values[i].op.split("_")[1]
+        whole = triton_ops.REDUCE[how].format(f"w{i}", 1) + "[:, None]"
+        if i in totals:
+            writer.put(f"a{i} = {triton_ops.COMBINE[how].format(f'a{i}', whole)}")
+        else:
+            writer.put(f"v{i} = {whole}")
+            writer.names[i] = f"v{i}"
+
+
+def _alone(sums: list[int], merged: list[triton_online.Merge]) -> list[int]:
+    paired = {position for merge in merged for position in (merge.first, merge.second)}
+    return [i for i in sums if i not in paired]
+
+
+def walk(
+    writer: Writer, sums: list[int], slots: list[int], again: list[int] | tuple[()] = ()
+) -> list[triton_online.Merge]:
+    """The loop itself: accumulators ``w<position>`` of every reduction, one lane per column of a block."""
     region = writer.region
     merged = [merge for merge in triton_online.merges(region) if merge.first in sums]
-    paired = {position for merge in merged for position in (merge.first, merge.second)}
-    alone = [i for i in sums + totals if i not in paired]
+    alone = _alone(sums, merged)
+    if not sums and not slots:
+        return []
     for i in alone:
         how = region.values[i].op.split("_")[1]
         writer.put(f"w{i} = tl.full((R, BLOCK), {triton_ops.NEUTRAL[how]}, tl.float32)")
@@ -62,7 +83,7 @@ def one_pass(writer: Writer, sums: list[int], totals: list[int], slots: list[int
         writer.outside(merge.over)
     for slot in slots:
         writer.outside(region.outputs[slot])
-    writer.put("for start in range(0, cols, BLOCK):")
+    writer.put(f"for start in range({writer.low}, {writer.stop}, BLOCK):")
     writer.depth += 1
     before = dict(writer.names)
     writer.columns("start")
@@ -79,13 +100,4 @@ def one_pass(writer: Writer, sums: list[int], totals: list[int], slots: list[int
         writer.store(slot)
     writer.names = before
     writer.depth -= 1
-    for merge in merged:
-        triton_online.finish(writer, merge)
-    for i in alone:
-        how = region.values[i].op.split("_")[1]
-        whole = triton_ops.REDUCE[how].format(f"w{i}", 1) + "[:, None]"
-        if i in totals:
-            writer.put(f"a{i} = {triton_ops.COMBINE[how].format(f'a{i}', whole)}")
-        else:
-            writer.put(f"v{i} = {whole}")
-            writer.names[i] = f"v{i}"
+    return merged

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kernelwright.proposers.templates import ir, triton_kernels, triton_online, triton_ops
+from kernelwright.proposers.templates import ir, triton_kernels, triton_online, triton_ops, triton_split
 
 Value = int | float | str | bool
 
@@ -188,7 +188,7 @@ def module(
 ) -> str:
     """The whole file. ``extra`` replaces steps: position to (definitions, lines of forward)."""
     parts = [wrapping.reference.rstrip(), "", "from contextlib import nullcontext", triton_ops.HEADER.strip("\n"), ""]
-    if any(plan.style == triton_kernels.LOOP for plan in plans.values()):
+    if any(plan.style in (triton_kernels.LOOP, triton_kernels.SPLIT) for plan in plans.values()):
         parts += ["", triton_online.HEADER.strip("\n"), ""]
     extra = extra or {}
     for position, step in enumerate(program.steps):
@@ -197,6 +197,11 @@ def module(
         elif isinstance(step, ir.Fused):
             plan = plans[position]
             hint = str(plan.values.get("HINT", ""))
+            if plan.style == triton_kernels.SPLIT:
+                numbers = plan.number("BLOCK"), plan.number("WARPS"), plan.number("WAVES")
+                parts += ["", triton_split.kernels(step, position, hint), "", ""]
+                parts += [triton_split.launch(step, position, *numbers), ""]
+                continue
             early = bool(plan.values.get("EARLY", False))
             parts += ["", triton_kernels.kernel(step, position, plan.style, hint, early), ""]
             if any(v.op in ir.TOTAL_REDUCTIONS for v in step.region.values):

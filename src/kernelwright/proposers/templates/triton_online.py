@@ -143,7 +143,8 @@ def step(writer: Writer, merge: Merge) -> None:
         kept = f'_keep({x}, m, float("-inf"), FREE)'
         writer.put(f"{first}, {second} = _online({first}, {second}, {kept})")
         return
-    writer.put("inverse = tl.full((), 1.0, tl.float32) / (start // BLOCK + 1)")
+    done = "start" if writer.low == "0" else f"(start - {writer.low})"
+    writer.put(f"inverse = tl.full((), 1.0, tl.float32) / ({done} // BLOCK + 1)")
     writer.put(f"mean{merge.first}, square{merge.first} = _welford({first}, {second}, {x}, inverse)")
     writer.put(f"{first} = _keep(mean{merge.first}, m, {first}, FREE)")
     writer.put(f"{second} = _keep(square{merge.first}, m, {second}, FREE)")
@@ -164,3 +165,23 @@ def finish(writer: Writer, merge: Merge) -> None:
     writer.put(f"off{second} = w{first} - {center}")
     writer.put(f"v{second} = tl.sum(w{second} + off{second} * off{second} * lanes, 1)[:, None]")
     writer.names[second] = f"v{second}"
+
+
+def leave(writer: Writer, merge: Merge) -> None:
+    """Lanes of one part of a row combined, after the loop: ``x<position>`` are the partial results of both.
+
+    Of the second, what belongs to this part alone: exponentials against its own maximum, squares about its own mean.
+    """
+    first, second = merge.first, merge.second
+    if merge.kind == SOFTMAX:
+        writer.put(f"x{first} = tl.reduce(w{first}, 1, _nan_max)[:, None]")
+        shares = f'tl.where(w{first} == float("-inf"), 0.0, w{second} * libdevice.exp(w{first} - x{first}))'
+        writer.put(f"x{second} = tl.sum({shares}, 1)[:, None]")
+    else:
+        span = f"{writer.stop} - {writer.low}"
+        writer.put(f"lanes = tl.maximum(({span} - tl.arange(0, BLOCK) + BLOCK - 1) // BLOCK, 0)")
+        writer.put("lanes = lanes.to(tl.float32)[None, :]")
+        writer.put(f"x{first} = tl.sum(w{first} * lanes, 1)[:, None]")
+        writer.put(f"off{second} = w{first} - x{first} / tl.maximum({span}, 1)")
+        writer.put(f"x{second} = tl.sum(w{second} + off{second} * off{second} * lanes, 1)[:, None]")
+    writer.left |= {f"x{first}", f"x{second}"}

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernelwright.proposers.templates import ir, triton_kernels, triton_online, triton_ops
+from kernelwright.proposers.templates import ir, triton_kernels, triton_online, triton_ops, triton_split
 from kernelwright.proposers.templates.triton_module import LONGEST_ROW, Plan, Value
 from kernelwright.tuning import Parameter, Space
 
-REGISTERS, LOOPED = "rowwise", "looped"
+REGISTERS, LOOPED, SPLIT = "rowwise", "looped", "split"
 
 
 def supported(program: ir.Program) -> bool:
@@ -57,6 +57,8 @@ def style_of(fused: ir.Fused, structure: str) -> str:
     region = fused.region
     if region.flat:
         return triton_kernels.FLAT
+    if structure == SPLIT and triton_split.splittable(region):
+        return triton_kernels.SPLIT
     row_values = any(value.op in ir.ROW_REDUCTIONS for value in region.values)
     totals = [region.values[v.args[0]].kind for v in region.values if v.op in ir.TOTAL_REDUCTIONS]
     if not row_values and ir.ROW not in totals and not any(v.op == "pick" for v in region.values):
@@ -80,10 +82,17 @@ def structures(program: ir.Program) -> list[str]:
     styles = {style_of(fused, REGISTERS) for fused in regions}
     if any(style_of(f, REGISTERS) == triton_kernels.LOOP and not loopable(f.region) for f in regions):
         return []
+    split = [SPLIT] if shared(main_fused(program)) else []
     if triton_kernels.ROWS not in styles:
-        return [LOOPED if triton_kernels.LOOP in styles else REGISTERS]
+        return [LOOPED if triton_kernels.LOOP in styles else REGISTERS, *split]
     wide = all(loopable(f.region) for f in regions) and max(f.sample[1] for f in regions) > 1024
-    return [REGISTERS, LOOPED] if wide else [REGISTERS]
+    return [REGISTERS, LOOPED, *split] if wide else [REGISTERS, *split]
+
+
+def shared(fused: ir.Fused) -> bool:
+    """Rows so few and long that one program for each would leave most of a device idle."""
+    rows, cols, _ = fused.sample
+    return triton_split.splittable(fused.region) and rows <= 512 and cols >= 8192 and rows * cols >= 1 << 20
 
 
 def defaults(fused: ir.Fused, style: str) -> dict[str, Value]:
@@ -105,6 +114,8 @@ def defaults(fused: ir.Fused, style: str) -> dict[str, Value]:
         block = min(power(cols), 1024)
         r = max(1, min(power(rows), 2048 * unit // block))
         return {"R": r, "BLOCK": block, "WARPS": 8, "WAVES": waves, "HINT": ""}
+    if style == triton_kernels.SPLIT:
+        return {"BLOCK": min(power(cols), 4096), "WARPS": 8, "WAVES": 8, "HINT": ""}
     if style == triton_kernels.LOOP:
         return {"R": 1, **_loop_shape(fused, cols), "WAVES": waves, "HINT": ""}
     block = power(cols)
@@ -141,10 +152,10 @@ def space(program: ir.Program, structure: str) -> Space:
     chosen = defaults(fused, style)
     options: dict[str, tuple[Value, ...]] = {
         "WARPS": (1, 2, 4, 8, 16, 32),
-        "WAVES": (1, 2, 4, 8, 16) if chosen["WAVES"] else (0, 2, 4, 8),
+        "WAVES": (1, 2, 4, 8, 16) if chosen["WAVES"] else (0, 1, 2, 4, 8),
         "HINT": ("", "evict_first"),
     }
-    if style in (triton_kernels.FLAT, triton_kernels.TILE, triton_kernels.LOOP):
+    if style in (triton_kernels.FLAT, triton_kernels.TILE, triton_kernels.LOOP, triton_kernels.SPLIT):
         widest = power(fused.sample[0] * fused.sample[1] if style == triton_kernels.FLAT else fused.sample[1])
         options["BLOCK"] = tuple(b for b in (256, 512, 1024, 2048, 4096, 8192) if b <= max(256, widest))
     else:
@@ -153,7 +164,7 @@ def space(program: ir.Program, structure: str) -> Space:
         options["EARLY"] = (True, False)
     if chosen.get("REGS") is not None and chosen["WARPS"] != 4:
         options["REGS"] = (0, 32, 40, 64)
-    if style != triton_kernels.FLAT:
+    if style not in (triton_kernels.FLAT, triton_kernels.SPLIT):
         deepest = power(fused.sample[2] if fused.region.strided else fused.sample[0])
         options["R"] = tuple(r for r in (1, 2, 4, 8, 16, 32, 64, 128) if r <= deepest)
     parameters = [

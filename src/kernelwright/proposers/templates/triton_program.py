@@ -27,7 +27,7 @@ def structures(program: Program) -> list[Structure]:
     products = triton_matmul.pairs(program)
     for name in triton_plans.structures(program):
         style = triton_plans.style_of(triton_plans.main_fused(program), name)
-        order = (0.9 if products else 0.3) + (0.05 if name == triton_plans.LOOPED else 0.0)
+        order = (0.9 if products else 0.3) + _LATER[name]
         found.append(_structure(name, _NOTES[style], triton_plans.space(program, name), order))
     if products and (triton_plans.supported(program) or not list(program.regions())):
         fused = sum(reader is not None for _, reader, _ in products)
@@ -39,7 +39,9 @@ def structures(program: Program) -> list[Structure]:
     return found
 
 
+_LATER = {triton_plans.REGISTERS: 0.0, triton_plans.LOOPED: 0.05, triton_plans.SPLIT: -0.05}
 _NOTES = {
+    triton_kernels.SPLIT: "each row shared by several programs, partial results added by the next kernel",
     triton_kernels.FLAT: "one Triton pass over every element",
     triton_kernels.TILE: "one Triton pass over every element, by tiles of rows and columns",
     triton_kernels.ROWS: "each row read once and held in registers",
