@@ -36,6 +36,8 @@ class Bench:
 
     def __init__(self) -> None:
         self.judged: list[str] = []
+        self.profiled: list[str] = []
+        self.cases: list[str] = []
 
     def consider(self, candidate: Candidate, structure: str) -> Outcome | None:
         """Timed for a positive SPEED, Rejected for a negative one."""
@@ -49,6 +51,26 @@ class Bench:
 
     def build_ahead(self, candidate: Candidate) -> None:
         """Nothing to compile."""
+
+    def static(self, candidate: Candidate) -> dict[str, float | str] | None:
+        """The object that the source names; none for one that does not compile."""
+        text = dict(candidate.sources)["kernel.py"]
+        if "BROKEN" in text:
+            return None
+        return {"object": text.split("OBJECT = ")[1].split()[0]} if "OBJECT = " in text else {}
+
+    def profile(self, candidate: Candidate) -> dict[str, float | str]:
+        """Facts of nothing, and a note that it was asked."""
+        self.profiled.append(candidate.digest())
+        return {}
+
+    def races(self, candidate: Candidate) -> str:
+        """A report for sources that say so."""
+        return "WARNING: data race at line 7" if "RACES" in dict(candidate.sources)["kernel.py"] else ""
+
+    def test_with(self, source: str) -> None:
+        """Remember the cases."""
+        self.cases.append(source)
 
     def seconds_left(self) -> float:
         """For ever."""
@@ -136,17 +158,17 @@ def test_a_rejected_program_comes_back_for_repair_with_its_evidence() -> None:
     """The repair request shows the broken code, the stage and the detail; the adviser is asked first."""
     guided, _, model = engine("forge", lambda text, n: role(text, program(-1.0 if n == 1 else 2.0)), most=3)
     guided.search()
-    repair = next(text for text in model.heard if text.startswith("This program was rejected"))
+    repair = next(text for text in model.heard if text.startswith("This program was rejected at"))
     assert [True] * 3 == [part in repair for part in ("SPEED = -1.0", "wrong everywhere", "use float4")]
     assert {"verify": 1} == guided.tally.stages
 
 
 def test_a_reply_without_a_program_ends_nothing() -> None:
-    """Prose, then programs: the prose is counted as malformed and the search goes on from nothing."""
+    """Prose, then programs: the prose is counted as malformed and the model is told what was wrong with it."""
     guided, bench, model = engine("fsr", lambda text, n: "I would rather not." if n == 1 else program(n), most=4)
     guided.search()
     assert (1, 3) == (guided.tally.malformed, len(bench.judged))
-    assert model.heard[1].startswith("Write a faster program")
+    assert model.heard[1].startswith("No program could be read from that reply: the reply has no fenced code block")
 
 
 def test_the_budget_ends_the_search_quietly() -> None:
@@ -162,7 +184,7 @@ def test_declared_tunables_are_fitted_before_the_structure_is_compared() -> None
     reply = program(1.0).replace("import torch\n", f"import torch\n{extra}BLOCK = 1\n")
     guided, _, _ = engine("best", lambda text, n: role(text, reply), most=1)
     guided.search()
-    (shown,) = guided._known.values()
+    (shown,) = guided.shelf.known.values()
     assert "BLOCK = 4" in dict(shown.candidate.sources)["kernel.py"]
 
 
@@ -182,11 +204,73 @@ def test_traits_prefer_compiled_facts_to_the_source() -> None:
     """A program that mentions shared memory but compiled to none of it is not a shared-memory program."""
     source = "__global__ void f() { __shared__ float x[4]; float4 v; } // blockIdx.x"
     candidate = Candidate(task="t", language="cuda", entry="k.py::M", sources=(("k.cu", source),), proposer="p")
-    facts = (("shared_bytes", "0"), ("vector_loads", "12"), ("tensor_instructions", "0"), ("kernels", "2"))
+    facts = (("static_shared_bytes", "0"), ("wide_loads", "12"), ("tensor_instructions", "0"), ("kernels", "2"))
     read = dict(traits(candidate, dataclasses.replace(timed(1.0), profile=facts, bound_fraction=0.5)))
     guessed = dict(traits(candidate, timed(1.0)))
     assert ("shared", "vector", "2") == (guessed["memory"], read["memory"], read["fusion"])
     assert "0.5000" == read["proxy:bound"]
+
+
+def test_cells_of_cpu_programs_come_from_the_object() -> None:
+    """Two programs of equal text: the one whose loops were vectorised is in another cell than the other."""
+    candidate = Candidate(task="t", language="cpp", entry="k.py::M", sources=(("k.cpp", "simd"),), proposer="p")
+    base = (("floating_instructions", "100"), ("widest_bits", "512"), ("parallel_regions", "1"), ("math_calls", "3"))
+
+    def cell(packed: str) -> dict[str, str]:
+        profile = (*base, ("packed_instructions", packed), ("object", "ab"))
+        return dict(traits(candidate, dataclasses.replace(timed(1.0), profile=profile)))
+
+    assert ("vector512", "scalar") == (cell("90")["memory"], cell("3")["memory"])
+    assert ("regions", "1", "calls") == (cell("90")["parallel"], cell("90")["fusion"], cell("90")["tensor"])
+
+
+def test_two_sources_with_one_object_cost_the_device_once() -> None:
+    """Another name of a variable in a compiled file: the object is the same, and so is the outcome."""
+    replies = [program(1.5, "    OBJECT = one\n"), program(1.5, "    OBJECT = one\n    unused = 1\n")]
+    guided, bench, _ = engine("fsr", lambda text, n: replies[n - 1], most=2)
+    bench.static = lambda candidate: {"object": "one"}  # type: ignore[method-assign]  # the Python file counts too
+    guided.search()
+    assert (2, 0) == (len(bench.judged), guided.tally.duplicates)
+    native = "```cpp kernel.cpp\nint {name};\n```\n"
+    replies = [native.replace("{name}", name) + program(1.5) for name in ("a", "b")]
+    guided, bench, _ = engine("fsr", lambda text, n: replies[n - 1], most=2)
+    bench.static = lambda candidate: {"object": "one"}  # type: ignore[method-assign]
+    guided.search()
+    assert (1, 1, 1) == (len(bench.judged), guided.tally.duplicates, guided.tally.costs["same object"].count)
+
+
+def test_only_new_bests_are_profiled() -> None:
+    """Speeds 1, 3, 2: the first and the second are observed more closely, the third is not."""
+    speeds = iter((1.0, 3.0, 2.0))
+    guided, bench, _ = engine("fsr", lambda text, n: program(next(speeds)), most=3)
+    guided.search()
+    assert bench.judged[:2] == bench.profiled
+
+
+def test_a_race_is_mended_before_the_device_is_used() -> None:
+    """The report of the detector is the request for repair; the racing program is never judged."""
+    replies = [program(9.0, "    RACES = 1\n"), program(2.0)]
+    guided, bench, model = engine("parevo", lambda text, n: replies[min(n - 1, 1)], most=2)
+    guided._strategy = recipes.find("fsr").start(2, 0)  # a strategy that repairs at once
+    guided.search()
+    assert model.heard[1].startswith("A race detector ran this program") and "data race at line 7" in model.heard[1]
+    assert (1, 1) == (len(bench.judged), guided.tally.costs["race"].count)
+
+
+def test_cases_of_the_tester_are_in_force_before_the_first_candidate_is_judged() -> None:
+    """The recipe with a tester hands over its source; recipes without one never ask."""
+    guided, bench, model = engine("mutual", lambda text, n: role(text, program(n)), most=2)
+    guided.search()
+    assert (1, 1, True) == (len(bench.cases), guided.tally.tests, "def cases" in bench.cases[0])
+    assert "Write inputs on which" in model.heard[0]
+
+
+def test_what_was_tried_is_told_to_whoever_writes_next() -> None:
+    """The third request lists the first two programs with their times."""
+    guided, _, model = engine("forge", lambda text, n: role(text, program(1 + n / 10)), most=3)
+    guided.search()
+    last = next(text for text in reversed(model.heard) if "Make this program faster" in text)
+    assert 2 == sum(line.startswith("- Speed") and "times as fast as eager" in line for line in last.splitlines())
 
 
 def test_every_fourth_sure_alarm_is_checked_so_that_precision_is_known() -> None:

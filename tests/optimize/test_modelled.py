@@ -118,7 +118,7 @@ def test_deterministic_proposers_come_first_and_their_best_is_where_models_start
     with ScriptedServer(["ok"], [program(30)]) as server:
         go(tmp_path / "run", asked(server, max_candidates=2), proposers=())
         shown = server.heard[0]["messages"][-1]["content"]
-    assert "Improve this program" in shown and "class ModelNew: pass  # mode" in shown
+    assert "Make this program faster" in shown and "class ModelNew: pass  # mode" in shown
 
 
 def test_two_hundred_candidates_from_a_server_with_every_bad_manner(tmp_path: Path) -> None:

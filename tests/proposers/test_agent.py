@@ -144,8 +144,8 @@ def test_every_contract_rule_is_said_and_nothing_else_about_precision() -> None:
     """Each enforced option of the contract adds its own sentence; loosening it changes what is said."""
     strict = describe_contract(Contract())
     loose = describe_contract(Contract(bits_lost=8.0, gradients=True, frozen_parameters=True, deterministic=True))
-    assert any("at most 1 bit" in line for line in strict)
-    assert any("at most 8 bit" in line for line in loose)
+    assert any("at most 2 times" in line and "(1 bit lost)" in line for line in strict)
+    assert any("at most 256 times" in line and "(8 bits lost)" in line for line in loose)
     assert 2 == len(loose) - len(strict)
     assert not any("never change" in line for line in strict)
 
@@ -155,21 +155,23 @@ def test_every_prompt_file_renders_with_the_nouns_of_its_role() -> None:
     program = f"```python\n{CODE}```"
     advice, fails, plan = '{"change": "c"}', '{"fails": false}', '{"kernels": [{"name": "k"}], "host": "h"}'
     tests = "```python cases.py\ndef cases():\n    yield\n```"
-    voice, parrot = agent(*[program] * 8, advice, advice, plan, fails, tests, "new advice", "held", "rows")
+    voice, parrot = agent(*[program] * 9, advice, advice, plan, fails, tests, "new advice", "held", "rows")
     base, good = shown(), shown(outcome=None, diagnosis="gap 3 us, limiter memory")
     for ask in (
         Ask(kind="new", thoughts=3, plan="p"), Ask(kind="improve", parent=good, grandparent=base),
         Ask(kind="repair", parent=base), Ask(kind="cross", others=(good, base)), Ask(kind="contrast", others=(good,)),
         Ask(kind="translate", parent=good), Ask(kind="words", words="add one"), Ask(kind="race", parent=base),
+        Ask(kind="new", fault="no block", unread="prose"),
     ):
         assert "ModelNew" in voice.propose(ask).entry
     voice.advise(base, None), voice.advise(good, base), voice.plan("profile"), voice.predict(good)
     voice.tests(), voice.criticise(["worse"]), voice.summarise(["tiling: 1.2x"]), voice.correct(["row"])
     used = {"rules", "answer_format", "coder_new", "coder_improve", "coder_repair", "coder_cross", "coder_contrast"}
     used |= {"translator", "from_words", "race", "adviser", "adviser_repair", "planner", "verifier", "tester"}
+    used |= {"task", "program", "coder_again"}
     Prompts().render("agent_task", system="s", request="r", reference="x")
     assert used | {"critic", "summariser", "gradient", "agent_task"} == set(Prompts().names())
-    assert all("THE REFERENCE" in heard[1].text for heard in parrot.heard[:9])
+    assert all("THE REFERENCE" in heard[1].text for heard in parrot.heard)
 
 
 def test_an_improvement_is_asked_with_the_diagnosis_of_exactly_that_program() -> None:
@@ -189,3 +191,113 @@ def test_the_head_of_requests_reaches_coders_only() -> None:
     voice.propose(Ask(kind="new"))
     voice.advise(shown(), None)
     assert [True, False] == ["ADVICE-77" in heard[0].text for heard in parrot.heard]
+
+
+CPP = 'extern "C" void f(float* x, long n) {}\n'
+LOADS = CODE + 'import ctypes\nlib = ctypes.CDLL("kernel.so")\n'
+INDENTED = [text.rstrip().replace("\n", "\n   ") for text in (CPP, LOADS)]
+FORMS = {
+    "thoughts with drafts in them": f"<think>\n```python\nclass ModelNew: pass\n```\n</think>\n```cpp\n{CPP}```\n"
+    f"```python\n{LOADS}```",
+    "a thought whose beginning the server cut away": f"drafting\n```python\nclass ModelNew: x\n```\n</think>\n"
+    f"```cpp\n{CPP}```\n```python\n{LOADS}```",
+    "names above the fences": f"**kernel.cpp**\n```cpp\n{CPP}```\n\n### File: `kernel.py`\n\n```python\n{LOADS}```",
+    "another name than the one loaded": f"```cpp relu.cpp\n{CPP}```\n```python kernel.py\n{LOADS}```",
+    "the last fence left open": f"```cpp\n{CPP}```\n```python\n{LOADS}",
+    "a fence never closed before the next": f"```cpp kernel.cpp\n{CPP}\n```python kernel.py\n{LOADS}```",
+    "blocks inside a list": f"1. native\n\n   ```cpp\n   {INDENTED[0]}\n   ```\n2. module\n\n"
+    f"   ```python\n   {INDENTED[1]}\n   ```\n",
+    "commands to build it": f"```bash\ng++ kernel.cpp\n```\n```cpp\n{CPP}```\n```python\n{LOADS}```",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_native_program_is_found_in_the_forms_models_use(name: str) -> None:
+    """Both files arrive under the names the program needs, and drafts do not."""
+    sources = dict(parsed(FORMS[name]).sources)
+    assert ["kernel.cpp", "kernel.py"] == sorted(sources)
+    assert (CPP.strip(), LOADS.strip()) == (sources["kernel.cpp"].strip(), sources["kernel.py"].strip())
+
+
+def test_a_module_of_another_name_is_entered_by_that_name() -> None:
+    """``class Model`` in place of ModelNew is the program; a quotation of the reference with its inputs is not."""
+    other = CODE.replace("ModelNew", "Model")
+    assert "kernel.py::Model" == parsed(f"```python\n{other}```").entry
+    quoted = other + "\ndef get_inputs():\n    return []\n"
+    with pytest.raises(Malformed, match="ModelNew"):
+        parsed(f"The reference is\n```python\n{quoted}```\nand I need more time.")
+
+
+def test_cuda_in_a_cpp_fence_is_cuda() -> None:
+    """The language word is often wrong; ``__global__`` is not."""
+    found = parsed(f"```cpp\n__global__ void f() {{}}\n```\n```python\n{LOADS}```")
+    assert ("cuda", ["kernel.cu", "kernel.py"]) == (found.language, [name for name, _ in found.sources])
+
+
+BASE = parsed(f"```cpp kernel.cpp\n{CPP}```\n```python kernel.py\n{LOADS}```")
+NEW = CPP.replace("{}", "{ n; }")
+EDITS = {
+    "only the file that changed": f"```cpp kernel.cpp\n{NEW}```",
+    "search and replace": f"```\n<<<<<<< SEARCH\n{CPP}=======\n{NEW}>>>>>>> REPLACE\n```",
+    "a unified diff": f"```diff\n--- a/kernel.cpp\n+++ b/kernel.cpp\n@@ -1 +1 @@\n-{CPP}+{NEW}```",
+    "the module alone, which loads the old object": f"```python\n{LOADS}# changed\n```",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_a_reply_that_holds_less_than_the_program_is_completed_from_its_parent(name: str) -> None:
+    """Left-out files come from the program that was to be changed, and edits are applied to it."""
+    found = candidate_from(EDITS[name], task="t", entry="ModelNew", proposer="p", base=BASE)
+    sources = dict(found.sources)
+    changed = "# changed" in sources["kernel.py"] if "module" in name else "{ n; }" in sources["kernel.cpp"]
+    assert (["kernel.cpp", "kernel.py"], True) == (sorted(sources), changed)
+
+
+def test_an_edit_that_fits_nowhere_is_malformed() -> None:
+    """A diff against lines that are not there is no program, and the request to answer again can say so."""
+    reply = "```diff\n@@ -1 +1 @@\n-int nowhere;\n+int x;\n```"
+    with pytest.raises(Malformed, match="do not fit"):
+        candidate_from(reply, task="t", entry="ModelNew", proposer="p", base=BASE)
+
+
+def test_numbers_and_truth_values_are_read_as_people_write_them() -> None:
+    """A gain of "1.4x", a verdict of "false" and a confidence of 85 mean what they say."""
+    voice, _ = agent(
+        "Sure:\n{'change': 'tile', 'expected_gain': '1.4x',}", '{"fails": "false", "confidence": 85}',
+        "The rows are read three times.\n\nRead them once.", '{"kernels": ["one kernel"], "host": "none"}',
+    )  # fmt: skip
+    assert ("change: tile", 1.4) == voice.advise(shown(), None)
+    assert (False, 0.85) == voice.predict(shown())[:2]
+    assert ("The rows are read three times.\n\nRead them once.", 1.0) == voice.advise(shown(), None)
+    assert "1. one kernel\nhost: none" == voice.plan("")
+
+
+def test_a_hostile_reply_is_read_in_time() -> None:
+    """A third of a megabyte of openings of every kind the parsers know is malformed within seconds, not hours."""
+    for piece in ("{", "<think>", "```a\n", "<<<<<<< S\n", "@@ x\n", '{"a":', "~~~\n```\n"):
+        reply = piece * (300_000 // len(piece))
+        with pytest.raises(Malformed):
+            parsed(reply)
+        with pytest.raises(Malformed):
+            json_object(reply, "change")
+
+
+def test_an_unreadable_reply_is_asked_again_in_the_same_conversation() -> None:
+    """The model sees its own words and what was wrong with them, after the request it answered."""
+    voice, parrot = agent("I would use tiles.", f"```python\n{CODE}```")
+    with pytest.raises(Malformed, match="no fenced") as caught:
+        voice.propose(Ask(kind="new"))
+    voice.propose(Ask(kind="new", unread=caught.value.reply, fault=str(caught.value)))
+    roles = [message.role for message in parrot.heard[1]]
+    assert ["system", "user", "assistant", "user"] == roles
+    assert (parrot.heard[0][1], "I would use tiles.") == (parrot.heard[1][1], parrot.heard[1][2].text)
+    assert "no fenced code block" in parrot.heard[1][3].text
+
+
+@pytest.mark.parametrize(("language", "mark"), [("cpp", "kernel.cpp"), ("cuda", "kernel.cu"), ("triton", "triton.jit")])
+def test_the_example_of_an_answer_is_an_answer(language: str, mark: str) -> None:
+    """The form shown to models parses to a candidate of the language asked for, with every file it needs."""
+    text = Prompts().render("answer_format", native={"cpp": "cpp", "cuda": "cu"}.get(language, ""), language=language,
+                            entry="ModelNew", tuning=0)  # fmt: skip
+    found = parsed(text)
+    assert (language, True) == (found.language, mark in text)

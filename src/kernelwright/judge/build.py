@@ -57,6 +57,13 @@ def build(candidate: Candidate, device: str, cache: Path) -> Path | Rejected:
         shutil.rmtree(workshop, ignore_errors=True)
 
 
+def commands(candidate: Candidate, device: str) -> dict[str, list[str]]:
+    """Name of each compiled source to the command that compiles it, with ``{source}`` and ``{output}`` in it."""
+    toolchain = TABLE[candidate.language]
+    names = [name for name, _ in candidate.sources if toolchain.suffix and name.endswith(toolchain.suffix)]
+    return {name: toolchain.command(Path("{source}"), Path("{output}"), device) for name in names}
+
+
 def refuse(candidate: Candidate) -> Rejected | None:
     """Why this candidate is never written to disk: names that escape, shadow or clash, or too much of anything."""
     if candidate.language not in LANGUAGES:

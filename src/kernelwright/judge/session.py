@@ -25,17 +25,16 @@ from kernelwright.candidate import Candidate
 from kernelwright.errors import BadCommand, JudgeFailed
 from kernelwright.judge import baselines, calibration, facts, measure, race, requests, timing_plan
 from kernelwright.judge.bench import Bench, Entrant, bind
-from kernelwright.judge.build import build
+from kernelwright.judge.build import build, commands
 from kernelwright.judge.calibration import store
 from kernelwright.judge.child import Program, Zygote
 from kernelwright.judge.lease import Lease
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.load import idle_share, waiting_policy
 from kernelwright.judge.profile import job as profiles
-from kernelwright.judge.profile import operators
+from kernelwright.judge.profile import operators, static
 from kernelwright.judge.server import Emit, Handler
 from kernelwright.judge.stages import Judgement
-from kernelwright.judge.toolchains import TABLE
 from kernelwright.machine import Machine
 from kernelwright.trial import Outcome, Rejected, Timed
 
@@ -92,23 +91,19 @@ class Session:
     # -- jobs ----------------------------------------------------------------------------------------------
 
     def build(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
-        """{candidate, device} -> {"outcome": null or Rejected, "folder", "commands"}: compile, run nothing.
+        """{candidate, device, facts?} -> {"outcome": null or Rejected, "folder", "commands"}: compile, run nothing.
 
-        ``commands``: source name to the command that compiles it, with ``{source}`` and ``{output}`` in it.
+        ``commands``: source name to the command that compiles it, with ``{source}`` and ``{output}`` in it. ``facts``
+        true adds "facts" of the compiled object; see ``profile.static``.
         """
         candidate, device = requests.candidate_of(job), requests.device_of(job, self.device)
         with self._lease(device).shared():
             folder = build(candidate, device, self.cache)
         if isinstance(folder, Rejected):
             return {"outcome": wire.to_data(folder), "folder": None, "commands": {}}
-        toolchain = TABLE[candidate.language]
-        ending = toolchain.suffix
-        commands = {
-            name: toolchain.command(Path("{source}"), Path("{output}"), device)
-            for name, _ in candidate.sources
-            if ending and name.endswith(ending)
-        }
-        return {"outcome": None, "folder": str(folder), "commands": commands}
+        found = static.facts(folder, candidate.language) if job.get("facts") else {}
+        made = commands(candidate, device)
+        return {"outcome": None, "folder": str(folder), "commands": made, "facts": found}
 
     def machine(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
         """{device, measure?} -> {"machine": Machine}: as measured before, else without facts.
@@ -164,7 +159,8 @@ class Session:
         """{task, candidate, device, level, ...} -> {"outcome": Outcome, or null for a passed smoke test}.
 
         Optional: ``seed``; ``baselines`` (names); ``bound_us`` and ``limiter``; ``admit`` false skips admission;
-        ``patience``: seconds after which a window counts as hanging; ``profile`` adds facts to a precise result.
+        ``patience``: seconds after which a window counts as hanging; ``profile`` adds facts to a precise result,
+        ``facts`` those of the compiled object to any.
         """
         level = job.get("level", "precise")
         if level not in LEVELS:
@@ -176,6 +172,8 @@ class Session:
             return {"outcome": wire.to_data(folder)}
         emit({"stage": "built"})
         outcome = self._judge(job, level, candidate, folder)
+        if job.get("facts"):
+            outcome = profiles.with_compiled(outcome, candidate, folder, self.cache / "jit")
         if job.get("profile") and level == "precise" and isinstance(outcome, Timed):
             outcome = profiles.attached(outcome, self._profile(job, candidate, folder))
         return {"outcome": None if outcome is None else wire.to_data(outcome)}

@@ -28,6 +28,8 @@ class Spent:
     tokens: int
     requests: int
     seconds: float
+    overruns: int = 0
+    """Requests that took more tokens than their worst case: the server ignored the reply limit it was given."""
 
 
 @dataclass(slots=True)
@@ -42,7 +44,8 @@ class Budget:
     """Reserve the worst case, send, settle the truth. Safe to share between threads.
 
     A request whose worst case does not fit is refused with ``BudgetSpent`` before it is sent. A model without a
-    known price cannot be held to a dollar limit, so with ``limits.usd`` set it is refused too.
+    known price cannot be held to a dollar limit, so with ``limits.usd`` set it is refused too. After a reply longer
+    than its worst case no further request is sent under a limit of tokens or dollars.
     """
 
     def __init__(self, limits: Limits, already: Spent | None = None) -> None:
@@ -53,6 +56,7 @@ class Budget:
         self._usd = (already.usd or 0.0) if already else 0.0
         self._unpriced = bool(already) and already is not None and already.usd is None and already.requests > 0
         self._before = already.seconds if already else 0.0
+        self._overruns = already.overruns if already else 0
         self._held_tokens, self._held_usd, self._in_flight = 0, 0.0, 0
         self._started = time.monotonic()
 
@@ -61,6 +65,13 @@ class Budget:
         with self._lock:
             self._check_time()
             limits = self.limits
+            if self._overruns and (limits.tokens is not None or limits.usd is not None):
+                raise BudgetSpent(
+                    "The server ignores the limit on the length of a reply: no limit on tokens or dollars can be kept",
+                    f"{self._overruns} reply(s) longer than asked for",
+                    "a server that keeps to max_tokens",
+                    "use --max-requests or --max-candidates instead",
+                )
             if limits.requests is not None and self._requests + self._in_flight + 1 > limits.requests:
                 raise _spent("requests", self._requests + self._in_flight, limits.requests)
             if limits.tokens is not None and self._tokens + self._held_tokens + tokens > limits.tokens:
@@ -91,13 +102,16 @@ class Budget:
             self._tokens += tokens
             self._usd += usd or 0.0
             self._unpriced = self._unpriced or usd is None
+            self._overruns += tokens > held.tokens
 
     def spent(self) -> Spent:
         """What has been settled so far."""
         with self._lock:
             usd = None if self._unpriced else self._usd
             seconds = self._before + time.monotonic() - self._started
-            return Spent(usd=usd, tokens=self._tokens, requests=self._requests, seconds=seconds)
+            return Spent(
+                usd=usd, tokens=self._tokens, requests=self._requests, seconds=seconds, overruns=self._overruns
+            )
 
     def _check_time(self) -> None:
         used = self._before + time.monotonic() - self._started

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,12 @@ KEY_NAMES: Mapping[str, tuple[str, ...]] = {
 """Provider to the environment variables that may hold its key; ``local`` is any server at --base-url without one."""
 TIMEOUT_S = 300.0
 TEMPORARY = {408, 409, 425, 429, 500, 502, 503, 504, 529}
+REFUSED = {400, 413, 422}
+OPTIONAL = ("seed", "temperature")
+"""Settings that some models refuse; they are left out once one did."""
+TOO_LONG = re.compile(r"context.{0,12}(?:length|window|size)|maximum.{0,20}tokens|max_model_len|too many tokens", re.I)
+LEAST_REPLY = 512
+"""Tokens a reply is still asked for where prompt and reply do not fit the model together."""
 
 
 def _load(name: str) -> Any:
@@ -55,6 +62,9 @@ class ProviderModel:
         self._bare = model
         self._timeout = timeout_s
         self._client = _client(provider, model, key or "none", base_url)
+        self._left_out: set[str] = set()
+        self._most: int | None = None
+        """Reply length that the model's context has room for, once that was found out."""
 
     def __repr__(self) -> str:
         return f"ProviderModel({self.name!r})"
@@ -62,13 +72,17 @@ class ProviderModel:
     def complete(self, messages: Sequence[Message], *, max_tokens: int, temperature: float, seed: int) -> Reply:
         """One request on the wire. Raises ``ModelFailure``."""
         direct, exceptions = _load("pydantic_ai.direct"), _load("pydantic_ai.exceptions")
-        settings = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed, "timeout": self._timeout}
+        most = min(max_tokens, self._most or max_tokens)
+        settings = {"max_tokens": most, "temperature": temperature, "seed": seed, "timeout": self._timeout}
+        settings = {name: value for name, value in settings.items() if name not in self._left_out}
         try:
             found = direct.model_request_sync(self._client, _conversation(messages), model_settings=settings)
         except exceptions.ModelHTTPError as error:
-            raise ModelFailure(
-                f"HTTP {error.status_code}: {str(error.body)[:300]}", error.status_code in TEMPORARY
-            ) from error
+            body = str(error.body)
+            mended = error.status_code in REFUSED and self._adapt(body, most)
+            again = error.status_code in TEMPORARY or mended
+            wait = _retry_after(error.headers or {})
+            raise ModelFailure(f"HTTP {error.status_code}: {body[:300]}", again, wait) from error
         except exceptions.UnexpectedModelBehavior as error:
             raise ModelFailure(f"malformed answer: {str(error)[:300]}", temporary=True) from error
         except exceptions.UserError as error:
@@ -91,6 +105,15 @@ class ProviderModel:
             finish=str(found.finish_reason or "stop"),
         )
 
+    def _adapt(self, body: str, asked: int) -> bool:
+        """Ask otherwise from now on, where a refusal says how; whether another attempt makes sense."""
+        if TOO_LONG.search(body) and asked > LEAST_REPLY:
+            self._most = max(LEAST_REPLY, asked // 2)
+            return True
+        refused = {name for name in OPTIONAL if name in body.lower()} - self._left_out
+        self._left_out |= refused
+        return bool(refused)
+
     def price(self, input_tokens: int, output_tokens: int) -> float | None:
         """From the price list shipped with the client library; None for models it does not know."""
         prices = _load("genai_prices")
@@ -112,7 +135,9 @@ def _client(provider: str, model: str, key: str, base_url: str | None) -> Any:
         models, providers = _load("pydantic_ai.models.openai"), _load("pydantic_ai.providers.openai")
         # max_retries=0: each attempt must pass our budget, so the library may make none of its own.
         wire = openai.AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0, timeout=TIMEOUT_S)
-        return models.OpenAIChatModel(model, provider=providers.OpenAIProvider(openai_client=wire))
+        # Local servers know max_tokens, the older name of the limit; one that ignores a name it does not know has none.
+        profile = {"openai_chat_supports_max_completion_tokens": False} if provider == "local" else None
+        return models.OpenAIChatModel(model, provider=providers.OpenAIProvider(openai_client=wire), profile=profile)
     if provider == "anthropic":
         anthropic = _load("anthropic")
         models, providers = _load("pydantic_ai.models.anthropic"), _load("pydantic_ai.providers.anthropic")
@@ -120,6 +145,14 @@ def _client(provider: str, model: str, key: str, base_url: str | None) -> Any:
         return models.AnthropicModel(model, provider=providers.AnthropicProvider(anthropic_client=wire))
     models, providers = _load("pydantic_ai.models.google"), _load("pydantic_ai.providers.google")
     return models.GoogleModel(model, provider=providers.GoogleProvider(api_key=key, base_url=base_url))
+
+
+def _retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds a server asks to be left alone; 0 where it does not say, or says it as a date."""
+    try:
+        return max(0.0, float(headers.get("retry-after", "0")))
+    except ValueError:
+        return 0.0
 
 
 def _conversation(messages: Sequence[Message]) -> list[Any]:

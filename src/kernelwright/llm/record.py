@@ -102,7 +102,7 @@ def spent(path: Path) -> Spent:
     """What a record says was used; a request that was sent and never heard of again counts at its worst case."""
     open_requests: dict[str, dict[str, Any]] = {}
     settled: list[dict[str, Any]] = []
-    seconds, began, last = 0.0, 0.0, 0.0
+    seconds, began, last, overruns = 0.0, 0.0, 0.0, 0
     for entry in read_record(path):
         at = float(entry.get("at", last))
         if "session" in entry:
@@ -110,7 +110,8 @@ def spent(path: Path) -> Spent:
         elif "sent" in entry:
             open_requests[entry["sent"]] = entry
         elif "attempt" in entry:
-            open_requests.pop(entry.get("id", ""), None)
+            sent = open_requests.pop(entry.get("id", ""), None)
+            overruns += sent is not None and int(entry.get("tokens", 0)) > int(sent.get("tokens", 0))
             settled.append(entry)
         last = at
     settled += open_requests.values()
@@ -121,6 +122,7 @@ def spent(path: Path) -> Spent:
         tokens=sum(int(entry.get("tokens", 0)) for entry in settled),
         requests=len(settled),
         seconds=seconds + max(0.0, last - began),
+        overruns=overruns,
     )
 
 

@@ -17,19 +17,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernelwright import diagnosis
 from kernelwright.candidate import Candidate
 from kernelwright.errors import BudgetSpent, KernelwrightError, ModelError
 from kernelwright.knowledge import Knowledge
-from kernelwright.optimize.flight import Late, Open, Trier
+from kernelwright.optimize.asking import Asking
+from kernelwright.optimize.fitting import fitted
+from kernelwright.optimize.flight import Draft, Guess, Late, Open, Trier
+from kernelwright.optimize.shelf import Shelf
 from kernelwright.optimize.tally import Tally
-from kernelwright.optimize.traits import fingerprint, is_race, log2, number, summary, traits
-from kernelwright.proposers.agent import AgentProposer, Evidence, Malformed, declared_space, with_values
+from kernelwright.optimize.traits import RACE, fingerprint, log2, traits
+from kernelwright.proposers.agent import AgentProposer, Evidence, Malformed, describe_attempt
 from kernelwright.proposers.agent import Ask as Request
 from kernelwright.recipes import Recipe
 from kernelwright.search import Ask, Bandit, Strategy, Told
 from kernelwright.trial import Outcome, Rejected, Timed
-from kernelwright.tuning import Tuner
 
 SURE = 0.9
 """A verifier this sure of a failure keeps the candidate off the device (its record is reported either way)."""
@@ -40,7 +41,7 @@ MOST_SILENT = 3
 """Asks in a row that one model leaves unanswered before it is given up; one that never answered goes at once."""
 GRACE_S = 5.0
 """How long requests in flight are waited for when the time is over."""
-KINDS = {"fresh": "new", "revise": "improve", "repair": "repair", "cross": "cross", "contrast": "contrast"}
+NO_ADVICE = ("", 1.0)
 
 
 class Guided:
@@ -63,16 +64,17 @@ class Guided:
         parallel: int = 1,
     ) -> None:
         self._recipe, self._voices, self._trier, self._strategy = recipe, voices, trier, strategy
-        self._knowledge, self._features, self._say, self._log = knowledge, tuple(features), say, log
+        self._say, self._log = say, log
         self._bandit = Bandit(list(voices))
-        self._start, self._words, self._profile = list(start), words, profile
-        self._parallel = parallel
+        self._start, self._parallel = list(start), parallel
+        device = next(iter(voices.values())).device
+        self.shelf = Shelf(device, diagnose="diagnosis" in recipe.shows)
+        self._asking = Asking(
+            recipe, self.shelf, knowledge=knowledge, features=features, words=words, profile=profile, say=say
+        )
         self._silent: dict[str, int] = {}
         self.answered: set[str] = set()
         """Models of which at least one reply came."""
-        self._seen: dict[str, str] = {}
-        self._known: dict[str, Evidence] = {}
-        self._plan: str | None = None
         self._misses: list[str] = []
         self._sure = 0
         self.tally = Tally()
@@ -82,7 +84,7 @@ class Guided:
     def search(self) -> None:
         """Ask until the strategy, the budget or the time is done. Raises nothing of a candidate's making."""
         window: deque[Open] = deque()
-        over = False
+        over = self._begin()
         while True:
             while not over and len(window) < self._parallel and self._trier.seconds_left() > 0:
                 ask = self._strategy.ask()
@@ -110,6 +112,29 @@ class Guided:
             except (BudgetSpent, ModelError) as spent:
                 over = self._stop(spent)
 
+    def _begin(self) -> bool:
+        """Have cases written before the first candidate is judged; whether the budget is spent already."""
+        try:
+            self._write_cases()
+        except BudgetSpent as spent:
+            return self._stop(spent)
+        return False
+
+    def _write_cases(self) -> None:
+        """Have the tester write inputs that candidates must pass from now on; the judge decides what they are worth."""
+        if "tester" not in self._recipe.roles:
+            return
+        voice = self._voices[self._bandit.arms[0]]
+        best = self._strategy.best()
+        like = self.shelf.known.get(best.candidate) if best is not None else None
+        try:
+            source = voice.tests(like=like, history=self.shelf.failures(), seed=self.tally.asked)
+        except (Malformed, ModelError) as fault:
+            self._say("note", f"there are no cases of a tester: {fault}")
+            return
+        self.tally.tests += 1
+        self._trier.test_with(source)
+
     def _stop(self, why: BudgetSpent | ModelError) -> bool:
         self._say("note", f"no more requests: {why.what}", detail=str(why))
         return True
@@ -119,15 +144,16 @@ class Guided:
         arm = self._bandit.choose()
         base = self._voices[arm]
         voice = dataclasses.replace(base, speaker=base.speaker.metered())
-        found: concurrent.futures.Future[tuple[Candidate, tuple[str, float]]] = concurrent.futures.Future()
+        found: concurrent.futures.Future[Draft] = concurrent.futures.Future()
         if self._start:
-            found.set_result((self._start.pop(0), ("", 1.0)))
-            return Open(ask, arm, voice, None, found, asked=False)
-        request, grand = self._request(ask, voice)
+            found.set_result(Draft(candidate=self._start.pop(0), advice=NO_ADVICE, guess=None))
+            return Open(ask, arm, voice, None, found)
+        request = self._asking.request(ask, voice)
+        seen = frozenset(self.shelf.prints)
 
         def write() -> None:
             try:
-                found.set_result(self._write(request, grand, voice))
+                found.set_result(self._write(request, voice, seen))
             except (KernelwrightError, Malformed) as error:
                 found.set_exception(error)
             finally:
@@ -136,32 +162,38 @@ class Guided:
 
         # A daemon: a request that hangs must not keep a finished run from ending.
         threading.Thread(target=write, name=f"ask-{ask.number}", daemon=True).start()
-        return Open(ask, arm, voice, request.parent, found, asked=True)
+        return Open(ask, arm, voice, request, found)
 
-    def _write(
-        self, request: Request, grand: Evidence | None, voice: AgentProposer
-    ) -> tuple[Candidate, tuple[str, float]]:
-        advice = ("", 1.0)
-        if request.parent is not None and request.kind in ("improve", "repair") and "adviser" in self._recipe.roles:
+    def _write(self, request: Request, voice: AgentProposer, seen: frozenset[str]) -> Draft:
+        """Advice, program, prediction: all that models say of one candidate, beside whatever is being judged."""
+        advice = NO_ADVICE
+        if request.parent is not None and not request.fault and "adviser" in self._recipe.roles:
             try:
-                advice = voice.advise(request.parent, grand, seed=request.seed)
+                advice = voice.advise(
+                    request.parent, request.grandparent, history=request.history, knowledge=request.knowledge,
+                    seed=request.seed,
+                )  # fmt: skip
             except Malformed as fault:
                 self._say("note", f"the adviser's reply is not advice: {fault}")
         candidate = voice.propose(dataclasses.replace(request, advice=advice[0]))
+        if fingerprint(candidate) in seen:
+            return Draft(candidate=candidate, advice=advice, guess=None)
         self._trier.build_ahead(candidate)
-        return candidate, advice
+        return Draft(candidate=candidate, advice=advice, guess=self._predict(candidate, voice))
 
     def _close(self, entry: Open) -> Told:
         """What came of an ask. Raises ``BudgetSpent``, ``Late``."""
         ask, best = entry.ask, self._strategy.best()
         place, digest, began = "", "", time.monotonic()
         try:
-            candidate, advice = self._wait(entry)
+            draft = self._wait(entry)
         except Malformed as fault:
             self.tally.malformed += 1
             self.answered.add(entry.arm)
             self._say("trial", f"reply {ask.number} holds no candidate: {fault}", stage="parse")
             told, place = Told(candidate=f"malformed-{ask.number}", score=None, features=(), text=""), "parse"
+            if entry.request is not None:
+                self.shelf.unread[told.candidate] = entry.request, fault.reply, str(fault)
         except ModelError as error:
             self.tally.failed += 1
             self._say("note", f"request {ask.number}: {error.what}", detail=str(error))
@@ -169,23 +201,23 @@ class Guided:
             self._give_up(entry.arm, error)
         else:
             began = time.monotonic()
-            if entry.asked:
+            if entry.request is not None:
                 self.answered.add(entry.arm)
                 self._silent[entry.arm] = 0
-            told, place = self._settle(entry, candidate)
+            told, place = self._settle(entry, draft)
             digest = told.candidate
-            self._compare(entry.shown, advice, told)
+            self._compare(entry.shown, draft.advice, told)
         self.tally.asked += 1
         self.tally.charge(place, entry.meter, time.monotonic() - began if digest else 0.0)
         old = best.score if best is not None and best.score is not None else 0.0
         gain = max(0.0, (told.score or 0.0) - old) if told.score is not None else 0.0
-        if entry.asked:
+        if entry.request is not None:
             self._bandit.tell(entry.arm, gain, entry.meter.tokens)
         cost = {"tokens": entry.meter.tokens, "usd": entry.meter.usd, "requests": entry.meter.requests}
         self._log({"ask": ask.number, "edit": ask.edit, "arm": entry.arm, "candidate": digest, "ended": place} | cost)
         return told
 
-    def _wait(self, entry: Open) -> tuple[Candidate, tuple[str, float]]:
+    def _wait(self, entry: Open) -> Draft:
         while True:
             try:
                 return entry.found.result(timeout=0.25)
@@ -203,83 +235,61 @@ class Guided:
         elif arm in self._bandit.arms:
             self._bandit.retire(arm)
 
-    def _settle(self, entry: Open, candidate: Candidate) -> tuple[Told, str]:
+    def _settle(self, entry: Open, draft: Draft) -> tuple[Told, str]:
         """From a parsed candidate to what the strategy hears and where it ended; device time for survivors only."""
+        candidate, shelf = draft.candidate, self.shelf
         print_of = fingerprint(candidate)
-        if print_of in self._seen:
-            self.tally.duplicates += 1
-            first = self._seen[print_of]
-            text = f"reply {entry.ask.number} repeats an earlier candidate"
-            self._say("trial", text, candidate=first, stage="duplicate")
-            return self._told(self._known[first].candidate, self._known[first].outcome), "duplicate"
-        self._seen[print_of] = candidate.digest()
-        guess = self._predict(candidate, entry.voice)
-        if self._keep_off(guess):
-            self.tally.predicted += 1
-            why = guess[2][:4000] if guess is not None else ""
-            outcome: Outcome | None = Rejected(stage="scan", reason="predicted to fail", detail=why)
-            place = "predicted"
-        else:
-            outcome = self._trier.consider(candidate, f"agent/{entry.ask.edit}")
-            if guess is not None and outcome is not None:
-                self.tally.guessed(guess[0], isinstance(outcome, Rejected))
-            candidate, outcome = self._tune(candidate, outcome)
-            place = outcome.stage if isinstance(outcome, Rejected) else "timed" if outcome is not None else "unjudged"
-        self._known[candidate.digest()] = Evidence(
-            candidate=candidate, outcome=outcome, diagnosis=self._diagnosis(entry.voice.device, outcome)
-        )
-        self._seen[print_of] = candidate.digest()
+        if print_of in shelf.prints:
+            return self._repeats(entry.ask, shelf.prints[print_of], "duplicate")
+        static = self._trier.static(candidate)
+        twin = shelf.twin(candidate, static) if static is not None else None
+        if twin is not None and twin in shelf.known:
+            shelf.prints[print_of] = twin
+            return self._repeats(entry.ask, twin, "same object")
+        best = self._strategy.best()
+        candidate, outcome, place = self._tried(entry, draft, built=static is not None)
+        better = best is None or best.score is None or isinstance(outcome, Timed) and log2(outcome.speedup) > best.score
+        survivor = "diagnosis" in self._recipe.shows and isinstance(outcome, Timed) and better
+        shelf.keep(candidate, outcome, self._trier.profile(candidate) if survivor else {})
+        shelf.prints[print_of] = shelf.prints[fingerprint(candidate)] = candidate.digest()
+        shelf.stands[draft.candidate.digest()] = candidate.digest()
         if isinstance(outcome, Rejected):
             self.tally.died(outcome.stage)
         return self._told(candidate, outcome), place
 
-    def _keep_off(self, guess: tuple[bool, float, str] | None) -> bool:
+    def _repeats(self, ask: Ask, first: str, place: str) -> tuple[Told, str]:
+        """A candidate that was judged before under this or another text costs no device time."""
+        self.tally.duplicates += 1
+        self._say("trial", f"reply {ask.number} repeats an earlier candidate ({place})", candidate=first, stage=place)
+        shown = self.shelf.known[first]
+        return self._told(shown.candidate, shown.outcome), place
+
+    def _tried(self, entry: Open, draft: Draft, *, built: bool) -> tuple[Candidate, Outcome | None, str]:
+        """(candidate as it is compared, outcome, where it ended): races, prediction, judge, tuner."""
+        candidate, guess = draft.candidate, draft.guess
+        outcome: Outcome | None
+        races = self._trier.races(candidate) if built and self._recipe.sanitize else ""
+        if races:
+            self._say("trial", f"reply {entry.ask.number}: {RACE}", candidate=candidate.digest(), stage="race")
+            return candidate, Rejected(stage="verify", reason=RACE, detail=races), "race"
+        if built and self._keep_off(guess):
+            self.tally.predicted += 1
+            why = guess[2][:4000] if guess is not None else ""
+            return candidate, Rejected(stage="scan", reason="predicted to fail", detail=why), "predicted"
+        outcome = self._trier.consider(candidate, f"agent/{entry.ask.edit}")
+        if guess is not None and outcome is not None:
+            self.tally.guessed(guess[0], isinstance(outcome, Rejected))
+        candidate, outcome = fitted(candidate, outcome, self._trier, self._recipe.tuning)
+        place = outcome.stage if isinstance(outcome, Rejected) else "timed" if outcome is not None else "unjudged"
+        return candidate, outcome, place
+
+    def _keep_off(self, guess: Guess | None) -> bool:
         if guess is None or not guess[0] or guess[1] < SURE:
             return False
         self._sure += 1
         return self._sure % AUDIT_EVERY != 0
 
-    def _request(self, ask: Ask, voice: AgentProposer) -> tuple[Request, Evidence | None]:
-        recipe = self._recipe
-        parents = [self._known[digest] for digest in ask.parents if digest in self._known]
-        kind = KINDS[ask.edit]
-        if kind in ("improve", "repair", "cross") and len(parents) < len(ask.parents):
-            kind = "new"  # the parent was a reply without a candidate: there is nothing to edit
-        if kind == "contrast":
-            parents = [self._known[digest] for digest in ask.examples if digest in self._known]
-        first = parents[0] if parents and kind in ("improve", "repair") else None
-        grand = self._known.get(first.candidate.parent) if first is not None and "change" in recipe.shows else None
-        if kind == "repair" and first is not None and recipe.sanitize and is_race(first.outcome):
-            kind = "race"
-        if kind == "improve" and first is not None and "translator" in recipe.roles:
-            kind = "translate" if first.candidate.language != voice.language else kind
-        if kind == "new" and self._words:
-            kind = "words"
-        request = Request(
-            kind=kind,
-            parent=first,
-            grandparent=grand,
-            others=tuple(parents) if kind in ("cross", "contrast") else (),
-            plan=self._planned(voice) if kind == "new" else "",
-            knowledge=self._recall(first),
-            thoughts=recipe.thoughts if kind in ("new", "words") else 0,
-            words=self._words,
-            seed=ask.number,
-        )
-        return request, grand
-
-    def _planned(self, voice: AgentProposer) -> str:
-        if "planner" not in self._recipe.roles:
-            return ""
-        if self._plan is None:
-            self._plan = ""
-            try:
-                self._plan = voice.plan(self._profile or "No profile of the reference was taken.")
-            except (Malformed, ModelError) as fault:
-                self._say("note", f"there is no plan: {fault}")
-        return self._plan
-
-    def _predict(self, candidate: Candidate, voice: AgentProposer) -> tuple[bool, float, str] | None:
+    def _predict(self, candidate: Candidate, voice: AgentProposer) -> Guess | None:
         if "verifier" not in self._recipe.roles:
             return None
         try:
@@ -287,56 +297,10 @@ class Guided:
         except (Malformed, ModelError, BudgetSpent):
             return None  # a candidate that is paid for is judged without a prediction
 
-    def _recall(self, shown: Evidence | None) -> tuple[str, ...]:
-        if self._knowledge is None or not self._recipe.knowledge:
-            return ()
-        limiter = shown.outcome.limiter if shown is not None and isinstance(shown.outcome, Timed) else ""
-        words = shown.candidate.note if shown is not None else ""
-        found = self._knowledge.retrieve(
-            self._features, diagnosis=limiter, words=words, most=self._recipe.knowledge
-        )
-        return tuple(effect.line() for effect in found)
-
-    def _tune(self, candidate: Candidate, outcome: Outcome | None) -> tuple[Candidate, Outcome | None]:
-        """Fit declared tunables before the structure is compared; the best point stands for the structure."""
-        space = declared_space(candidate)
-        if not space.parameters or not self._recipe.tuning or not isinstance(outcome, Timed):
-            return candidate, outcome
-        tuner = Tuner(space, 0)
-        best: tuple[Candidate, Outcome] = (candidate, outcome)
-        first = tuner.ask()
-        if first is not None:
-            tuner.tell(first, outcome.timing.median_us)
-        for _ in range(self._recipe.tuning):
-            point = tuner.ask()
-            if point is None or self._trier.seconds_left() <= 0:
-                break
-            changed = with_values(candidate, dict(point))
-            found = self._trier.consider(changed, "agent/tune")
-            time_us = found.timing.median_us if isinstance(found, Timed) else None
-            tuner.tell(point, time_us)
-            assert isinstance(best[1], Timed)
-            if isinstance(found, Timed) and found.timing.median_us < best[1].timing.median_us:
-                best = (changed, found)
-        return best
-
-    def _diagnosis(self, device: str, outcome: Outcome | None) -> str:
-        """From the outcome alone, so that a replay shows the same page."""
-        if "diagnosis" not in self._recipe.shows or not isinstance(outcome, Timed):
-            return ""
-        facts = {name: number(value) for name, value in outcome.profile}
-        return diagnosis.diagnose(
-            {name: value for name, value in facts.items() if value is not None},
-            device=device,
-            time_us=outcome.timing.median_us,
-            bound_us=outcome.bound_us,
-            limiter=outcome.limiter,
-        ).text()
-
     def _compare(self, shown: Evidence | None, advice: tuple[str, float], told: Told) -> None:
         """Remember an adviser's promise beside what came of it."""
         before = shown.outcome if shown is not None else None
-        after = self._known[told.candidate].outcome if told.candidate in self._known else None
+        after = self.shelf.known[told.candidate].outcome if told.candidate in self.shelf.known else None
         if advice[0] and isinstance(before, Timed) and isinstance(after, Timed):
             got = before.timing.median_us / after.timing.median_us
             change = advice[0].splitlines()[-1][:200]
@@ -345,9 +309,12 @@ class Guided:
     def _reflect(self) -> None:
         """At every CRITIC_EVERY-th ask the advice at the head of requests is written again, by the recipe's roles."""
         roles = self._recipe.roles
-        if self.tally.asked % CRITIC_EVERY or not {"critic", "gradient", "summariser"} & set(roles):
+        if self.tally.asked % CRITIC_EVERY:
             return
-        rows = [summary(shown) for shown in self._known.values()][-CRITIC_EVERY:]
+        self._write_cases()
+        if not {"critic", "gradient", "summariser"} & set(roles):
+            return
+        rows = [describe_attempt(shown) for shown in self.shelf.known.values()][-CRITIC_EVERY:]
         for arm in self._bandit.arms:
             voice, heads = self._voices[arm], []
             if "critic" in roles:

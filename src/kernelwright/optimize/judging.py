@@ -37,6 +37,8 @@ class Judging:
         self._building: set[str] = set()
         self.bound: dict[str, Any] = {}
         """``bound_us`` and ``limiter`` of the task, once they are known."""
+        self.extra: dict[str, Any] = {}
+        """Further fields of every judge job: ``facts``, ``extra_cases``."""
         self.fresh = 0
         """Judgements made now, as against remembered ones."""
 
@@ -83,7 +85,7 @@ class Judging:
     def _job(self, job: str, candidate: Candidate, level: str) -> dict[str, Any]:
         data: dict[str, Any] = {"job": job, "candidate": wire.to_data(candidate), "device": self._device}
         if job == "judge":
-            data |= {"task": wire.to_data(self._task), "level": level, **self.bound}
+            data |= {"task": wire.to_data(self._task), "level": level, **self.bound, **self.extra}
         return data
 
     def _learn(self, level: str, outcome: Outcome, seconds: float) -> None:

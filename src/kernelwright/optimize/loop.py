@@ -137,6 +137,14 @@ class Loop:
         """Start compiling a candidate beside whatever is being judged."""
         self._judging.build_ahead(candidate)
 
+    def judge_with(self, **fields: Any) -> None:  # noqa: ANN401 - fields of a job are free JSON
+        """Fields that every further judge job carries."""
+        self._judging.extra |= fields
+
+    def given(self) -> list[Candidate]:
+        """The kernels the user gave to start from, whatever came of them."""
+        return list(self._given.values())
+
     def seconds_left(self) -> float:
         """Until the finals must begin; negative when they should have."""
         return self._left() - self._reserve()

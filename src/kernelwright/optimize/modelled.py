@@ -3,6 +3,7 @@
 
 llm.jsonl         every request, announced before it goes out, and every reply
 guided.jsonl      what each ask became, in order; a replay must give the same candidates
+facts.jsonl       compiled facts and profiles that prompts were made from
 knowledge.sqlite  the measured effects known when the run began: prompts are made from these alone
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +22,20 @@ from kernelwright.errors import BadCommand, ModelError, RunFolderError
 from kernelwright.knowledge import Knowledge
 from kernelwright.ledger import Ledger, open_ledger
 from kernelwright.llm import Recorder, read_record
+from kernelwright.machine import Machine
 from kernelwright.optimize import folder as folders
-from kernelwright.optimize import learning
+from kernelwright.optimize import learning, surroundings
+from kernelwright.optimize.facts import FACTS, FactBook, Found
 from kernelwright.optimize.flight import Trier
 from kernelwright.optimize.guide import Guide
 from kernelwright.optimize.guided import Guided
+from kernelwright.optimize.loop import Loop
 from kernelwright.optimize.result import Options
-from kernelwright.optimize.voices import KNOWN, LOG, RECORD, absent, budget, models, voices
+from kernelwright.optimize.tiers import NOT_BUILT, Tiers
+from kernelwright.optimize.voices import KNOWN, LOG, RECORD, absent, budget, language, models, voices
 from kernelwright.task import Task
 from kernelwright.trial import Outcome
+from kernelwright.workers import Worker
 
 Say = Callable[..., None]
 Nouns = Mapping[str, Any]
@@ -46,29 +52,47 @@ class Modelled:
         self._recipe = recipes.find(self._guide.recipe)
         self._models = models(self._guide, task, run, options.budget_seconds)
         self._budget = budget(self._guide, run)
+        self._refuse_unpriced()
         self._engine: Guided | None = None
 
-    def nouns(self, machine: Any, facts: Mapping[str, Any], start: list[Candidate]) -> dict[str, Any]:
+    def _refuse_unpriced(self) -> None:
+        unpriced = [model.name for model in self._models if model.price(1, 1) is None]
+        if self._guide.max_usd is not None and unpriced:
+            raise ModelError(
+                "A limit in dollars cannot be kept for a model whose price is not known",
+                f"--max-usd {self._guide.max_usd:g} with {', '.join(unpriced)}",
+                "a model with a known price",
+                "use --max-tokens, --max-requests, --max-minutes or --max-candidates instead",
+            )
+
+    def nouns(
+        self, machine: Machine | None, facts: Mapping[str, Any], start: Sequence[Candidate], worker: Worker
+    ) -> dict[str, Any]:
         """What prompts and search depend on besides replies and outcomes; kept in run.json from the first moment."""
         learning.snapshot(self._run / KNOWN)
-        bound = facts.get("bound_us")
-        text = f"This machine cannot do it in less than {bound:.4g} us: {facts.get('limiter')}." if bound else ""
+        first = {candidate.digest(): wire.to_data(candidate) for candidate in start}
+        described = surroundings.describe(
+            self._task, facts, self._options.device, language(self._guide, self._options.device), worker,
+            machine if "planner" in self._recipe.roles else None,
+        )  # fmt: skip
         return {
-            "machine": wire.to_data(machine),
-            "shapes": [_shape(item) for item in facts.get("inputs", ())],
-            "bound": text,
+            "machine": None if machine is None else wire.to_data(machine),
             "features": list(learning.features(self._task, facts)),
-            "start": [wire.to_data(candidate) for candidate in start],
+            "start": list(first.values()),
+            **described,
         }
 
-    def search(self, trier: Trier, nouns: Nouns, say: Say) -> None:
+    def search(self, loop: Loop, worker: Worker, nouns: Nouns, say: Say) -> None:
         """Ask until the recipe, the budget or the time is done."""
         Recorder(self._run / RECORD).write({"session": 1, "at": time.time()})
         made = voices(
             self._guide, self._task, self._options.device, nouns, self._models, self._run, paid=self._budget
         )
         say("phase", f"asking {', '.join(made)} by recipe {self._recipe.name}")
-        log = self._run / LOG
+        log, device = self._run / LOG, self._options.device
+        machine = wire.from_data(Machine, nouns["machine"]) if nouns.get("machine") else None
+        book = FactBook(self._run / FACTS)
+        trier = Tiers(loop, worker, self._task, device, machine, book, say)
         log.write_text("", encoding="utf-8")  # a resumed run settles every ask again, from its record
         with Knowledge(self._run / KNOWN) as known, log.open("a", encoding="utf-8") as file:
 
@@ -116,8 +140,8 @@ class Modelled:
 class _Recorded:
     """Judges by what the ledger says; no device, no clock."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, ledger: Ledger, book: FactBook) -> None:
+        self._ledger, self._book = ledger, book
         self._coarse = {row.candidate: row.id for row in ledger.rows() if row.level == "coarse"}
 
     def consider(self, candidate: Candidate, structure: str) -> Outcome | None:
@@ -127,6 +151,22 @@ class _Recorded:
 
     def build_ahead(self, candidate: Candidate) -> None:
         """Nothing is built."""
+
+    def static(self, candidate: Candidate) -> Found | None:
+        """What was found then."""
+        found = self._book.get("static", candidate.digest()) or {}
+        return None if found == NOT_BUILT else found
+
+    def profile(self, candidate: Candidate) -> Found:
+        """What was found then."""
+        return self._book.get("profile", candidate.digest()) or {}
+
+    def races(self, candidate: Candidate) -> str:
+        """What was found then."""
+        return str((self._book.get("races", candidate.digest()) or {}).get("report", ""))
+
+    def test_with(self, source: str) -> None:
+        """Outcomes are recorded already."""
 
     def seconds_left(self) -> float:
         """As long as the record."""
@@ -151,7 +191,8 @@ def replay_run(path: Path) -> dict[str, Any]:
     ledger = open_ledger(path / "ledger.sqlite", writable=False)
     try:
         with Knowledge(path / KNOWN) as known:
-            engine = _engine(options, task, made, _Recorded(ledger), nouns, known, lambda *_, **__: None, rows.append)
+            trier = _Recorded(ledger, FactBook(path / FACTS))
+            engine = _engine(options, task, made, trier, nouns, known, lambda *_, **__: None, rows.append)
             engine.search()
     finally:
         ledger.close()
@@ -189,6 +230,7 @@ def _engine(
         log=log,
         start=[wire.from_data(Candidate, data) for data in nouns["start"]],
         words=guide.words,
+        profile=str(nouns.get("profile", "")),
         parallel=guide.parallel,
     )
 
@@ -199,7 +241,3 @@ def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _rows(path: Path) -> list[dict[str, Any]]:
     return list(read_record(path))
-
-
-def _shape(item: Mapping[str, Any]) -> str:
-    return f"{item.get('name', '')}: {item.get('dtype')} {list(item.get('shape', ()))}"

@@ -180,11 +180,12 @@ class _Run:
     def _ask_models(self, modelled: Modelled, loop: Loop) -> None:
         """The model-driven search; what it starts from is written down first, for resumed runs and replays."""
         if "nouns" not in self.record:
-            self.record["nouns"] = modelled.nouns(self.machine, self.facts, loop.fastest(1))
+            start = [*loop.given(), *loop.fastest(1)]
+            self.record["nouns"] = modelled.nouns(self.machine, self.facts, start, self.services.worker)
             self.folder.write(self.record)
         minutes = self.options.guide.max_minutes if self.options.guide else None
         loop.grant(60.0 * minutes if minutes else DETERMINISTIC_SHARE * self.options.budget_seconds)
-        modelled.search(loop, self.record["nouns"], self.say)
+        modelled.search(loop, self.services.worker, self.record["nouns"], self.say)
 
     def _learn(self) -> None:
         """Add what was measured to the user's knowledge; a damaged store costs that and no more."""

@@ -29,6 +29,8 @@ class Tally:
     failed: int = 0
     """Requests that no model answered."""
     duplicates: int = 0
+    tests: int = 0
+    """Times a tester wrote cases."""
     predicted: int = 0
     """Kept off the device by the verifier."""
     prediction_hits: int = 0

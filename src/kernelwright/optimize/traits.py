@@ -8,9 +8,10 @@ import math
 import re
 
 from kernelwright.candidate import Candidate
-from kernelwright.proposers.agent import Evidence
 from kernelwright.search.population import normalise
 from kernelwright.trial import Outcome, Rejected, Timed
+
+RACE = "a race detector found a data race"
 
 MARKS = {
     "memory": (
@@ -45,25 +46,49 @@ def _first(marks: tuple[tuple[str, str], ...], text: str) -> str:
 
 
 def _compiled(facts: dict[str, str]) -> dict[str, str]:
-    """Axes that the compiled program itself settles, by the names the profile uses."""
+    """Axes that the compiled program itself settles, by the names of the compiled facts; no axis without its fact."""
+    value = {name: number(text) or 0.0 for name, text in facts.items()}
     found = {}
-    if "tensor_instructions" in facts:
-        found["tensor"] = "yes" if facts["tensor_instructions"] not in ("0", "") else "plain"
-    if "kernels" in facts:
-        found["fusion"] = facts["kernels"]
-    if facts.get("shared_bytes", "0") not in ("0", ""):
-        found["memory"] = "shared"
-    elif facts.get("vector_loads", "0") not in ("0", ""):
-        found["memory"] = "vector"
+    if "floating_instructions" in value:  # a processor's object
+        found["memory"] = _vectors(value)
+        found["tensor"] = "calls" if value.get("math_calls", 0.0) > 0 else "plain"
+    if "tensor_instructions" in value:  # a GPU's
+        found["tensor"] = "yes" if value["tensor_instructions"] > 0 else "plain"
+        found["memory"] = _path(value)
+    if "parallel_regions" in value:
+        found["parallel"] = "serial" if value["parallel_regions"] == 0 else "regions"
+        found["fusion"] = f"{min(4.0, value['parallel_regions']):.0f}"
+    if "kernels" in value:
+        found["fusion"] = f"{min(4.0, value['kernels']):.0f}"
     return found
 
 
-def fingerprint(candidate: Candidate) -> str:
-    """Identity of the code without comments and white space: near-duplicates share it, other numbers do not."""
-    names = [name for name, _ in candidate.sources]
-    tokens = [
-        " ".join(normalise(text, keep_numbers=True, python=name.endswith(".py"))) for name, text in candidate.sources
-    ]
+def _vectors(value: dict[str, float]) -> str:
+    """How a processor's inner loops read: element by element, by gathers, or in vectors of so many bits."""
+    if value.get("gather_instructions", 0.0) > 0.05 * value["floating_instructions"]:
+        return "gather"
+    if value.get("packed_instructions", 0.0) < 0.2 * value["floating_instructions"]:
+        return "scalar"
+    return f"vector{value.get('widest_bits', 0.0):.0f}"
+
+
+def _path(value: dict[str, float]) -> str:
+    """The way into a GPU's kernels: through shared memory, by wide loads, or plain."""
+    shared = value.get("static_shared_bytes", 0.0) + value.get("shared_instructions", 0.0)
+    if value.get("spill_bytes", 0.0) > 0:
+        return "spilled"
+    if shared > 0:
+        return "shared"
+    return "vector" if value.get("wide_loads", 0.0) > 0 else "plain"
+
+
+def fingerprint(candidate: Candidate, *, compiled: bool = True) -> str:
+    """Identity of the code without comments and white space: near-duplicates share it, other numbers do not.
+
+    ``compiled`` False: of the Python files alone."""
+    sources = [(name, text) for name, text in candidate.sources if compiled or name.endswith(".py")]
+    names = [name for name, _ in sources]
+    tokens = [" ".join(normalise(text, keep_numbers=True, python=name.endswith(".py"))) for name, text in sources]
     return hashlib.sha256("\0".join([*names, *tokens]).encode()).hexdigest()
 
 
@@ -82,13 +107,4 @@ def log2(ratio: float) -> float:
 
 def is_race(outcome: Outcome | None) -> bool:
     """True for a program that a race detector stopped."""
-    return isinstance(outcome, Rejected) and "data race" in (outcome.reason + outcome.detail)
-
-
-def summary(shown: Evidence) -> str:
-    """What a program is and what came of it, in one line."""
-    if isinstance(shown.outcome, Timed):
-        return f"{shown.candidate.note}: {shown.outcome.speedup:.2f}x"
-    if isinstance(shown.outcome, Rejected):
-        return f"{shown.candidate.note}: rejected at {shown.outcome.stage}: {shown.outcome.reason}"
-    return f"{shown.candidate.note}: not judged"
+    return isinstance(outcome, Rejected) and (RACE in outcome.reason or "data race" in outcome.reason + outcome.detail)

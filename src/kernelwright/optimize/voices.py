@@ -13,7 +13,7 @@ from kernelwright.llm.provider import KEY_NAMES, TIMEOUT_S, ProviderModel
 from kernelwright.machine import Machine
 from kernelwright.optimize.agent import CommandModel
 from kernelwright.optimize.guide import Guide
-from kernelwright.proposers.agent import AgentProposer
+from kernelwright.proposers.agent import AgentProposer, Surroundings
 from kernelwright.task import Task
 
 RECORD, LOG, KNOWN = "llm.jsonl", "guided.jsonl", "knowledge.sqlite"
@@ -101,8 +101,14 @@ def voices(
             device=device,
             machine=machine,
             language=language(guide, device),
-            shapes=tuple(nouns.get("shapes", ())),
-            bound=str(nouns.get("bound", "")),
+            about=Surroundings(
+                shapes=tuple(nouns.get("shapes", ())),
+                bound=str(nouns.get("bound", "")),
+                cases=str(nouns.get("cases", "")),
+                toolchain=str(nouns.get("toolchain", "")),
+                vector_bits=int(nouns.get("vector_bits", 0)),
+            ),
+            tuning=recipes.find(guide.recipe).tuning,
         )
         for model in made
     }  # fmt: skip

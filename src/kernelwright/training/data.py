@@ -17,7 +17,7 @@ from kernelwright import wire
 from kernelwright.errors import NoSuchRun
 from kernelwright.ledger import Ledger, open_ledger
 from kernelwright.llm import read_record
-from kernelwright.proposers.agent.parse import FENCE, Malformed, candidate_from
+from kernelwright.proposers.agent import Malformed, candidate_from, prose
 from kernelwright.search.population import normalise
 from kernelwright.task import Task
 from kernelwright.trial import Rejected, Timed, Trial
@@ -51,7 +51,7 @@ class _Told:
     @property
     def reasoning(self) -> str:
         """What the reply says outside its code."""
-        return FENCE.sub("", self.reply + "\n").strip()
+        return prose(self.reply).strip()
 
     @property
     def shape(self) -> str:

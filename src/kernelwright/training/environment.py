@@ -15,7 +15,8 @@ from typing import Any
 
 from kernelwright import wire
 from kernelwright.candidate import Candidate
-from kernelwright.proposers.agent import Ask, Evidence, Malformed, Prompts, candidate_from, describe_contract
+from kernelwright.machine import Machine
+from kernelwright.proposers.agent import Ask, Evidence, Malformed, Wording, candidate_from
 from kernelwright.proposers.agent.brief import cut, describe_time
 from kernelwright.task import Task
 from kernelwright.trial import Outcome, Rejected, Timed
@@ -57,31 +58,23 @@ class Environment:
     def __init__(
         self, task: Task, worker: Worker, device: str = "cpu", *, turns: int = 4, level: str = "coarse",
         reward: Reward | None = None, rubric: Rubric | None = None, entry: str = "ModelNew",
+        language: str = "", machine: Machine | None = None,
     ) -> None:  # fmt: skip
         self._task, self._worker, self._device, self._entry = task, worker, device, entry
         self._turns, self._level, self._rubric = turns, level, rubric
         self._reward = reward or Reward()
-        self._prompts = Prompts()
+        self._wording = Wording(
+            task=task, device=device, machine=machine, language=language or ("cpp" if device == "cpu" else "triton"),
+            entry=entry,
+        )  # fmt: skip
         self._turn = 0
         self._talk: Observation = []
 
     def reset(self, *, seed: int | None = None) -> tuple[Observation, dict[str, Any]]:
         """A new episode: the messages a policy answers."""
         self._turn = 0
-        rules = self._prompts.render(
-            "rules",
-            entry=self._entry,
-            device=self._device,
-            contract=describe_contract(self._task.contract),
-            facts=[],
-            imports="",
-        )
-        ask = Ask(kind="new")
-        text = self._prompts.render(
-            "coder_new", reference=self._task.reference, shapes=(), bound="", plan=ask.plan, knowledge=(), thoughts=0
-        )
-        form = self._prompts.render("answer_format", native="")
-        self._talk = [{"role": "system", "content": rules}, {"role": "user", "content": f"{text}\n{form}"}]
+        rules, (_, text) = self._wording.rules(), self._wording.request(Ask(kind="new"))
+        self._talk = [{"role": "system", "content": rules}, {"role": "user", "content": text}]
         return list(self._talk), {"task": self._task.digest(), "seed": seed}
 
     def step(self, reply: str) -> tuple[Observation, float, bool, bool, dict[str, Any]]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +16,34 @@ from kernelwright.trial import Outcome, Rejected
 FOLDER = Path(__file__).parent.parent / "prompts"
 FENCES = {"py": "python", "cpp": "cpp", "cu": "cuda", "h": "cpp", "cuh": "cuda", "hpp": "cpp"}
 SHOWN_FACTS = (
-    "bandwidth.copy.dram_GBps",
-    "peak.simd.float32_TFLOPs",
-    "peak.gemm.float32_TFLOPs",
-    "peak.gemm.bfloat16_TFLOPs",
-    "cache.last_level_bytes",
-    "latency.launch_us",
+    ("bandwidth.copy.dram_GBps", "copying large arrays, bytes read plus bytes written"),
+    ("bandwidth.read.dram_GBps", "reading large arrays"),
+    ("bandwidth.read.16KiB_GBps", "reading 16 KiB again and again"),
+    ("bandwidth.read.256KiB_GBps", "reading 256 KiB again and again"),
+    ("bandwidth.read.4MiB_GBps", "reading 4 MiB again and again"),
+    ("bandwidth.read.32MiB_GBps", "reading 32 MiB again and again"),
+    ("bandwidth.shared_GBps", "shared memory, all multiprocessors together"),
+    ("peak.simd.float32_TFLOPs", "float32 arithmetic outside tensor cores"),
+    ("peak.gemm.float32_TFLOPs", "float32 matrix product by PyTorch"),
+    ("peak.gemm.tf32_TFLOPs", "TF32 matrix product by PyTorch"),
+    ("peak.gemm.bfloat16_TFLOPs", "bfloat16 matrix product by PyTorch"),
+    ("peak.gemm.float16_TFLOPs", "float16 matrix product by PyTorch"),
+    ("cache.last_level_bytes", "last-level cache"),
+    ("latency.launch_us", "one PyTorch operator on one element"),
+    ("latency.kernel_launch_us", "one kernel launch"),
+    ("latency.fork_join_us", "an empty OpenMP parallel region"),
 )
+"""Measured facts that decide designs, and what each is in words."""
+STAGES = {
+    "scan": "it was refused unread",
+    "build": "compiling it",
+    "load": "importing kernel.py, constructing the class, loading the state_dict",
+    "smoke": "a first call on inputs of the timed case",
+    "verify": "other magnitudes, layouts, sizes or weights than in the timed case",
+    "time": "while it was being timed",
+    "integrity": "it broke a rule that has nothing to do with numbers",
+    "sandbox": "it did what the sandbox forbids",
+}
 LONGEST_DETAIL = 3000
 
 
@@ -73,52 +93,101 @@ def describe_contract(contract: Contract) -> list[str]:
     lines = [
         "Every output must have the reference's shape, dtype and device; NaN and Inf must appear exactly where the "
         "reference has them.",
-        f"Precision: each output's error against a float64 oracle may exceed the reference's own error by at most "
-        f"{contract.bits_lost:g} bit(s), in RMS and at the maximum.",
+        _precision(contract.bits_lost),
     ]
     if contract.scales != (1.0,):
         factors = ", ".join(f"{scale:g}" for scale in contract.scales)
-        lines.append(f"It must hold with floating inputs scaled by {factors}.")
+        lines.append(
+            f"It must hold with the floating inputs scaled by {factors} where the reference itself stays finite."
+        )
     if set(contract.layouts) - {"contiguous"}:
-        lines.append(f"Inputs may be {', '.join(contract.layouts)}.")
+        lines.append(
+            f"Inputs may be {', '.join(contract.layouts)} in memory (offset: not aligned to a vector); it must not "
+            "assume `x.is_contiguous()`, but may copy with `x.contiguous()`."
+        )
     lines.append(
-        "Weights never change after construction."
+        "Weights never change after construction: what is derived from them may be kept."
         if contract.frozen_parameters
-        else "Weights may change between calls: nothing derived from them may be kept."
+        else "Weights may change between calls: nothing derived from them may be kept from one call to the next."
     )
     if contract.mutates:
         lines.append(f"Tensor inputs {list(contract.mutates)} are written to as the reference does; no others.")
     else:
-        lines.append("Inputs must be left unchanged.")
+        lines.append("Inputs must be left unchanged, and outputs share no storage with them unless the reference's do.")
     optional = (
-        (contract.gradients, "Gradients with respect to inputs and parameters are checked too."),
+        (contract.gradients, "Gradients with respect to floating inputs and parameters are checked too, so it must "
+         "work under autograd (torch.autograd.Function for native code)."),
         (contract.training, "The module is called in train() mode."),
         (contract.special_values, "NaN, Inf, -0.0 and denormals among the inputs must give the reference's pattern."),
         (contract.random, "Outputs are random and are compared as distributions; each call must draw anew."),
         (contract.deterministic, "Equal inputs must give equal bits every time."),
         (contract.autocast, "It must also agree under torch.autocast with bfloat16."),
         (bool(contract.aliases), "Outputs share storage with inputs exactly where the reference's do."),
-    )
+    )  # fmt: skip
     return lines + [text for wanted, text in optional if wanted]
 
 
-def describe_machine(machine: Machine | None) -> list[str]:
-    """The handful of measured facts that decide designs; nothing for an unmeasured machine."""
+def _precision(bits: float) -> str:
+    lost = f"{bits:g} bit{'' if bits == 1 else 's'} lost"
+    return (
+        f"Precision: the error of each output, against the same computation in float64, may be at most {2.0**bits:g} "
+        f"times the error of the reference itself ({lost}), in RMS and at the worst element; where the reference is "
+        "exact or nearly so, honest rounding in its dtype is the measure. Another order of summation passes; narrower "
+        "arithmetic than the reference's own does not, unless the factor allows it."
+    )
+
+
+def describe_machine(machine: Machine | None, vector_bits: int = 0) -> list[str]:
+    """The measured facts that decide designs, in words; nothing for an unmeasured machine."""
     if machine is None:
         return []
-    facts = {fact.name: fact for fact in machine.facts}
-    shown = [facts[name] for name in SHOWN_FACTS if name in facts and facts[name].value is not None]
-    return [machine.name, *(f"{fact.name}: {fact.value:.4g} {fact.unit}" for fact in shown)]
+    facts = {fact.name: fact for fact in machine.facts if fact.value is not None}
+    about = [f"{name} {value}" for name, value in machine.versions if name in ("torch", "triton", "cuda", "driver")]
+    threads = dict(machine.versions).get("threads") if machine.device == "cpu" else None
+    if threads:
+        about.append(f"{threads} threads (OMP_NUM_THREADS={threads})")
+    if vector_bits:
+        about.append(f"vectors of {vector_bits} bits")
+    lines = [", ".join([machine.name, *about])]
+    for name, words in SHOWN_FACTS:
+        if name in facts:
+            lines.append(f"{words}: {_amount(facts[name].value or 0.0, facts[name].unit)}")
+    return lines
+
+
+def _amount(value: float, unit: str) -> str:
+    if unit == "B":
+        return f"{value / 2**20:.4g} MiB"
+    return f"{1e3 * value:.3g} GFLOP/s" if unit == "TFLOP/s" and value < 1 else f"{value:.3g} {unit}"
+
+
+def describe_us(value: float) -> str:
+    """Microseconds with four digits and no exponent."""
+    return f"{value:.0f} us" if value >= 1000 else f"{value:.4g} us"
 
 
 def describe_time(outcome: Outcome | None) -> str:
-    """``812 us a call (1.94x the best baseline; bound 610 us)``."""
+    """``812 us a call (95 % interval 800 to 825 us), 1.94 times as fast as eager; the machine allows 610 us``."""
     if outcome is None or isinstance(outcome, Rejected):
         return "an unknown time"
-    text = f"{outcome.timing.median_us:.4g} us a call, {outcome.speedup:.4g}x the {outcome.best_baseline} baseline"
+    low, high = f"{outcome.timing.low_us:.4g}", describe_us(outcome.timing.high_us)
+    text = f"{describe_us(outcome.timing.median_us)} a call (95 % interval {low} to {high}), "
+    text += f"{outcome.speedup:.3g} times as fast as {outcome.best_baseline}"
     if outcome.bound_us:
-        text += f"; the machine allows {outcome.bound_us:.4g} us"
+        text += f"; moving the bytes that must be moved takes {describe_us(outcome.bound_us)}"
     return text
+
+
+def describe_attempt(shown: Evidence, most: int = 140) -> str:
+    """What a program is and what came of it, in one line of history."""
+    note = shown.candidate.note[:most] or "a program"
+    outcome = shown.outcome
+    if outcome is None:
+        return f"{note}: not judged"
+    if isinstance(outcome, Rejected):
+        return f"{note}: rejected at {outcome.stage}: {outcome.reason[:most]}"
+    us = describe_us(outcome.timing.median_us)
+    return f"{note}: {us}, {outcome.speedup:.3g} times as fast as {outcome.best_baseline}"
 
 
 def describe_change(parent: Evidence | None, child: Evidence) -> str:
@@ -141,12 +210,3 @@ def cut(text: str) -> str:
         return text
     half = LONGEST_DETAIL // 2
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters ...]\n{text[-half:]}"
-
-
-def labelled(programs: Sequence[Evidence]) -> list[tuple[str, str, str]]:
-    """(label with its time, path, text) of each source of each program."""
-    return [
-        (f"Program {number}: {describe_time(shown.outcome)}.", path, text)
-        for number, shown in enumerate(programs, 1)
-        for path, text in shown.candidate.sources
-    ]

@@ -3,81 +3,127 @@
 
 from __future__ import annotations
 
-import json
+import ast
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from kernelwright.candidate import Candidate
+from kernelwright.proposers.agent.fences import LONGEST_REPLY, NAME, Block, code_blocks, prose
+from kernelwright.proposers.agent.patch import applied, is_edit
+from kernelwright.proposers.agent.talk import objects, spoken
 
-FENCE = re.compile(r"^(?P<ticks>```+|~~~+)[ \t]*(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=ticks)[ \t]*$", re.M | re.S)
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-./]*\.(?:py|cpp|cu|cuh|h|hpp)$")
-SUFFIX = {"cpp": ".cpp", "c++": ".cpp", "cxx": ".cpp", "cuda": ".cu", "cu": ".cu", "python": ".py", "py": ".py"}
-LONGEST_REPLY = 4 << 20
+CLASS = re.compile(r"^class\s+(\w+)\s*\(\s*(?:torch\.)?(?:nn\.)?Module\s*\)", re.M)
+KEPT = frozenset({"cpp", "cu", "cuh", "h", "hpp", "py"})
 MAIN = "kernel.py"
 
 
 class Malformed(ValueError):
-    """The reply holds no candidate; the text says why, for the record and for a repair request."""
+    """The reply holds no candidate; the text says why, for the record and for the request to answer again."""
 
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """One fenced block: the file it names (or ""), its language word, its text."""
-
-    name: str
-    language: str
-    text: str
-
-
-def code_blocks(reply: str) -> list[Block]:
-    """Fenced blocks in order. A fence left open at the end of a cut-off reply yields nothing."""
-    found = []
-    for match in FENCE.finditer(reply[:LONGEST_REPLY].replace("\r\n", "\n") + "\n"):
-        words = match["info"].replace("=", " ").replace(":", " ").strip().split()
-        name = next((word.strip("\"'`") for word in words if NAME.match(word.strip("\"'`"))), "")
-        body = match["body"]
-        first = body.split("\n", 1)[0]
-        if not name:
-            said = re.match(r"^\s*(?:#|//)\s*(?:file(?:name)?:?\s*)?([\w./\-]+\.(?:py|cpp|cu|cuh|h))\s*$", first)
-            name = said.group(1) if said else ""
-        found.append(Block(name.removeprefix("./"), words[0].lower() if words else "", body))
-    return found
+    reply = ""
+    """What was said, where it is worth showing again."""
 
 
 def candidate_from(
-    reply: str, *, task: str, entry: str, proposer: str, note: str = "", parent: str = "", prompt: str = ""
-) -> Candidate:
+    reply: str, *, task: str, entry: str, proposer: str, note: str = "", parent: str = "", prompt: str = "",
+    base: Candidate | None = None,
+) -> Candidate:  # fmt: skip
     """The Candidate in a reply. Raises ``Malformed``.
 
-    The Python file that defines ``entry`` is the last block that does (earlier ones are drafts); blocks in other
-    languages belong to it under the names they carry, or under the name the Python file loads.
+    The Python file that defines ``entry`` is the last block that does (earlier ones are drafts; a module of another
+    name stands in where none does); blocks in other languages belong to it under the names they carry, or under the
+    name the Python file loads. ``base``: the program that was to be changed; files that the reply leaves out are
+    taken from it, and edits are applied to it.
     """
-    blocks = code_blocks(reply)
-    mains = [block for block in blocks if _defines(block.text, entry)]
-    if not mains and _defines(reply, entry):
-        mains = [Block("", "python", reply)]
-    if not mains:
-        raise Malformed(_why_none(blocks, entry))
-    main = mains[-1]
-    sources = {MAIN: main.text}
-    for block in blocks:
-        suffix = SUFFIX.get(block.language, "")
-        name = block.name or _loaded_name(main.text, suffix)
-        if block in mains or not name or name == MAIN or name.endswith(".py") and _drafts(block, blocks, name):
-            continue
-        if name.rpartition(".")[2] in ("cpp", "cu", "cuh", "h", "hpp", "py"):
-            sources[name] = block.text
+    text = spoken(reply)
+    sources, cls = _sources(text, entry, base)
     return Candidate(
         task=task,
         language=language_of(sources),
-        entry=f"{MAIN}::{entry}",
+        entry=f"{MAIN}::{cls}",
         sources=tuple(sorted(sources.items())),
         proposer=proposer,
-        note=note or first_line(reply),
+        note=note or first_line(text),
         parent=parent,
         prompt=prompt,
     )
+
+
+def _sources(text: str, entry: str, base: Candidate | None) -> tuple[dict[str, str], str]:
+    """(files, name of the class) of a reply."""
+    old: dict[str, str] = {}
+    if base is not None:
+        first = base.entry.partition("::")[0]
+        old = {MAIN if name == first else name: body for name, body in base.sources}
+    blocks = code_blocks(text)
+    edits = [block for block in blocks if is_edit(block.text)]
+    whole = [block for block in blocks if not is_edit(block.text)]
+    found = _main(whole, text, entry)
+    if found is None and base is not None and (edits or _natives(whole)):
+        cls = base.entry.partition("::")[2]
+        made = dict(old)
+        for block in edits:
+            changed = applied(block.text, made, block.name)
+            if changed is None:
+                raise Malformed("the reply holds edits that do not fit the program; whole files are needed")
+            made = changed
+        return made | _beside(whole, made[MAIN]), cls
+    if found is None:
+        raise Malformed(_why_none(blocks, entry))
+    main, cls = found
+    sources = {MAIN: main.text} | _beside([block for block in whole if block is not main], main.text)
+    return sources | _carried(sources, old), cls
+
+
+def _main(blocks: list[Block], text: str, entry: str) -> tuple[Block, str] | None:
+    """(the block with the module, its class): ``entry`` where it is defined, else the likeliest other module."""
+    mains = [block for block in blocks if _defines(block.text, entry)]
+    if mains:
+        return mains[-1], entry
+    pythons = [block for block in blocks if block.suffix in ("", ".py") and CLASS.search(block.text)]
+    own = [block for block in pythons if "def get_inputs" not in block.text]  # else it quotes the reference
+    if own:
+        classes = CLASS.findall(own[-1].text)
+        return own[-1], next((name for name in ("ModelNew", "Model") if name in classes), classes[-1])
+    if not blocks and _defines(text, entry):
+        return Block("", "python", _unfenced(text)), entry
+    return None
+
+
+def _natives(blocks: list[Block]) -> list[Block]:
+    return [block for block in blocks if block.suffix in (".cpp", ".cu", ".cuh", ".h", ".hpp")]
+
+
+def _beside(blocks: list[Block], main: str) -> dict[str, str]:
+    """The files of the other blocks; the last of a name counts, a lone native file gets the name that is loaded."""
+    loaded = re.findall(r"([\w\-]+)\.so\b", main)
+    sources: dict[str, str] = {}
+    for block in blocks:
+        suffix = ".cu" if block.suffix == ".cpp" and "__global__" in block.text else block.suffix
+        name = block.name or ((loaded[0] if loaded else "kernel") + suffix if block in _natives(blocks) else "")
+        name = re.sub(r"\.(?:cc|cxx)$", ".cpp", name)
+        if name and name != MAIN and name.rpartition(".")[2] in KEPT and not _defines(block.text, "ModelNew"):
+            sources[name] = block.text
+    compiled = [name for name in sources if name.endswith((".cpp", ".cu"))]
+    if len(loaded) == 1 and len(compiled) == 1 and compiled[0].rpartition("/")[2].rpartition(".")[0] != loaded[0]:
+        sources[loaded[0] + "." + compiled[0].rpartition(".")[2]] = sources.pop(compiled[0])
+    return sources
+
+
+def _carried(sources: dict[str, str], old: dict[str, str]) -> dict[str, str]:
+    """Files of the old program that the new one still names and does not bring along."""
+    text = "\n".join(sources.values())
+    built = {name.rpartition(".")[0] for name in sources if name.endswith((".cpp", ".cu"))}
+    kept = {}
+    for name, body in old.items():
+        stem, _, ending = name.rpartition(".")
+        wanted = rf"{re.escape(stem)}\.so\b" if ending in ("cpp", "cu") else rf"\b{re.escape(name)}\b"
+        if ending == "py":
+            wanted = rf"^\s*(?:import|from)\s+{re.escape(stem)}\b"
+        replaced = name in sources or ending in ("cpp", "cu") and stem in built
+        if not replaced and re.search(wanted, text, flags=re.M):
+            kept[name] = body
+    return kept
 
 
 def language_of(sources: dict[str, str]) -> str:
@@ -92,30 +138,19 @@ def language_of(sources: dict[str, str]) -> str:
 
 
 def first_line(reply: str) -> str:
-    """The first line of prose, at most 160 characters: what the model said it did."""
-    outside = FENCE.sub("", reply[:20_000] + "\n")
-    lines = [re.sub(r"^[\W_]+", "", line).rstrip() for line in outside.splitlines()]
-    return next((line[:160] for line in lines if line), "")
+    """The first line of prose, at most 160 characters: what the model said it did. File names do not count."""
+    lines = [re.sub(r"^[\W_]+", "", line).strip() for line in prose(reply[:20_000]).splitlines()]
+    lines = [re.sub(r"[*_`#]+", "", line) for line in lines if line and not NAME.match(line.rstrip(":*_`# "))]
+    return next((line[:160] for line in lines if len(line.split()) > 2), next((line[:160] for line in lines), ""))
 
 
 def json_object(reply: str, *required: str) -> dict[str, Any]:
     """The last JSON object in a reply that has every required key. Raises ``Malformed``."""
-    texts = [block.text for block in code_blocks(reply)] + [reply[:LONGEST_REPLY]]
-    decoder = json.JSONDecoder()
-    found: dict[str, Any] | None = None
-    for text in texts:
-        at = text.find("{")
-        while at != -1:
-            try:
-                value, end = decoder.raw_decode(text, at)
-            except json.JSONDecodeError:
-                at = text.find("{", at + 1)
-                continue
-            if isinstance(value, dict) and all(key in value for key in required):
-                found = value
-            at = text.find("{", end)
-        if found is not None:
-            return found
+    text = spoken(reply)[:LONGEST_REPLY]
+    for place in [*(block.text for block in code_blocks(text)), text]:
+        found = [value for value in objects(place) if all(key in value for key in required)]
+        if found:
+            return found[-1]
     raise Malformed(f"no JSON object with {', '.join(required)} in the reply")
 
 
@@ -124,16 +159,18 @@ def _defines(text: str, entry: str) -> bool:
     return re.search(rf"^class\s+{re.escape(entry)}\b", text, flags=re.M) is not None
 
 
-def _loaded_name(main: str, suffix: str) -> str:
-    if suffix not in (".cpp", ".cu"):
-        return ""
-    loaded = re.findall(r"([\w\-]+)\.so\b", main)
-    return (loaded[0] if loaded else "kernel") + suffix
-
-
-def _drafts(block: Block, blocks: list[Block], name: str) -> bool:
-    """True for a named Python block that a later block of the same name replaces."""
-    return any(other is not block and other.name == name for other in blocks[blocks.index(block) + 1 :])
+def _unfenced(text: str) -> str:
+    """The program in a reply that has no fences: from its first line of code, less a tail that is not Python."""
+    lines = text.splitlines()
+    starts = [at for at, line in enumerate(lines) if re.match(r"(?:import|from|class|def|@|#|\"\"\")", line)]
+    lines = lines[starts[0] :] if starts else lines
+    for end in range(len(lines), max(0, len(lines) - 60), -1):
+        try:
+            ast.parse("\n".join(lines[:end]))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        return "\n".join(lines[:end]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def _why_none(blocks: list[Block], entry: str) -> str:

@@ -7,36 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kernelwright.candidate import Candidate
-from kernelwright.llm import Message, Speaker
+from kernelwright.llm import Message, Reply, Speaker
 from kernelwright.machine import Machine
 from kernelwright.proposers.agent import brief
 from kernelwright.proposers.agent.brief import Evidence, Prompts
-from kernelwright.proposers.agent.parse import Malformed, candidate_from, code_blocks, json_object
+from kernelwright.proposers.agent.fences import code_blocks, prose
+from kernelwright.proposers.agent.parse import Malformed, candidate_from, json_object
+from kernelwright.proposers.agent.talk import real, spoken, truth
+from kernelwright.proposers.agent.wording import Ask, Surroundings, Wording
 from kernelwright.task import Task
 from kernelwright.trial import Rejected
 
-NATIVE = {"cpp": "cpp", "cuda": "cu"}
-IMPORTS = {"triton": " and triton", "cpp": " and ctypes", "cuda": " and ctypes", "torch": ""}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
-    """One request of the search: a kind, and the evidence it works from.
-
-    ``kind``: ``new``, ``improve``, ``repair``, ``cross``, ``contrast``, ``translate``, ``words``, ``race``."""
-
-    kind: str
-    parent: Evidence | None = None
-    grandparent: Evidence | None = None
-    others: tuple[Evidence, ...] = ()
-    advice: str = ""
-    plan: str = ""
-    knowledge: tuple[str, ...] = ()
-    thoughts: int = 0
-    """How many designs to state before choosing (mixture of thoughts); 0: none."""
-    words: str = ""
-    seed: int = 0
-    temperature: float = 0.7
+LONGEST_ADVICE = 2000
+LONGEST_QUOTE = 40_000
+"""Characters of an unreadable reply that are shown again to the model that gave it."""
 
 
 @dataclass(slots=True)
@@ -49,112 +33,138 @@ class AgentProposer:
     machine: Machine | None
     language: str
     """What candidates are asked to be written in: one of ``candidate.LANGUAGES``."""
-    shapes: tuple[str, ...] = ()
-    bound: str = ""
+    about: Surroundings = field(default_factory=Surroundings)
+    tuning: int = 0
+    """Trials that declared tunables are given; 0: prompts do not offer any."""
     entry: str = "ModelNew"
     head: str = ""
     """Advice at the head of every coder request: what meta-prompting evolves. Empty: none."""
     max_tokens: int = 16384
     prompts: Prompts = field(default_factory=Prompts)
 
+    @property
+    def wording(self) -> Wording:
+        """How requests are put."""
+        return Wording(
+            task=self.task, device=self.device, machine=self.machine, language=self.language, about=self.about,
+            tuning=self.tuning, entry=self.entry, prompts=self.prompts,
+        )  # fmt: skip
+
     def propose(self, ask: Ask) -> Candidate:
         """A candidate for one request. Raises ``Malformed`` (a rejected attempt), ``BudgetSpent``, ``ModelError``."""
-        name, nouns = self._request(ask)
-        text = self.prompts.render(name, **nouns)
-        form = self.prompts.render("answer_format", native=NATIVE.get(self.language, ""))
-        reply = self._say(f"{text}\n{form}", role=f"coder.{ask.kind}", seed=ask.seed, temperature=ask.temperature)
-        return candidate_from(
-            reply,
-            task=self.task.digest(),
-            entry=self.entry,
-            proposer=f"agent:{name}",
-            parent=ask.parent.candidate.digest() if ask.parent else "",
-            prompt=self.prompts.digest(name),
-        )
+        name, text = self.wording.request(ask)
+        messages = [Message(role="user", text=text)]
+        if ask.fault:
+            again = self.prompts.render("coder_again", fault=ask.fault)
+            messages.append(Message(role="assistant", text=ask.unread[:LONGEST_QUOTE] or "(nothing)"))
+            messages.append(Message(role="user", text=again))
+        role = f"coder.{ask.kind}" + (".again" if ask.fault else "")
+        reply = self._said(messages, role=role, seed=ask.seed, temperature=ask.temperature)
+        try:
+            return candidate_from(
+                reply.text,
+                task=self.task.digest(),
+                entry=self.entry,
+                proposer=f"agent:{name}",
+                parent=ask.parent.candidate.digest() if ask.parent else "",
+                prompt=self.prompts.digest(name),
+                base=ask.parent.candidate if ask.parent else None,
+            )
+        except Malformed as fault:
+            cut = f"; it was cut off after {reply.output_tokens} tokens" if reply.finish == "length" else ""
+            worse = Malformed(f"{fault}{cut}")
+            worse.reply = reply.text
+            raise worse from fault
 
-    def advise(self, shown: Evidence, parent: Evidence | None, *, seed: int = 0) -> tuple[str, float]:
-        """(one change in words, expected gain as a ratio of times) for a program, correct or not."""
+    def advise(
+        self, shown: Evidence, parent: Evidence | None, *, history: Sequence[str] = (), knowledge: Sequence[str] = (),
+        seed: int = 0,
+    ) -> tuple[str, float]:  # fmt: skip
+        """(one change in words, expected gain as a ratio of times) for a program, correct or not.
+
+        An adviser that answers in prose is understood too. Raises ``Malformed`` for an empty answer."""
         name = "adviser_repair" if isinstance(shown.outcome, Rejected) else "adviser"
-        nouns = self._program(shown) | {"change": brief.describe_change(parent, shown)}
-        found = json_object(self._say(self.prompts.render(name, **nouns), role=name, seed=seed), "change")
+        nouns = self.wording.program(shown) | {"change": brief.describe_change(parent, shown)}
+        nouns |= {"history": history, "knowledge": knowledge}
+        reply = self._say(self.prompts.render(name, **nouns), role=name, seed=seed)
+        try:
+            found = json_object(reply, "change")
+        except Malformed:
+            if not prose(reply).strip():
+                raise
+            return prose(reply).strip()[:LONGEST_ADVICE], 1.0
         lines = [f"{key}: {found[key]}" for key in ("bottleneck", "evidence", "change") if found.get(key)]
-        gain = found.get("expected_gain", 1.0)
-        return "\n".join(lines), float(gain) if isinstance(gain, int | float) else 1.0
+        return "\n".join(lines)[:LONGEST_ADVICE], max(0.0, real(found.get("expected_gain"), 1.0))
 
     def plan(self, profile: str, *, seed: int = 0) -> str:
-        """A split of the program into kernels and host code, as JSON text for the coder."""
-        text = self.prompts.render("planner", reference=self.task.reference, profile=profile)
-        found = json_object(self._say(text, role="planner", seed=seed), "kernels")
-        rows = [", ".join(f"{key}: {value}" for key, value in row.items()) for row in found["kernels"]]
+        """A split of the program into kernels and host code, as lines for the coder. Raises ``Malformed``."""
+        text = self.prompts.render("planner", task=self.wording.task_text(), profile=profile)
+        reply = self._say(text, role="planner", seed=seed)
+        try:
+            found = json_object(reply, "kernels")
+        except Malformed:
+            if not prose(reply).strip():
+                raise
+            return prose(reply).strip()[: 2 * LONGEST_ADVICE]
+        kernels = found["kernels"] if isinstance(found["kernels"], list) else [found["kernels"]]
+        rows = [_row(kernel) for kernel in kernels]
         return "\n".join([*(f"{n}. {row}" for n, row in enumerate(rows, 1)), f"host: {found.get('host', '')}"])
 
     def predict(self, shown: Evidence, *, seed: int = 0) -> tuple[bool, float, str]:
-        """(will fail, confidence, why): the verifier's guess, never a verdict."""
-        text = self.prompts.render("verifier", **self._program(shown))
+        """(will fail, confidence, why): the verifier's guess, never a verdict. Raises ``Malformed``."""
+        text = self.prompts.render("verifier", **self.wording.program(shown))
         found = json_object(self._say(text, role="verifier", seed=seed, temperature=0.0), "fails")
-        sure = found.get("confidence", 0.5)
-        return bool(found["fails"]), float(sure) if isinstance(sure, int | float) else 0.5, str(found.get("why", ""))
+        sure = real(found.get("confidence"), 0.5)
+        sure = sure / 100 if sure > 1 else sure
+        return truth(found["fails"]), sure, " ".join(str(found[key]) for key in ("where", "why") if found.get(key))
 
-    def tests(self, *, most: int = 8, seed: int = 0) -> str:
+    def tests(
+        self, *, most: int = 8, like: Evidence | None = None, history: Sequence[str] = (), seed: int = 0
+    ) -> str:
         """Source of a ``cases()`` generator. The judge runs it confined, and only against the reference's word."""
-        nouns = {"reference": self.task.reference, "shapes": self.shapes, "most": most}
-        reply = self._say(self.prompts.render("tester", **nouns), role="tester", seed=seed)
+        program = self.wording.sources(like) if like is not None else ""
+        text = self.prompts.render("tester", task=self.wording.task_text(), most=most, program=program, history=history)
+        reply = self._say(text, role="tester", seed=seed)
         found = [block.text for block in code_blocks(reply) if "def cases" in block.text]
+        if not found and "def cases" in reply and not code_blocks(reply):
+            found = [reply]
         if not found:
             raise Malformed("the reply defines no cases()")
         return found[-1]
 
     def criticise(self, outcomes: Sequence[str], *, most: int = 12, seed: int = 0) -> str:
         """New advice for the head of requests, from what the old one led to (meta-prompting)."""
-        nouns = {"advice": self.head or "(none)", "outcomes": outcomes, "most": most}
-        reply = self._say(self.prompts.render("critic", **nouns), role="critic", seed=seed)
-        return "\n".join(line for line in reply.splitlines() if line.strip())[: 200 * most]
+        nouns = {"advice": self.head or "(none)", "outcomes": outcomes, "most": most, "task": self.wording.task_text()}
+        return _lines(self._say(self.prompts.render("critic", **nouns), role="critic", seed=seed), most)
 
     def summarise(self, effects: Sequence[str], *, most: int = 8, seed: int = 0) -> str:
         """What held, from measured effects only."""
-        return self._say(self.prompts.render("summariser", effects=effects, most=most), role="summariser", seed=seed)
+        text = self.prompts.render("summariser", effects=effects, most=most, task=self.wording.task_text())
+        return _lines(self._say(text, role="summariser", seed=seed), most)
 
     def correct(self, rows: Sequence[str], *, seed: int = 0) -> str:
         """Textual gradient: why predictions missed, one line each."""
-        return self._say(self.prompts.render("gradient", rows=rows), role="gradient", seed=seed)
-
-    def _request(self, ask: Ask) -> tuple[str, dict[str, object]]:
-        base: dict[str, object] = {"reference": self.task.reference, "knowledge": ask.knowledge}
-        if ask.kind == "words":
-            return "from_words", base | {"words": ask.words, "thoughts": max(ask.thoughts, 3)}
-        if ask.kind in ("cross", "contrast"):
-            return f"coder_{ask.kind}", base | {"programs": brief.labelled(ask.others)}
-        if ask.parent is None or ask.kind == "new":
-            extra = {"shapes": self.shapes, "bound": self.bound, "plan": ask.plan, "thoughts": ask.thoughts}
-            return "coder_new", base | extra
-        program = self._program(ask.parent) | {"advice": ask.advice, "knowledge": ask.knowledge}
-        if ask.kind == "translate":
-            languages = {"source_language": ask.parent.candidate.language, "target_language": self.language}
-            return "translator", program | languages | {"failures": ask.knowledge}
-        if ask.kind in ("repair", "race"):
-            return ("race" if ask.kind == "race" else "coder_repair"), program
-        return "coder_improve", program | {"change": brief.describe_change(ask.grandparent, ask.parent)}
-
-    def _program(self, shown: Evidence) -> dict[str, object]:
-        nouns: dict[str, object] = {
-            "sources": shown.candidate.sources,
-            "reference": self.task.reference,
-            "diagnosis": shown.diagnosis or "not measured",
-            "time": brief.describe_time(shown.outcome),
-        }
-        fault = shown.outcome if isinstance(shown.outcome, Rejected) else Rejected(stage="", reason="", detail="")
-        return nouns | {"stage": fault.stage, "reason": fault.reason, "detail": brief.cut(fault.detail)}
+        text = self.prompts.render("gradient", rows=rows, task=self.wording.task_text())
+        return _lines(self._say(text, role="gradient", seed=seed), max(1, len(rows)))
 
     def _say(self, text: str, *, role: str, seed: int, temperature: float = 0.7) -> str:
-        rules = self.prompts.render(
-            "rules",
-            entry=self.entry,
-            device=self.device,
-            contract=brief.describe_contract(self.task.contract),
-            facts=brief.describe_machine(self.machine),
-            imports=IMPORTS.get(self.language, ""),
+        message = Message(role="user", text=text)
+        return spoken(self._said([message], role=role, seed=seed, temperature=temperature).text)
+
+    def _said(self, messages: Sequence[Message], *, role: str, seed: int, temperature: float) -> Reply:
+        head = ""
+        if self.head and role.startswith("coder"):
+            head = f"\n## Advice from earlier attempts\n\n{self.head}\n"
+        first = Message(role="system", text=self.wording.rules() + head)
+        return self.speaker.say(
+            (first, *messages), role=role, max_tokens=self.max_tokens, temperature=temperature, seed=seed
         )
-        head = f"\n{self.head}\n" if self.head and role.startswith("coder") else ""
-        messages = (Message(role="system", text=rules + head), Message(role="user", text=text))
-        reply = self.speaker.say(messages, role=role, max_tokens=self.max_tokens, temperature=temperature, seed=seed)
-        return reply.text
+
+def _row(kernel: object) -> str:
+    return ", ".join(f"{key}: {value}" for key, value in kernel.items()) if isinstance(kernel, dict) else str(kernel)
+
+
+def _lines(text: str, most: int) -> str:
+    """At most so many lines of 300 characters, fences and blank ones left out."""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip() and not line.strip().startswith("```")]
+    return "\n".join(line[:300] for line in lines[:most])

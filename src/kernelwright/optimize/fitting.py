@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Declared tunables are fitted before a structure is compared: the best point stands for it."""
+
+from __future__ import annotations
+
+from kernelwright.candidate import Candidate
+from kernelwright.optimize.flight import Trier
+from kernelwright.proposers.agent import declared_space, with_values
+from kernelwright.trial import Outcome, Timed
+from kernelwright.tuning import Tuner
+
+
+def fitted(
+    candidate: Candidate, outcome: Outcome | None, trier: Trier, most: int
+) -> tuple[Candidate, Outcome | None]:
+    """The candidate at the best of up to ``most`` points of its space; itself where it has none or was rejected."""
+    space = declared_space(candidate)
+    if not space.parameters or not most or not isinstance(outcome, Timed):
+        return candidate, outcome
+    tuner = Tuner(space, 0)
+    best: tuple[Candidate, Timed] = (candidate, outcome)
+    first = tuner.ask()
+    if first is not None:
+        tuner.tell(first, outcome.timing.median_us)
+    for _ in range(most):
+        point = tuner.ask()
+        if point is None or trier.seconds_left() <= 0:
+            break
+        changed = with_values(candidate, dict(point))
+        found = trier.consider(changed, "agent/tune")
+        tuner.tell(point, found.timing.median_us if isinstance(found, Timed) else None)
+        if isinstance(found, Timed) and found.timing.median_us < best[1].timing.median_us:
+            best = (changed, found)
+    return best

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cheap tiers beside a run's loop: objects read before anything runs, profiles of survivors, a tester's cases.
+
+Builds and their facts run beside whatever is being judged. What they found is in facts.jsonl, so that a resumed run
+and a replay decide alike.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Callable
+from typing import Any
+
+from kernelwright import wire
+from kernelwright.candidate import Candidate
+from kernelwright.errors import KernelwrightError
+from kernelwright.machine import Machine
+from kernelwright.optimize.facts import FactBook, Found
+from kernelwright.optimize.loop import Loop
+from kernelwright.task import Task
+from kernelwright.trial import Outcome
+from kernelwright.workers import Worker
+
+COMPILED = ("cpp", "cuda")
+LEAST_LEFT_S = 15.0
+"""A profile takes 3 to 10 s; with less time left than this none is begun."""
+COUNTING_LEFT_S = 120.0
+"""Hardware counters replay every kernel; they are read only when there is this much time."""
+NOT_BUILT: Found = {"built": 0.0}
+
+
+class Tiers:
+    """``Trier`` of a live run."""
+
+    def __init__(
+        self, loop: Loop, worker: Worker, task: Task, device: str, machine: Machine | None, book: FactBook,
+        say: Callable[..., None],
+    ) -> None:  # fmt: skip
+        self._loop, self._worker, self._device, self._book, self._say = loop, worker, device, book, say
+        self._task, self._machine = wire.to_data(task), None if machine is None else wire.to_data(machine)
+        self._builds: dict[str, concurrent.futures.Future[dict[str, Any]]] = {}
+        loop.judge_with(facts=True)
+
+    def consider(self, candidate: Candidate, structure: str) -> Outcome | None:
+        """Judge coarsely and remember."""
+        return self._loop.consider(candidate, structure)
+
+    def build_ahead(self, candidate: Candidate) -> None:
+        """Start compiling and reading what was compiled."""
+        digest = candidate.digest()
+        if candidate.language in COMPILED and digest not in self._builds and self._book.get("static", digest) is None:
+            self._builds[digest] = self._worker.submit(self._job("build", candidate) | {"facts": True})
+
+    def static(self, candidate: Candidate) -> Found | None:
+        """Facts of the compiled object; None where it does not compile, empty where nothing is compiled ahead."""
+        if candidate.language not in COMPILED:
+            return {}
+        digest = candidate.digest()
+        found = self._book.get("static", digest)
+        if found is None:
+            self.build_ahead(candidate)
+            try:
+                reply = self._builds.pop(digest).result()
+            except KernelwrightError as error:
+                self._say("note", f"no facts of a compiled object: {error.what}", detail=str(error))
+                return {}  # the judge finds the same trouble and says so in its own way
+            found = self._book.put("static", digest, NOT_BUILT if reply["outcome"] else reply.get("facts", {}))
+        return None if found == NOT_BUILT else found
+
+    def profile(self, candidate: Candidate) -> Found:
+        """Facts of a few observed calls."""
+        found = self._book.get("profile", candidate.digest())
+        if found is not None:
+            return found
+        if self.seconds_left() < LEAST_LEFT_S:
+            return self._book.put("profile", candidate.digest(), {})
+        job = self._job("profile", candidate) | {"task": self._task, "count": self.seconds_left() > COUNTING_LEFT_S}
+        try:
+            reply = self._worker.run(job | ({} if self._machine is None else {"machine": self._machine}))
+        except KernelwrightError as error:
+            self._say("note", f"no profile: {error.what}", detail=str(error))
+            return self._book.put("profile", candidate.digest(), {})
+        return self._book.put("profile", candidate.digest(), reply.get("facts", {}))
+
+    def races(self, candidate: Candidate) -> str:
+        """Nothing: no race detector runs here."""
+        return ""
+
+    def test_with(self, source: str) -> None:
+        """Candidates judged from now on must also pass these cases."""
+        self._loop.judge_with(extra_cases=source)
+
+    def seconds_left(self) -> float:
+        """Until the finals must begin."""
+        return self._loop.seconds_left()
+
+    def _job(self, job: str, candidate: Candidate) -> dict[str, Any]:
+        return {"job": job, "candidate": wire.to_data(candidate), "device": self._device}

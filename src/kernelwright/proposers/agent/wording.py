@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How requests are put: the system message, the program in question and the form of the answer, from nouns."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+from kernelwright.machine import Machine
+from kernelwright.proposers.agent import brief
+from kernelwright.proposers.agent.brief import Evidence, Prompts
+from kernelwright.task import Task
+from kernelwright.trial import Rejected, Timed
+
+NATIVE = {"cpp": "cpp", "cuda": "cu"}
+IMPORTS = {"triton": ", triton", "cpp": ", ctypes", "cuda": ", ctypes", "torch": ""}
+SPOKEN = {"cpp": "C++ with OpenMP", "cuda": "CUDA C++", "triton": "Triton", "torch": "PyTorch"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """One request of the search: a kind, and the evidence it works from.
+
+    ``kind``: ``new``, ``improve``, ``repair``, ``cross``, ``contrast``, ``translate``, ``words``, ``race``."""
+
+    kind: str
+    parent: Evidence | None = None
+    grandparent: Evidence | None = None
+    others: tuple[Evidence, ...] = ()
+    advice: str = ""
+    plan: str = ""
+    knowledge: tuple[str, ...] = ()
+    history: tuple[str, ...] = ()
+    """What was tried so far, a line each, oldest first."""
+    thoughts: int = 0
+    """How many designs to state before choosing (mixture of thoughts); 0: none."""
+    words: str = ""
+    seed: int = 0
+    temperature: float = 0.7
+    unread: str = ""
+    """The reply to this same request that no program could be read from; it is asked again in the same conversation."""
+    fault: str = ""
+    """Why not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What every prompt shows of task and machine besides the reference and the contract."""
+
+    shapes: tuple[str, ...] = ()
+    """Inputs, outputs and weights of the timed case, a line each."""
+    bound: str = ""
+    cases: str = ""
+    """What the judge checks beyond the timed case, in a sentence."""
+    toolchain: str = ""
+    """The command that compiles native files."""
+    vector_bits: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wording:
+    """Everything that is said about one task on one device in one target language."""
+
+    task: Task
+    device: str
+    machine: Machine | None
+    language: str
+    about: Surroundings = field(default_factory=Surroundings)
+    tuning: int = 0
+    entry: str = "ModelNew"
+    prompts: Prompts = field(default_factory=Prompts)
+
+    def rules(self) -> str:
+        """What the judge enforces on this task, on this machine: the system message of every request."""
+        contract = self.task.contract
+        return self.prompts.render(
+            "rules",
+            entry=self.entry,
+            device=self.device,
+            contract=brief.describe_contract(dataclasses.replace(contract, training=False)),
+            training=contract.training,
+            gradients=contract.gradients,
+            cases=self.about.cases,
+            facts=brief.describe_machine(self.machine, self.about.vector_bits),
+            imports=IMPORTS.get(self.language, ""),
+            native=NATIVE.get(self.language, ""),
+            toolchain=self.about.toolchain,
+        )
+
+    def request(self, ask: Ask) -> tuple[str, str]:
+        """(name of the prompt file, the request with the form of the answer)."""
+        name, nouns = self._nouns(ask)
+        form = self.prompts.render(
+            "answer_format", native=NATIVE.get(self.language, ""), language=self.language, entry=self.entry,
+            tuning=self.tuning,
+        )  # fmt: skip
+        return name, f"{self.prompts.render(name, **nouns)}\n{form}"
+
+    def _nouns(self, ask: Ask) -> tuple[str, dict[str, object]]:
+        base: dict[str, object] = {"task": self.task_text(), "knowledge": ask.knowledge, "history": ask.history}
+        if ask.kind == "words":
+            return "from_words", base | {"words": ask.words, "thoughts": ask.thoughts}
+        if ask.kind in ("cross", "contrast"):
+            programs = [
+                (f"Program {number}: {brief.describe_time(shown.outcome)}.", self.sources(shown))
+                for number, shown in enumerate(ask.others, 1)
+            ]
+            return f"coder_{ask.kind}", base | {"programs": programs}
+        if ask.parent is None or ask.kind == "new":
+            return "coder_new", base | {"plan": ask.plan, "thoughts": ask.thoughts}
+        program = base | self.program(ask.parent) | {"advice": ask.advice}
+        if ask.kind == "translate":
+            languages = {
+                "source_language": SPOKEN[ask.parent.candidate.language], "target_language": SPOKEN[self.language],
+            }  # fmt: skip
+            more = {"failures": ask.history, "timed": isinstance(ask.parent.outcome, Timed)}
+            return "translator", program | languages | more
+        if ask.kind in ("repair", "race"):
+            return ("race" if ask.kind == "race" else "coder_repair"), program
+        return "coder_improve", program | {"change": brief.describe_change(ask.grandparent, ask.parent)}
+
+    def task_text(self) -> str:
+        """The reference with the timed case and its bound."""
+        nouns = {"reference": self.task.reference.strip(), "shapes": self.about.shapes, "bound": self.about.bound}
+        return self.prompts.render("task", **nouns).strip()
+
+    def sources(self, shown: Evidence) -> str:
+        """The files of a program, each in its fence."""
+        sources = [(path, text.strip("\n")) for path, text in shown.candidate.sources]
+        return self.prompts.render("program", sources=sources)
+
+    def program(self, shown: Evidence) -> dict[str, object]:
+        """The nouns of a request about one program."""
+        nouns: dict[str, object] = {
+            "program": self.sources(shown),
+            "task": self.task_text(),
+            "diagnosis": shown.diagnosis.strip() or "nothing but its time was measured.",
+            "time": brief.describe_time(shown.outcome),
+        }
+        fault = shown.outcome if isinstance(shown.outcome, Rejected) else Rejected(stage="", reason="", detail="")
+        detail = "" if fault.detail.strip() in fault.reason else brief.cut(fault.detail.strip())
+        meaning = brief.STAGES.get(fault.stage, "")
+        return nouns | {"stage": fault.stage, "reason": fault.reason, "detail": detail, "meaning": meaning}
