@@ -328,6 +328,26 @@ def test_resume_after_kill_repeats_no_judgement_and_reaches_the_same_winner(tmp_
     assert whole.winner.candidate == result.winner.candidate
 
 
+def test_a_short_resume_proves_the_best_that_was_found(tmp_path: Path) -> None:
+    """The killed part of the run found the optimum; a resume without time to search again must not lose it."""
+
+    def stop(count: int) -> None:
+        if count == 12:
+            raise KeyboardInterrupt
+
+    options = Options(budget_seconds=1e6)
+    go(tmp_path / "run", worker=FakeWorker(landscape, after=stop), options=options)
+    ledger = open_ledger(tmp_path / "run" / "ledger.sqlite", writable=False)
+    fastest = min(row.median_us for row in ledger.rows() if row.median_us is not None)
+    ledger.close()
+    assert 20.0 == fastest
+    judge = FakeWorker(landscape)
+    services = Services("cpu", worker=judge, host=FakeHost(HOST))
+    result = resume_run(tmp_path / "run", budget_seconds=1e-9, services=services)
+    assert result.winner is not None
+    assert (("size", 2),) == result.winner.candidate.tunables
+
+
 def test_resuming_what_is_no_run_or_damaged_is_one_clear_error(tmp_path: Path) -> None:
     """No folder; a folder without run.json; a record of another version; a damaged ledger."""
     (tmp_path / "empty").mkdir()

@@ -72,6 +72,11 @@ class Judging:
             raise KeyError(candidate.digest())
         return self._ledger.trial(number)
 
+    def recorded(self, level: str, most: int) -> list[tuple[Trial, str]]:
+        """The fastest accepted trials of a level on this machine, best first, with the structure of each."""
+        rows = [row for row in self._ledger.top(most, level) if row.machine == self._identity.machine]
+        return [(self._ledger.trial(row.id), row.structure) for row in rows]
+
     def build_ahead(self, candidate: Candidate) -> None:
         """Start compiling a candidate beside other work; its judgement then finds it built."""
         if candidate.language in ("cpp", "cuda") and candidate.digest() not in self._building:

@@ -36,6 +36,8 @@ FEWEST = 3
 OVERTIME = 1.0
 """Times the budget by which these few may overrun it once one was accepted; until then without limit."""
 MOST_FINALS = 6
+RECALLED = 32
+"""Trials of a level that a resumed run takes over from its ledger."""
 LATE_PROOFS = 2
 """Proofs tried after the budget is over when none has succeeded: the first may fail where the second does not."""
 MOST_FAILURES = 3
@@ -104,6 +106,7 @@ class Loop:
         arms = [Arm(key=key, order=-1.0, space=START) for key in self._given]
         arms += [Arm(key=key, order=s.order, space=s.space) for key, (_, s) in self._structures.items()]
         search = StructureSearch(arms, self._options.seed)
+        self._recall()
         proved_early = False
         asked = 0
         while self._left() > max(self._reserve(), kept) or (asked < FEWEST and self._overtime(bool(self._coarse))):
@@ -125,6 +128,16 @@ class Loop:
             if timed is not None and candidate is not None:
                 self._coarse.setdefault(candidate.digest(), (candidate, choice.arm, timed))
             search.tell(choice, timed.timing.median_us if timed else None)
+
+    def _recall(self) -> None:
+        """What an earlier part of a resumed run found takes part in the finals, however short this part is."""
+        for trial, structure in self._judging.recorded("coarse", RECALLED):
+            if isinstance(trial.outcome, Timed):
+                self._coarse.setdefault(trial.candidate.digest(), (trial.candidate, structure, trial.outcome))
+        for trial, structure in self._judging.recorded("precise", RECALLED):
+            if isinstance(trial.outcome, Timed):
+                self._precise[trial.candidate.digest()] = trial.outcome
+                self._settle(trial.candidate, structure, trial.outcome)
 
     def consider(self, candidate: Candidate, structure: str) -> Outcome | None:
         """Judge a candidate from elsewhere as a structure's is; accepted ones take part in the finals."""
@@ -193,8 +206,11 @@ class Loop:
         self._say("phase", f"proving {structure}", candidate=candidate.digest())
         outcome = self._judge(candidate, "precise", structure)
         self._precise[candidate.digest()] = outcome
-        if outcome is None:
-            return
+        if outcome is not None:
+            self._settle(candidate, structure, outcome)
+
+    def _settle(self, candidate: Candidate, structure: str, outcome: Timed) -> None:
+        """A precise outcome: the winner, when it is proved faster than what was found before."""
         if self.nearest is None or outcome.speedup_low > self.nearest.speedup_low:
             self.nearest = outcome
             if outcome.speedup_low > 1.0:
