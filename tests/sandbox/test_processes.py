@@ -37,6 +37,24 @@ def test_a_signal_is_told_as_a_negative_status() -> None:
     assert 139 == done.returncode
 
 
+def test_a_watched_command_is_confined_as_much_and_keeps_what_its_watcher_gave_it(tmp_path: Path) -> None:
+    """The tool (env) adds a variable; the command has the filter, no capability, no secret and no other folder."""
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    good.mkdir()
+    bad.mkdir()
+    (bad / "secret").write_text("canary")
+    script = (
+        f"echo $GIVEN $(id -u); grep -E '^(Seccomp|NoNewPrivs|CapEff):' /proc/self/status; "
+        f"echo 1 > {good}/a; echo 1 > {bad}/b; cat {bad}/secret"
+    )
+    command = ["sh", "-c", script]
+    plain = sandbox.run(command, limits=LIMITS, writable=(good,), cwd=good)
+    done = sandbox.run(command, limits=LIMITS, writable=(good,), cwd=good, watch=["/usr/bin/env", "GIVEN=here"])
+    assert f"here {plain.stdout}" == done.stdout
+    assert (["a"], ["secret"]) == (os.listdir(good), os.listdir(bad))
+    assert "CapEff:\t0000000000000000" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("command", "changes", "reason"),
     [

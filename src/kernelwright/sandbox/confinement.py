@@ -83,23 +83,34 @@ def _write(path: str, text: str) -> None:
         file.write(text)
 
 
-def restrict(flags: int, permission: Permission) -> str:
-    """In the innermost process: own root and /proc, limits, Landlock, no privileges, system-call filter.
+def enter(flags: int, permission: Permission) -> tuple[bool, bool]:
+    """A root and a /proc of our own as far as ``flags`` (what ``detach`` returned) allow: (own root, own /proc).
 
-    ``flags`` is what ``detach`` returned. Returns the level reached, in words. The working directory is kept
-    where it is still reachable. Raises OSError where the kernel refuses halfway into a new root.
+    Nothing is taken from the caller. Raises OSError where the kernel refuses halfway into a new root.
     """
-    words = [" ".join(_NAMES[flag] for flag in _NAMES if flags & flag) + " namespaces" if flags else ""]
     here = os.getcwd()
-    gates = places.device_files(devices=permission.devices)
-    writable = places.unique(list(permission.writable))
-    own_root, own_proc = False, False
     if permission.own_root and flags & kernel.NEW_MOUNTS and root.possible():
         paths = places.unique([*places.readable(devices=permission.devices), *permission.readable])
+        writable = places.unique(list(permission.writable))
+        gates = places.device_files(devices=permission.devices)
         own_proc = root.enter(readable=paths, writable=writable, devices=gates, proc=bool(flags & kernel.NEW_PIDS))
-        own_root = True
-    elif flags & kernel.NEW_MOUNTS and flags & kernel.NEW_PIDS:
-        own_proc = _fresh_proc()
+        if os.path.isdir(here):
+            os.chdir(here)
+        return True, own_proc
+    return False, bool(flags & kernel.NEW_MOUNTS and flags & kernel.NEW_PIDS) and _fresh_proc()
+
+
+def restrict(flags: int, permission: Permission, entered: tuple[bool, bool] | None = None) -> str:
+    """In the innermost process: own root and /proc, limits, Landlock, no privileges, system-call filter.
+
+    ``flags`` is what ``detach`` returned, ``entered`` what ``enter`` returned to the process that started this one.
+    Returns the level reached, in words. The working directory is kept where it is still reachable. Raises OSError
+    where the kernel refuses halfway into a new root.
+    """
+    words = [" ".join(_NAMES[flag] for flag in _NAMES if flags & flag) + " namespaces" if flags else ""]
+    gates = places.device_files(devices=permission.devices)
+    writable = places.unique(list(permission.writable))
+    own_root, own_proc = enter(flags, permission) if entered is None else entered
     words += ["own root" if own_root else "", "own /proc" if own_proc else ""]
     named = [*places.readable(devices=permission.devices), *places.processes(own=own_proc), *permission.readable]
     ceilings.apply(permission.limits, memory=not permission.devices)
@@ -109,8 +120,6 @@ def restrict(flags: int, permission: Permission) -> str:
         writable = [*writable, f"/proc/{os.readlink('/proc/self')}/task"]
     words.append(landlock.restrict(readable=places.unique(named), writable=writable, devices=gates, execute=execute))
     words.append(_give_up_privileges(flags, permission.user))
-    if os.path.isdir(here):
-        os.chdir(here)
     hidden = bool(flags & kernel.NEW_PIDS)
     words.append(
         seccomp.refuse(execute=execute, devices=permission.devices, foreign_signals=not hidden and not execute)

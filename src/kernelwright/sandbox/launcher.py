@@ -30,14 +30,7 @@ def main() -> None:
 
 def _confined(spec: dict[str, Any]) -> None:
     """Go through namespaces and a fork; the outer process stays to pass on the status."""
-    permission = Permission(
-        readable=tuple(spec["readable"]),
-        writable=tuple(spec["writable"]),
-        limits=Limits(**spec["limits"]),
-        devices=spec["devices"],
-        execute=True,
-        own_root=spec["own_root"],
-    )
+    permission = _permission(spec)
     flags = confinement.detach(permission)
     kernel.die_with_parent()  # the change of credentials forgot it
     ready, go = os.pipe()
@@ -52,7 +45,36 @@ def _confined(spec: dict[str, Any]) -> None:
     os.close(go)
     confinement.adopt_parent(ready)
     confinement.close_descriptors({0, 1, 2})
+    if spec["watch"]:
+        interpreter = os.path.realpath(sys.executable)  # as a link it may not exist in there
+        entered = confinement.enter(flags, permission)
+        rest = json.dumps({**spec, "flags": flags, "entered": entered})
+        inner = [interpreter, "-I", "-S", "-c", spec["boot"], rest]
+        os.execvpe(spec["watch"][0], [*spec["watch"], *inner], spec["env"])
     confinement.restrict(flags, permission)
+
+
+def watched() -> None:
+    """Started by a trusted tool inside our namespaces: confine this process, then become the untrusted command.
+
+    The environment stays as the tool made it. The tool itself is not restricted, because a rule of Landlock names
+    files that exist: what the tool starts could not be given its own /proc/PID/task, without which CUDA does not
+    start (error 304).
+    """
+    spec = json.loads(sys.argv[1])
+    confinement.restrict(spec["flags"], _permission(spec), tuple(spec["entered"]))
+    os.execvp(spec["argv"][0], spec["argv"])
+
+
+def _permission(spec: dict[str, Any]) -> Permission:
+    return Permission(
+        readable=tuple(spec["readable"]),
+        writable=tuple(spec["writable"]),
+        limits=Limits(**spec["limits"]),
+        devices=spec["devices"],
+        execute=True,
+        own_root=spec["own_root"],
+    )
 
 
 def probe() -> None:

@@ -215,17 +215,25 @@ def run(
     env: Mapping[str, str] | None = None,
     stdin: str = "",
     devices: bool = False,
+    watch: Sequence[str] = (),
 ) -> Finished:
     """Run one untrusted command (a compiler on untrusted sources) confined, and wait for it.
 
     It reads system and Python paths, ``readable`` and ``cwd``, writes only ``writable``, has no network, and is
-    killed with everything it started when a limit is reached.
+    killed with everything it started when a limit is reached. ``watch`` is a trusted tool (a reader of counters) that
+    gets ``argv`` as the end of its own arguments and starts it: the tool runs in the same namespaces and root, and
+    ``argv`` is confined as without it.
     """
     spec = {
         "argv": list(argv),
+        "watch": list(watch),
+        "boot": _boot("watched"),
         "env": environment.confined(env),
         "limits": dataclasses.asdict(limits),
-        "readable": [str(path) for path in (*readable, *([cwd] if str(cwd) != "/" else []))],
+        "readable": [
+            str(path)
+            for path in (*readable, *([cwd] if str(cwd) != "/" else []), *([_HERE.parent] if watch else []))
+        ],
         "writable": [str(path) for path in writable],
         "devices": devices,
         "own_root": _probe()["own_root"],
