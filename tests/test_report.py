@@ -252,6 +252,8 @@ def test_an_unmeasured_machine_and_a_killed_run_are_reported(tmp_path: Path) -> 
     empty = run(tmp_path / "e", [], status="running", message="", result=None)
     (empty / "ledger.sqlite").unlink()
     assert "No candidate was judged" in words(write(empty))
+    (empty / "ledger.sqlite").touch()
+    assert "No candidate was judged" in words(write(empty))
 
 
 def test_only_rejections_make_a_page_too(tmp_path: Path) -> None:

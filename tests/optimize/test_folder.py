@@ -28,8 +28,12 @@ def test_a_lock_is_seen_by_other_processes_and_dies_with_its_holder(tmp_path: Pa
     assert "held\n" == child.stdout.readline()
     with pytest.raises(RunFolderBusy):
         folders.create(tmp_path / "run")
+    (tmp_path / "run" / "run.json").write_text('{"status": "running"}')
+    assert ["running"] == [record["status"] for _, record in folders.listed(tmp_path)]
     child.kill()
     child.communicate()
+    assert ["stopped"] == [record["status"] for _, record in folders.listed(tmp_path)]
+    (tmp_path / "run" / "run.json").unlink()
     folders.create(tmp_path / "run").close()
 
 

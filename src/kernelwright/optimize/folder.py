@@ -124,14 +124,35 @@ def fresh_name(parent: Path, task: str) -> Path:
 
 
 def listed(parent: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """(folder, run.json) of every readable run below ``parent``, newest first."""
+    """(folder, run.json) of every readable run below ``parent``, newest first.
+
+    The record of a killed run still says that it is running; here its status is ``stopped``.
+    """
     found = []
     for place in sorted(parent.glob(f"*/{RUN}")):
         try:
-            found.append((place.parent, read(place.parent)))
+            data = read(place.parent)
         except RunFolderError:
             continue  # a half-deleted folder is no run
+        if data.get("status") == "running" and not _held(place.parent):
+            data["status"] = "stopped"
+        found.append((place.parent, data))
     return sorted(found, key=lambda pair: float(pair[1].get("started_at", 0.0)), reverse=True)
+
+
+def _held(path: Path) -> bool:
+    """Whether a process holds the folder."""
+    try:
+        handle = os.open(path / LOCK, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 def _lock(path: Path) -> int:

@@ -42,7 +42,7 @@ def gather(run_dir: Path) -> dict[str, Any]:
         "models": _models((record.get("result") or {}).get("models")),
     }
     path = run_dir / "ledger.sqlite"
-    if not path.exists():
+    if not path.exists() or path.stat().st_size == 0:  # killed before the ledger was made
         return data | _empty()
     ledger = open_ledger(path, writable=False)
     try:
