@@ -24,13 +24,13 @@ QUIET = {
     "gather_instructions": 0.0, "page_faults": 0.0, "fault_us": 0.25, "division_instructions": 0.0, "math_calls": 0.0,
     "load_bytes": 16.0, "passes": 1.0, "memory_bound": 1.0, "cache_bytes": 4e5, "predicated_loads": 10.0,
     "loads_useful": 1.0, "operators": 1.0, "kernel_launch_us": 3.0, "written_us": 80.0, "lanes_filled": 1.0,
-    "occupancy": 1.0,
+    "occupancy": 1.0, "load_us": 700.0,
 }  # fmt: skip
 PLAIN = {"tensor_instructions": 0.0, "tensor_eligible": 0.0, "matmul_us": 0.0}
 """A program that has no matrix product."""
 PROVOKED = {
     "host-bound": {"host_us": 400.0}, "many-small-launches": {"kernels": 30.0, "busy_us": 60.0, "host_us": 70.0},
-    "synchronisation": {"synchronisations": 4.0}, "cold-start": {"first_us": 9e5},
+    "synchronisation": {"synchronisations": 4.0}, "cold-start": {"first_us": 9e5}, "late-compilation": {"load_us": 9e6},
     "spills": {"spill_bytes": 96.0, "local_instructions": 40.0}, "local-memory": {"local_instructions": 40.0},
     "no-tensor-cores": {"tensor_instructions": 0.0, "matmul_us": 90.0},
     "accidental-float64": {"float64_instructions": 100.0},

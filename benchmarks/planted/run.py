@@ -23,7 +23,7 @@ from kernelwright.candidate import Candidate
 from kernelwright.diagnosis import diagnose
 from kernelwright.judge import calibration
 from kernelwright.judge.build import build
-from kernelwright.judge.profile import Subject, confined, profile
+from kernelwright.judge.profile import Subject, profile, watched
 from kernelwright.judge.profile.counters import rows
 from kernelwright.judge.reference import Reference
 from kernelwright.load.raw import wrap
@@ -90,10 +90,11 @@ class Outside:
     def __init__(self, folder, only):
         self.log, self.only = folder / "ncu.log", only
 
-    def __call__(self, given, argv):
+    def __call__(self, given, tool, program):
         """The first of the two that gives a table."""
+        argv = [*tool, *program]
         if not self.only:
-            inside = confined(given, argv)
+            inside = watched(given, tool, program)
             self.log.write_text(f"inside: {inside.returncode} {inside.killed}\n{inside.stdout}\n{inside.stderr}\n")
             if rows(inside.stdout):
                 return inside

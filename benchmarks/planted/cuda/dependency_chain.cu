@@ -6,7 +6,7 @@ __global__ void chain(float* out, const float* x, int64_t n) {
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n; i += step) {
         float v = x[i];
 #pragma unroll 16
-        for (int k = 0; k < 4096; k++) v = fmaf(v, 0.999f, 0.001f);
+        for (int k = 0; k < 32768; k++) v = fmaf(v, 0.999f, 0.001f);
         out[i] = v;
     }
 }

@@ -41,8 +41,8 @@ class Rule:
     evidence: str
     """Format string over the facts."""
     edit: str
-    unless: str = "0"
-    """The cause of which this limiter would be a symptom; facts of it that were not measured make it false."""
+    unless: tuple[str, ...] = ()
+    """Causes of which this limiter would be a symptom; one with facts that were not measured counts as absent."""
     within: str = "call"
     """``call``: the share is of the whole call; ``kernel``: of the time the device is busy; ``job``: of many calls."""
 
@@ -149,9 +149,9 @@ class Diagnosis:
 def load_rules(path: Path = FILE) -> tuple[Rule, ...]:
     """Every rule. Raises ``BadCommand`` naming a rule whose expressions are not arithmetic over facts."""
     rows = tomllib.loads(path.read_text(encoding="utf-8"))["rule"]
-    rules = tuple(Rule(**{"device": "any", **row}) for row in rows)
+    rules = tuple(Rule(**{"device": "any", **row, "unless": tuple(row.get("unless", ()))}) for row in rows)
     for rule in rules:
-        for text in (rule.when, rule.share, rule.unless):
+        for text in (rule.when, rule.share, *rule.unless):
             odd = [type(n).__name__ for n in ast.walk(ast.parse(text, mode="eval")) if not isinstance(n, NODES)]
             if odd:
                 raise BadCommand(f"Rule {rule.name} is not arithmetic over facts.", got=", ".join(odd), expected=text)
@@ -185,7 +185,7 @@ def diagnose(
         missing = rule.facts() - known.keys()
         if missing:
             silent |= missing
-        elif _value(rule.when, known) and not (_names(rule.unless) <= known.keys() and _value(rule.unless, known)):
+        elif _value(rule.when, known) and not _caused(rule, known):
             share = min(0.98, max(0.0, _value(rule.share, known))) * (busy if rule.within == "kernel" else 1.0)
             findings.append((share, _finding(rule, share if rule.within == "job" else min(share, most), known)))
     findings.sort(key=lambda pair: (-pair[1].share, -pair[0], pair[1].rule))
@@ -204,6 +204,10 @@ def _finding(rule: Rule, share: float, known: Mapping[str, float]) -> Finding:
     return Finding(
         rule=rule.name, limiter=rule.limiter, share=share, evidence=evidence, edit=rule.edit, model=rule.model
     )
+
+
+def _caused(rule: Rule, known: Mapping[str, float]) -> bool:
+    return any(_names(text) <= known.keys() and _value(text, known) for text in rule.unless)
 
 
 def _names(text: str) -> set[str]:

@@ -31,8 +31,6 @@ FOREIGN = 0.5
 """Share of the device time that the candidate's own kernels must have before their code speaks for the program."""
 
 
-SLOW_FIRST_US, SLOW_FIRST_CALLS = 150_000.0, 20
-"""A first call longer than both this and so many later ones is looked at again."""
 REGISTERS = 65536
 """Of a multiprocessor of compute capability 5.0 to 10.0, where torch does not say."""
 
@@ -66,13 +64,14 @@ class Profile:
     kernels: list[traces.Launch] = field(default_factory=list)
 
 
-Runner = Callable[[Subject, list[str]], sandbox.Finished]
+Runner = Callable[[Subject, list[str], list[str]], sandbox.Finished]
+"""What runs (subject, the tool that counts, the command it starts)."""
 
 
 def profile(subject: Subject, machine: Machine, *, count: bool = True, counted: Runner | None = None) -> Profile:
     """Run and read ``subject``. ``count`` False leaves the hardware counters out. Raises OSError for a full disk.
 
-    ``counted`` runs the command that counts, by default in the sandbox.
+    ``counted`` runs the command that is counted, by default in the sandbox.
     """
     found = Profile()
     subject.workshop.mkdir(parents=True, exist_ok=True)
@@ -88,7 +87,7 @@ def profile(subject: Subject, machine: Machine, *, count: bool = True, counted: 
         least = 0.6 * found.facts.get("bound_us", float("inf"))
         found.facts["passes"] = sum(one.count for one in found.kernels if one.us / max(1.0, one.count) >= least)
         if count:
-            _count(subject, request, found, counted or confined)
+            _count(subject, request, found, counted or watched)
         else:
             found.notes.append("hardware counters: not asked for")
     found.facts |= _measured(machine, subject.traced.unavoidable_bytes)
@@ -137,7 +136,12 @@ def _program(request: dict[str, Any], mode: str) -> list[str]:
     return [sys.executable, "-m", "kernelwright.judge.profile.replay", json.dumps({**request, "mode": mode})]
 
 
-def confined(subject: Subject, argv: list[str]) -> sandbox.Finished:
+def watched(subject: Subject, tool: list[str], argv: list[str]) -> sandbox.Finished:
+    """``argv`` confined as ever, with a trusted tool in the same namespaces that reads counters of it."""
+    return confined(subject, argv, tool)
+
+
+def confined(subject: Subject, argv: list[str], watch: Sequence[str] = ()) -> sandbox.Finished:
     root = Path(__file__).resolve().parents[3]
     own = subject.workshop
     (own / "tmp").mkdir(exist_ok=True)
@@ -158,6 +162,7 @@ def confined(subject: Subject, argv: list[str]) -> sandbox.Finished:
         cwd=subject.folder,
         env=env,
         devices=subject.device != "cpu",
+        watch=watch,
     )
 
 
@@ -168,10 +173,6 @@ def _replay(subject: Subject, request: dict[str, Any], found: Profile) -> None:
         found.notes.append(f"run-time facts: the replay failed: {why[:300]}")
         return
     seen = _said(done.stdout)
-    if seen["first_us"] > max(SLOW_FIRST_US, SLOW_FIRST_CALLS * seen["time_us"]):
-        # Compilers that keep what they made pay once for all processes: a second process tells what every one pays.
-        again = _said(confined(subject, _program(request, "first")).stdout)
-        seen["first_us"] = min(seen["first_us"], again.get("first_us", seen["first_us"]))
     found.facts |= seen
     if subject.device == "cpu":
         return
@@ -283,7 +284,7 @@ def _count(subject: Subject, request: dict[str, Any], found: Profile, run: Runne
         return
     program, wanted = _program(request, "counters"), list(counters.METRICS)
     for _ in range(3):  # a counter that this device lacks makes ncu refuse all of them
-        done = run(subject, counters.command(ncu, program, wanted))
+        done = run(subject, counters.command(ncu, wanted), program)
         rows = counters.rows(done.stdout)
         lacking = counters.unknown(done.stdout + done.stderr, wanted)
         if rows or not lacking:

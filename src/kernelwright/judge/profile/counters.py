@@ -67,11 +67,11 @@ def tool() -> str | None:
     return found
 
 
-def command(ncu: str, program: Sequence[str], metrics: Sequence[str] = METRICS) -> list[str]:
-    """``program`` under ncu: only what lies between profiler start and stop, clocks left alone."""
+def command(ncu: str, metrics: Sequence[str] = METRICS) -> list[str]:
+    """ncu up to the program it starts: it counts what lies between profiler start and stop, clocks left alone."""
     return [
         ncu, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none",
-        "--profile-from-start", "off", "--launch-count", str(MOST_LAUNCHES), "--metrics", ",".join(metrics), *program,
+        "--profile-from-start", "off", "--launch-count", str(MOST_LAUNCHES), "--metrics", ",".join(metrics),
     ]  # fmt: skip
 
 
