@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times the streaming programs of gpu_templates.py with cold caches and without the host, against their bounds.
 
-python -m benchmarks.streaming OUT.json MACHINE.json [--seconds S] [--explain]
+python -m benchmarks.streaming OUT.json MACHINE.json [--seconds S] [--part compile|measure] [--explain]
 
 Every call of a captured graph reads a set of inputs of its own and writes an output of its own; the sets together
-exceed four last-level caches, so no byte of a call is there from the call before. Candidates are each structure's
-defaults and what the sweeps in results/h200 found fastest. ``--explain`` diagnoses the best candidate of each program
-that stays more than 15 % above its bound.
+exceed four last-level caches, so no byte of a call is there from the call before. Candidates are what the sweeps in
+results/h200 found fastest, and each structure's defaults for programs that were not swept. ``--explain`` diagnoses
+the best candidate of each program that stays more than 15 % above its bound.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def fastest():
 
 
 def render(name, axes, folder, wanted):
-    """(label, path) of each structure's defaults and of the ``wanted`` labels."""
+    """(label, path) of the ``wanted`` labels, or of each structure's defaults."""
     text = gpu_templates.source(name)
     if name in REWRITTEN:
         path = folder / f"{name}.{'x'.join(map(str, axes.values()))}.rewritten.py"
@@ -72,7 +72,7 @@ def render(name, axes, folder, wanted):
     files = []
     for structure, values in gpu_templates.variants(program, True):
         label = ".".join([structure, *(f"{key}={value or 'none'}" for key, value in values.items())])
-        if values and label not in wanted:
+        if (label not in wanted) if wanted else values:
             continue
         path = folder / f"{name}.{'x'.join(map(str, axes.values()))}.{label}.py".replace("=", "-")
         path.write_text(triton_program.source(program, structure, values, wrapping))
@@ -143,6 +143,7 @@ def main():
     parser.add_argument("out", type=pathlib.Path)
     parser.add_argument("machine", type=pathlib.Path)
     parser.add_argument("--seconds", type=float, default=150.0)
+    parser.add_argument("--part", choices=("compile", "measure"))
     parser.add_argument("--explain", action="store_true")
     options = parser.parse_args()
     began = time.time()
@@ -155,9 +156,12 @@ def main():
         except Exception as error:  # noqa: BLE001 (one odd program must not end the run)
             print(f"{name} {axes}: not rendered: {type(error).__name__}: {error}"[:300], flush=True)
     jobs = [(path, axes) for _, axes, files in work for _, path in files]
-    with concurrent.futures.ProcessPoolExecutor(12, mp_context=multiprocessing.get_context("spawn")) as pool:
-        list(pool.map(gpu_templates.warm, jobs))
-    print(f"{len(jobs)} candidates compiled after {time.time() - began:.0f} s", flush=True)
+    if options.part != "measure":
+        with concurrent.futures.ProcessPoolExecutor(12, mp_context=multiprocessing.get_context("spawn")) as pool:
+            list(pool.map(gpu_templates.warm, jobs))
+        print(f"{len(jobs)} candidates compiled after {time.time() - began:.0f} s", flush=True)
+    if options.part == "compile":
+        return
     rows = []
     for name, axes, files in work:
         if time.time() - began > options.seconds:
@@ -187,7 +191,7 @@ def explain(rows, folder, machine):
                           sources=((path.name, path.read_text()),), proposer="templates")  # fmt: skip
         try:
             subject = prepared(made, given, "cuda:0", folder / "cache")
-            found = profile(subject, machine, counted=Outside(subject.workshop, True))
+            found = profile(subject, machine, counted=Outside(subject.workshop, False))
             page = diagnose(found.facts, device="cuda", time_us=row["best_us"], bound_us=row["bound_us"])
         except Exception as error:  # noqa: BLE001 (a row without a name for its limiter is the result then)
             row["diagnosis"] = f"{type(error).__name__}: {error}"[:300]
@@ -196,7 +200,7 @@ def explain(rows, folder, machine):
         print(f"{row['name']} {row['axes']} {row['over']:.2f}x: {page.limiter}", flush=True)
 
     far = [row for row in rows if row.get("over", 0.0) > NEAR]
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
         list(pool.map(one, far))
 
 

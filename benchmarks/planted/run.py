@@ -6,6 +6,7 @@ python -m benchmarks.planted.run cpu|cuda OUT.json [--sizes inputs again third] 
 
 import argparse
 import concurrent.futures
+import itertools
 import json
 import os
 import subprocess
@@ -160,14 +161,19 @@ def main():
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--cache", type=Path, default=Path("/tmp/planted"))
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--build", action="store_true", help="compile every kernel and stop")
     parser.add_argument("--outside", action="store_true", help="count outside the sandbox at once")
     options = parser.parse_args()
     sizes = ["again"] if options.again else options.sizes
     device = "cpu" if options.kind == "cpu" else "cuda:0"
     options.cache.mkdir(parents=True, exist_ok=True)
-    machine = machine_of(device, options.cache, options.machine)
     kernels = tomllib.loads((HERE / f"{options.kind}.toml").read_text())["kernel"]
     kernels = [row for row in kernels if not options.only or row["name"] in options.only]
+    if options.build:
+        for row, size in itertools.product(kernels, sizes):
+            build(candidate(row, options.kind, task(row, size)), device, options.cache / "built")
+        return
+    machine = machine_of(device, options.cache, options.machine)
     found = []
     head = {
         "command": ["python", "-m", "benchmarks.planted.run", options.kind, "--sizes", *sizes], "commit": commit(),

@@ -8,4 +8,14 @@ time) and *as written* (the reference's arithmetic too, fused ideally).
 from kernelwright.limits.bounds import Bounds, OperatorRow, bounds, reach_us, unavoidable_us
 from kernelwright.limits.trace import Operator, Trace, trace, trace_module
 
-__all__ = ["Bounds", "Operator", "OperatorRow", "Trace", "bounds", "reach_us", "trace", "trace_module", "unavoidable_us"]
+__all__ = [
+    "Bounds",
+    "Operator",
+    "OperatorRow",
+    "Trace",
+    "bounds",
+    "reach_us",
+    "trace",
+    "trace_module",
+    "unavoidable_us",
+]

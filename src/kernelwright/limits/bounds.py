@@ -10,8 +10,12 @@ from itertools import pairwise
 from kernelwright.limits.trace import Operator, Trace
 from kernelwright.machine import Machine
 
-MIXES = ((0.0, "bandwidth.read.dram_GBps"), (0.5, "bandwidth.copy.dram_GBps"), (1.0, "bandwidth.write.dram_GBps"))
-"""Share of the bytes that are written, and the fact that says how fast that mix moves."""
+MIXES = (
+    (0.0, ("bandwidth.read.dram_GBps", "bandwidth.read_kernel.dram_GBps")),
+    (0.5, ("bandwidth.copy.dram_GBps", "bandwidth.copy_kernel.dram_GBps")),
+    (1.0, ("bandwidth.write.dram_GBps",)),
+)
+"""Share of the bytes that are written, and the facts of which the fastest says how fast that mix moves."""
 
 _STAIR = re.compile(r"bandwidth\.(?:read|copy)\.([\d.]+)(KiB|MiB|GiB)_GBps$")
 _UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
@@ -48,7 +52,8 @@ def us_per_byte(machine: Machine, written_share: float) -> float | None:
     Reads and writes differ (2-core Zen 4: 34 GB/s read, 95 GB/s with streaming stores, 52 GB/s for a copy), so
     the cost is interpolated between the measured mixes, in time per byte, which is linear where they queue.
     """
-    points = [(share, 1e-3 / rate) for share, name in MIXES if (rate := machine.value(name))]
+    best = [(share, max(machine.value(name) or 0.0 for name in names)) for share, names in MIXES]
+    points = [(share, 1e-3 / rate) for share, rate in best if rate]
     if not points:
         return None
     if written_share <= points[0][0]:

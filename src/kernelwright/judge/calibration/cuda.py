@@ -45,6 +45,7 @@ def _compiled(device: str, cache: Path) -> Iterator[Step]:
         return
     with torch.cuda.device(device):
         found = kernels.Kernels(native, device)
+    yield "memory by plain kernels", found.streams
     yield "arithmetic peaks", found.peaks
     yield "shared memory", found.shared
     yield "load latency", found.latency

@@ -27,6 +27,8 @@ PER_PROCESSOR = 8
 CHAINS = 8
 UNROLLED = 8
 STEPS = 4096
+FAR = 128 << 20
+"""Working sets from here on are far beyond any L2 there is (50 MiB on an H100, 60 on an H200, 126 on a B200)."""
 
 
 def compiled(device: str, cache: Path) -> ctypes.CDLL | str:
@@ -58,13 +60,16 @@ class Kernels:
         self.blocks = self.processors * PER_PROCESSOR
         self.out = torch.empty(self.blocks * THREADS * 2, dtype=torch.float64, device=device)
 
-    def _call(self, name: str, *arguments: int | ctypes.c_void_p | ctypes.c_int64) -> Callable[[], None]:
+    def _call(
+        self, name: str, *arguments: int | ctypes.c_void_p | ctypes.c_int64, times: int = 1
+    ) -> Callable[[], None]:
         function = getattr(self.native, name)
 
         def run() -> None:
-            status = function(*arguments)
-            if status:
-                raise RuntimeError(f"{name}: CUDA error {status}")
+            for _ in range(times):
+                status = function(*arguments)
+                if status:
+                    raise RuntimeError(f"{name}: CUDA error {status}")
             torch.cuda.synchronize(self.device)
 
         return run
@@ -144,8 +149,28 @@ class Kernels:
             fact("rate.atomics_spread_Gops", "Gop/s", rates(apart, threads * 64 / 1e9), "an address for each thread"),
         ]
 
+    def streams(self) -> list[Fact]:
+        """Device memory by plain kernels that read, or copy, every byte once: a library's may be slower than they are.
+
+        On an H200 torch.sum reads 4.31 TB/s and these tiles 4.59, so a bound from the former would void honest times.
+        """
+        size = 2 << 30
+        data, other = torch.ones(size // 4, device=self.device), torch.zeros(size // 4, device=self.device)
+        many = ctypes.c_int64(size)
+        read = self._call("run_read_tiles", self._at(self.out), self._at(data), many, times=6)
+        copy = self._call("run_copy_tiles", self._at(other), self._at(data), many, times=6)
+        return [
+            fact("bandwidth.read_kernel.dram_GBps", "GB/s", rates(read, 6 * size / 1e9), "compiled, each byte once"),
+            fact(
+                "bandwidth.copy_kernel.dram_GBps", "GB/s", rates(copy, 12 * size / 1e9), "compiled, read plus written"
+            ),
+        ]
+
     def reads(self) -> list[Fact]:
-        """Reads by working set, each block its own part again and again: L1, L2, device memory."""
+        """Reads by working set, each block its own part again and again: L1, L2, device memory.
+
+        Beyond the caches the faster of this and of one pass by tiles, eight times over.
+        """
         found = []
         for size in staircase(2 << 20, 1 << 30):
             data = torch.ones(size // 4, device=self.device)
@@ -155,6 +180,9 @@ class Kernels:
                 "run_reads", self._at(self.out), self._at(data), ctypes.c_int64(size), blocks, 1024, repeats
             )
             samples = rates(run, size * repeats / 1e9, runs=3)
+            if size >= FAR:
+                tiles = self._call("run_read_tiles", self._at(self.out), self._at(data), ctypes.c_int64(size), times=8)
+                samples = max(samples, rates(tiles, 8 * size / 1e9, runs=3), key=max)
             found.append(fact(f"bandwidth.read.{label(size)}_GBps", "GB/s", samples, "all multiprocessors together"))
         return found
 
@@ -170,6 +198,7 @@ class Kernels:
 
 NAMES = (
     ("peak.simd.float32_TFLOPs", "TFLOP/s"), ("peak.simd.float64_TFLOPs", "TFLOP/s"),
+    ("bandwidth.read_kernel.dram_GBps", "GB/s"), ("bandwidth.copy_kernel.dram_GBps", "GB/s"),
     ("peak.simd.float16_TFLOPs", "TFLOP/s"), ("rate.dpx_Gops", "Gop/s"), ("bandwidth.shared_GBps", "GB/s"),
     ("cost.bank_conflict_32_way", "ratio"), ("bandwidth.distributed_shared_GBps", "GB/s"),
     ("latency.load.shared_ns", "ns"), ("rate.atomics_contended_Gops", "Gop/s"),
