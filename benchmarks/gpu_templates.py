@@ -493,7 +493,8 @@ def main():
         rows.append(row)
         show(row)
         torch.cuda.empty_cache()
-        pathlib.Path(options.out).write_text(json.dumps({"facts": facts | versions(options.commit), "rows": rows}, indent=1))
+        found = {"facts": facts | versions(options.commit), "rows": rows}
+        pathlib.Path(options.out).write_text(json.dumps(found, indent=1))
 
 
 def task_axes(name):

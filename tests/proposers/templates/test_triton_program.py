@@ -163,7 +163,8 @@ def test_equal_requests_give_equal_candidates_on_every_call():
     [
         (triton_cases.CHAIN, ["rowwise.triton"]),
         (triton_cases.SOFTMAX.replace("(5, 100)", "(64, 4096)"), ["rowwise.triton", "looped.triton"]),
-        (triton_cases.SOFTMAX.replace("(5, 100)", "(64, 100000)"), ["looped.triton"]),
+        (triton_cases.SOFTMAX.replace("(5, 100)", "(64, 100000)"), ["looped.triton", "split.triton"]),
+        (triton_cases.SOFTMAX.replace("(5, 100)", "(640, 100000)"), ["looped.triton"]),
         (triton_cases.LINEAR_GELU, ["rowwise.triton", "matmul.triton"]),
         (triton_cases.PLAIN, ["matmul.triton"]),
     ],

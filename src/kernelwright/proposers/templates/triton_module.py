@@ -43,10 +43,7 @@ def _usable(*operands):
 
 
 def _start(kernel, grid, warps, *args):
-    """Launch; one like an earlier one (equal numbers, pointers on 16 bytes) skips Triton's argument analysis.
-
-    ``warps`` is their number, or that and the most registers a thread may have.
-    """
+    """Launch; one like an earlier one (equal numbers, pointers on 16 bytes) skips Triton's argument analysis."""
     bits, key = 0, [id(kernel)]
     for arg in args:
         if type(arg) in _PLAIN:
@@ -54,18 +51,17 @@ def _start(kernel, grid, warps, *args):
             device = arg.device.index
         else:
             key.append(arg)
-    options = {"num_warps": warps} if type(warps) is int else {"num_warps": warps[0], "maxnreg": warps[1]}
     grid = grid if type(grid) is tuple else (grid, 1, 1)
     plain = all(type(arg) in _NUMBERS for arg in key[1:])
     if bits % 16 or not _DIRECT or not plain:
-        kernel[grid](*args, **options)
+        kernel[grid](*args, num_warps=warps)
         return
     key = (device, *key)
     ready = _READY.get(key)
     if ready is not None:
         ready(*args)
         return
-    compiled = kernel[grid](*args, **options)
+    compiled = kernel[grid](*args, num_warps=warps)
     if compiled is not None and len(_READY) < 256:
         _READY[key] = compiled[grid]
 
@@ -81,8 +77,8 @@ def _programs(tiles, waves, device):
 
 
 def _shape(block):
-    """Rows per program and warps for a row of ``block`` columns: about 16 values a thread, 4 warps at least."""
-    rows = max(1, 2048 // block)
+    """Rows per program and warps for a row of ``block`` columns: at most 16 values a thread up to 16384, 4 warps at least."""
+    rows = max(1, 1024 // block)
     return rows, min(32, max(4, rows * block // 512))
 
 
@@ -129,13 +125,11 @@ def launch(fused: ir.Fused, number: int, plan: Plan) -> str:
     device = f"{(inputs + outputs)[0]}.device"
     lines = [f"def _run{number}({', '.join([*inputs, *scalars, *outputs, 'rows', 'cols', 'inner'])}):"]
     lines += [f"    {line}" for line in _extent(fused, plan)]
-    most = int(plan.values.get("REGS", 0))
-    warps = f"(warps, {most})" if most else "warps"
     lines += [f"    grid = _programs(tiles, {plan.number('WAVES')}, {device})"]
     if totals:
         lines += [f"    part = torch.empty(({len(totals)}, grid), dtype=torch.float32, device={device})"]
     sizes = "rows * cols, block" if plan.style == triton_kernels.FLAT else "rows, cols // q, inner, q, r, block"
-    lines += [f"    _start(_k{number}, grid, {warps}, {', '.join(passed)}, {sizes}, free)"]
+    lines += [f"    _start(_k{number}, grid, warps, {', '.join(passed)}, {sizes}, free)"]
     if totals:
         last = [o for o, kind in zip(outputs, kinds, strict=True) if kind == ir.TOTAL]
         lines += [

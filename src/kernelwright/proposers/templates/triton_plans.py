@@ -92,7 +92,7 @@ def structures(program: ir.Program) -> list[str]:
 def shared(fused: ir.Fused) -> bool:
     """Rows so few and long that one program for each would leave most of a device idle."""
     rows, cols, _ = fused.sample
-    return triton_split.splittable(fused.region) and rows <= 512 and cols >= 8192 and rows * cols >= 1 << 20
+    return triton_split.splittable(fused.region) and rows <= 128 and cols >= 8192 and rows * cols >= 1 << 20
 
 
 def defaults(fused: ir.Fused, style: str) -> dict[str, Value]:
@@ -115,26 +115,26 @@ def defaults(fused: ir.Fused, style: str) -> dict[str, Value]:
         r = max(1, min(power(rows), 2048 * unit // block))
         return {"R": r, "BLOCK": block, "WARPS": 8, "WAVES": waves, "HINT": ""}
     if style == triton_kernels.SPLIT:
-        return {"BLOCK": min(power(cols), 4096), "WARPS": 8, "WAVES": 8, "HINT": ""}
+        return {"BLOCK": min(power(cols), 2048), "WARPS": 8, "WAVES": 4, "HINT": ""}
     if style == triton_kernels.LOOP:
         return {"R": 1, **_loop_shape(fused, cols), "WAVES": waves, "HINT": ""}
     block = power(cols)
-    r = max(1, 2048 * unit // block)
+    r = max(1, 1024 * unit // block)
     written = any(fused.region.values[v].kind == ir.FULL for v in fused.region.outputs)
     values = (512 if written else 1024) * unit
     chosen: dict[str, Value] = {"R": r, "BLOCK": block, "WARPS": min(32, max(4, r * block // values))}
-    return {**chosen, "WAVES": waves, "HINT": "", "REGS": 0}
+    return {**chosen, "WAVES": waves, "HINT": ""}
 
 
 def _loop_shape(fused: ir.Fused, cols: int) -> dict[str, Value]:
     """BLOCK, WARPS and EARLY of a looped row, from sweeps on an H200 (rows of 8192 to 131072 float32)."""
     region = fused.region
     if triton_online.early_slots(region):
-        block, warps, early = 8192, 32, True
-    elif all(region.values[v].kind != ir.FULL for v in region.outputs):
+        block, warps, early = (8192, 32, True) if cols >= 32768 else (4096, 16, True)
+    elif all(region.values[v].kind != ir.FULL for v in region.outputs) or any(
+        merge.kind == triton_online.SOFTMAX for merge in triton_online.merges(region)
+    ):
         block, warps, early = 2048, 16, False
-    elif any(merge.kind == triton_online.SOFTMAX for merge in triton_online.merges(region)):
-        block, warps, early = 4096, 32, False
     else:
         block, warps, early = (8192 if cols >= 16384 else 4096), 16, False
     block = min(power(cols), block)
@@ -162,14 +162,12 @@ def space(program: ir.Program, structure: str) -> Space:
         options["BLOCK"] = (chosen["BLOCK"],)
     if chosen.get("EARLY"):
         options["EARLY"] = (True, False)
-    if chosen.get("REGS") is not None and chosen["WARPS"] != 4:
-        options["REGS"] = (0, 32, 40, 64)
     if style not in (triton_kernels.FLAT, triton_kernels.SPLIT):
         deepest = power(fused.sample[2] if fused.region.strided else fused.sample[0])
         options["R"] = tuple(r for r in (1, 2, 4, 8, 16, 32, 64, 128) if r <= deepest)
     parameters = [
         Parameter(name=name, values=_ordered(chosen[name], options[name]))
-        for name in ("BLOCK", "R", "WARPS", "WAVES", "HINT", "EARLY", "REGS")
+        for name in ("BLOCK", "R", "WARPS", "WAVES", "HINT", "EARLY")
         if name in options
     ]
     tile = "R * BLOCK" if "R" in options else "BLOCK"

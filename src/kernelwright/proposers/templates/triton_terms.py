@@ -18,7 +18,7 @@ from kernelwright.proposers.templates.triton_matmul import Extra, Product
 from kernelwright.proposers.templates.triton_module import Value
 from kernelwright.tuning import Parameter, Space
 
-WORTH = 1 << 31
+WORTH = 1 << 33
 """Multiplications of the largest product from which cutting the operands first can pay."""
 
 HEADER = """
@@ -133,7 +133,7 @@ def space(program: ir.Program) -> Space:
             Parameter(name="BK", values=(64, 32)),
             Parameter(name="WARPS", values=(8, 4)),
             Parameter(name="STAGES", values=(3, 2, 4)),
-            Parameter(name="BULK", values=(True, False)),
+            Parameter(name="BULK", values=(False, True)),
         ),
         # Every term of a stage lies in shared memory (227 KiB); two or three accumulators in registers.
         constraints=(
