@@ -8,6 +8,7 @@ and a replay decide alike.
 from __future__ import annotations
 
 import concurrent.futures
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,8 +23,10 @@ from kernelwright.trial import Outcome
 from kernelwright.workers import Worker
 
 COMPILED = ("cpp", "cuda")
-LEAST_LEFT_S = 15.0
-"""A profile takes 3 to 10 s; with less time left than this none is begun."""
+EXPECTED_S = 8.0
+"""What a profile takes (3 to 10 s on a CPU), until one was made."""
+SHARE = 6.0
+"""A profile is made where there is time for so many of them."""
 COUNTING_LEFT_S = 120.0
 """Hardware counters replay every kernel; they are read only when there is this much time."""
 NOT_BUILT: Found = {"built": 0.0}
@@ -39,6 +42,7 @@ class Tiers:
         self._loop, self._worker, self._device, self._book, self._say = loop, worker, device, book, say
         self._task, self._machine = wire.to_data(task), None if machine is None else wire.to_data(machine)
         self._builds: dict[str, concurrent.futures.Future[dict[str, Any]]] = {}
+        self._profile_s = EXPECTED_S
         loop.judge_with(facts=True)
 
     def consider(self, candidate: Candidate, structure: str) -> Outcome | None:
@@ -72,14 +76,16 @@ class Tiers:
         found = self._book.get("profile", candidate.digest())
         if found is not None:
             return found
-        if self.seconds_left() < LEAST_LEFT_S:
+        if self.seconds_left() < SHARE * self._profile_s:
             return self._book.put("profile", candidate.digest(), {})
         job = self._job("profile", candidate) | {"task": self._task, "count": self.seconds_left() > COUNTING_LEFT_S}
+        began = time.monotonic()
         try:
             reply = self._worker.run(job | ({} if self._machine is None else {"machine": self._machine}))
         except KernelwrightError as error:
             self._say("note", f"no profile: {error.what}", detail=str(error))
             return self._book.put("profile", candidate.digest(), {})
+        self._profile_s = time.monotonic() - began
         return self._book.put("profile", candidate.digest(), reply.get("facts", {}))
 
     def races(self, candidate: Candidate) -> str:

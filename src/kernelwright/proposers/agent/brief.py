@@ -23,7 +23,7 @@ SHOWN_FACTS = (
     ("bandwidth.read.4MiB_GBps", "reading 4 MiB again and again"),
     ("bandwidth.read.32MiB_GBps", "reading 32 MiB again and again"),
     ("bandwidth.shared_GBps", "shared memory, all multiprocessors together"),
-    ("peak.simd.float32_TFLOPs", "float32 arithmetic outside tensor cores"),
+    ("peak.simd.float32_TFLOPs", "float32 arithmetic without matrix units"),
     ("peak.gemm.float32_TFLOPs", "float32 matrix product by PyTorch"),
     ("peak.gemm.tf32_TFLOPs", "TF32 matrix product by PyTorch"),
     ("peak.gemm.bfloat16_TFLOPs", "bfloat16 matrix product by PyTorch"),
