@@ -7,15 +7,15 @@ import re
 from pathlib import Path
 
 import pytest
+from plain_tasks import task
 
 from kernelwright import wire
+from kernelwright.candidate import Candidate
 from kernelwright.judge import tester
 from kernelwright.judge.bench import Bench
-from kernelwright.candidate import Candidate
 from kernelwright.task import Contract
 from kernelwright.trial import Outcome, Rejected, Timed
 from kernelwright.workers import LocalWorker
-from plain_tasks import task
 
 SUM = task("x.sum(dim=-1)", "[torch.randn(8, 16)]")
 GOOD = """import torch

@@ -25,7 +25,7 @@ from kernelwright.workers import Worker
 COMPILED = ("cpp", "cuda")
 EXPECTED_S = 8.0
 """What a profile takes (3 to 10 s on a CPU), until one was made."""
-SHARE = 6.0
+SHARE = 4.0
 """A profile is made where there is time for so many of them."""
 COUNTING_LEFT_S = 120.0
 """Hardware counters replay every kernel; they are read only when there is this much time."""

@@ -45,6 +45,9 @@ STAGES = {
     "sandbox": "it did what the sandbox forbids",
 }
 LONGEST_DETAIL = 3000
+LONGEST_DIFF = 120
+REWRITTEN = 0.7
+"""Share of all lines of two programs from which on a diff says no more than the programs themselves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +173,7 @@ def describe_time(outcome: Outcome | None) -> str:
     """``812 us a call (95 % interval 800 to 825 us), 1.94 times as fast as eager; the machine allows 610 us``."""
     if outcome is None or isinstance(outcome, Rejected):
         return "an unknown time"
-    low, high = f"{outcome.timing.low_us:.4g}", describe_us(outcome.timing.high_us)
+    low, high = describe_us(outcome.timing.low_us), describe_us(outcome.timing.high_us)
     text = f"{describe_us(outcome.timing.median_us)} a call (95 % interval {low} to {high}), "
     text += f"{outcome.speedup:.3g} times as fast as {outcome.best_baseline}"
     if outcome.bound_us:
@@ -180,14 +183,8 @@ def describe_time(outcome: Outcome | None) -> str:
 
 def describe_attempt(shown: Evidence, most: int = 140) -> str:
     """What a program is and what came of it, in one line of history."""
-    note = shown.candidate.note[:most] or "a program"
-    outcome = shown.outcome
-    if outcome is None:
-        return f"{note}: not judged"
-    if isinstance(outcome, Rejected):
-        return f"{note}: rejected at {outcome.stage}: {outcome.reason[:most]}"
-    us = describe_us(outcome.timing.median_us)
-    return f"{note}: {us}, {outcome.speedup:.3g} times as fast as {outcome.best_baseline}"
+    note = shown.candidate.note[:most].rstrip(" .:") or "a program"
+    return f"{note}: {_result(shown.outcome)}"
 
 
 def describe_change(parent: Evidence | None, child: Evidence) -> str:
@@ -200,8 +197,21 @@ def describe_change(parent: Evidence | None, child: Evidence) -> str:
         lines += difflib.unified_diff(
             before.get(path, "").splitlines(), after.get(path, "").splitlines(), path, path, lineterm="", n=1
         )
-    diff = "\n".join(lines[:120])
-    return f"```diff\n{diff}\n```\nBefore: {describe_time(parent.outcome)}. After: {describe_time(child.outcome)}."
+    changed = sum(line[:1] in "+-" for line in lines)
+    if changed > REWRITTEN * sum(text.count("\n") for text in [*before.values(), *after.values()]):
+        what = "It was written anew."
+    else:
+        what = "```diff\n" + "\n".join(lines[:LONGEST_DIFF]) + "\n```"
+    return f"{what}\nBefore: {_result(parent.outcome)}. After: {_result(child.outcome)}."
+
+
+def _result(outcome: Outcome | None) -> str:
+    if isinstance(outcome, Rejected):
+        return f"rejected at {outcome.stage}: {outcome.reason[:200]}"
+    if outcome is None:
+        return "not judged"
+    us = describe_us(outcome.timing.median_us)
+    return f"{us}, {outcome.speedup:.3g} times as fast as {outcome.best_baseline}"
 
 
 def cut(text: str) -> str:
