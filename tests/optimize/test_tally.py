@@ -21,7 +21,8 @@ def test_costs_add_up_where_candidates_ended() -> None:
     tally.charge("verify", meter(5, 0.25), 2.0)
     tally.charge("timed", meter(1, 0.125), 3.0)
     died = tally.to_json()["died"]
-    assert {"count": 2, "tokens": 15, "usd": 0.75, "judge_seconds": 3.0} == died["verify"]
+    assert {"reached": 3, "count": 2, "tokens": 15, "usd": 0.75, "judge_seconds": 3.0} == died["verify"]
+    assert 1 == died["timed"]["reached"]
     assert 0.125 == died["timed"]["usd"]
 
 
@@ -45,3 +46,13 @@ def test_precision_and_recall_of_predictions() -> None:
 def test_without_predictions_nothing_is_claimed() -> None:
     """No alarm, no precision; nothing rejected, no recall."""
     assert {"checked": 0, "precision": None, "recall": None} == Tally().to_json()["verifier"]
+
+
+def test_the_funnel_is_in_the_order_of_the_tiers() -> None:
+    """Whatever ended first, parsing comes before building and building before timing."""
+    tally = Tally()
+    for place in ("timed", "build", "same object", "parse", "timed"):
+        tally.charge(place, meter(1, 0.0), 0.0)
+    died = tally.to_json()["died"]
+    assert ["parse", "build", "same object", "timed"] == list(died)
+    assert [5, 4, 3, 2] == [row["reached"] for row in died.values()]

@@ -250,7 +250,9 @@ class Guided:
         candidate, outcome, place = self._tried(entry, draft, built=static is not None)
         better = best is None or best.score is None or isinstance(outcome, Timed) and log2(outcome.speedup) > best.score
         survivor = "diagnosis" in self._recipe.shows and isinstance(outcome, Timed) and better
-        shelf.keep(candidate, outcome, self._trier.profile(candidate) if survivor else {})
+        profile = self._trier.profile(candidate) if survivor else {}
+        self.tally.profiled += bool(profile)
+        shelf.keep(candidate, outcome, profile)
         shelf.prints[print_of] = shelf.prints[fingerprint(candidate)] = candidate.digest()
         shelf.stands[draft.candidate.digest()] = candidate.digest()
         if isinstance(outcome, Rejected):

@@ -8,6 +8,12 @@ from typing import Any
 
 from kernelwright.llm import Meter
 
+TIERS = (
+    "unanswered", "parse", "duplicate", "build", "same object", "race", "predicted", "scan", "load", "smoke", "verify",
+    "time", "integrity", "sandbox", "unjudged", "timed",
+)  # fmt: skip
+"""Where candidates end, in the order in which they pass these places; everything before ``load`` needs no device."""
+
 
 @dataclass(slots=True)
 class Cost:
@@ -31,6 +37,8 @@ class Tally:
     duplicates: int = 0
     tests: int = 0
     """Times a tester wrote cases."""
+    profiled: int = 0
+    """Candidates that were observed more closely."""
     predicted: int = 0
     """Kept off the device by the verifier."""
     prediction_hits: int = 0
@@ -75,6 +83,18 @@ class Tally:
         rejected = self.right_alarms + self.missed
         return self.right_alarms / rejected if rejected else None
 
+    def _funnel(self) -> dict[str, dict[str, Any]]:
+        """Tier by tier: how many came so far, how many ended there, and what those had taken."""
+        left, rows = sum(cost.count for cost in self.costs.values()), {}
+        for name in sorted(self.costs, key=lambda name: (TIERS.index(name) if name in TIERS else len(TIERS), name)):
+            c = self.costs[name]
+            rows[name] = {
+                "reached": left, "count": c.count, "tokens": c.tokens, "usd": c.usd,
+                "judge_seconds": round(c.seconds, 3),
+            }  # fmt: skip
+            left -= c.count
+        return rows
+
     def to_json(self) -> dict[str, Any]:
         """As plain data, for result and report."""
         return {
@@ -85,10 +105,9 @@ class Tally:
             "duplicates": self.duplicates,
             "predicted": self.predicted,
             "stages": dict(sorted(self.stages.items())),
-            "died": {
-                name: {"count": c.count, "tokens": c.tokens, "usd": c.usd, "judge_seconds": round(c.seconds, 3)}
-                for name, c in sorted(self.costs.items())
-            },
+            "tests": self.tests,
+            "profiled": self.profiled,
+            "died": self._funnel(),
             "verifier": {
                 "checked": self.prediction_hits + self.prediction_misses,
                 "precision": self.precision,
