@@ -30,10 +30,13 @@ def strided(x):
     return room[..., 0].copy_(x)
 
 
-@pytest.mark.parametrize("name", triton_cases.CASES)
+EVERY = triton_cases.CASES | triton_cases.DEVICE_CASES
+
+
+@pytest.mark.parametrize("name", EVERY)
 def test_a_candidate_is_right_for_every_layout_and_on_every_launch(tmp_path, name):
     """A second launch skips the analysis of the first; a misaligned pointer must not run aligned code."""
-    case, model = prepare(tmp_path, 0, *triton_cases.CASES[name])
+    case, model = prepare(tmp_path, 0, *EVERY[name])
     module = load(case["path"], "gpu_candidate")
     module._DEVICE = "cuda"
     candidate = module.ModelNew(*case["init"]).eval()

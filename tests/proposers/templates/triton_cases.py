@@ -76,6 +76,31 @@ LINEAR = reference(
 LINEAR_GELU = reference("return F.gelu(self.fc(x))", "torch.randn(17, 24)", setup="self.fc = nn.Linear(24, 19)")
 PLAIN = reference("return x @ y", "torch.randn(17, 24)", "torch.randn(24, 21)", names="x, y")
 
+DEEP = reference("return torch.tanh(x @ y)", "torch.randn(70, 530) * 0.05", "torch.randn(530, 66)", names="x, y")
+HALF_CHAIN = reference(
+    "return F.gelu(x * self.w) + x",
+    "torch.randn(7, 61).bfloat16()",
+    setup="self.w = nn.Parameter(torch.rand(n).bfloat16())",
+    init=", n",
+    arguments="61",
+)
+HALF_SOFTMAX = reference("return torch.softmax(x, -1)", "torch.randn(5, 100).half()")
+HALF_LAYER = reference(
+    "h = x + y\n        return self.norm(h), h",
+    "torch.randn(5, 100).bfloat16()",
+    "torch.randn(5, 100).bfloat16()",
+    setup="self.norm = nn.LayerNorm(n, dtype=torch.bfloat16)",
+    init=", n",
+    arguments="100",
+    names="x, y",
+)
+CASTS = reference(
+    "h = x.float()\n        return (h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * 2",
+    "torch.randn(5, 100).half()",
+)
+
+SMALL_TERMS = {"BM": 64, "BN": 64, "BK": 32, "WARPS": 4, "STAGES": 2}
+SHARED = {"BLOCK": 32, "WARPS": 1, "WAVES": 16}
 SMALL_TILE = {"BM": 16, "BN": 16, "BK": 16, "WARPS": 4, "PRECISION": "ieee"}
 
 CASES = {
@@ -97,4 +122,24 @@ CASES = {
     "maximum": (LARGEST, "rowwise", {}),
     "linear": (LINEAR_GELU, "matmul", SMALL_TILE),
     "product": (PLAIN, "matmul", SMALL_TILE | {"CHUNK": 1}),
+    "terms": (LINEAR_GELU, "terms", SMALL_TERMS),
+    "terms, copy engine": (PLAIN, "terms", SMALL_TERMS | {"BULK": True}),
+    "terms, deep": (DEEP, "terms", SMALL_TERMS),
+    "softmax, shared rows": (SOFTMAX, "split", SHARED),
+    "softmax with -inf, shared rows": (HOLES, "split", SHARED),
+    "rms, shared rows": (RMS, "split", SHARED),
+    "layer norm, shared rows": (LAYER, "split", SHARED),
+    "layer norm loop, nothing early": (LAYER, "looped", {"BLOCK": 32, "EARLY": False}),
+    "bfloat16 tile": (HALF_CHAIN, "rowwise", {}),
+    "float16 softmax": (HALF_SOFTMAX, "rowwise", {}),
+    "float16 softmax, shared rows": (HALF_SOFTMAX, "split", SHARED),
+    "bfloat16 layer norm": (HALF_LAYER, "rowwise", {}),
+    "bfloat16 layer norm loop": (HALF_LAYER, "looped", {"BLOCK": 32}),
+    "written casts": (CASTS, "rowwise", {}),
 }
+DEVICE_CASES = {
+    "terms in bfloat16": (LINEAR_GELU, "terms", SMALL_TERMS | {"TERMS": "bf16x6"}),
+    "terms in bfloat16, copy engine": (DEEP, "terms", SMALL_TERMS | {"TERMS": "bf16x6", "BULK": True}),
+    "terms by default": (DEEP, "terms", {}),
+}
+"""The interpreter multiplies bfloat16 bit patterns as if they were integers."""

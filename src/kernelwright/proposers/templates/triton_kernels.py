@@ -216,7 +216,7 @@ def kernel(fused: ir.Fused, number: int, style: str, hint: str, early: bool = Fa
     if style == FLAT:
         _flat(writer)
     elif style == LOOP:
-        triton_loops.loop(writer, triton_online.early_slots(fused.region) if early else [])
+        triton_loops.loop(writer, triton_online.early_slots(fused) if early else [])
     else:
         _tiles(writer)
     sizes = ["count"] if style == FLAT else ["rows", "colsq", "inner"]

@@ -77,7 +77,7 @@ def _programs(tiles, waves, device):
 
 
 def _shape(block):
-    """Rows per program and warps for a row of ``block`` columns: at most 16 values a thread up to 16384, 4 warps at least."""
+    """Rows per program and warps for a row of ``block`` columns: 8 or 16 values a thread, 4 warps at least."""
     rows = max(1, 1024 // block)
     return rows, min(32, max(4, rows * block // 512))
 

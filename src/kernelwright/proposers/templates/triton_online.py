@@ -105,13 +105,18 @@ def passes(region: ir.Region) -> list[int]:
     return found
 
 
-def early_slots(region: ir.Region) -> list[int]:
-    """Outputs that need no reduction and make one tensor of several: written first, they are cheaper to read again."""
+def early_slots(fused: ir.Fused) -> list[int]:
+    """Outputs that need no reduction and make one tensor of several: written first, they are cheaper to read again.
+
+    Only those that memory holds as exactly as registers do.
+    """
+    region = fused.region
     level = passes(region)
     found = []
     for slot, position in enumerate(region.outputs):
         read = {region.values[i].index for i in cone(region, position) if region.values[i].op == "input"}
-        if region.values[position].kind == ir.FULL and level[position] == 0 and len(read) > 1 and max(level):
+        exact = region.values[position].kind == ir.FULL and fused.outputs[slot].dtype == "float32"
+        if exact and level[position] == 0 and len(read) > 1 and max(level):
             found.append(slot)
     return found
 

@@ -129,7 +129,7 @@ def defaults(fused: ir.Fused, style: str) -> dict[str, Value]:
 def _loop_shape(fused: ir.Fused, cols: int) -> dict[str, Value]:
     """BLOCK, WARPS and EARLY of a looped row, from sweeps on an H200 (rows of 8192 to 131072 float32)."""
     region = fused.region
-    if triton_online.early_slots(region):
+    if triton_online.early_slots(fused):
         block, warps, early = (8192, 32, True) if cols >= 32768 else (4096, 16, True)
     elif all(region.values[v].kind != ir.FULL for v in region.outputs) or any(
         merge.kind == triton_online.SOFTMAX for merge in triton_online.merges(region)

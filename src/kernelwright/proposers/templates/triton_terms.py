@@ -48,7 +48,8 @@ def _cut(
     k = tl.program_id(1) * BD + tl.arange(0, BD)[None, :]
     v = tl.load(x + o.to(tl.int64) * so + k.to(tl.int64) * sk, mask=(o < outer) & (k < depth), other=0.0)
     at = terms + o.to(tl.int64) * to + k.to(tl.int64) * tk
-    room = k < wide
+    inside = o < size // wide
+    room = inside & (k < wide)
     if HALF:
         if PARTS:
             p = tl.arange(0, WIDE)[None, :]
@@ -62,7 +63,7 @@ def _cut(
         tl.store(at, high, mask=room)
         tl.store(at + size, ((v - high.to(tl.float32)) * 2048.0).to(tl.float16), mask=room)
         if tl.program_id(1) == 0:
-            tl.store(inverse + o, ((254 - power) << 23).to(tl.float32, bitcast=True))
+            tl.store(inverse + o, ((254 - power) << 23).to(tl.float32, bitcast=True), mask=inside)
     else:
         high = v.to(tl.bfloat16)
         v = v - high.to(tl.float32)
