@@ -12,7 +12,7 @@ the cache: over 4 Mi of them a pass through fresh temporaries costs 20 ms, and a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -198,11 +198,17 @@ def _widening(sizes: Sequence[float]) -> float:
 class Yardstick:
     """The honest error at one floating output of one call; ``compare`` holds an answer against it.
 
-    ``eager`` has the reference's dtype, ``exact`` is float64 or complex128; both have the output's shape.
+    ``eager`` has the reference's dtype, ``exact`` is float64 or complex128; both have the output's shape. A ``floor``
+    that must be measured first is asked for when an answer errs by more than eager, since it can only raise what is
+    allowed: a ratio of at most 1 is one over eager's own error.
     """
 
     def __init__(
-        self, eager: torch.Tensor, exact: torch.Tensor, floor: Floor, magnitudes: Magnitudes | None = None
+        self,
+        eager: torch.Tensor,
+        exact: torch.Tensor,
+        floor: Floor | Callable[[], Floor],
+        magnitudes: Magnitudes | None = None,
     ) -> None:
         self.dtype, self.shape = eager.dtype, eager.shape
         largest = torch.finfo(eager.dtype).max
@@ -220,7 +226,8 @@ class Yardstick:
             spread = scale.measure(numerics.wide(eager).reshape(-1)[self._usable])
         self.scale, self.spread = scale, spread
         self._expected = eager
-        self._bases(floor)
+        self._floor = None if isinstance(floor, Floor) else floor
+        self._bases(floor if isinstance(floor, Floor) else NO_FLOOR)
         self._sample: torch.Tensor | None = None
         count = scale.exact.numel()
         if self.plain and count > 8 * SAMPLE:
@@ -291,7 +298,10 @@ class Yardstick:
     def _glance(self, flat: torch.Tensor, sample: torch.Tensor, limit: float) -> Comparison | None:
         """The rejection that the sample suffices for: the largest error of all elements is no smaller than its own."""
         error = _minus(flat.index_select(0, sample), self._sampled)
-        ratio = numerics.peak(error) / self._peak
+        largest = numerics.peak(error)
+        ratio = largest / self._peak
+        if math.isfinite(ratio) and bits_lost(ratio) > limit and self._settle():
+            ratio = largest / self._peak
         if not (math.isfinite(ratio) and bits_lost(ratio) > limit):
             return None
         return Comparison(
@@ -304,6 +314,18 @@ class Yardstick:
 
     def _ratio(self, spread: Spread) -> tuple[float, str]:
         """The worst of the ratios and its name."""
+        ratio, name = self._worst(spread)
+        return self._worst(spread) if ratio > 1.0 and self._settle() else (ratio, name)
+
+    def _settle(self) -> bool:
+        """Have the floor measured, should it not be known yet; whether anything changed."""
+        if self._floor is None:
+            return False
+        self._bases(self._floor())
+        self._floor = None
+        return True
+
+    def _worst(self, spread: Spread) -> tuple[float, str]:
         ratios = {"RMS error": spread.rms / self._rms, "largest error": spread.peak / self._peak}
         for band, base in self._bands.items():
             ratios[f"RMS error of magnitudes near 16^-{band} of the largest"] = spread.bands[band] / base

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a judge starts confined programs: two zygotes, the limits and the environment of each, caches that begin warm.
+
+torch.compile costs a fresh process 11 s for a small program on two cores: 3.5 s of imports, 6 s in which its C++
+back end finds out what the compiler and the processor can do, and the rest for the program. Programs that may
+compile therefore come from a zygote that has those imports behind it, and begin with a copy of a cache in which the
+second question is answered. That cache was filled by a program of ours, so it holds nothing of anybody's task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import threading
+from pathlib import Path
+
+from kernelwright import sandbox
+from kernelwright.errors import JudgeFailed
+from kernelwright.judge import measure
+from kernelwright.judge.child import Program, Zygote
+from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.load import idle_share, waiting_policy
+
+MEMORY = 12 << 30
+PRIMING_SECONDS = 120.0
+PRIMER = """import torch
+from torch import nn
+
+
+class Primer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        values = torch.ones(64, 64)
+        with torch.no_grad():
+            torch.compile(lambda x: torch.softmax(x, -1) + x.sum(-1, keepdim=True), dynamic=False)(values)
+"""
+NO_HEADERS = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
+"""Where precompiled headers go is settled at import: in the zygote, for a folder that its forks may not write."""
+COMPILER = ("torch", "torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codecache")
+
+
+class Programs:
+    """Starts programs on one machine; ``cache`` is where compiled code may be kept between judges."""
+
+    def __init__(self, threads: int, cache: Path) -> None:
+        self.threads = threads
+        self.waiting: dict[str, str] = {}
+        """How OpenMP threads of all programs wait, decided when the first one starts."""
+        self._seed = cache / "primed"
+        self._zygotes: dict[bool, Zygote] = {}
+        self._lock = threading.Lock()
+        self._priming: threading.Thread | None = None
+        self._primer: Program | None = None
+
+    def close(self) -> None:
+        """End every program."""
+        for zygote in self._zygotes.values():
+            zygote.close()
+
+    def prime(self) -> None:
+        """Start what programs that compile on a CPU will need, in the background; asking again does nothing."""
+        with self._lock:
+            if self._priming is None:
+                self._priming = threading.Thread(target=self._prime, daemon=True)
+                self._priming.start()
+
+    def in_background(self) -> list[tuple[threading.Thread, int]]:
+        """(thread that waits for it, process group) of each program that nobody asked to be timed."""
+        primer = self._primer
+        return [] if primer is None or self._priming is None else [(self._priming, primer.pid)]
+
+    def fork(self, device: str, folder: Path, seconds: float, own: Path | None) -> Program:
+        """A confined program in ``folder``. ``own`` is a folder that it may write, and keep compiled code in, alone."""
+        if own is None:
+            return self._fork(self._zygote(compiles=False), device, folder, seconds, None)
+        if device != "cpu":  # a fork of a process that has looked at a GPU cannot use it
+            return self._fork(self._zygote(compiles=False), device, folder, seconds, own)
+        self.prime()
+        assert self._priming is not None
+        self._priming.join()
+        if self._seed.is_dir() and not (own / "inductor").exists():
+            own.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(self._seed, own / "inductor")
+        return self._fork(self._zygote(compiles=True), device, folder, seconds, own)
+
+    def _zygote(self, *, compiles: bool) -> Zygote:
+        with self._lock:
+            if not self.waiting:
+                self.waiting = waiting_policy(idle_share())
+            if compiles not in self._zygotes:
+                preload, env = (COMPILER, NO_HEADERS) if compiles else (("torch",), {})
+                self._zygotes[compiles] = Zygote.start(preload, clock=measure.clock, env=self.waiting | env)
+            return self._zygotes[compiles]
+
+    def _prime(self) -> None:
+        """Fill the cache that others begin with. Without it they only take longer, so its failures are nobody's."""
+        self._zygote(compiles=True)
+        if self._seed.is_dir():
+            return
+        folder = self._seed.with_name("priming")
+        own = folder / "own"
+        with contextlib.suppress(ChildFailure, JudgeFailed, OSError):
+            shutil.rmtree(folder, ignore_errors=True)
+            (folder / "source").mkdir(parents=True)
+            (folder / "source" / "primer.py").write_text(PRIMER, encoding="utf-8")
+            with self._fork(self._zygote(compiles=True), "cpu", folder / "source", PRIMING_SECONDS, own) as primer:
+                self._primer = primer
+                primer.load("primer.py::Primer")
+            (own / "inductor").rename(self._seed)
+        self._primer = None
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def _fork(self, zygote: Zygote, device: str, folder: Path, seconds: float, own: Path | None) -> Program:
+        limits = sandbox.Limits(
+            seconds=seconds, memory_bytes=MEMORY, processes=512, file_bytes=1 << 30, output_bytes=1 << 20
+        )
+        env = {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads), **self.waiting}
+        if own is not None:
+            own.mkdir(parents=True, exist_ok=True)
+            env |= {
+                "TORCHINDUCTOR_CACHE_DIR": str(own / "inductor"),
+                "TRITON_CACHE_DIR": str(own / "triton"),
+                "TORCHINDUCTOR_COMPILE_THREADS": "1",  # workers would be programs that nothing stops between windows
+                "TMPDIR": str(own / "tmp"),
+                "HOME": str(own),
+            }
+            (own / "tmp").mkdir(exist_ok=True)
+        return zygote.fork(
+            folder,
+            device=device,
+            limits=limits,
+            env=env,
+            readable=(sys.prefix, sys.base_prefix),
+            writable=() if own is None else (own,),
+            execute=own is not None,
+            threads=self.threads,
+        )
