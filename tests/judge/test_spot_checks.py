@@ -124,6 +124,6 @@ def test_random_answers_are_compared_once_a_round() -> None:
 
 
 def test_a_double_precision_output_is_not_measured_with_single_precision() -> None:
-    """Its own rounding is the least that is tolerated: an answer in float32 lies 1e-8 off and is compared."""
-    assert 2.0**-53 == spot_checks._unit(torch.zeros(1, dtype=torch.float64))
+    """Some of its own rounding is the least that is tolerated: an answer in float32 lies 1e-8 off and is compared."""
+    assert 2.0**-59 == spot_checks._unit(torch.zeros(1, dtype=torch.float64))
     assert 0.0 == spot_checks._unit(torch.zeros(1, dtype=torch.int64))

@@ -71,7 +71,9 @@ def test_a_written_input_is_refused_unless_the_contract_says_so() -> None:
     after[0][3, 3] += 1
     assert "input 0 was changed by the call" == checker.check(GIVEN, leaves, None, right, after).detail
     free, leaves = softmax(contract=Contract(mutates=(0,)))
-    assert free.check(GIVEN, leaves, None, free.instance.eager(leaves, None), after).passed
+    result, unwritten = free.instance.eager(leaves, None)
+    assert free.check(GIVEN, leaves, None, [result], [unwritten]).passed
+    assert "input 0 after the call" in free.check(GIVEN, leaves, None, [result], after).detail
 
 
 def test_a_missing_output_is_refused() -> None:

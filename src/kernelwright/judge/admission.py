@@ -13,8 +13,9 @@ from kernelwright.errors import NotAdmitted, TaskDoesNotImport
 from kernelwright.judge import calls, decoys
 from kernelwright.judge.decoys import Decoy
 from kernelwright.judge.inputs import Variant
-from kernelwright.judge.instance import AS_GIVEN, HEAVY, Instance, State
+from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.reference import Reference, last_line
+from kernelwright.judge.variants import AS_GIVEN, HEAVY
 from kernelwright.judge.verify import Checker
 
 _WORDS = {

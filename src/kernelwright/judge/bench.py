@@ -17,13 +17,16 @@ from kernelwright.judge.admission import Admission, Known, admit
 from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
 from kernelwright.judge.child import Program
 from kernelwright.judge.inputs import Variant, layout_of
-from kernelwright.judge.instance import HEAVY, LIGHT, Instance
+from kernelwright.judge.instance import Instance
 from kernelwright.judge.reference import Reference
+from kernelwright.judge.variants import HEAVY, LIGHT
 from kernelwright.judge.verify import Checker
 from kernelwright.task import Case, Task
 
 KNOWN_CALL_USES = 16
 """How many coarse candidates see the same first call before it is drawn anew (its oracle is the dear part)."""
+AUTOCAST = "bfloat16"
+"""The dtype that a contract with ``autocast`` is also judged under."""
 STOCK = 3
 DEAR_BYTES = 8 << 20
 
@@ -115,7 +118,7 @@ class Bench:
         self.task, self.device, self.contract = task, torch.device(device), task.contract
         self.seed = secrets.randbits(62)
         self.reference = Reference(task, device)
-        self._usable: dict[Case, dict[str, bool]] = {}
+        self._usable: dict[tuple[Case, str], dict[str, bool]] = {}
         self.timed = self._point(task.timed_case())
         self.entrants: dict[str, Entrant] = {}
         self.admission: Admission | None = None
@@ -153,12 +156,12 @@ class Bench:
         self.timed.instance.eager(leaves, None)
         synchronise(self.device)
 
-    def _point(self, case: Case, seed: int | None = None) -> Point:
+    def _point(self, case: Case, seed: int | None = None, autocast: str = "") -> Point:
         """A case with a checker of its own; everything drawn on it follows from ``seed`` (None: the bench's own)."""
         seed = self.seed if seed is None else seed
-        instance = self.reference.instance(case)
+        instance = self.reference.instance(case, autocast)
         checker = Checker(instance, seed=seed % 2**31)
-        return Point(case, instance, checker, seed, self._usable.setdefault(case, {}))
+        return Point(case, instance, checker, seed, self._usable.setdefault((case, autocast), {}))
 
     def points(self, seed: int) -> tuple[Point, ...]:
         """Every case, the timed one first: those of the task (errors are the user's) and hidden ones that make sense.
@@ -172,6 +175,8 @@ class Bench:
                 points.append(self._point(case, seed))
             except TaskError:
                 continue  # a shape the reference itself refuses
+        if self.contract.autocast:
+            points += [self._point(case, seed, AUTOCAST) for case in self.task.cases]
         return tuple(points)
 
     def known_call(self) -> list[torch.Tensor]:
@@ -220,7 +225,8 @@ class Bench:
         dice = torch.Generator().manual_seed(seed % 2**63)
         while True:
             first, second = torch.randperm(STOCK, generator=dice)[:2].tolist()
-            yield [_recombined(a, b, dice) for a, b in zip(stock[first], stock[second], strict=True)]
+            made = [_recombined(a, b, dice) for a, b in zip(stock[first], stock[second], strict=True)]
+            yield instance.given(made, int(torch.randint(2**60, (), generator=dice)))
 
     def close(self) -> None:
         """End the baselines' programs."""
@@ -259,10 +265,8 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def bind(program: Program, point: Point, sets: int, seed: int) -> None:
+def bind(program: Program, point: Point, sets: int, leaves: list[torch.Tensor]) -> None:
     """Bind the call sets of the timed case and put real values in each, so that a first window can run."""
-    variant = point.as_given
-    buffers = point.bind(program, variant, sets)
-    leaves = point.instance.draw(variant, seed)
+    buffers = point.bind(program, point.as_given, sets)
     for index in range(sets):
         race.fill(buffers, index, leaves)

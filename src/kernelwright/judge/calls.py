@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,12 @@ CAUGHT = (
 """What a module raises on inputs or dtypes it was not written for (NotImplementedError is a RuntimeError)."""
 
 
+class Given(list[torch.Tensor]):
+    """The input leaves of one call, and the incoming gradients that belong to it (None: the instance's last)."""
+
+    incoming: list[torch.Tensor] | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What one call gave back."""
@@ -31,6 +38,8 @@ class Answer:
     skeleton: Any
     outputs: list[torch.Tensor]
     gradients: list[torch.Tensor]
+    inputs: list[torch.Tensor]
+    """The input leaves as the call left them."""
 
 
 def copied(leaf: torch.Tensor) -> torch.Tensor:
@@ -56,7 +65,7 @@ def call(
     if wanted is None:
         with torch.no_grad():
             skeleton_out, outputs = skeletons.flatten(model(*skeletons.unflatten(skeleton, given)))
-        return Answer(skeleton=skeleton_out, outputs=[out.detach() for out in outputs], gradients=[])
+        return Answer(skeleton=skeleton_out, outputs=_plain(outputs), gradients=[], inputs=given)
     parameters = dict(model.named_parameters())
     sources = []
     for name in wanted:
@@ -76,7 +85,11 @@ def call(
     gradients = [
         torch.zeros_like(source) if grad is None else grad.detach() for source, grad in zip(sources, found, strict=True)
     ]
-    return Answer(skeleton=skeleton_out, outputs=[out.detach() for out in outputs], gradients=gradients)
+    return Answer(skeleton=skeleton_out, outputs=_plain(outputs), gradients=gradients, inputs=_plain(given))
+
+
+def _plain(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [tensor.detach() for tensor in tensors]
 
 
 def differentiable(outputs: Sequence[torch.Tensor]) -> list[int]:
@@ -88,3 +101,16 @@ def gradient_names(model: torch.nn.Module, leaves: Sequence[torch.Tensor]) -> tu
     """Every floating input and every parameter that requires a gradient, in that order."""
     inputs = [f"input:{index}" for index, leaf in enumerate(leaves) if leaf.is_floating_point()]
     return (*inputs, *(f"parameter:{name}" for name, value in model.named_parameters() if value.requires_grad))
+
+
+def incoming_for(out: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """A random incoming gradient for an output; zeros where it can have none."""
+    if not out.is_floating_point():
+        return torch.zeros_like(out)
+    return torch.randn(out.shape, generator=rng, device=out.device, dtype=torch.float32).to(out.dtype)
+
+
+def turned(first: torch.Tensor, dice: random.Random) -> torch.Tensor:
+    """The same gradient rolled, with another sign and size: cheaper than a draw, of no use to who kept the first."""
+    shift = dice.randrange(max(first.numel(), 1))
+    return first.reshape(-1).roll(shift).mul_(dice.choice((-1, 1)) * dice.uniform(0.5, 2.0)).reshape(first.shape)

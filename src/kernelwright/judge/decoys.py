@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.judge.inputs import FLOATS, Variant, seeded
-from kernelwright.judge.instance import HEAVY, Instance, State
+from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.reference import execute, last_line
+from kernelwright.judge.variants import HEAVY
 
 Leaves = Sequence[torch.Tensor]
 Answer = Callable[[Variant, Leaves, State | None, Sequence[torch.Tensor]], "list[torch.Tensor] | None"]

@@ -37,11 +37,14 @@ class Variant:
     special: bool = False
     """NaN, +-Inf, -0.0 and denormals sown into the floating inputs."""
     change: str = ""
-    """``negated``, ``shifted``, ``sparse``, ``sparser``, ``near-duplicate``, ``masks`` or nothing."""
+    """``negated``, ``shifted``, ``sparse``, ``sparser``, ``zero rows``, ``near-duplicate``, ``mixed``, ``masks``,
+    ``mask rows`` or nothing."""
+    factors: tuple[float, ...] = ()
+    """Scales that ``mixed`` deals to parts of the rows."""
     draws: int = 1
     """Calls worth making: near-duplicates mean nothing alone."""
     seed: int = 0
-    """Base of near-duplicates; the caller's seed decides everything else."""
+    """Base of near-duplicates, and place of zero rows; the caller's seed decides everything else."""
 
 
 @contextlib.contextmanager
@@ -144,11 +147,12 @@ def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int) -> li
     """Apply the variant's change, scale and special values to fresh leaves; layouts come last, elsewhere."""
     out = []
     sparse_at = _sparse_leaf(leaves, seed) if variant.change in SPARSE_KEPT else -1
+    if variant.change == "zero rows":
+        sparse_at = _sparse_leaf(leaves, variant.seed)
     for index, leaf in enumerate(leaves):
         rng = generator(seed * 1_000_003 + index, leaf.device)
-        if leaf.dtype is torch.bool and variant.change == "masks" and leaf.numel():
-            density = float(leaf.to(torch.float32).mean())
-            leaf = torch.rand(leaf.shape, generator=rng, device=leaf.device) < density
+        if leaf.dtype is torch.bool and variant.change in ("masks", "mask rows") and leaf.numel():
+            leaf = _redrawn_mask(leaf, rng, rows=variant.change == "mask rows")
         if leaf.dtype in FLOATS and leaf.numel():
             leaf = _change_floats(leaf, variant, rng, sparse=index == sparse_at)
         out.append(leaf)
@@ -161,12 +165,51 @@ def _sparse_leaf(leaves: list[torch.Tensor], seed: int) -> int:
     return rows[seed % len(rows)] if rows else -1
 
 
+def _redrawn_mask(leaf: torch.Tensor, rng: torch.Generator, *, rows: bool) -> torch.Tensor:
+    """A mask of the same density; with ``rows`` one row of it (along the last dimension) is empty, another full."""
+    density = float(leaf.to(torch.float32).mean())
+    made = torch.rand(leaf.shape, generator=rng, device=leaf.device) < density
+    if rows and leaf.dim() > 0:
+        flat = made.view(-1, leaf.shape[-1])
+        first, last = torch.randint(flat.shape[0], (2,), generator=rng, device=leaf.device).tolist()
+        flat[last] = True
+        flat[first] = False
+    return made
+
+
+def _mixed(leaf: torch.Tensor, variant: Variant, rng: torch.Generator) -> torch.Tensor:
+    """Parts of the rows (or of the elements of a vector), each with a change of its own; the first part as it is."""
+    leaf = leaf.clone(memory_format=torch.contiguous_format)
+    changes = [Variant(name="", required=True, change=name) for name in ("negated", "shifted", "sparse", "zero rows")]
+    changes += [Variant(name="", required=True, scale=factor) for factor in variant.factors]
+    if leaf.dim() == 0:
+        return leaf
+    _, *parts = leaf.tensor_split(len(changes) + 1)
+    for part, change in zip(parts, changes, strict=True):
+        if part.numel():
+            part.copy_(_change_floats(part, change, rng, sparse=True))
+    return leaf
+
+
+def _zero_rows(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """One row in eight, and one at least, exactly zero."""
+    leaf = leaf.clone(memory_format=torch.contiguous_format)
+    rows = leaf.view(-1, leaf.shape[-1]) if leaf.dim() > 1 else leaf.view(-1, 1)
+    drawn = torch.rand(rows.shape[0], generator=rng, device=leaf.device)
+    rows[drawn <= max(1 / 8, float(drawn.min()))] = 0.0
+    return leaf
+
+
 def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *, sparse: bool) -> torch.Tensor:
     if variant.change == "negated":
         leaf = -leaf
     elif variant.change == "shifted":
         leaf = leaf + 2 * size_of(leaf)
-    elif sparse:
+    elif variant.change == "mixed":
+        leaf = _mixed(leaf, variant, rng)
+    elif variant.change == "zero rows":
+        leaf = _zero_rows(leaf, rng) if sparse else leaf
+    elif sparse and variant.change in SPARSE_KEPT:
         leaf = _thin(leaf, SPARSE_KEPT[variant.change], rng)
     elif variant.change == "near-duplicate":
         leaf = leaf.clone(memory_format=torch.contiguous_format)

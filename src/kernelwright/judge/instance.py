@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from kernelwright.errors import EmptyShape, NoTensorOutput, ReferenceIsRandom, WrongDevice
-from kernelwright.judge import agreement, calls, inputs, noise, orders, rounding, skeletons
+from kernelwright.judge import agreement, calls, inputs, noise, orders, rounding, skeletons, variants
 from kernelwright.judge.buffers import TensorSpec
+from kernelwright.judge.calls import Given
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.oracle import Counting, Float64Trace, raised, run_raised
+from kernelwright.judge.variants import AS_GIVEN, HEAVY
 from kernelwright.judge.yardstick import Floor, Magnitudes, Spread, honest_floor
 
 if TYPE_CHECKING:
@@ -22,9 +24,6 @@ if TYPE_CHECKING:
     from kernelwright.task import Case
 
 State = list[tuple[str, torch.Tensor]]
-LIGHT, HEAVY = 5 * 10**7, 2 * 10**10
-"""Multiply-adds of one call: below the first, floors are drawn freely; above the second, as few as possible."""
-AS_GIVEN = "as given"
 _DRAWS = ((2 * 10**6, 8), (2 * 10**7, 5), (10**9, 4), (HEAVY, 3), (10**30, 1))
 """How many draws one floor takes, by the work of a call."""
 
@@ -35,8 +34,8 @@ class Instance:
     Raises ReferenceFails, ReferenceIsRandom, NoTensorOutput, WrongDevice, and EmptyShape for a timed case.
     """
 
-    def __init__(self, reference: Reference, case: Case, seed: int = 1) -> None:
-        self.reference, self.case = reference, case
+    def __init__(self, reference: Reference, case: Case, seed: int = 1, autocast: str = "") -> None:
+        self.reference, self.case, self.autocast = reference, case, autocast
         self.contract, self.device = reference.contract, reference.device
         reference.check_axes(case)
         self.init_args, self.init_kwargs = self._init_inputs()
@@ -54,7 +53,8 @@ class Instance:
         self.notes: list[str] = []
         self.wanted = calls.gradient_names(self.model, first) if self.contract.gradients else None
         self.incoming: list[torch.Tensor] | None = None
-        """One incoming gradient per output leaf (floating ones count), where the contract asks for gradients."""
+        """One incoming gradient per output leaf (floating ones count), where the contract asks for gradients: those of
+        the call last looked at."""
         self.work = 0
         """Multiply-adds of one call, roughly."""
         self._learn_outputs(first, seed)
@@ -171,7 +171,8 @@ class Instance:
         """Gradients compared after the outputs, by name."""
         if self.contract.gradients:
             rng = inputs.generator(seed, self.device)
-            self.incoming = [_incoming(out, rng) for out in outputs]
+            self.incoming = [calls.incoming_for(out, rng) for out in outputs]
+            self._first_incoming = self.incoming
         if not self.contract.random and agreement.differ(outputs, again):
             raise ReferenceIsRandom(
                 f"Two runs of the reference of {self.reference.task.name} on equal inputs differ.",
@@ -219,7 +220,20 @@ class Instance:
                 rng = inputs.generator((base * 7919 + index) % 2**63, self.device)
                 leaves[index] = inputs.rerandomise(leaves[index], rng)
         leaves = inputs.change_leaves(leaves, variant, seed % 2**40)
-        return [inputs.lay_out(leaf, variant.layout) for leaf in leaves]
+        return self.given([inputs.lay_out(leaf, variant.layout) for leaf in leaves], seed)
+
+    def given(self, leaves: Sequence[torch.Tensor], seed: int) -> Given:
+        """The leaves of a call with incoming gradients of its own, where there are any: those of no other call."""
+        made = Given(leaves)
+        if self.contract.gradients:
+            dice = random.Random(seed)
+            made.incoming = [calls.turned(first, dice) for first in self._first_incoming]
+        return made
+
+    def adopt(self, leaves: Sequence[torch.Tensor]) -> None:
+        """The incoming gradients of this call hold until another call brings its own."""
+        if isinstance(leaves, Given) and leaves.incoming is not None:
+            self.incoming = leaves.incoming
 
     def draw_state(self, seed: int) -> State:
         """Every parameter and buffer at its own scale but with new values; tied tensors stay tied."""
@@ -246,38 +260,14 @@ class Instance:
 
     def offered(self, hidden_seed: int) -> list[Variant]:
         """The same, the reference not yet asked (``usable``)."""
-        dealt = [replace(v, seed=hidden_seed % 2**40) if v.change == "near-duplicate" else v for v in self._wanted()]
-        floats = any(spec.dtype in ("float16", "bfloat16", "float32", "float64") for spec in self.specs)
-        return [v for v in dealt if floats or (v.change in ("", "masks") and v.scale == 1.0)]
-
-    def _wanted(self) -> list[Variant]:
-        weights = bool(self.first_state) and not self.contract.frozen_parameters
-        given = Variant(name=AS_GIVEN, required=True)
-        sparser = Variant(name="sparser", required=True, change="sparser", fresh_weights=weights)
-        if self.work > HEAVY:  # each variant costs seconds of float64: one that is everything at once
-            layout = next((name for name in self.contract.layouts if name != "contiguous"), "contiguous")
-            return [given, replace(sparser, layout=layout)]
-        wanted = [given]
-        if weights:
-            wanted.append(Variant(name="fresh weights", required=True, fresh_weights=True))
-        wanted += [Variant(name=f"scale {s:g}", required=True, scale=s) for s in self.contract.scales if s != 1.0]
-        wanted += [
-            Variant(name="sparse", required=True, change="sparse", fresh_weights=weights),
-            sparser,
-            Variant(name="negated", required=True, change="negated"),
-            Variant(name="shifted", required=True, change="shifted"),
-            Variant(name="near-duplicate", required=True, change="near-duplicate", draws=2),
-        ]
-        wanted += [
-            Variant(name=f"{layout} inputs", required=True, layout=layout)
-            for layout in self.contract.layouts
-            if layout != "contiguous"
-        ]
-        if any(spec.dtype == "bool" for spec in self.specs):
-            wanted.append(Variant(name="masks redrawn", required=True, change="masks"))
-        if self.contract.special_values:
-            wanted.append(Variant(name="special values", required=True, special=True))
-        return wanted
+        return variants.offered(
+            self.contract,
+            self.specs,
+            weights=bool(self.first_state) and not self.contract.frozen_parameters,
+            work=self.work,
+            autocast=bool(self.autocast),
+            hidden_seed=hidden_seed,
+        )
 
     def usable(self, variant: Variant, seed: int) -> bool:
         """The reference accepts such inputs, and stays as finite as on its own."""
@@ -289,12 +279,17 @@ class Instance:
     # -- results -------------------------------------------------------------------------------------------------
 
     def _call(self, model: torch.nn.Module, leaves: Sequence[torch.Tensor]) -> calls.Answer:
-        return calls.call(model, self.skeleton, leaves, self.wanted, self.incoming)
+        self.adopt(leaves)
+        kind = skeletons.dtype(self.autocast) if self.autocast else None
+        with torch.autocast(self.device.type, dtype=kind, enabled=bool(self.autocast)):
+            return calls.call(model, self.skeleton, leaves, self.wanted, self.incoming)
 
     def run(self, model: torch.nn.Module, leaves: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Outputs, then gradients, of another module that stands in for the reference. Raises what it raises."""
-        answer = self._call(model, leaves)
-        return [*answer.outputs, *answer.gradients]
+        """Outputs, gradients, inputs written to, of a module in the reference's place."""
+        return self._everything(self._call(model, leaves))
+
+    def _everything(self, answer: calls.Answer) -> list[torch.Tensor]:
+        return [*answer.outputs, *answer.gradients, *(answer.inputs[index] for index in self.contract.mutates)]
 
     def _restore(self) -> None:
         """Put the first weights back: a module in train() mode changes its buffers."""
@@ -309,6 +304,11 @@ class Instance:
         """What the reference itself returns for these leaves and weights (None: the first ones), then gradients."""
         self._load(self.model, self.first_state if state is None else state)
         return self.run(self.model, leaves)
+
+    def state_after(self, leaves: Sequence[torch.Tensor], state: State) -> State:
+        """Parameters and buffers as one call of the reference leaves them."""
+        self.eager(leaves, state)
+        return self._read_state(self.model)
 
     def oracle(self, leaves: Sequence[torch.Tensor], state: State | None) -> tuple[list[torch.Tensor], str]:
         """The same in float64, and which kind of oracle that is."""
@@ -351,12 +351,12 @@ class Instance:
             weights = [(name, value) for (name, _), value in zip(weights, moved, strict=True)]
         self._load(double, weights)
 
+        self.adopt(leaves)
         incoming = [raised(value) for value in self.incoming] if self.incoming else None
 
         def answer(values: list[torch.Tensor]) -> list[torch.Tensor]:
             values = values if jitter is None else jitter(values)
-            found = calls.call(double, self.skeleton, values, self.wanted, incoming)
-            return [*found.outputs, *found.gradients]
+            return self._everything(calls.call(double, self.skeleton, values, self.wanted, incoming))
 
         return run_raised(answer, leaves, mode)
 
@@ -382,8 +382,13 @@ class Instance:
         return _floors(spreads)
 
     def all_specs(self) -> tuple[TensorSpec, ...]:
-        """Everything one call is compared on: outputs, then gradients."""
-        return (*self.out_specs, *(spec for _, spec in self.gradients))
+        """Everything one call is compared on: outputs, then gradients, then the inputs it writes to."""
+        written = (self.specs[index] for index in self.contract.mutates)
+        return (
+            *self.out_specs,
+            *(spec for _, spec in self.gradients),
+            *(TensorSpec.contiguous(spec.shape, spec.dtype) for spec in written),
+        )
 
     def _is_double(self) -> bool:
         return any(spec.dtype in ("float64", "complex128") for spec in self.out_specs)
@@ -392,9 +397,3 @@ class Instance:
 def _floors(spreads: Sequence[Sequence[Spread]]) -> list[Floor]:
     """Per output, from several draws of honest error; elements that are not finite count as right."""
     return [honest_floor(column) for column in zip(*spreads, strict=True)]
-
-
-def _incoming(out: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
-    if out.dtype not in inputs.FLOATS:
-        return torch.zeros_like(out)
-    return torch.randn(out.shape, generator=rng, device=out.device, dtype=torch.float32).to(out.dtype)

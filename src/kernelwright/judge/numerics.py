@@ -122,7 +122,8 @@ def compare_indices(got: torch.Tensor, eager: torch.Tensor, source: torch.Tensor
     """
     if got.dtype != eager.dtype or got.shape != eager.shape:
         return failed(f"got {got.dtype}{list(got.shape)}, expected {eager.dtype}{list(eager.shape)}", -1)
-    mine, theirs = _pointed(got, source), _pointed(eager, source)
+    dim = _dimension(eager, source)
+    mine, theirs = _pointed(got, source, dim), _pointed(eager, source, dim)
     if mine is None or theirs is None:
         return failed("an index is out of range", -1)
     wrong = (mine != theirs) & ~(mine.isnan() & theirs.isnan())
@@ -130,23 +131,54 @@ def compare_indices(got: torch.Tensor, eager: torch.Tensor, source: torch.Tensor
         at = first_of(wrong)
         count = int(wrong.sum())
         return failed(f"{count} of {got.numel()} indices point at other values; first at {at}", at)
+    if dim is not None and got.dim() == source.dim():  # a rank of its own: several indices along the dimension
+        again = _repeated(got, dim) & ~_repeated(eager, dim)
+        if bool(again.any()):
+            return failed("an index appears twice where the reference's are all different", first_of(again))
     return Comparison(error_ratio=0.0, bits_lost=0.0, worst_index=-1, nonfinite_mismatch=False, detail="")
 
 
-def _pointed(index: torch.Tensor, source: torch.Tensor) -> torch.Tensor | None:
-    """The values of ``source`` that ``index`` points at, or None where it points outside."""
-    index = index.to(torch.int64)
+def _dimension(index: torch.Tensor, source: torch.Tensor) -> int | None:
+    """Which dimension of ``source`` the reference's ``index`` runs over; None: the flat source.
+
+    Where the shapes leave it open, the one whose indices are all different, or whose values are the extreme ones.
+    """
+    fits = []
     for dim in range(source.dim()):
         kept = (*source.shape[:dim], *source.shape[dim + 1 :])
         same_rank = index.dim() == source.dim() and all(
             index.shape[d] == source.shape[d] for d in range(source.dim()) if d != dim
         )
         if tuple(index.shape) == kept or same_rank:
-            wide_index = index.unsqueeze(dim) if tuple(index.shape) == kept else index
-            if index.numel() and (int(index.min()) < 0 or int(index.max()) >= source.shape[dim]):
-                return None
-            found = source.gather(dim, wide_index)
-            return found.squeeze(dim) if tuple(index.shape) == kept else found
-    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= source.numel()):
+            fits.append(dim)
+    for dim in reversed(fits) if len(fits) > 1 else ():
+        if index.dim() == source.dim():
+            if not bool(_repeated(index, dim).any()):
+                return dim
+            continue
+        found = _pointed(index, source, dim)
+        if found is not None and any(torch.equal(found, f(source, dim)) for f in (torch.amax, torch.amin)):
+            return dim
+    return fits[-1] if fits else None
+
+
+def _repeated(index: torch.Tensor, dim: int) -> torch.Tensor:
+    """Per slice along ``dim``: whether a value appears twice."""
+    ordered = index.sort(dim).values
+    size = ordered.shape[dim]
+    if size < 2:
+        return torch.zeros((), dtype=torch.bool, device=index.device)
+    return (ordered.narrow(dim, 1, size - 1) == ordered.narrow(dim, 0, size - 1)).any(dim)
+
+
+def _pointed(index: torch.Tensor, source: torch.Tensor, dim: int | None) -> torch.Tensor | None:
+    """The values of ``source`` that ``index`` points at, or None where it points outside."""
+    index = index.to(torch.int64)
+    size = source.numel() if dim is None else source.shape[dim]
+    if index.numel() and (int(index.min()) < 0 or int(index.max()) >= size):
         return None
-    return source.reshape(-1)[index]
+    if dim is None:
+        return source.reshape(-1)[index]
+    if index.dim() == source.dim():
+        return source.gather(dim, index)
+    return source.gather(dim, index.unsqueeze(dim)).squeeze(dim)

@@ -17,6 +17,7 @@ import torch
 
 from kernelwright.judge import measure, numerics, spot_checks
 from kernelwright.judge.buffers import Buffers
+from kernelwright.judge.calls import Given
 from kernelwright.judge.child import Program, Window
 from kernelwright.judge.cold import Cold
 from kernelwright.judge.leash import ChildFailure
@@ -138,9 +139,13 @@ class Race:
 
 
 def fill(buffers: Buffers, index: int, leaves: Leaves) -> None:
-    """Write one call's inputs into a set and poison its outputs."""
+    """Write one call's inputs, and incoming gradients, into a set and poison its outputs."""
     for target, leaf in zip(buffers.inputs[index], leaves, strict=True):
         target.copy_(leaf)
+    incoming = leaves.incoming if isinstance(leaves, Given) else None
+    if incoming is not None:
+        for target, position in zip(buffers.seeds[index], buffers.plan.seeds, strict=True):
+            target.copy_(incoming[position])
     for tensor in (*buffers.outputs[index], *buffers.grads[index]):
         numerics.poison_(tensor)
     if buffers.outputs[index][0].is_cuda:

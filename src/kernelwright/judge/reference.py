@@ -99,16 +99,19 @@ class Reference:
                 expected=", ".join(self._wanted()),
                 what_next="add the missing names at the top level of the file",
             )
-        self._instances: dict[Case, Instance] = {}
+        self._instances: dict[tuple[Case, str], Instance] = {}
 
     def _wanted(self) -> list[str]:
         return [self.task.entry, "get_inputs"]
 
-    def instance(self, case: Case) -> Instance:
-        """The reference bound to one case; built once. Raises the errors that ``Instance`` names."""
-        if case not in self._instances:
-            self._instances[case] = Instance(self, case)
-        return self._instances[case]
+    def instance(self, case: Case, autocast: str = "") -> Instance:
+        """The reference bound to one case, run under ``autocast`` to that dtype where one is named; built once.
+
+        Raises the errors that ``Instance`` names.
+        """
+        if (case, autocast) not in self._instances:
+            self._instances[case, autocast] = Instance(self, case, autocast=autocast)
+        return self._instances[case, autocast]
 
     def hidden_cases(self, seed: int) -> tuple[Case, ...]:
         """Shapes nobody was told of: each axis of the timed case at 1 and at a nearby odd size."""

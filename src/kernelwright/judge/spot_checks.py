@@ -154,7 +154,8 @@ def _copies(tensors: Sequence[torch.Tensor]) -> Leaves:
 
 
 def _unit(out: torch.Tensor) -> float:
-    return numerics.unit_roundoff(out.dtype) if out.is_floating_point() or out.is_complex() else 0.0
+    """What is tolerated before anything was learned: two honest answers that are rounded alike hardly differ."""
+    return numerics.unit_roundoff(out.dtype) / 64 if out.is_floating_point() or out.is_complex() else 0.0
 
 
 def distances(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], sample: int | None) -> Distances:

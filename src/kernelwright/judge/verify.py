@@ -6,16 +6,18 @@ This is the only file that constructs ``Verified``.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from kernelwright.judge import distribution, numerics
 from kernelwright.judge.inputs import Variant, seeded
-from kernelwright.judge.instance import HEAVY, LIGHT, Instance, State
+from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.numerics import Comparison
+from kernelwright.judge.variants import HEAVY, LIGHT
 from kernelwright.judge.yardstick import NO_FLOOR, Floor, Magnitudes, Yardstick, compare
 from kernelwright.trial import CaseResult, Verified
 
@@ -24,8 +26,14 @@ CARELESS = 256.0
 """Eager is named as less precise than its dtype from here on: half precision errs by several thousand roundings."""
 IMPLAUSIBLE = 0.05
 """A float64 run further than this from eager (relative, RMS) computes something else: half precision errs by 0.002."""
+ORDINARY = 16.0
+"""Roundings that eager may err by before anybody asks whether the reference is ill-conditioned."""
 DETAIL = 600
 """Characters of evidence kept per case."""
+
+
+Honest = Callable[[], list[Floor]]
+"""The honest floors of a call, one per output: measured when first asked for."""
 
 
 @dataclass(slots=True)
@@ -64,11 +72,15 @@ class Checker:
     ) -> CaseResult:
         """Compare one call: outputs with the truth, inputs (as the call left them) with what was handed in.
 
-        Where the contract asks for gradients, ``got_outputs`` holds the outputs, then ``instance.gradients``.
+        Where the contract asks for gradients, ``got_outputs`` holds the outputs, then ``instance.gradients``; without
+        ``got_inputs_after`` the inputs that calls write to follow.
         """
+        self.instance.adopt(leaves)
         written = self._written(leaves, got_inputs_after)
         if written:
             return self._result(variant, passed=False, detail=written, ratio=math.inf)
+        if got_inputs_after is not None:
+            got_outputs = [*got_outputs, *(got_inputs_after[index] for index in self.contract.mutates)]
         if len(got_outputs) != len(self.specs):
             detail = f"got {len(got_outputs)} outputs, expected {len(self.specs)}"
             return self._result(variant, passed=False, detail=detail, ratio=math.inf)
@@ -130,7 +142,7 @@ class Checker:
         eager = self.instance.eager(leaves, state)
         exact, kind = self.instance.oracle(leaves, state)
         floors, yardsticks = self._yardsticks(variant, leaves, state, eager, exact)
-        if kind != "orders-of-summation" and not all(map(_plausible, eager, exact, floors, yardsticks)):
+        if kind != "orders-of-summation" and not self._plausible(eager, exact, floors, yardsticks):
             self.instance.distrust_double("its float64 run disagrees with its own result by far more than rounding")
             exact, kind = self.instance.oracle(leaves, state)
             self._floors.clear()
@@ -141,6 +153,23 @@ class Checker:
         self._recent = [truth] if self.instance.work > HEAVY else [truth, *self._recent[:3]]
         return truth
 
+    @staticmethod
+    def _plausible(
+        eager: Sequence[torch.Tensor],
+        exact: Sequence[torch.Tensor],
+        floors: Honest,
+        yardsticks: Sequence[Yardstick | None],
+    ) -> bool:
+        """Whether eager and the oracle compute the same: they differ by little, or as much as rounding explains."""
+        for index, (out, truth, yardstick) in enumerate(zip(eager, exact, yardsticks, strict=True)):
+            if yardstick is None or not out.numel():
+                continue
+            size, error = _sizes(out, truth, yardstick)
+            if error > max(IMPLAUSIBLE * size, torch.finfo(out.dtype).smallest_normal):
+                if error > 64 * floors()[index].rms:
+                    return False
+        return True
+
     def _yardsticks(
         self,
         variant: Variant,
@@ -148,20 +177,28 @@ class Checker:
         state: State | None,
         eager: Sequence[torch.Tensor],
         exact: Sequence[torch.Tensor],
-    ) -> tuple[list[Floor], list[Yardstick | None]]:
-        """All that answers to this call are held against, measured once."""
+    ) -> tuple[Honest, list[Yardstick | None]]:
+        """All that answers to this call are held against, measured once; the floors only where somebody asks.
+
+        They are most of what a check costs (eight runs of the reference in float64), and an answer that errs by no
+        more than eager itself needs none.
+        """
         scales = [Magnitudes(out) for out in exact]
-        floors = self._floor(variant, leaves, state, scales)
+        self._count += 1
+        count = self._count
+        floors = functools.cache(lambda: self._floor(variant, leaves, state, scales, count))
         return floors, [
-            None if out.dtype in numerics.EXACT_DTYPES else Yardstick(out, truth, floor, scale)
-            for out, truth, floor, scale in zip(eager, exact, floors, scales, strict=True)
+            None
+            if out.dtype in numerics.EXACT_DTYPES
+            else Yardstick(out, truth, functools.partial(_one, floors, index), scale)
+            for index, (out, truth, scale) in enumerate(zip(eager, exact, scales, strict=True))
         ]
 
     def _remark(
         self,
         eager: Sequence[torch.Tensor],
         exact: Sequence[torch.Tensor],
-        floors: Sequence[Floor],
+        floors: Honest,
         yardsticks: Sequence[Yardstick | None],
     ) -> None:
         """Say so where the reference is ill-conditioned, or itself far less precise than its dtype."""
@@ -169,8 +206,10 @@ class Checker:
             if yardstick is None or not out.numel():
                 continue
             unit = numerics.unit_roundoff(out.dtype)
-            floor = floors[index]
             size, error = _sizes(out, exact[index], yardstick)
+            if error <= ORDINARY * unit * size:
+                continue
+            floor = floors()[index]
             if floor.rms > ILL_CONDITIONED * unit * size > 0:
                 self._say(f"{self._label(index)} is ill-conditioned: honest rounding moves it by over 2^10 units")
             elif error > CARELESS * max(floor.rms, unit * size) > 0:
@@ -186,15 +225,19 @@ class Checker:
         self.oracle = max(self.oracle, kind, key=order.index)
 
     def _floor(
-        self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None, exact: Sequence[Magnitudes]
+        self,
+        variant: Variant,
+        leaves: Sequence[torch.Tensor],
+        state: State | None,
+        exact: Sequence[Magnitudes],
+        count: int,
     ) -> list[Floor]:
         """Drawn for this call where that is cheap; else once per variant, scaled with the size of the outputs."""
-        self._count += 1
         if self.instance.work <= LIGHT:
-            return self.instance.floor(leaves, state, exact, self.seed + self._count)
+            return self.instance.floor(leaves, state, exact, self.seed + count)
         sizes = [scale.own.rms for scale in exact]
         if variant.name not in self._floors:
-            found = self.instance.floor(leaves, state, exact, self.seed + self._count)
+            found = self.instance.floor(leaves, state, exact, self.seed + count)
             self._floors[variant.name] = found, sizes
             return found
         floors, before = self._floors[variant.name]
@@ -221,7 +264,9 @@ class Checker:
 
     def _label(self, index: int) -> str:
         outputs = len(self.instance.out_specs)
-        return f"output {index}" if index < outputs else f"gradient of {self.instance.gradients[index - outputs][0]}"
+        gradients = [f"gradient of {name}" for name, _ in self.instance.gradients]
+        written = [f"input {number} after the call" for number in self.contract.mutates]
+        return f"output {index}" if index < outputs else [*gradients, *written][index - outputs]
 
     def _at(self, output: int, flat: int) -> str:
         if flat < 0:
@@ -233,9 +278,12 @@ class Checker:
             flat //= max(size, 1)
         return f" at {tuple(reversed(index))}"
 
+    def _under(self) -> str:
+        return f", autocast to {self.instance.autocast}" if self.instance.autocast else ""
+
     def _result(self, variant: Variant, *, passed: bool, detail: str, ratio: float) -> CaseResult:
         return CaseResult(
-            name=f"{self.instance.case.name}: {variant.name}",
+            name=f"{self.instance.case.name}: {variant.name}{self._under()}",
             required=variant.required,
             passed=passed,
             detail=detail[:DETAIL],
@@ -313,13 +361,8 @@ def _sizes(out: torch.Tensor, truth: torch.Tensor, yardstick: Yardstick) -> tupl
     return numerics.rms(true[usable]), numerics.rms((mine - true)[usable])
 
 
-def _plausible(out: torch.Tensor, truth: torch.Tensor, floor: Floor, yardstick: Yardstick | None) -> bool:
-    """Whether eager and the oracle compute the same thing: they differ by little, or as much as rounding explains."""
-    if yardstick is None or not out.numel():
-        return True
-    size, error = _sizes(out, truth, yardstick)
-    underflow = torch.finfo(out.dtype).smallest_normal
-    return error <= max(IMPLAUSIBLE * size, 64 * floor.rms, underflow)
+def _one(floors: Honest, index: int) -> Floor:
+    return floors()[index]
 
 
 def _scaled(floor: Floor, factor: float) -> Floor:

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ways of drawing inputs and weights a case is judged on: each catches programs that the others let through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kernelwright.judge.buffers import TensorSpec
+from kernelwright.judge.inputs import Variant
+from kernelwright.task import Contract
+
+AS_GIVEN = "as given"
+LIGHT, HEAVY = 5 * 10**7, 2 * 10**10
+"""Multiply-adds of one call: below the first, floors are drawn freely; above the second, as few as possible."""
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_SEEDED = ("near-duplicate", "zero rows")
+"""Changes whose place is the same in every draw."""
+
+
+def offered(
+    contract: Contract, specs: Sequence[TensorSpec], *, weights: bool, work: int, autocast: bool, hidden_seed: int
+) -> list[Variant]:
+    """The variants of a case, the task's own first; the reference has not been asked whether it accepts them.
+
+    ``weights``: the case has some, and they may change. ``work``: multiply-adds of a call.
+    """
+    wanted = _wanted(contract, specs, weights, work)
+    if autocast:  # precision is what it is about
+        wanted = [v for v in wanted if not v.change and v.layout == "contiguous" and v.scale in (1.0, 1e-3)]
+    dealt = [replace(v, seed=hidden_seed % 2**40) if v.change in _SEEDED else v for v in wanted]
+    floats = any(spec.dtype in _FLOATS for spec in specs)
+    return [v for v in dealt if floats or (v.change in ("", "masks", "mask rows") and v.scale == 1.0)]
+
+
+def mixed(contract: Contract) -> list[Variant]:
+    """All changes of value in one draw, a part of the rows each: for a case on which every draw is dear.
+
+    In order of preference: the reference may not accept the larger scales.
+    """
+    factors = [scale for scale in contract.scales if scale != 1.0]
+    small = [scale for scale in factors if scale < 1.0]
+    return [
+        Variant(name=name, required=True, change="mixed", factors=tuple(scales))
+        for name, scales in (("mixed rows", factors), ("mixed rows, small", small), ("mixed rows, plain", []))
+    ]
+
+
+def _wanted(contract: Contract, specs: Sequence[TensorSpec], weights: bool, work: int) -> list[Variant]:
+    given = Variant(name=AS_GIVEN, required=True)
+    sparser = Variant(name="sparser", required=True, change="sparser", fresh_weights=weights)
+    if work > HEAVY:  # each variant costs seconds of float64: one that is everything at once
+        layout = next((name for name in contract.layouts if name != "contiguous"), "contiguous")
+        return [given, replace(sparser, layout=layout)]
+    wanted = [given]
+    if weights:
+        wanted.append(Variant(name="fresh weights", required=True, fresh_weights=True))
+    wanted += [Variant(name=f"scale {s:g}", required=True, scale=s) for s in contract.scales if s != 1.0]
+    wanted += [
+        Variant(name="sparse", required=True, change="sparse", fresh_weights=weights),
+        sparser,
+        Variant(name="negated", required=True, change="negated"),
+        Variant(name="shifted", required=True, change="shifted"),
+        Variant(name="zero rows", required=True, change="zero rows"),
+        Variant(name="near-duplicate", required=True, change="near-duplicate", draws=2),
+    ]
+    wanted += [
+        Variant(name=f"{layout} inputs", required=True, layout=layout)
+        for layout in contract.layouts
+        if layout != "contiguous"
+    ]
+    if any(spec.dtype == "bool" for spec in specs):
+        wanted.append(Variant(name="masks redrawn", required=True, change="masks"))
+        wanted.append(Variant(name="empty and full mask rows", required=True, change="mask rows"))
+    if contract.special_values:
+        wanted.append(Variant(name="special values", required=True, special=True))
+    return wanted
