@@ -34,19 +34,28 @@ def test_every_known_variable_changes_its_setting() -> None:
         "KERNELWRIGHT_SEED": "7",
         "KERNELWRIGHT_PROPOSERS": "templates, compiler",
         "KERNELWRIGHT_LLM_KEY_NAME": "MY_KEY",
+        "KERNELWRIGHT_GRID": "0.05",
     }
     assert set(settings.KNOWN) == set(changed)
     plain = settings.read({})
     for name, value in changed.items():
         assert plain != settings.read({name: value}), name
     known = settings.read(changed)
-    assert ("cuda:0", 90.0, 7, ("templates", "compiler"), "MY_KEY") == (
+    assert ("cuda:0", 90.0, 7, ("templates", "compiler"), "MY_KEY", 0.05) == (
         known.device,
         known.budget_seconds,
         known.seed,
         known.proposers,
         known.llm_key_name,
+        known.grid,
     )
+
+
+@pytest.mark.parametrize("text", ["481", "-1", "green"])
+def test_a_grid_in_grams_or_words_is_refused(text: str) -> None:
+    """481 g a kWh is 0.481 kg."""
+    with pytest.raises(BadCommand, match="kg CO2e per kWh"):
+        settings.grid(text)
 
 
 def test_xdg_cache_home_moves_the_caches() -> None:

@@ -40,6 +40,8 @@ app = typer.Typer(
 
 Device = Annotated[str | None, typer.Option(help="cpu or cuda:N.")]
 Budget = Annotated[str | None, typer.Option(help="Wall time: 90s, 2m, 1h.")]
+Grid = Annotated[float | None, typer.Option(help="kg CO2e per kWh (default: 0.481, world average of 2023).")]
+Target = Annotated[str, typer.Argument(help="A task file or folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")]
 
 
@@ -84,6 +86,7 @@ def optimize(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the search.")] = None,
     proposers: Annotated[str | None, typer.Option(help="Of compiler,rewrites,templates; or none.")] = None,
+    grid: Grid = None,
     llm: cli_models.Llm = None,
     base_url: cli_models.BaseUrl = None,
     recipe: cli_models.Recipe = None,
@@ -121,6 +124,7 @@ def optimize(
                 seed=seed,
                 proposers=settings.names(proposers) if proposers is not None else None,
                 guide=cli_models.guide(context.params),
+                grid=grid,
                 listen=listen,
             )
     _print_result(result, as_json)
@@ -211,11 +215,9 @@ def machine(
 
 @app.command()
 @_guarded
-def limits(
-    file: Annotated[str, typer.Argument(help="A task file or folder.")], device: Device = None, as_json: AsJson = False
-) -> None:
+def limits(file: Target, device: Device = None, grid: Grid = None, as_json: AsJson = False) -> None:
     """Speed-of-light bounds of a task on a device."""
-    reply = kernelwright.measure_limits(file, device=device)
+    reply = kernelwright.measure_limits(file, device=device, grid=grid)
     _show(reply, as_json, lambda: [str(reply["text"]).rstrip()])
 
 
@@ -226,10 +228,11 @@ def profile(
     task: Annotated[str, typer.Option(help="The task it replaces.")],
     parent: Annotated[str | None, typer.Option(help="The program it was made from: say what changed since.")] = None,
     device: Device = None,
+    grid: Grid = None,
     as_json: AsJson = False,
 ) -> None:
     """What limits one candidate, and the edits the evidence supports."""
-    reply = kernelwright.profile(candidate, task, parent=parent, device=device)
+    reply = kernelwright.profile(candidate, task, parent=parent, device=device, grid=grid)
     _show(reply, as_json, lambda: [str(reply["text"]).rstrip()])
 
 

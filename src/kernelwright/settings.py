@@ -16,6 +16,8 @@ from pathlib import Path
 from kernelwright.errors import BadCommand
 
 PREFIX = "KERNELWRIGHT_"
+WORLD_GRID = 0.481
+"""kg CO2e per kWh of electricity: the world's average of 2023 (Ember, July 2024)."""
 
 KNOWN: Mapping[str, str] = {
     "KERNELWRIGHT_HOME": "folder of caches: built objects, measured machines (default: XDG_CACHE_HOME/kernelwright)",
@@ -24,6 +26,7 @@ KNOWN: Mapping[str, str] = {
     "KERNELWRIGHT_BUDGET": "wall time of one optimisation when --budget is not given: 90s, 2m, 1h (default: 2m)",
     "KERNELWRIGHT_SEED": "seed of the search when --seed is not given (default: 0)",
     "KERNELWRIGHT_PROPOSERS": "comma-separated proposers when --proposers is not given",
+    "KERNELWRIGHT_GRID": "kg CO2e per kWh of your electricity when --grid is not given (default: 0.481, world 2023)",
     "KERNELWRIGHT_LLM_KEY_NAME": "name of the variable that holds the key of the language model (not the key)",
 }
 """Every variable read here, with one line for ``kernelwright --help`` and the documents."""
@@ -39,6 +42,8 @@ class Settings:
     seed: int
     proposers: tuple[str, ...]
     """Empty: all deterministic ones."""
+    grid: float
+    """kg CO2e per kWh."""
     llm_key_name: str
     """Name of the variable that holds a key; the value is read at the moment of use by ``secret``."""
 
@@ -62,6 +67,7 @@ def read(environment: Mapping[str, str] | None = None) -> Settings:
         budget_seconds=seconds(env.get("KERNELWRIGHT_BUDGET") or "2m"),
         seed=_integer("KERNELWRIGHT_SEED", env.get("KERNELWRIGHT_SEED") or "0"),
         proposers=names(env.get("KERNELWRIGHT_PROPOSERS") or ""),
+        grid=grid(env.get("KERNELWRIGHT_GRID") or str(WORLD_GRID)),
         llm_key_name=env.get("KERNELWRIGHT_LLM_KEY_NAME") or "",
     )
 
@@ -100,6 +106,17 @@ def seconds(text: str) -> float:
     value = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
     if value <= 0:
         raise BadCommand("The budget is not a length of time.", got=repr(text), expected="90s, 2m or 1h")
+    return value
+
+
+def grid(text: str | float) -> float:
+    """kg CO2e per kWh. Raises BadCommand for what is no number, below 0 or above 5 (then it was grams)."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 5.0:
+        raise BadCommand("The grid factor is not kg CO2e per kWh.", got=str(text), expected="0 to 5, such as 0.05")
     return value
 
 

@@ -49,6 +49,7 @@ def write(
     built: Path | None = None,
     commands: Mapping[str, Sequence[str]] | None = None,
     machine: Machine | None = None,
+    energy: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write ``optimized.py`` (+ sources and compiled files beside it) and ``proof.json``; returns the former's path.
 
@@ -57,7 +58,7 @@ def write(
     ``commands``: source name to compile command with ``{source}`` and ``{output}``; without one the file cannot
     be rebuilt elsewhere. Raises ValueError for a trial without a proof and RunFolderUnwritable for a bad folder.
     """
-    evidence = proof(task, trial, cases, machine)
+    evidence = proof(task, trial, cases, machine, energy)
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
         compiled = _place_files(run_dir, trial.candidate, built, commands or {})

@@ -16,8 +16,16 @@ from kernelwright.trial import Baseline, Timed, Timing, Trial
 FORMAT = 1
 
 
-def proof(task: Task, trial: Trial, cases: Sequence[Mapping[str, Any]], machine: Machine | None) -> dict[str, Any]:
-    """The proof of a timed trial as plain data. Raises ValueError for a rejected one: there is nothing to prove."""
+def proof(
+    task: Task,
+    trial: Trial,
+    cases: Sequence[Mapping[str, Any]],
+    machine: Machine | None,
+    energy: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The proof of a timed trial as plain data. Raises ValueError for a rejected one: there is nothing to prove.
+
+    ``energy``: {"mJ", "watts", "note"} of one call; a figure that is None stands as "not measured"."""
     outcome = trial.outcome
     if not isinstance(outcome, Timed):
         raise ValueError(f"a candidate rejected at {outcome.stage} has no proof")
@@ -57,6 +65,7 @@ def proof(task: Task, trial: Trial, cases: Sequence[Mapping[str, Any]], machine:
         },
         "conditions": list(outcome.conditions),
         "profile": dict(outcome.profile),
+        "energy": _energy(energy or {}),
         "seed": verified.seed,
         "sandbox": verified.sandbox,
         "machine": wire.to_data(machine) if machine else {"fingerprint": trial.machine},
@@ -65,6 +74,13 @@ def proof(task: Task, trial: Trial, cases: Sequence[Mapping[str, Any]], machine:
         "judged_at": trial.started_at,
         "inputs": [dict(case) for case in cases],
     }
+
+
+def _energy(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Advisory: the calls are counted by the program itself."""
+    figures = {name: found.get(key) for name, key in (("per_call_mJ", "mJ"), ("watts", "watts"))}
+    said = {name: "not measured" if value is None else value for name, value in figures.items()}
+    return {**said, "note": found.get("note") or "not asked for"}
 
 
 def sha256(text: str) -> str:

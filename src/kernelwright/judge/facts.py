@@ -52,6 +52,7 @@ def bounds(bench: Bench, machine: Machine) -> dict[str, Any] | None:
         return None
     plain = dataclasses.asdict(found)
     plain["conditional"] = list(traced.conditional)
+    plain |= {"read_bytes": traced.input_bytes, "written_bytes": traced.output_bytes}
     return plain
 
 

@@ -36,6 +36,7 @@ def optimize(
     seed: int | None = None,
     proposers: Sequence[str] | None = None,
     guide: Guide | None = None,
+    grid: float | None = None,
     init_args: Sequence[object] | None = None,
     services: Services | None = None,
     listen: Listener | None = None,
@@ -46,7 +47,8 @@ def optimize(
     module's constructor arguments where they cannot be read off it. ``budget`` is seconds or text such as "2m".
     ``guide`` names models that write candidates too, after the deterministic proposers (``proposers=["none"]``:
     without them); the default budget is then longer by the minutes it allows. ``bits_lost`` loosens (or tightens)
-    the precision contract, and the report says so. ``listen`` hears each Event. Returns a Result, also when
+    the precision contract, and the report says so. ``grid`` is kg CO2e per kWh, for the cost.
+    ``listen`` hears each Event. Returns a Result, also when
     nothing honest is faster. Raises KernelwrightError's kinds.
     """
     known = settings.read()
@@ -62,6 +64,7 @@ def optimize(
         proposers=known.proposers if proposers is None else tuple(proposers),
         start=tuple(str(Path(path).resolve()) for path in start),
         guide=guide,
+        grid=known.grid if grid is None else settings.grid(grid),
     )
     folder = Path(out) if out is not None else None
     return optimize_task(task, options, out=folder, services=services, listen=listen)
@@ -115,11 +118,15 @@ def measure_machine(
 
 
 def measure_limits(
-    task: str | Path | Task, *, device: str | None = None, services: Services | None = None
+    task: str | Path | Task,
+    *,
+    device: str | None = None,
+    grid: float | None = None,
+    services: Services | None = None,
 ) -> dict[str, Any]:
-    """Speed-of-light bounds of a task: bytes and operations that cannot be avoided, and the time they take."""
+    """Speed-of-light bounds of a task: bytes and operations that cannot be avoided, the time and energy they take."""
     place = _device(device)
-    return verbs.measure_limits(_task(task, place), place, services=services)
+    return verbs.measure_limits(_task(task, place), place, grid=_grid(grid), services=services)
 
 
 def profile(
@@ -128,6 +135,7 @@ def profile(
     *,
     parent: str | Path | Candidate | None = None,
     device: str | None = None,
+    grid: float | None = None,
     services: Services | None = None,
 ) -> dict[str, Any]:
     """What limits one candidate: compiled, run-time and counted facts, and the page they support (``text``).
@@ -137,7 +145,12 @@ def profile(
     known = _task(task, place)
     given = candidate if isinstance(candidate, Candidate) else load_candidate(candidate, known)
     before = load_candidate(parent, known) if isinstance(parent, str | Path) else parent
-    return verbs.profile_candidate(known, given, place, parent=before, services=services)
+    return verbs.profile_candidate(known, given, place, parent=before, grid=_grid(grid), services=services)
+
+
+def _grid(given: float | None) -> float:
+    """kg CO2e per kWh: as given, else as the environment says."""
+    return settings.read().grid if given is None else settings.grid(given)
 
 
 def runs(parent: str | Path | None = None) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.optimize.guide import Guide
+from kernelwright.settings import WORLD_GRID
 from kernelwright.trial import Timed, Trial
 
 
@@ -25,6 +26,8 @@ class Options:
     """Files with existing kernels, judged first."""
     guide: Guide | None = None
     """Models that write candidates too, after the deterministic proposers; None: none."""
+    grid: float = WORLD_GRID
+    """kg CO2e per kWh, for the cost of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

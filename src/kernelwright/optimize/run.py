@@ -16,14 +16,14 @@ from kernelwright import settings, wire
 from kernelwright.errors import BadCommand, KernelwrightError, ModelError, RunFolderError
 from kernelwright.ledger import Ledger, open_ledger
 from kernelwright.machine import Machine
+from kernelwright.optimize import cost, learning
 from kernelwright.optimize import folder as folders
-from kernelwright.optimize import learning
 from kernelwright.optimize.guide import Guide
 from kernelwright.optimize.host import ProposerHost
 from kernelwright.optimize.judging import Identity, Judging
 from kernelwright.optimize.loop import Loop, chosen_proposers
 from kernelwright.optimize.modelled import Modelled
-from kernelwright.optimize.products import export_winner, write_pages
+from kernelwright.optimize.products import energy_of_call, export_winner, write_pages
 from kernelwright.optimize.result import Event, Listener, Options, Result
 from kernelwright.optimize.services import Services, bound_of
 from kernelwright.optimize.verbs import check_admitted
@@ -157,6 +157,7 @@ class _Run:
         self.began = time.monotonic()
         self.loop: Loop | None = None
         self.modelled: Modelled | None = None
+        self.counter: Reply = {}
         self.machine: Machine | None = None
         self.facts: Reply = {}
 
@@ -187,6 +188,12 @@ class _Run:
         loop.grant(60.0 * minutes if minutes else DETERMINISTIC_SHARE * self.options.budget_seconds)
         modelled.search(loop, self.services.worker, self.record["nouns"], self.say)
 
+    def _cost(self) -> Reply:
+        """Device-hours, kWh and kg CO2e of this run so far."""
+        device = self.options.device
+        now = self.services.worker.run({"job": "energy", "device": device}) if self.counter else {}
+        return cost.job(time.monotonic() - self.began, self.counter, now, device, self.options.grid)
+
     def _learn(self) -> None:
         """Add what was measured to the user's knowledge; a damaged store costs that and no more."""
         if self.machine is None:
@@ -216,8 +223,10 @@ class _Run:
         if isinstance(services.host, ProposerHost):
             services.host.start()
         self.machine = services.machine(lambda text: self.say("phase", text))
+        self.counter = services.worker.run({"job": "energy", "device": device})
         self.say("phase", f"admitting {self.task.name} on {device}")
         data = wire.to_data(self.task)
+        services.worker.submit({"job": "prime", "device": device})
         described = services.worker.submit(
             {"job": "describe", "device": device, "task": data, "machine": wire.to_data(self.machine)}
         )
@@ -266,7 +275,12 @@ class _Run:
         files: tuple[Path, ...] = ()
         if winner is not None:
             worker, device = self.services.worker, self.options.device
-            files = export_winner(self.folder.path, self.task, winner, self.facts, self.machine, worker, device)
+            self.record["energy"] = energy_of_call(self.task, winner, worker, device)
+            files = export_winner(
+                self.folder.path, self.task, winner, self.facts, self.machine, worker, device, self.record["energy"]
+            )
+        self.record["cost"] = self._cost()
+        self.folder.write(self.record)
         files += write_pages(self.folder.path)
         result = dataclasses.replace(result, files=files, seconds=time.monotonic() - self.began)
         self.record["result"] = result.to_json()

@@ -11,8 +11,8 @@ from kernelwright import settings, wire
 from kernelwright.candidate import Candidate
 from kernelwright.errors import NotAdmitted
 from kernelwright.machine import Machine
+from kernelwright.optimize import cost, tables
 from kernelwright.optimize import folder as folders
-from kernelwright.optimize import tables
 from kernelwright.optimize.services import Services, bound_of
 from kernelwright.report import write as write_html
 from kernelwright.task import Task
@@ -87,23 +87,33 @@ def measure_machine(device: str, *, services: Services | None = None) -> Machine
             used.close()
 
 
-def measure_limits(task: Task, device: str, *, services: Services | None = None) -> dict[str, Any]:
+def measure_limits(
+    task: Task, device: str, *, grid: float = settings.WORLD_GRID, services: Services | None = None
+) -> dict[str, Any]:
     """Bounds of a task on a device with eager's time of each operator, and ``text``, the table.
 
     Raises TaskError, NoSuchDevice."""
     used = services or Services(device)
     try:
-        machine = wire.to_data(used.machine())
-        job = {"job": "limits", "device": device, "task": wire.to_data(task), "machine": machine, "timed": True}
+        machine = used.machine()
+        data = wire.to_data(machine)
+        job = {"job": "limits", "device": device, "task": wire.to_data(task), "machine": data, "timed": True}
         reply = used.worker.run(job)
-        return {**reply, "text": tables.limits(reply.get("bounds"))}
+        spent = cost.least(reply.get("bounds"), machine, grid)
+        return {**reply, "energy": spent, "text": tables.limits(reply.get("bounds")) + cost.least_words(spent)}
     finally:
         if services is None:
             used.close()
 
 
 def profile_candidate(
-    task: Task, candidate: Candidate, device: str, *, parent: Candidate | None = None, services: Services | None = None
+    task: Task,
+    candidate: Candidate,
+    device: str,
+    *,
+    parent: Candidate | None = None,
+    grid: float = settings.WORLD_GRID,
+    services: Services | None = None,
 ) -> dict[str, Any]:
     """Facts of exactly this candidate, the notes on what could not be measured, and ``text``, the diagnosis.
 
@@ -114,7 +124,9 @@ def profile_candidate(
         before = used.worker.run({**job, "candidate": wire.to_data(parent)}) if parent is not None else {}
         reply = used.worker.run({**job, "candidate": wire.to_data(candidate)})
         reply |= {"parent": before.get("candidate"), "parent_facts": before.get("facts")} if before else {}
-        return {**reply, "text": tables.profile(reply, device)}
+        facts = reply.get("facts", {})
+        reply["cost"] = cost.call(facts.get("energy_mJ"), grid)
+        return {**reply, "text": tables.profile(reply, device) + cost.call_words(facts, grid) + "\n"}
     finally:
         if services is None:
             used.close()

@@ -40,6 +40,8 @@ def gather(run_dir: Path) -> dict[str, Any]:
         "machine": record.get("machine") or {},
         "exported": (proof or {}).get("optimized", {}),
         "models": _models((record.get("result") or {}).get("models")),
+        "cost": record.get("cost"),
+        "energy": record.get("energy"),
     }
     path = run_dir / "ledger.sqlite"
     if not path.exists() or path.stat().st_size == 0:  # killed before the ledger was made

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Energy and power of an NVIDIA device from the driver's own counters (NVML), by ctypes; nothing is set."""
+"""Energy and power from the system's own counters: NVML of an NVIDIA device, RAPL of a processor; nothing is set."""
 
 from __future__ import annotations
 
 import ctypes
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
@@ -50,6 +51,28 @@ class Meter:
         if status != 0:
             raise OSError(f"NVML gives no power reading (status {status})")
         return value.value / 1e3
+
+
+RAPL = Path("/sys/class/powercap")
+
+
+def processor_joules(folder: Path = RAPL) -> float:
+    """Energy of the processor packages since an unknown moment. Raises OSError where there is no readable counter."""
+    zones = sorted(folder.glob("intel-rapl:[0-9]"))
+    if not zones:
+        raise OSError("there is no RAPL energy counter")
+    try:
+        return sum(int((zone / "energy_uj").read_text()) for zone in zones) / 1e6
+    except PermissionError as error:
+        raise OSError("the RAPL energy counter is readable by root alone") from error
+
+
+def reading(device: str) -> dict[str, float | str | None]:
+    """{"joules": the device's energy counter now, "note"}; None where there is none, and why."""
+    try:
+        return {"joules": processor_joules() if device == "cpu" else Meter(device).joules(), "note": ""}
+    except OSError as error:
+        return {"joules": None, "note": str(error)}
 
 
 def absent(why: str) -> list[Fact]:

@@ -190,6 +190,19 @@ def _replay(subject: Subject, request: dict[str, Any], found: Profile) -> None:
         found.notes.append("kernels: the profiler saw none")
 
 
+def energy_of(subject: Subject) -> tuple[dict[str, float], str]:
+    """(energy_mJ and watts of calls that follow each other, or nothing; how, or why not). CUDA only: a processor's
+    counter is not readable from inside the sandbox, and from outside it would hold the start of the process too."""
+    if subject.device == "cpu":
+        return {}, "a processor's counter cannot be read for one confined program"
+    subject.workshop.mkdir(parents=True, exist_ok=True)
+    done = confined(subject, _program(_request(subject), "energy"))
+    found = _said(done.stdout)
+    if not found:
+        return {}, done.killed or (done.stderr.strip().splitlines() or ["the driver gives no counter"])[-1][:200]
+    return found, "the driver's counter over calls that follow each other, rest included; the program's own count"
+
+
 def _said(text: str) -> dict[str, float]:
     """What a replay reported, or nothing."""
     said = next((line for line in reversed(text.splitlines()) if line.startswith('{"replay"')), None)

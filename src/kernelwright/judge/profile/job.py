@@ -11,7 +11,7 @@ from kernelwright import limits
 from kernelwright.candidate import Candidate
 from kernelwright.judge import skeletons
 from kernelwright.judge.bench import Bench
-from kernelwright.judge.profile import Subject, profile, static
+from kernelwright.judge.profile import Subject, energy_of, profile, static
 from kernelwright.machine import Machine
 from kernelwright.trial import Outcome, Timed
 
@@ -20,25 +20,8 @@ def run(
     bench: Bench, candidate: Candidate, folder: Path, machine: Machine, workshop: Path, threads: int, *, count: bool
 ) -> dict[str, Any]:
     """{"candidate" (digest), "facts", "notes", "kernels", "bound_us", "limiter"} of one call of the timed case."""
-    instance = bench.timed.instance
-    leaves = instance.draw(bench.timed.as_given, 0)
-    args = skeletons.unflatten(instance.skeleton, leaves)
-    traced = limits.trace_module(instance.model, args, {}, gradients=False)
-    bounds = limits.bounds(traced, machine)
-    subject = Subject(
-        entry=candidate.entry,
-        folder=folder.resolve(),
-        device=str(bench.device),
-        init_args=instance.init_args,
-        init_kwargs=instance.init_kwargs,
-        state=instance.first_state,
-        leaves=leaves,
-        skeleton=instance.skeleton,
-        training=bench.contract.training,
-        traced=traced,
-        workshop=(workshop / candidate.digest()).resolve(),
-        threads=threads,
-    )
+    subject = _subject(bench, candidate, folder, workshop, threads)
+    bounds = limits.bounds(subject.traced, machine)
     found = profile(subject, machine, count=count)
     return {
         "candidate": candidate.digest(),
@@ -48,6 +31,32 @@ def run(
         "bound_us": bounds.unavoidable_us if bounds else None,
         "limiter": bounds.limiter if bounds else "unknown",
     }
+
+
+def energy(bench: Bench, candidate: Candidate, folder: Path, workshop: Path, threads: int) -> dict[str, Any]:
+    """{"mJ", "watts", "note"} of one call of the timed case; None where nothing was measured."""
+    found, note = energy_of(_subject(bench, candidate, folder, workshop, threads))
+    return {"mJ": found.get("energy_mJ"), "watts": found.get("watts"), "note": note}
+
+
+def _subject(bench: Bench, candidate: Candidate, folder: Path, workshop: Path, threads: int) -> Subject:
+    instance = bench.timed.instance
+    leaves = instance.draw(bench.timed.as_given, 0)
+    args = skeletons.unflatten(instance.skeleton, leaves)
+    return Subject(
+        entry=candidate.entry,
+        folder=folder.resolve(),
+        device=str(bench.device),
+        init_args=instance.init_args,
+        init_kwargs=instance.init_kwargs,
+        state=instance.first_state,
+        leaves=leaves,
+        skeleton=instance.skeleton,
+        training=bench.contract.training,
+        traced=limits.trace_module(instance.model, args, {}, gradients=False),
+        workshop=(workshop / candidate.digest()).resolve(),
+        threads=threads,
+    )
 
 
 def with_compiled(outcome: Outcome | None, candidate: Candidate, folder: Path, jit: Path) -> Outcome | None:

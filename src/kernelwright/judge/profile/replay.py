@@ -2,7 +2,8 @@
 """A confined program that runs one candidate a few times and says what it saw; advisory, never a result.
 
 ``python -m kernelwright.judge.profile.replay REQUEST`` with a JSON object: ``mode`` is ``trace`` (print one JSON line
-of facts) or ``counters`` (one call between profiler start and stop, for a counter tool around this process).
+of facts), ``energy`` (energy of a call alone) or ``counters`` (one call between profiler start and stop, for a counter
+tool around this process).
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ def main() -> None:
     with torch.no_grad():
         if request["mode"] == "counters":
             found = _counters(call)
+        elif request["mode"] == "energy":
+            found = _energy(call, device)
         else:
             found = _trace(call, device, Path(request["trace"]))
             # What a second object does at its first call is its own; the rest of the very first is loading, compiling.
