@@ -8,10 +8,10 @@ takes and returns plain data; ``task``, ``candidate`` and ``outcome`` are ``wire
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
 import signal
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -20,19 +20,19 @@ from typing import Any
 
 import torch
 
-from kernelwright import sandbox, wire
+from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.errors import BadCommand, JudgeFailed
-from kernelwright.judge import baselines, calibration, facts, measure, race, requests, timing_plan
+from kernelwright.judge import baselines, calibration, facts, race, requests, tester, timing_plan
 from kernelwright.judge.bench import Bench, Entrant, bind
 from kernelwright.judge.build import build, commands
-from kernelwright.judge.calibration import store
-from kernelwright.judge.child import Program, Zygote
+from kernelwright.judge.calibration import energy, store
+from kernelwright.judge.child import Program
 from kernelwright.judge.lease import Lease
 from kernelwright.judge.leash import ChildFailure
-from kernelwright.judge.load import idle_share, waiting_policy
 from kernelwright.judge.profile import job as profiles
 from kernelwright.judge.profile import operators, static
+from kernelwright.judge.programs import Programs
 from kernelwright.judge.server import Emit, Handler
 from kernelwright.judge.stages import Judgement
 from kernelwright.machine import Machine
@@ -44,8 +44,8 @@ SECONDS = 20.0
 """A call of a small task that takes longer hangs; large tasks get a hundred times eager on top."""
 COMPILE_SECONDS = 300.0
 """First calls of programs that compile themselves (torch.compile, Triton)."""
-MEMORY = 12 << 30
 SIZING_CALLS = 3
+_COMPILERS = ("compile", "triton", "load_inline", "cpp_extension", "jit", "inductor")
 JIT = frozenset({"torch", "triton"})
 """Languages whose candidates may start a compiler while they run."""
 
@@ -57,36 +57,36 @@ class Session:
         self.device, self.state, self.cache = device, state, cache
         self.threads = len(os.sched_getaffinity(0))
         torch.set_num_threads(self.threads)
-        self._zygote: Zygote | None = None
-        self.waiting: dict[str, str] = {}
-        """How OpenMP threads of all programs wait, decided when the first one starts."""
+        self.programs = Programs(self.threads, cache)
         self._benches: OrderedDict[tuple[str, str], Bench] = OrderedDict()
         self._leases: dict[str, Lease] = {}
-        self._warming: list[tuple[threading.Thread, Program]] = []
+        self._confirmed: dict[tuple[str, str], tester.Extras] = {}
+        self._warming: list[tuple[threading.Thread, Entrant]] = []
 
     def jobs(self) -> dict[str, Handler]:
         """Name to handler."""
         return {
             "describe": self.describe,
             "admit": self.admit,
+            "prime": self.prime,
             "prepare": self.prepare,
             "judge": self.judge,
             "build": self.build,
             "machine": self.machine,
             "limits": self.limits,
             "profile": self.profile,
+            "energy": self.energy,
         }
 
     def beside(self) -> frozenset[str]:
         """Jobs that touch neither the device nor the benches."""
-        return frozenset({"build"})
+        return frozenset({"build", "prime"})
 
     def close(self) -> None:
         """End every program."""
         for bench in self._benches.values():
             bench.close()
-        if self._zygote is not None:
-            self._zygote.close()
+        self.programs.close()
 
     # -- jobs ----------------------------------------------------------------------------------------------
 
@@ -142,10 +142,30 @@ class Session:
             return {"outcome": wire.to_data(folder), "facts": {}, "notes": [folder.reason], "kernels": []}
         return self._profile(job, candidate, folder)
 
+    def energy(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
+        """{device, task?, candidate?} -> {"joules": counter now or None, "note", "call"?}; see ``profile.job.energy``."""
+        device = requests.device_of(job, self.device)
+        found: dict[str, Any] = energy.reading(device)
+        if found["joules"] is None or "candidate" not in job:
+            return found
+        candidate = requests.candidate_of(job)
+        folder = build(candidate, device, self.cache)
+        if isinstance(folder, Rejected):
+            return {**found, "call": {"mJ": None, "watts": None, "note": folder.reason}}
+        bench = self._bench(job)
+        with self._lease(device).alone():
+            return {**found, "call": profiles.energy(bench, candidate, folder, self.state / "profiles", self.threads)}
+
     def _profile(self, job: dict[str, Any], candidate: Candidate, folder: Path) -> dict[str, Any]:
         bench, own, count = self._bench(job), self.state / "profiles", bool(job.get("count", True))
         with self._lease(str(bench.device)).alone():
             return profiles.run(bench, candidate, folder, self._machine(job), own, self.threads, count=count)
+
+    def prime(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
+        """{device} -> {}: begin to load what compiled baselines on a CPU will need; of no use elsewhere."""
+        if requests.device_of(job, self.device) == "cpu":
+            self.programs.prime()
+        return {}
 
     def prepare(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
         """{task, device, baselines?} -> {"preparing": names}: start baselines; compiling goes on in the background."""
@@ -160,7 +180,7 @@ class Session:
 
         Optional: ``seed``; ``baselines`` (names); ``bound_us`` and ``limiter``; ``admit`` false skips admission;
         ``patience``: seconds after which a window counts as hanging; ``profile`` adds facts to a precise result,
-        ``facts`` those of the compiled object to any.
+        ``facts`` those of the compiled object to any; ``extra_cases``: source of a tester's inputs, see ``tester``.
         """
         level = job.get("level", "precise")
         if level not in LEVELS:
@@ -215,7 +235,8 @@ class Session:
                 bound_us=bound_us,
                 limiter=limiter,
                 threads=self.threads,
-                waiting="sleep" if "OMP_WAIT_POLICY" in self.waiting else "spin",
+                extras=self._extras(job, bench),
+                waiting="sleep" if "OMP_WAIT_POLICY" in self.programs.waiting else "spin",
             )
             try:
                 return judgement.run()
@@ -223,6 +244,14 @@ class Session:
                 last = f"{lost.name}: {lost.failure}"
                 self._drop(bench, lost.name, last if attempt else "")
         raise JudgeFailed("Baselines died three times in one race", last, "a race that ends")
+
+    def _extras(self, job: dict[str, Any], bench: Bench) -> tuple[tester.ExtraCase, ...]:
+        """The cases of the job's tester that the reference confirms; found out once for each source."""
+        source = str(job.get("extra_cases") or "")
+        key = bench.task.digest(), source
+        if source and key not in self._confirmed:
+            self._confirmed = {key: tester.confirmed(bench, source)}  # a later source replaces the one before
+        return self._confirmed[key].cases if source else ()
 
     def _bound(self, job: dict[str, Any], bench: Bench) -> tuple[float | None, str]:
         """(unavoidable microseconds, limiter): as the job says, or from what is known of the machine."""
@@ -237,42 +266,12 @@ class Session:
         """A fresh confined process for a candidate."""
         compiles = candidate.language in JIT
         own = self.cache / "jit" / candidate.digest() if compiles else None
-        seconds = self._seconds(bench, compiles)
-        return self._fork(str(bench.device), folder, min(seconds, patience or seconds), own)
+        seconds = self._seconds(bench, compiles and _may_compile(candidate))
+        return self.programs.fork(str(bench.device), folder, min(seconds, patience or seconds), own)
 
     def _seconds(self, bench: Bench, compiles: bool) -> float:
         """How long one window may take before its program counts as hanging."""
         return SECONDS + 100 * 64e-6 * bench.eager_us + (COMPILE_SECONDS if compiles else 0.0)
-
-    def _fork(self, device: str, folder: Path, seconds: float, own: Path | None) -> Program:
-        """``own`` is a folder the program may write, and keep compiled code in, for itself alone."""
-        if self._zygote is None:
-            self.waiting = waiting_policy(idle_share())
-            self._zygote = Zygote.start(("torch",), clock=measure.clock, env=self.waiting)
-        limits = sandbox.Limits(
-            seconds=seconds, memory_bytes=MEMORY, processes=512, file_bytes=1 << 30, output_bytes=1 << 20
-        )
-        env = {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads), **self.waiting}
-        if own is not None:
-            own.mkdir(parents=True, exist_ok=True)
-            env |= {
-                "TORCHINDUCTOR_CACHE_DIR": str(own / "inductor"),
-                "TRITON_CACHE_DIR": str(own / "triton"),
-                "TORCHINDUCTOR_COMPILE_THREADS": "1",  # workers would be programs that nothing stops between windows
-                "TMPDIR": str(own / "tmp"),
-                "HOME": str(own),
-            }
-            (own / "tmp").mkdir(exist_ok=True)
-        return self._zygote.fork(
-            folder,
-            device=device,
-            limits=limits,
-            env=env,
-            readable=(sys.prefix, sys.base_prefix),
-            writable=() if own is None else (own,),
-            execute=own is not None,
-            threads=self.threads,
-        )
 
     def _entrant(self, bench: Bench, name: str) -> Entrant:
         """A baseline, started if it is not yet; one that compiles goes on warming in a thread."""
@@ -285,9 +284,30 @@ class Session:
         if isinstance(folder, Rejected):
             raise JudgeFailed("A baseline cannot be written", folder.reason, "a folder")
         own = self.state / "baselines" / bench.task.digest() / name if kind.compiles else None
+        # Drawn here: the reference's own drawing uses the generator of the process, one user at a time.
+        leaves = bench.timed.instance.draw(bench.timed.as_given, bench.seed)
+        start = functools.partial(self._start_entrant, bench, entrant, candidate, folder, own, leaves)
+        if kind.compiles:
+            entrant.warming = threading.Thread(target=start)
+            self._warming.append((entrant.warming, entrant))
+            entrant.warming.start()
+        else:
+            start()
+        return entrant
+
+    def _start_entrant(
+        self,
+        bench: Bench,
+        entrant: Entrant,
+        candidate: Candidate,
+        folder: Path,
+        own: Path | None,
+        leaves: list[torch.Tensor],
+    ) -> None:
+        """Load, bind and warm: compilers, autotuners and page faults are paid here, once."""
         instance = bench.timed.instance
         try:
-            program = self._fork(str(bench.device), folder, self._seconds(bench, kind.compiles), own)
+            program = self.programs.fork(str(bench.device), folder, self._seconds(bench, own is not None), own)
             entrant.program = program
             program.load(
                 candidate.entry,
@@ -296,45 +316,29 @@ class Session:
                 instance.first_state,
                 training=bench.contract.training,
             )
-            if name == "eager" and not bench.sized:  # once: every baseline is bound to the same number of sets
-                self._size_up(bench, program)
+            if entrant.name == "eager" and not bench.sized:  # once: all baselines are bound to equally many sets
+                self._size_up(bench, program, leaves)
             sets = bench.plan(timing_plan.PRECISE, 2).sets
-            bind(program, bench.timed, sets, bench.seed)
+            bind(program, bench.timed, sets, leaves)
+            program.window(list(range(sets)), grad=bench.contract.gradients)
         except ChildFailure as failure:
-            self._fail(entrant, failure)
-            return entrant
-        if kind.compiles:
-            entrant.warming = threading.Thread(target=self._warm, args=(bench, entrant, program, sets))
-            self._warming.append((entrant.warming, program))
-            entrant.warming.start()
-        else:
-            self._warm(bench, entrant, program, sets)
-        return entrant
+            entrant.failure = str(failure)[:300]
+            if entrant.program is not None:
+                entrant.program.close()
+                entrant.program = None
 
     @staticmethod
-    def _size_up(bench: Bench, program: Program) -> None:
+    def _size_up(bench: Bench, program: Program, leaves: list[torch.Tensor]) -> None:
         """Eager's time per call as a program, which plans are made with: in the judge it also copies its weights."""
-        bind(program, bench.timed, SIZING_CALLS, bench.seed)
+        bind(program, bench.timed, SIZING_CALLS, leaves)
         calls = list(range(SIZING_CALLS))
-        found = min(program.window(calls, grad=bench.contract.gradients).call_us for _ in range(3))
-        bench.eager_us, bench.sized = found / SIZING_CALLS, True
-
-    def _warm(self, bench: Bench, entrant: Entrant, program: Program, sets: int) -> None:
-        """First calls: compilers, autotuners and page faults are paid here, once."""
-        try:
-            window = program.window(list(range(sets)), grad=bench.contract.gradients)
-        except ChildFailure as failure:
-            self._fail(entrant, failure)
-            return
-        if entrant.name == "eager":
-            bench.eager_aliases = frozenset(window.aliases)
-
-    @staticmethod
-    def _fail(entrant: Entrant, failure: ChildFailure) -> None:
-        entrant.failure = str(failure)[:300]
-        if entrant.program is not None:
-            entrant.program.close()
-            entrant.program = None
+        windows = [program.window(calls, grad=bench.contract.gradients) for _ in range(3)]
+        bench.eager_us, bench.sized = min(window.call_us for window in windows) / SIZING_CALLS, True
+        program.watched = True
+        window = program.window(calls, grad=bench.contract.gradients)
+        program.watched = False
+        bench.eager_aliases = frozenset(window.aliases)
+        bench.eager_shared = window.whereabouts.shared if window.whereabouts else frozenset()
 
     def _drop(self, bench: Bench, name: str, failure: str) -> None:
         """Forget a baseline's process; with ``failure`` it is not tried again."""
@@ -351,16 +355,18 @@ class Session:
     @contextlib.contextmanager
     def _hush(self) -> Iterator[None]:
         """Freeze baselines that compile in the background, so that they take no core from what is timed."""
-        self._warming = [(thread, program) for thread, program in self._warming if thread.is_alive()]
-        frozen = list(self._warming)
-        for _, program in frozen:
-            _signal(program.pid, signal.SIGSTOP)
+        self._warming = [(thread, entrant) for thread, entrant in self._warming if thread.is_alive()]
+        started = [(thread, entrant.program) for thread, entrant in self._warming]
+        frozen = [(thread, program.pid) for thread, program in started if program is not None]
+        frozen += self.programs.in_background()
+        for _, group in frozen:
+            _signal(group, signal.SIGSTOP)
         try:
             yield
         finally:
-            for thread, program in frozen:
+            for thread, group in frozen:
                 if thread.is_alive():
-                    _signal(program.pid, signal.SIGCONT)
+                    _signal(group, signal.SIGCONT)
 
     def _lease(self, device: str) -> Lease:
         if device not in self._leases:
@@ -393,5 +399,3 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
     except ProcessLookupError:
         return
-
-
