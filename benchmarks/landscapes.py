@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Strategies at equal candidates on synthetic landscapes with a scripted proposer, 50 seeds each.
+"""Strategies and the strategies of all recipes at equal candidates on synthetic landscapes, 50 seeds each.
 
 A program is a tuple of genes 0..5; its score (log2 of a speedup) depends on the landscape, and the proposer
 edits as a mediocre model would: often in vain, sometimes with harm. Nothing here is tuned to a strategy; the same
-proposer serves all. Run: python benchmarks/landscapes.py [--out FILE]
+proposer serves all. Only what a strategy decides is compared: advice, diagnosis, knowledge, tuning and testers have
+no part here, so recipes that differ in these alone come out equal. Run: python benchmarks/landscapes.py [--out FILE]
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import statistics
 from collections.abc import Callable
 from pathlib import Path
 
+from kernelwright import recipes
 from kernelwright.search import (
     Ask,
     Beam,
@@ -70,7 +72,7 @@ STRATEGIES: dict[str, Callable[[int], Strategy]] = {
     "chain-rollback": lambda seed: Chain(BUDGET, seed),
     "beam": lambda seed: Beam(BUDGET, seed),
     "mcts": lambda seed: Mcts(BUDGET, seed),
-    "map-elites": lambda seed: MapElites(BUDGET, seed, axes=("left", "right")),
+    "map-elites": lambda seed: MapElites(BUDGET, seed, axes=("memory", "fusion")),
     "evolution": lambda seed: Evolution(BUDGET, seed),
     "contrast": lambda seed: Contrast(BUDGET, seed),
 }
@@ -121,32 +123,87 @@ def play(landscape: Callable[[Genome], float | None], strategy: Strategy, seed: 
         genome = proposer.propose(ask)
         name = f"{ask.number}:{genome}"
         proposer.genomes[name] = genome
-        features = (("left", str(min(genome[:4]))), ("right", str(min(genome[4:]))))
+        features = (("fusion", str(min(genome[4:]))), ("memory", str(min(genome[:4]))))
         text = " ".join(f"gene{at}_{value}" for at, value in enumerate(genome))
         strategy.tell(ask, Told(candidate=name, score=landscape(genome), features=features, text=text))
     best = strategy.best()
     return -1.0 if best is None or best.score is None else best.score
 
 
-def compare() -> dict[str, dict[str, dict[str, float]]]:
-    """Landscape to strategy to mean best score, share of seeds beating best-of-n, and a sign-test z."""
-    table: dict[str, dict[str, dict[str, float]]] = {}
-    for name, landscape in LANDSCAPES.items():
-        scores = {
-            label: [play(landscape, make(seed), seed) for seed in range(SEEDS)] for label, make in STRATEGIES.items()
+CLAIMS: dict[str, tuple[tuple[str, ...], str]] = {
+    "chain": (tuple(LANDSCAPES), "CudaForge: feedback on one program beats independent samples"),
+    "chain-rollback": (tuple(LANDSCAPES), "CudaForge and AutoKernel, with keep-or-revert"),
+    "beam": (("ladder", "cliffs", "brittle", "mosaic"), "KernelAgent, StitchCUDA: the best few are each improved"),
+    "mcts": (("ladder", "cliffs", "valley", "brittle"), "OptiML: edits that regress are searched past"),
+    "map-elites": (("ladder", "valley", "mosaic", "brittle"), "KernelFoundry: kept variety crosses valleys"),
+    "evolution": (("ladder", "mosaic", "brittle"), "robust-kbench: crossover joins what two programs found"),
+    "contrast": (("ladder", "cliffs", "brittle"), "CUDA-L1: differences between fast and slow show the way"),
+}
+"""Strategy to the landscapes on which its paper's argument says that it beats best-of-n, and that argument."""
+LEAST_Z = 1.96
+
+
+def entrants() -> dict[str, Callable[[int], Strategy]]:
+    """The strategies by themselves, and every recipe with its own options as ``recipe:NAME``."""
+    found = dict(STRATEGIES)
+    for name, row in recipes.load().items():
+        found[f"recipe:{name}"] = lambda seed, row=row: row.start(BUDGET, seed)
+    return found
+
+
+def sign(mine: list[float], theirs: list[float]) -> dict[str, float]:
+    """Wins and losses over paired seeds, and the z of the sign test."""
+    wins = sum(one > two for one, two in zip(mine, theirs, strict=True))
+    losses = sum(one < two for one, two in zip(mine, theirs, strict=True))
+    return {"wins": wins, "losses": losses, "sign_z": round((wins - losses) / max(1.0, (wins + losses) ** 0.5), 2)}
+
+
+def scores(
+    makers: dict[str, Callable[[int], Strategy]] | None = None, seeds: int = SEEDS
+) -> dict[str, dict[str, list[float]]]:
+    """Landscape to entrant to its best score for each seed."""
+    chosen = makers or entrants()
+    return {
+        name: {label: [play(landscape, make(seed), seed) for seed in range(seeds)] for label, make in chosen.items()}
+        for name, landscape in LANDSCAPES.items()
+    }
+
+
+def table(found: dict[str, dict[str, list[float]]]) -> dict[str, dict[str, dict[str, float]]]:
+    """Landscape to entrant to its mean best score and its sign test against best-of-n."""
+    return {
+        name: {
+            label: {"mean": round(statistics.fmean(mine), 4), **sign(mine, row["best-of-n"])}
+            for label, mine in row.items()
         }
-        base = scores["best-of-n"]
-        table[name] = {}
-        for label, found in scores.items():
-            wins = sum(mine > theirs for mine, theirs in zip(found, base, strict=True))
-            losses = sum(mine < theirs for mine, theirs in zip(found, base, strict=True))
-            table[name][label] = {
-                "mean": round(statistics.fmean(found), 4),
-                "wins": wins,
-                "losses": losses,
-                "sign_z": round((wins - losses) / max(1.0, (wins + losses) ** 0.5), 2),
-            }
-    return table
+        for name, row in found.items()
+    }
+
+
+def claims(found: dict[str, dict[str, list[float]]]) -> list[dict[str, object]]:
+    """Every claim with its test: a strategy against best-of-n where its paper says so, rollback against the chain."""
+    rows: list[dict[str, object]] = []
+    for strategy, (places, why) in CLAIMS.items():
+        for name in places:
+            test = sign(found[name][strategy], found[name]["best-of-n"])
+            rows.append({"strategy": strategy, "beats": "best-of-n", "on": name, "because": why, **test})
+    for name in LANDSCAPES:
+        test = sign(found[name]["chain-rollback"], found[name]["chain"])
+        why = "a regression is not built upon"
+        rows.append({"strategy": "chain-rollback", "beats": "chain", "on": name, "because": why, **test})
+    return [row | {"holds": float(str(row["sign_z"])) >= LEAST_Z} for row in rows]
+
+
+def ranking(found: dict[str, dict[str, list[float]]]) -> list[tuple[str, float, float]]:
+    """(recipe, mean over landscapes of its score as a share of the best entrant's, worst such share), best first."""
+    shares: dict[str, list[float]] = {}
+    for row in found.values():
+        means = {label: statistics.fmean(mine) for label, mine in row.items()}
+        for label, mean in means.items():
+            if label.startswith("recipe:"):
+                shares.setdefault(label.removeprefix("recipe:"), []).append(mean / max(means.values()))
+    made = [(name, round(statistics.fmean(each), 4), round(min(each), 4)) for name, each in shares.items()]
+    return sorted(made, key=lambda item: (-item[1], item[0]))
 
 
 def main() -> None:
@@ -154,12 +211,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "any" / "landscapes.json")
     chosen = parser.parse_args()
-    table = compare()
+    found = scores()
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
-    record = {"command": "python benchmarks/landscapes.py", "budget": BUDGET, "seeds": SEEDS, "table": table}
+    made = claims(found)
+    record = {
+        "command": "python benchmarks/landscapes.py",
+        "budget": BUDGET,
+        "seeds": SEEDS,
+        "recipes_by_share_of_the_best": ranking(found),
+        "claims": made,
+        "claims_that_fail": [row for row in made if not row["holds"]],
+        "table": table(found),
+    }
     chosen.out.write_text(json.dumps(record, indent=1) + "\n")
-    for name, row in table.items():
-        print(name, {label: (cell["mean"], cell["wins"], cell["losses"]) for label, cell in row.items()})
+    for name, mean, worst in ranking(found):
+        print(f"{name:12} {mean:.3f} of the best entrant on average, {worst:.3f} at worst")
+    print(f"{sum(bool(row['holds']) for row in made)} of {len(made)} claims hold (sign test, z >= {LEAST_Z})")
+    for row in record["claims_that_fail"]:
+        print("FAILS", row)
 
 
 if __name__ == "__main__":
