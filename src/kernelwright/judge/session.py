@@ -23,7 +23,7 @@ import torch
 from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.errors import BadCommand, JudgeFailed
-from kernelwright.judge import baselines, calibration, facts, race, requests, tester, timing_plan
+from kernelwright.judge import baselines, calibration, facts, race, requests, tester, timing_plan, waiting
 from kernelwright.judge.bench import Bench, Entrant, bind
 from kernelwright.judge.build import build, commands
 from kernelwright.judge.calibration import energy, store
@@ -40,14 +40,7 @@ from kernelwright.trial import Outcome, Rejected, Timed
 
 MOST_BENCHES = 2
 LEVELS = ("smoke", "coarse", "precise")
-SECONDS = 20.0
-"""A call of a small task that takes longer hangs; large tasks get a hundred times eager on top."""
-COMPILE_SECONDS = 300.0
-"""First calls of programs that compile themselves (torch.compile, Triton)."""
 SIZING_CALLS = 3
-_COMPILERS = ("compile", "triton", "load_inline", "cpp_extension", "jit", "inductor")
-JIT = frozenset({"torch", "triton"})
-"""Languages whose candidates may start a compiler while they run."""
 
 
 class Session:
@@ -264,14 +257,9 @@ class Session:
 
     def _start(self, bench: Bench, folder: Path, candidate: Candidate, patience: float | None) -> Program:
         """A fresh confined process for a candidate."""
-        compiles = candidate.language in JIT
-        own = self.cache / "jit" / candidate.digest() if compiles else None
-        seconds = self._seconds(bench, compiles and _may_compile(candidate))
+        own = self.cache / "jit" / candidate.digest() if candidate.language in waiting.JIT else None
+        seconds = waiting.seconds(bench.eager_us, waiting.mentions_a_compiler(candidate))
         return self.programs.fork(str(bench.device), folder, min(seconds, patience or seconds), own)
-
-    def _seconds(self, bench: Bench, compiles: bool) -> float:
-        """How long one window may take before its program counts as hanging."""
-        return SECONDS + 100 * 64e-6 * bench.eager_us + (COMPILE_SECONDS if compiles else 0.0)
 
     def _entrant(self, bench: Bench, name: str) -> Entrant:
         """A baseline, started if it is not yet; one that compiles goes on warming in a thread."""
@@ -307,7 +295,8 @@ class Session:
         """Load, bind and warm: compilers, autotuners and page faults are paid here, once."""
         instance = bench.timed.instance
         try:
-            program = self.programs.fork(str(bench.device), folder, self._seconds(bench, own is not None), own)
+            limit = waiting.seconds(bench.eager_us, own is not None)
+            program = self.programs.fork(str(bench.device), folder, limit, own)
             entrant.program = program
             program.load(
                 candidate.entry,

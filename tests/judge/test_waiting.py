@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hang is told from a compilation by whether the program can compile anything."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelwright.candidate import Candidate
+from kernelwright.judge import waiting
+
+
+@pytest.mark.parametrize(
+    ("language", "source", "expected"),
+    [
+        ("torch", "class ModelNew:\n    def forward(self, x):\n        while True: pass\n", False),
+        ("torch", "self.run = torch.compile(self.plain)", True),
+        ("torch", "from torch.utils.cpp_extension import load_inline", True),
+        ("triton", "import triton\n@triton.jit\ndef k(): pass", True),
+        ("cpp", "// compiled by the judge before it is run", False),
+    ],
+)
+def test_only_programs_that_can_compile_get_time_to(language: str, source: str, expected: bool) -> None:
+    """An endless loop in plain Python is given up after seconds, not after the minutes of a first compilation."""
+    made = Candidate(
+        task="t", language=language, entry="optimized.py::ModelNew", sources=(("optimized.py", source),),
+        proposer="start", note="",
+    )  # fmt: skip
+    assert expected == waiting.mentions_a_compiler(made)
+
+
+def test_the_limit_grows_with_the_task() -> None:
+    """Twenty seconds, a hundred windows of 64 calls of eager, and five minutes for compilers."""
+    assert [20.0, 26.4, 320.0] == [
+        waiting.seconds(0.0, False), waiting.seconds(1000.0, False), waiting.seconds(0.0, True)
+    ]  # fmt: skip
