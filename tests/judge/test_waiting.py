@@ -28,6 +28,20 @@ def test_only_programs_that_can_compile_get_time_to(language: str, source: str, 
     assert expected == waiting.mentions_a_compiler(made)
 
 
+def test_patience_shortens_compiling_and_nothing_else() -> None:
+    """Calls of a large task keep the time that the reference itself would need."""
+    compiled, plain = (
+        Candidate(
+            task="t", language="torch", entry="optimized.py::ModelNew", sources=(("optimized.py", text),),
+            proposer="start", note="",
+        )
+        for text in ("torch.compile(f)", "f")
+    )  # fmt: skip
+    assert [320.0, 90.0] == [waiting.limit(0.0, compiled, patience) for patience in (None, 90.0)]
+    assert [20.0, 20.0] == [waiting.limit(0.0, plain, patience) for patience in (None, 90.0)]
+    assert 6420.0 == waiting.limit(1e6, plain, 90.0) == waiting.limit(1e6, compiled, 90.0)
+
+
 def test_the_limit_grows_with_the_task() -> None:
     """Twenty seconds, a hundred windows of 64 calls of eager, and five minutes for compilers."""
     assert [20.0, 26.4, 320.0] == [

@@ -258,8 +258,8 @@ class Session:
     def _start(self, bench: Bench, folder: Path, candidate: Candidate, patience: float | None) -> Program:
         """A fresh confined process for a candidate."""
         own = self.cache / "jit" / candidate.digest() if candidate.language in waiting.JIT else None
-        seconds = waiting.seconds(bench.eager_us, waiting.mentions_a_compiler(candidate))
-        return self.programs.fork(str(bench.device), folder, min(seconds, patience or seconds), own)
+        seconds = waiting.limit(bench.eager_us, candidate, patience)
+        return self.programs.fork(str(bench.device), folder, seconds, own)
 
     def _entrant(self, bench: Bench, name: str) -> Entrant:
         """A baseline, started if it is not yet; one that compiles goes on warming in a thread."""

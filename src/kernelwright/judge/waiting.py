@@ -21,6 +21,12 @@ def seconds(eager_us: float, compiles: bool) -> float:
     return SECONDS + 100 * 64e-6 * eager_us + (COMPILE_SECONDS if compiles else 0.0)
 
 
+def limit(eager_us: float, candidate: Candidate, patience: float | None) -> float:
+    """How long a window of a candidate may take. ``patience`` shortens the waiting for compilers only."""
+    plain, whole = seconds(eager_us, False), seconds(eager_us, mentions_a_compiler(candidate))
+    return whole if patience is None else min(whole, max(plain, patience))
+
+
 def mentions_a_compiler(candidate: Candidate) -> bool:
     """Whether a program that hangs may be compiling: no word of it in the source, no five minutes of waiting."""
     return candidate.language in JIT and any(_COMPILERS.search(text) for _, text in candidate.sources)

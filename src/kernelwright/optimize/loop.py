@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.candidate import Candidate
-from kernelwright.errors import BadCommand, JudgeFailed, KernelwrightError, NoSuchDevice, ToolMissing
+from kernelwright.errors import BadCommand, CandidateError, JudgeFailed, KernelwrightError, NoSuchDevice, ToolMissing
 from kernelwright.load import load_candidate
 from kernelwright.machine import Machine
+from kernelwright.optimize.bare import bare_source
 from kernelwright.optimize.host import Host
 from kernelwright.optimize.judging import Judging
 from kernelwright.optimize.result import Options
@@ -44,6 +45,9 @@ MOST_FAILURES = 3
 """Judge failures in a row that end the run: then it is the judge or the machine, not a candidate."""
 COMPILING_S = 25.0
 """What judging a torch.compile candidate takes on 2 cores (17 to 20 s seen): not begun when less is left."""
+PATIENCE_S = 90.0
+"""A candidate is given up after this, or after the whole budget where that is longer: it may be compiling itself
+(max-autotune took up to 60 s on 2 loaded cores), and one that hangs must not use up many times the budget."""
 SLOWER = 0.9
 """A coarse speedup over eager below this cannot become a win over the best baseline; proving it is skipped."""
 
@@ -56,9 +60,11 @@ class Loop:
     def __init__(self, task: Task, options: Options, judging: Judging, host: Host, say: Say) -> None:
         self._task, self._options, self._judging, self._host, self._say = task, options, judging, host, say
         self._until = time.monotonic() + options.budget_seconds
+        judging.extra["patience"] = max(PATIENCE_S, options.budget_seconds)
         self._machine: Machine | None = None
         self._structures: dict[str, tuple[str, Structure]] = {}
         self._given: dict[str, Candidate] = {}
+        self._bare: list[Candidate] = []
         self._ready: dict[tuple[str, tuple[tuple[str, Any], ...]], Candidate] = {}
         self._coarse: dict[str, tuple[Candidate, str, Timed]] = {}
         self._precise: dict[str, Timed | None] = {}
@@ -76,8 +82,14 @@ class Loop:
         """Ask every proposer for structures and read the given kernels; a proposer that fails is noted and skipped."""
         self._machine = machine
         for path in self._options.start:
-            candidate = load_candidate(path, self._task)
-            self._given[f"start/{Path(path).name}"] = candidate
+            try:
+                self._given[f"start/{Path(path).name}"] = load_candidate(path, self._task)
+            except CandidateError as error:
+                source = bare_source(path, self._task) if self._options.guide is not None else None
+                if source is None:
+                    raise
+                self._bare.append(source)
+                self._say("note", f"{path} is shown to the models only: {error.what}", detail=str(error))
         for name in self._options.proposers or tuple(TABLE):
             if name == NONE:
                 continue
@@ -156,7 +168,7 @@ class Loop:
 
     def given(self) -> list[Candidate]:
         """The kernels the user gave to start from, whatever came of them."""
-        return list(self._given.values())
+        return [*self._given.values(), *self._bare]
 
     def seconds_left(self) -> float:
         """Until the finals must begin; negative when they should have."""
