@@ -54,7 +54,7 @@ class Bench:
 
     def static(self, candidate: Candidate) -> dict[str, float | str] | None:
         """The object that the source names; none for one that does not compile."""
-        text = dict(candidate.sources)["kernel.py"]
+        text = "\n".join(source for _, source in candidate.sources)
         if "BROKEN" in text:
             return None
         return {"object": text.split("OBJECT = ")[1].split()[0]} if "OBJECT = " in text else {}
@@ -66,7 +66,7 @@ class Bench:
 
     def races(self, candidate: Candidate) -> str:
         """A report for sources that say so."""
-        return "WARNING: data race at line 7" if "RACES" in dict(candidate.sources)["kernel.py"] else ""
+        return "WARNING: data race at line 7" if "RACES" in "".join(text for _, text in candidate.sources) else ""
 
     def test_with(self, source: str) -> None:
         """Remember the cases."""
@@ -263,6 +263,21 @@ def test_cases_of_the_tester_are_in_force_before_the_first_candidate_is_judged()
     guided.search()
     assert (1, 1, True) == (len(bench.cases), guided.tally.tests, "def cases" in bench.cases[0])
     assert "Write inputs on which" in model.heard[0]
+
+
+@pytest.mark.parametrize("name", ["best", "contrast", "elites", "mutual"])
+def test_a_source_that_cannot_be_judged_here_is_what_models_begin_with(name: str) -> None:
+    """A CUDA file given on a machine that has none: whatever the recipe, the next request is to translate it."""
+    guided, bench, model = engine(name, lambda text, n: role(text, program(n)), most=3)
+    sources = (("k.cu", "__global__"),)
+    source = Candidate(task=TASK.digest(), language="cuda", entry="", sources=sources, proposer="start")
+    guided._start = [source]
+    judge = bench.consider
+    bench.consider = lambda one, structure: judge(one, structure) if one.entry else None  # type: ignore[method-assign]
+    guided.search()
+    coder = next(text for text in model.heard if "How to answer" in text)
+    assert coder.startswith("Translate this CUDA C++ program to PyTorch") and "__global__" in coder
+    assert 2 == len(bench.judged)
 
 
 def test_what_was_tried_is_told_to_whoever_writes_next() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from kernelwright.errors import ModelError
 from kernelwright.knowledge import Knowledge
+from kernelwright.optimize.bare import is_bare
 from kernelwright.optimize.shelf import Shelf
 from kernelwright.optimize.traits import is_race
 from kernelwright.proposers.agent import AgentProposer, Evidence, Malformed
@@ -41,6 +42,9 @@ class Asking:
         digests = ask.examples if ask.edit == "contrast" else ask.parents
         parents = [known[digest] for digest in digests if digest in known]
         kind = self._kind(ask, parents, voice)
+        given = self._given()
+        if kind == "new" and given is not None:
+            kind, parents = "translate", [given]
         first = parents[0] if parents and kind in ("improve", "repair", "race", "translate") else None
         grand = known.get(first.candidate.parent) if first is not None and "change" in self._recipe.shows else None
         return Request(
@@ -63,7 +67,7 @@ class Asking:
         if kind in ("improve", "repair"):
             shown = parents[0]
             foreign = shown.candidate.language != voice.language
-            if foreign and ("translator" in self._recipe.roles or shown.outcome is None):
+            if foreign and ("translator" in self._recipe.roles or shown.outcome is None) or is_bare(shown.candidate):
                 return "translate"
             if shown.outcome is None:
                 return "new"
@@ -71,6 +75,11 @@ class Asking:
             if kind == "repair" and is_race(shown.outcome):
                 return "race"
         return "words" if kind == "new" and self._words else kind
+
+    def _given(self) -> Evidence | None:
+        """A program the user gave that cannot be judged here: in another language, or without an interface."""
+        everyone = self._shelf.known.values()
+        return next((one for one in everyone if one.outcome is None and one.candidate.proposer == "start"), None)
 
     def _planned(self, voice: AgentProposer) -> str:
         if "planner" not in self._recipe.roles:

@@ -16,6 +16,7 @@ from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.errors import KernelwrightError
 from kernelwright.machine import Machine
+from kernelwright.optimize.bare import is_bare
 from kernelwright.optimize.facts import FactBook, Found
 from kernelwright.optimize.loop import Loop
 from kernelwright.task import Task
@@ -46,8 +47,8 @@ class Tiers:
         loop.judge_with(facts=True)
 
     def consider(self, candidate: Candidate, structure: str) -> Outcome | None:
-        """Judge coarsely and remember."""
-        return self._loop.consider(candidate, structure)
+        """Judge coarsely and remember; None for a source without an entry."""
+        return None if is_bare(candidate) else self._loop.consider(candidate, structure)
 
     def build_ahead(self, candidate: Candidate) -> None:
         """Start compiling and reading what was compiled."""
@@ -57,7 +58,7 @@ class Tiers:
 
     def static(self, candidate: Candidate) -> Found | None:
         """Facts of the compiled object; None where it does not compile, empty where nothing is compiled ahead."""
-        if candidate.language not in COMPILED:
+        if candidate.language not in COMPILED or is_bare(candidate):
             return {}
         digest = candidate.digest()
         found = self._book.get("static", digest)

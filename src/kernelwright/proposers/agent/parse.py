@@ -52,14 +52,14 @@ def candidate_from(
 def _sources(text: str, entry: str, base: Candidate | None) -> tuple[dict[str, str], str]:
     """(files, name of the class) of a reply."""
     old: dict[str, str] = {}
-    if base is not None:
+    if base is not None and base.entry:
         first = base.entry.partition("::")[0]
         old = {MAIN if name == first else name: body for name, body in base.sources}
     blocks = code_blocks(text)
     edits = [block for block in blocks if is_edit(block.text)]
     whole = [block for block in blocks if not is_edit(block.text)]
     found = _main(whole, text, entry)
-    if found is None and base is not None and (edits or _natives(whole)):
+    if found is None and base is not None and base.entry and (edits or _natives(whole)):
         cls = base.entry.partition("::")[2]
         made = dict(old)
         for block in edits:
