@@ -30,7 +30,12 @@ SHAPES: dict[str, Callable[[str], str]] = {
     "cut-off": lambda code: f"```python\n{code[: len(code) // 2]}",
 }
 """Behaviour name to what the reply says, given the right answer."""
-FAULTS = ("401", "404", "429", "500", "503", "hang", "truncated", "malformed", "not-json", "drop")
+REFUSALS = {
+    "too-long": "This model's maximum context length is 8192 tokens. However, you requested 20000 tokens.",
+    "no-temperature": "Unsupported value: 'temperature' does not support 0.7 with this model.",
+}
+"""Behaviour name to what an answer with status 400 says: the request can be put otherwise."""
+FAULTS = ("401", "404", "429", "500", "503", "hang", "truncated", "malformed", "not-json", "drop", "overrun", *REFUSALS)
 HANG_S = 30.0
 
 
@@ -128,6 +133,12 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
             behaviour, answer = server.take(request)
             if behaviour in SHAPES:
                 self._answer(200, json.dumps(completion(SHAPES[behaviour](answer), request)).encode())
+            elif behaviour in REFUSALS:
+                self._answer(400, json.dumps({"error": {"message": REFUSALS[behaviour], "type": "scripted"}}).encode())
+            elif behaviour == "overrun":
+                data = completion(SHAPES["ok"](answer), request)
+                data["usage"] |= {"completion_tokens": 1_000_000, "total_tokens": 1_000_000}
+                self._answer(200, json.dumps(data).encode())
             elif behaviour.isdigit():
                 headers = {"Retry-After": "0"} if behaviour == "429" else {}
                 self._answer(int(behaviour), b'{"error": {"message": "scripted", "type": "scripted"}}', headers)

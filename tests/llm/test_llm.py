@@ -236,3 +236,49 @@ def test_a_half_line_does_not_swallow_the_next(tmp_path: Path) -> None:
     path.write_text('{"request": "b", "rep')
     Recorder(path).write({"request": "a", "reply": None})
     assert ["a"] == [entry["request"] for entry in read_record(path)]
+
+
+def test_a_prompt_that_leaves_no_room_is_asked_for_a_shorter_reply() -> None:
+    """Refused for the length of the context: the next attempt asks for half, and so does everything after it."""
+    with ScriptedServer(["too-long", "too-long", "ok", "ok"], CODE) as server:
+        voice = speaker(server, Limits())
+        voice.say(ASK, role="coder", max_tokens=16384)
+        voice.say(ASK, role="coder", max_tokens=16384, seed=1)
+        assert [16384, 8192, 4096, 4096] == [request["max_tokens"] for request in server.heard]
+
+
+def test_a_setting_that_a_model_refuses_is_left_out() -> None:
+    """A model without a temperature gets none, from the second attempt on."""
+    with ScriptedServer(["no-temperature", "ok", "ok"], CODE) as server:
+        voice = speaker(server, Limits())
+        voice.say(ASK, role="coder", max_tokens=64)
+        voice.say(ASK, role="coder", max_tokens=64, seed=1)
+        assert [True, False, False] == ["temperature" in request for request in server.heard]
+
+
+def test_local_servers_are_told_the_limit_by_the_name_they_know() -> None:
+    """``max_tokens``; a server that ignores a newer name would know no limit at all."""
+    with ScriptedServer(["ok"], CODE) as server:
+        speaker(server, Limits()).say(ASK, role="coder", max_tokens=77)
+        assert (77, False) == (server.heard[0]["max_tokens"], "max_completion_tokens" in server.heard[0])
+
+
+@pytest.mark.parametrize(("limits", "stops"), [(Limits(tokens=10_000_000), True), (Limits(requests=9), False)])
+def test_after_a_reply_longer_than_asked_for_a_limit_of_tokens_ends_the_requests(
+    tmp_path: Path, limits: Limits, stops: bool
+) -> None:
+    """The server took a million tokens where 64 were allowed: under a token limit that was the last request.
+
+    Who goes on from the record is told the same; without such a limit nothing was promised and nothing ends."""
+    with ScriptedServer(["overrun", "ok"], CODE) as server:
+        voice = speaker(server, limits, tmp_path / "llm.jsonl")
+        voice.say(ASK, role="coder", max_tokens=64)
+        if not stops:
+            voice.say(ASK, role="coder", max_tokens=64, seed=1)
+            assert 2 == server.requests
+            return
+        with pytest.raises(BudgetSpent, match="ignores the limit on the length"):
+            voice.say(ASK, role="coder", max_tokens=64, seed=1)
+        assert (1, 1) == (server.requests, spent(tmp_path / "llm.jsonl").overruns)
+        with pytest.raises(BudgetSpent, match="ignores the limit"):
+            Budget(limits, spent(tmp_path / "llm.jsonl")).reserve(10, None)

@@ -344,6 +344,14 @@ def test_a_guide_that_cannot_work_is_refused(
         Guide(**fields).checked()  # type: ignore[arg-type]  # wrong on purpose
 
 
+def test_a_limit_in_dollars_needs_a_price(tmp_path: Path) -> None:
+    """A local model has no known price: said before the judge or the model is asked for anything."""
+    with ScriptedServer(["ok"], [program(30)]) as server:
+        with pytest.raises(ModelError, match="price is not known") as caught:
+            go(tmp_path / "run", asked(server, max_usd=1.0))
+        assert ("--max-tokens" in str(caught.value), 0) == (True, server.requests)
+
+
 def test_a_run_without_models_has_nothing_to_replay(tmp_path: Path) -> None:
     """The error says what kind of run has."""
     services = Services("cpu", worker=FakeWorker(verdict), host=FakeHost(HOST))
