@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from plain_tasks import instance
 
@@ -57,3 +59,68 @@ def test_the_same_mask_in_every_call_is_refused() -> None:
             got = checker.instance.eager(leaves, None)
         details.append(checker.check(GIVEN, leaves, None, got, leaves).detail)
     assert ["", "output 0: the same random numbers as in an earlier call"] == details
+
+
+def half() -> Checker:
+    """A checker of dropout with rate 0.5 on 256 rows of 128."""
+    return Checker(instance("F.dropout(x, 0.5)", "[torch.randn(256, 128)]", contract=RANDOM), seed=1)
+
+
+def told(answer: Callable[[torch.Tensor], torch.Tensor]) -> str:
+    """What the judge says of one answer to it."""
+    checker = half()
+    leaves = checker.instance.draw(GIVEN, 1)
+    with seeded(77):
+        got = [answer(leaves[0])]
+    return checker.check(GIVEN, leaves, None, got, leaves).detail
+
+
+def test_three_rows_that_are_never_dropped_are_seen() -> None:
+    """As 1 % of the elements they hide in a distribution over all."""
+    said = told(lambda x: torch.cat([torch.nn.functional.dropout(x[:-3], 0.5), x[-3:]]))
+    assert said.startswith("a slice of dimension 0 is drawn otherwise")
+
+
+def test_one_row_that_is_only_scaled_is_seen() -> None:
+    """Each of its elements alone is possible."""
+    said = told(lambda x: torch.nn.functional.dropout(x, 0.5).index_copy_(0, torch.tensor([7]), x[7:8] * 2))
+    assert said.startswith("a slice of dimension 0 is drawn otherwise")
+
+
+def test_masks_that_repeat_within_a_call_are_seen() -> None:
+    """One mask for all rows, for every 16 rows, for two columns."""
+    masks = [
+        lambda x: torch.rand(1, 128).expand(256, 128),
+        lambda x: torch.rand(16, 128).repeat(16, 1),
+        lambda x: torch.rand(256, 64).repeat_interleave(2, -1),
+    ]
+    said = [told(lambda x, m=mask: x * (m(x) < 0.5) * 2.0) for mask in masks]
+    assert all(word.startswith(("slices of dimension", "a slice of dimension")) for word in said), said
+
+
+def test_randomness_that_the_reference_shares_may_be_shared() -> None:
+    """Whole channels dropped, one factor for a row, one for everything: ten calls each of the same law pass."""
+    laws = [
+        ("F.dropout2d(x, 0.4)", "[torch.randn(8, 16, 6, 6)]"),
+        ("x * torch.rand(64, 1)", "[torch.randn(64, 64)]"),
+        ("x * torch.rand(())", "[torch.randn(64, 64)]"),
+    ]
+    for forward, drawn in laws:
+        checker = Checker(instance(forward, drawn, contract=RANDOM), seed=2)
+        for number in range(10):
+            leaves = checker.instance.draw(GIVEN, number)
+            with seeded(500 + number):
+                got = checker.instance.eager(leaves, None)
+            assert "" == checker.check(GIVEN, leaves, None, got, leaves).detail
+
+
+def test_a_mask_of_two_calls_ago_is_refused() -> None:
+    """Two masks used in turn repeat in every second call."""
+    checker = dropout()
+    details = []
+    for number in (0, 1, 0):
+        leaves = checker.instance.draw(GIVEN, 30 + len(details))
+        with seeded(number):
+            got = checker.instance.eager(leaves, None)
+        details.append(checker.check(GIVEN, leaves, None, got, leaves).detail)
+    assert ["", "", "output 0: the same random numbers as in an earlier call"] == details

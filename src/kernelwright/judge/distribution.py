@@ -5,6 +5,8 @@ Method: RUNS reference runs on the same inputs give each element of a further ru
 and its distance to the nearest of them. The candidate's features are compared with those of held-out reference runs
 by the two-sample Kolmogorov-Smirnov distance; how far the held-out runs lie from each other widens the limit, so
 randomness that elements share (one random factor for all) refuses nobody.
+
+That alone sees neither a few rows that are never dropped nor one mask for all rows: ``structure`` looks at slices.
 """
 
 from __future__ import annotations
@@ -19,6 +21,16 @@ RUNS = 32
 HELD_OUT = 4
 CHANCE = 1e-9
 """How often an honest program may be refused by the Kolmogorov-Smirnov distance alone."""
+MARGIN = (1.3, 2.0)
+"""Times the largest number of an honest run, plus standard errors, is what a candidate's may reach."""
+SLICE_LEAST = 32
+"""Slices of fewer elements are not looked at one by one."""
+MOST = 1 << 17
+"""Elements of a run that are looked at slice by slice."""
+MOST_SLICES, MOST_MEMBERS = 256, 1024
+"""Slices, and elements of each, that are correlated with each other."""
+REMEMBERED = 6
+"""Earlier calls that a call is compared with."""
 SAME = 0.5
 """Correlation of features between two calls from which the randomness counts as repeated."""
 
@@ -76,7 +88,94 @@ def differs(got: torch.Tensor, runs: Sequence[torch.Tensor]) -> str:
         far = min(distance(getattr(mine, name), other) for other in others)
         if far > chance + 3 * honest:
             return f"another distribution ({name}: distance {far:.3f}, at most {chance + 3 * honest:.3f} expected)"
+    return structure(value, stacked)
+
+
+def structure(value: torch.Tensor, runs: torch.Tensor) -> str:
+    """Empty where ``value`` looks like one more of ``runs`` (first dimension) slice by slice; else how it does not.
+
+    If it is one more of them, all of them are exchangeable. So each is ranked among all others, the same numbers are
+    taken from each, and the limits lie a margin beyond the largest of the runs' own: however much of its randomness
+    the reference shares between elements, the runs share it too.
+    """
+    everyone = _thinned(torch.cat([runs, value[None]]))
+    shape = tuple(everyone.shape[1:])
+    ranks = {"size": _ranks_among(everyone.abs()), "rank": _ranks_among(everyone)}
+    ranks["off centre"] = (ranks.pop("rank") - 0.5).abs()
+    for dim, count in enumerate(shape):
+        members = math.prod(shape) // max(count, 1)
+        if count < 2 or members < SLICE_LEAST:
+            continue
+        for name, feature in ranks.items():
+            slices = feature.reshape(len(everyone), *shape).movedim(dim + 1, 1).reshape(len(everyone), count, -1)
+            found = _beyond(_farthest(slices))
+            if found:
+                return f"a slice of dimension {dim} is drawn otherwise ({name}: {found})"
+            found = _beyond(_excess(slices))
+            if found:
+                return f"slices of dimension {dim} are drawn otherwise ({name}: {found})"
+            found = _beyond(_likeness(slices)) if name == "size" else ""
+            if found:
+                return f"slices of dimension {dim} share their random numbers ({found})"
     return ""
+
+
+def _thinned(everyone: torch.Tensor) -> torch.Tensor:
+    """At most MOST elements of each run: evenly spread along the longest dimension, beginning anywhere."""
+    while everyone[0].numel() > MOST:
+        dim = max(range(1, everyone.dim()), key=lambda d: everyone.shape[d])
+        step = min(everyone.shape[dim], -(-everyone[0].numel() // MOST))
+        start = int(torch.randint(step, ()))
+        everyone = everyone[(slice(None),) * dim + (slice(start, None, step),)]
+    return everyone
+
+
+def _ranks_among(everyone: torch.Tensor) -> torch.Tensor:
+    """For each run the share of the other runs below it, element by element, ties counted half."""
+    flat = everyone.reshape(len(everyone), -1)
+    found = torch.empty_like(flat)
+    for index, one in enumerate(flat):
+        below, same = (flat < one).sum(0), (flat == one).sum(0)
+        found[index] = (below + (same - 1) / 2) / (len(flat) - 1)
+    return found
+
+
+def _apart(slices: torch.Tensor) -> torch.Tensor:
+    """Means of slices against those of all other runs, in standard errors (runs x slices)."""
+    error = max(float(slices.std()), 1e-3) / math.sqrt(slices.shape[2])
+    means, others = slices.mean(2), len(slices) - 1
+    return (means - (means.sum(0) - means) / others) / (error * math.sqrt(1 + 1 / others))
+
+
+def _farthest(slices: torch.Tensor) -> torch.Tensor:
+    """Per run, the largest distance of a slice's mean."""
+    return _apart(slices).abs().amax(1)
+
+
+def _excess(slices: torch.Tensor) -> torch.Tensor:
+    """Per run, how much its slices' means scatter beyond chance, in deviations of a chi-squared law."""
+    count = slices.shape[1]
+    return (_apart(slices).square().sum(1) - count) / math.sqrt(2 * count)
+
+
+def _likeness(slices: torch.Tensor) -> torch.Tensor:
+    """Per run, the largest correlation of two slices (of at most MOST_SLICES, and all neighbours), in its errors."""
+    rows = slices[:, :, :MOST_MEMBERS]
+    rows = rows - rows.mean(2, keepdim=True)
+    rows = rows / rows.norm(dim=2, keepdim=True).clamp_min(1e-12)
+    step = -(-rows.shape[1] // MOST_SLICES)
+    some = rows[:, int(torch.randint(step, ())) :: step]
+    table = some @ some.transpose(1, 2)
+    table.diagonal(dim1=1, dim2=2).zero_()
+    beside = (rows[:, 1:] * rows[:, :-1]).sum(2).abs().amax(1)
+    return torch.maximum(table.abs().amax((1, 2)), beside) * math.sqrt(rows.shape[2])
+
+
+def _beyond(found: torch.Tensor) -> str:
+    """Empty unless the last run's number lies beyond those of all others by a margin no chance explains."""
+    *others, mine = found.tolist()
+    limit = MARGIN[0] * max(others) + MARGIN[1]
+    return f"{mine:.1f} where runs of the reference reach {max(others):.1f}" if mine > limit else ""
 
 
 def snapped(value: torch.Tensor, base: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

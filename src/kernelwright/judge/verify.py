@@ -60,7 +60,7 @@ class Checker:
         self._recent: list[Truth] = []
         self._floors: dict[str, tuple[list[Floor], list[float]]] = {}
         self._count = 0
-        self._drawn: dict[int, distribution.Drawn] = {}
+        self._drawn: dict[int, list[distribution.Drawn]] = {}
 
     def check(
         self,
@@ -126,12 +126,12 @@ class Checker:
         runs = torch.stack([run.to(torch.float64) for run in column])
         base, held = runs[: -distribution.HELD_OUT], runs[-distribution.HELD_OUT :]
         now = distribution.features(distribution.snapped(value.to(torch.float64), base, value.dtype), base)
-        before = self._drawn.get(index)
-        self._drawn[index] = now
-        if before is None:
+        before = self._drawn.get(index, [])
+        self._drawn[index] = [now, *before[: distribution.REMEMBERED - 1]]
+        if not before:
             return ""
         honest = [distribution.features(one, base) for one in held]
-        same = distribution.repeated(before, now, honest)
+        same = any(distribution.repeated(one, now, honest) for one in before)
         return f"{self._label(index)}: the same random numbers as in an earlier call" if same else ""
 
     def truth(self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None) -> Truth:
@@ -169,6 +169,11 @@ class Checker:
                 if error > 64 * floors()[index].rms:
                     return False
         return True
+
+    def recall(self, truth: Truth) -> None:
+        """Take back what is known about a call, which others may have pushed out since."""
+        if not any(known is truth for known in self._recent):
+            self._recent = [truth, *self._recent[:3]]
 
     def _yardsticks(
         self,
