@@ -7,7 +7,8 @@ from pathlib import Path
 
 
 def commit():
-    """The commit of this tree, with a plus where files differ from it; a copy without history is told by COMMIT."""
+    """The commit of this tree, with a plus where files differ from it; a copy is told by the variable COMMIT."""
+    if "COMMIT" in os.environ:
+        return os.environ["COMMIT"]
     git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"]
-    said = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
-    return said or os.environ.get("COMMIT", "unknown")
+    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip() or "unknown"

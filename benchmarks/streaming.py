@@ -59,7 +59,7 @@ def fastest():
 
 
 def render(name, axes, folder, wanted):
-    """(label, path) of the ``wanted`` labels, or of each structure's defaults."""
+    """(label, path) of the ``wanted`` labels that there still are, or of each structure's defaults."""
     text = gpu_templates.source(name)
     if name in REWRITTEN:
         path = folder / f"{name}.{'x'.join(map(str, axes.values()))}.rewritten.py"
@@ -69,9 +69,10 @@ def render(name, axes, folder, wanted):
     found = capture(gpu_templates.task_of(name, axes))
     program = lower(found)
     wrapping = triton_module.Wrapping(reference=text, entry="Model", training=False, init=found.init)
-    files = []
-    for structure, values in gpu_templates.variants(program, True):
-        label = ".".join([structure, *(f"{key}={value or 'none'}" for key, value in values.items())])
+    files, every = [], gpu_templates.variants(program, True)
+    labels = [".".join([s, *(f"{key}={value or 'none'}" for key, value in values.items())]) for s, values in every]
+    wanted = wanted & set(labels)
+    for label, (structure, values) in zip(labels, every, strict=True):
         if (label not in wanted) if wanted else values:
             continue
         path = folder / f"{name}.{'x'.join(map(str, axes.values()))}.{label}.py".replace("=", "-")

@@ -86,6 +86,7 @@ def test_the_page_names_gap_limiter_evidence_and_edit() -> None:
 def test_without_findings_the_bound_names_the_limiter() -> None:
     """Nothing wrong found: the bound's own limiter stands."""
     assert "memory" == diagnose({}, device="cuda", time_us=100.0, bound_us=90.0).limiter
+    assert "not named" in diagnose({}, device="cuda", time_us=100.0, bound_us=30.0).limiter
 
 
 def test_rules_are_arithmetic_only(tmp_path: Path) -> None:

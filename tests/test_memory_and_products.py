@@ -6,9 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
-from kernelwright.limits import gemm
+from kernelwright.limits import gemm, tiles
 from kernelwright.limits.memory import memory
 
 DEVICE = gemm.Device(100, 4e6, {"bfloat16": 8e8, "float16": 8e8, "float32": 5e7, "tf32": 4e8})
@@ -50,3 +51,23 @@ def test_trees_learn_what_the_roofline_misses_and_survive_a_file(tmp_path: Path)
     error = np.abs(np.exp(read.correction(rows[250:])) / slow[250:] - 1)
     assert float(np.median(error)) < 0.1
     assert gemm.order(read, shapes[:3], DEVICE) == gemm.order(model, shapes[:3], DEVICE)
+
+
+def test_the_shipped_tile_model_prefers_large_tiles_for_large_products_and_more_tiles_for_small_ones() -> None:
+    """On 4096 cubed, 128 x 256 beats 64 x 64; at 256 x 256 x 4096 four tiles of 128 leave the device empty."""
+    device = gemm.Device(132, 4.2e6, {"bfloat16": 7.8e8, "tf32": 3.7e8})
+    learned = tiles.load()
+    large, small = (128, 256, 64, 8, 3), (64, 64, 64, 4, 3)
+    wide = tiles.predict_us(learned, ("bfloat16", 4096, 4096, 4096), [large, small], device)
+    thin = tiles.predict_us(learned, ("bfloat16", 256, 256, 4096), [large, small], device)
+    assert wide[0] < wide[1] and thin[1] < thin[0]
+    assert (0.0 < learned.median_error < 0.1, learned.products) == (True, 76)
+
+
+def test_a_tile_model_survives_its_file(tmp_path: Path) -> None:
+    """Predictions stay within the digits that are kept."""
+    learned, path = tiles.load(), tmp_path / "tiles.json"
+    tiles.save(learned, path)
+    device = gemm.Device(132, 4.2e6, {"bfloat16": 7.8e8, "tf32": 3.7e8})
+    job = ("tf32", 1024, 2048, 512), [(128, 128, 32, 8, 3)], device
+    assert tiles.predict_us(learned, *job) == pytest.approx(tiles.predict_us(tiles.load(path), *job), rel=1e-3)

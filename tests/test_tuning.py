@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 
 import pytest
 
-from kernelwright.tuning import Feasible, Parameter, Space, Tuner, Value, key
+from kernelwright.tuning import Expectation, Feasible, Parameter, Space, Tuner, Value, Values, key
 
 
 def space(constraints: tuple[str, ...] = (), **values: tuple[Value, ...]) -> Space:
@@ -114,3 +115,44 @@ def test_replaying_the_answers_restores_the_tuner() -> None:
         assert point == second.ask()
         second.tell(point, valley(point))
     assert first.ask() == second.ask()
+
+
+def expecting(costs: dict[tuple[int, int], float]) -> Space:
+    """Two parameters, with what a model expects of their points."""
+    parameters = (Parameter(name="BM", values=(128, 64, 256)), Parameter(name="BN", values=(128, 64, 256)))
+    known = Expectation(names=("BM", "BN"), costs=tuple(costs.items()), error=0.07, source="a test")
+    return Space(parameters=parameters, constraints=("BM * BN <= 32768",), expected=known)
+
+
+def walk(space: Space, seed: int, cost: Callable[[Values], float]) -> list[tuple[int, int]]:
+    """Every point asked for, in order, when each is told its cost."""
+    tuner, asked = Tuner(space, seed), []
+    while (point := tuner.ask()) is not None:
+        asked.append((point["BM"], point["BN"]))
+        tuner.tell(point, cost(point))
+    return asked
+
+
+def test_an_expectation_changes_the_order_of_trials_and_nothing_else() -> None:
+    """Flat costs: the same points are asked for, the default first, its neighbours as the model expects them."""
+    costs = {(128, 64): 3.0, (64, 128): 1.0, (256, 128): 2.0, (128, 256): 4.0}
+    told = expecting(costs)
+    plain = dataclasses.replace(told, expected=None)
+    orders = set()
+    for seed in range(6):
+        first, second = walk(told, seed, lambda point: 1.0), walk(plain, seed, lambda point: 1.0)
+        assert (set(second), len(second)) == (set(first), len(first))
+        assert [(128, 128), (64, 128), (256, 128), (128, 64), (128, 256)] == first[:5]
+        orders.add(tuple(second[:5]))
+    assert len(orders) > 1
+
+
+def test_an_expectation_reports_its_own_error_over_the_points_told() -> None:
+    """Expected to halve and to double, measured to stay: both are off, by a half and by the whole."""
+    space = expecting({(128, 128): 2.0, (64, 128): 1.0, (256, 128): 4.0})
+    tuner = Tuner(space, 0)
+    assert tuner.expectation_error() is None
+    for point, cost in (((128, 128), 10.0), ((64, 128), 10.0), ((256, 128), 10.0)):
+        tuner.tell({"BM": point[0], "BN": point[1]}, cost)
+    assert 1.0 == tuner.expectation_error()
+    assert Tuner(dataclasses.replace(space, expected=None), 0).expectation_error() is None

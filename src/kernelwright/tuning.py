@@ -22,11 +22,25 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What a model expects of points, by some of their parameters: it orders trials and decides nothing else."""
+
+    names: tuple[str, ...]
+    costs: tuple[tuple[tuple[int | float | str | bool, ...], float], ...]
+    """(values of ``names``, expected cost); a point that is not listed has none."""
+    error: float
+    """The model's own median relative error on what it was not fitted to."""
+    source: str
+    """Which model, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
     """Parameters, and constraints as Python expressions over their names (``"BLOCK * VEC <= 4096"``)."""
 
     parameters: tuple[Parameter, ...]
     constraints: tuple[str, ...]
+    expected: Expectation | None = None
 
 
 _ALLOWED_NODES = (
@@ -143,7 +157,7 @@ class Tuner:
     Starts at the default; from the best point known it tries every one-step neighbour, moves as soon as one
     is better, and restarts at an unseen random point when all are worse. No point is asked for twice. The
     sequence of asks is a function of the space, the seed and the answers alone, so telling the same answers
-    again restores the state.
+    again restores the state. Where the space has an expectation, neighbours are asked for in its order.
     """
 
     def __init__(self, space: Space, seed: int = 0, restarts: int = 2) -> None:
@@ -153,6 +167,9 @@ class Tuner:
         self._restarts = restarts
         self._seen: set[tuple[tuple[str, Value], ...]] = set()
         self._here: tuple[float, Values] | None = None
+        self._expected = space.expected
+        self._costs = dict(space.expected.costs) if space.expected else {}
+        self._told: list[tuple[float, float]] = []
         start = self.feasible.default()
         self._queue: list[Values] = [start] if start is not None else []
 
@@ -179,6 +196,9 @@ class Tuner:
         if cost is None:
             return
         point = dict(values)
+        expected = self.expected(point)
+        if expected is not None:
+            self._told.append((expected, cost))
         if self.best is None or cost < self.best[0]:
             self.best = (cost, point)
         if self._here is None or cost < self._here[0]:
@@ -189,8 +209,28 @@ class Tuner:
             if improved:
                 # Keep going in the direction that just paid off before looking sideways.
                 steps.sort(key=lambda step: 0 if self._same_direction(step) else 1)
+            if self._expected is not None:
+                steps.sort(key=self._rank)
             self._queue = steps
             self._direction = point
+
+    def expected(self, values: Mapping[str, Value]) -> float | None:
+        """The cost a model expects of a point, or None."""
+        if self._expected is None:
+            return None
+        return self._costs.get(tuple(values[name] for name in self._expected.names))
+
+    def expectation_error(self) -> float | None:
+        """Median relative error of the expectation over the points told, both relative to the first; None: too few."""
+        if len(self._told) < 2:
+            return None
+        guess, true = self._told[0]
+        found = sorted(abs((e / guess) / (c / true) - 1.0) for e, c in self._told[1:])
+        return found[len(found) // 2]
+
+    def _rank(self, values: Values) -> float:
+        expected = self.expected(values)
+        return float("inf") if expected is None else expected
 
     def _same_direction(self, step: Values) -> bool:
         previous = getattr(self, "_direction", None)

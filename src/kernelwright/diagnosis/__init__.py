@@ -22,6 +22,9 @@ NODES = (
     ast.Mult, ast.Div, ast.Compare, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq, ast.IfExp, ast.Call,
     ast.Constant, ast.Name, ast.Load,
 )  # fmt: skip
+NEAR = 0.6
+"""Share of the bound from which a program without findings counts as held by the bound's own limiter."""
+UNNAMED = "not named by the facts measured here"
 FUNCTIONS = {"min": min, "max": max, "abs": abs}
 
 
@@ -188,11 +191,12 @@ def diagnose(
         elif _value(rule.when, known) and not _caused(rule, known):
             share = min(0.98, max(0.0, _value(rule.share, known))) * (busy if rule.within == "kernel" else 1.0)
             findings.append((share, _finding(rule, share if rule.within == "job" else min(share, most), known)))
+    near = bound_us is None or time_us <= 0 or bound_us / time_us > NEAR
     findings.sort(key=lambda pair: (-pair[1].share, -pair[0], pair[1].rule))
     return Diagnosis(
         time_us=time_us,
         bound_us=bound_us,
-        limiter=findings[0][1].limiter if findings else limiter,
+        limiter=findings[0][1].limiter if findings else limiter if near else UNNAMED,
         findings=tuple(found for _, found in findings),
         unknown=tuple(sorted(silent)),
         since=changes(parent, known) if parent else (),

@@ -48,8 +48,6 @@ COMPILING_S = 25.0
 PATIENCE_S = 90.0
 """A candidate is given up after this, or after the whole budget where that is longer: it may be compiling itself
 (max-autotune took up to 60 s on 2 loaded cores), and one that hangs must not use up many times the budget."""
-SLOWER = 0.9
-"""A coarse speedup over eager below this cannot become a win over the best baseline; proving it is skipped."""
 
 Say = Callable[..., None]
 
@@ -140,6 +138,8 @@ class Loop:
             if timed is not None and candidate is not None:
                 self._coarse.setdefault(candidate.digest(), (candidate, choice.arm, timed))
             search.tell(choice, timed.timing.median_us if timed else None)
+        for line in search.expectations():
+            self._say("note", line)
 
     def _recall(self) -> None:
         """What an earlier part of a resumed run found takes part in the finals, however short this part is."""
@@ -207,7 +207,7 @@ class Loop:
             return []
         limit = alive[0][2].timing.median_us * CLOSE
         close = [item for item in alive if item[2].timing.median_us <= limit][:FINALISTS]
-        return [item for item in close if item[0].digest() not in self._precise and _eager_speedup(item[2]) >= SLOWER]
+        return [item for item in close if item[0].digest() not in self._precise and _may_win(item[2])]
 
     def _prove_best(self) -> None:
         waiting = self._finalists()
@@ -302,8 +302,9 @@ class Loop:
         return min(2.0 * self._judging.expected_seconds("precise"), 0.5 * self._options.budget_seconds)
 
 
-def _eager_speedup(timed: Timed) -> float:
-    return next((b.speedup for b in timed.baselines if b.name == "eager"), timed.speedup)
+def _may_win(timed: Timed) -> bool:
+    """Whether coarse timing leaves it open that a candidate beats eager; else there is nothing to prove."""
+    return next((b.speedup_high for b in timed.baselines if b.name == "eager"), timed.speedup_high) > 1.0
 
 
 def _one_line(text: str) -> str:

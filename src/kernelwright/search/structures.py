@@ -92,6 +92,16 @@ class StructureSearch:
         known = [(name, state.cost) for name, state in self._states.items() if state.cost is not None]
         return sorted(((name, cost) for name, cost in known if cost is not None), key=lambda pair: pair[1])
 
+    def expectations(self) -> list[str]:
+        """A line for each arm whose trials a model ordered: which model, its own error, and its error here."""
+        lines = []
+        for name, state in self._states.items():
+            known, error = state.arm.space.expected, state.tuner.expectation_error()
+            if known is not None and state.asked:
+                here = "too few points to say here" if error is None else f"{error:.0%} here, relative to the default"
+                lines.append(f"{name}: tuned in the order of {known.source} (median error {known.error:.0%}; {here})")
+        return lines
+
     def _take(self, state: _State) -> Choice | None:
         values = state.tuner.ask()
         state.asked += 1

@@ -102,6 +102,7 @@ def _staircase(device: str) -> list[Fact]:
         found.append(fact(f"bandwidth.copy.{label(size)}_GBps", "GB/s", samples, "working set, read plus written"))
     properties = torch.cuda.get_device_properties(device)
     found.append(fact("cache.last_level_bytes", "B", [float(properties.L2_cache_size)], "as the driver reports"))
+    found.append(fact("count.processors", "", [float(properties.multi_processor_count)], "as the driver reports"))
     return found
 
 

@@ -296,11 +296,11 @@ def _count(subject: Subject, request: dict[str, Any], found: Profile, run: Runne
         found.notes.append("hardware counters: Nsight Compute is not installed")
         return
     program, wanted = _program(request, "counters"), list(counters.METRICS)
-    for _ in range(3):  # a counter that this device lacks makes ncu refuse all of them
+    for _ in range(3):  # a counter that this device lacks makes ncu refuse all of them, another profiler too
         done = run(subject, counters.command(ncu, wanted), program)
         rows = counters.rows(done.stdout)
         lacking = counters.unknown(done.stdout + done.stderr, wanted)
-        if rows or not lacking:
+        if rows or not (lacking or counters.occupied(done.stdout + done.stderr)):
             break
         wanted = [metric for metric in wanted if metric not in lacking]
     if not rows:

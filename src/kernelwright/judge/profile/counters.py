@@ -99,6 +99,11 @@ def unknown(text: str, metrics: Sequence[str]) -> set[str]:
     return {name for name in metrics if name in errors or name.rpartition(".")[0] in errors.split()}
 
 
+def occupied(text: str) -> bool:
+    """Whether the driver refused in the way it does while another profiler is at work on the device."""
+    return "An error was reported by the driver" in text
+
+
 def facts(found: Sequence[Mapping[str, str]]) -> dict[str, float]:
     """Counters of all launches as the rules name them: bytes added up, the rest weighted by time."""
     spent = [_number(row, TIME) or 0.0 for row in found]

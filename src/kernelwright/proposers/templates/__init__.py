@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from kernelwright.candidate import Candidate
 from kernelwright.proposers import Request, Structure
-from kernelwright.proposers.templates import cpp_program, triton_program
+from kernelwright.proposers.templates import cpp_program, expected, triton_program
 from kernelwright.proposers.templates.graph import Capture, NotCaptured, capture
 from kernelwright.proposers.templates.ir import Program
 from kernelwright.proposers.templates.lower import lower, worth
@@ -27,7 +27,7 @@ class TemplatesProposer:
         if traced is None:
             return []
         if request.device.startswith("cuda"):
-            return triton_program.structures(traced[1])
+            return expected.ordered(triton_program.structures(traced[1]), traced[1], request.machine)
         return cpp_program.structures(traced[1]) if worth(traced[1])["fused"] else []
 
     def render(self, request: Request, structure: str, values: Mapping[str, int | float | str | bool]) -> Candidate:
