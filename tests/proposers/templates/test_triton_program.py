@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from kernelwright.proposers import Request
+from kernelwright.proposers.rewrites import RewritesProposer
 from kernelwright.proposers.templates import TemplatesProposer, triton_module, triton_program
 from kernelwright.proposers.templates.graph import capture
 from kernelwright.proposers.templates.lower import lower
@@ -116,6 +117,7 @@ def compiled(tmp_path_factory):
         "rows": (wide, "rowwise", {}),
         "loop": (wide, "looped", {"BLOCK": 1024, "WARPS": 4}),
         "product": (product, "matmul", {"BM": 64, "BN": 64, "CHUNK": 1, "WARPS": 4}),
+        "terms": (product, "terms", {}),
     }
     cases = [prepare(folder, number, *case)[0] for number, case in enumerate(wanted.values())]
     return dict(zip(wanted, probe("compile", folder, cases), strict=True))
@@ -129,6 +131,15 @@ def test_machine_code_for_hopper_moves_16_bytes_at_a_time_and_does_not_spill(com
     assert 0 == launch["spills"]
     assert launch["wide"]
     assert ("product" == name) == launch["tensor_cores"]
+
+
+def test_cut_operands_meet_on_the_tensor_cores_without_spilling(compiled):
+    """One kernel cuts each operand, one multiplies: three accumulators of the default tile stay in registers."""
+    assert not isinstance(compiled["terms"], str), compiled["terms"]
+    assert ["_cut", "_cut", "_k1"] == [launch["kernel"] for launch in compiled["terms"]]
+    assert [0, 0, 0] == [launch["spills"] for launch in compiled["terms"]]
+    assert [False, False, True] == [launch["tensor_cores"] for launch in compiled["terms"]]
+    assert 227 * 1024 >= compiled["terms"][2]["shared"]
 
 
 def test_what_lies_outside_the_fast_path_runs_the_reference(tmp_path):
@@ -177,3 +188,20 @@ def test_structures_follow_from_the_graph_and_their_defaults_keep_the_constraint
     for structure in found:
         first = {parameter.name: parameter.values[0] for parameter in structure.space.parameters}
         assert [] == [rule for rule in structure.space.constraints if not eval(rule, {}, dict(first))]
+
+
+EXAMPLES = sorted((pathlib.Path(__file__).parents[3] / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_every_shipped_example_has_a_structure_of_ours_on_cuda(path):
+    """No device is needed to propose; each default must render to a file that Python reads."""
+    request = Request(task=task_of(path.read_text()), device="cuda", machine=None)
+    found = 0
+    for proposer in (TemplatesProposer(), RewritesProposer()):
+        for structure in proposer.structures(request):
+            rendered = proposer.render(request, structure.name, {})
+            for name, source in rendered.sources:
+                compile(source, name, "exec")
+            found += structure.language == "triton"
+    assert found >= 1

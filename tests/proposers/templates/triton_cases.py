@@ -76,7 +76,9 @@ LINEAR = reference(
 LINEAR_GELU = reference("return F.gelu(self.fc(x))", "torch.randn(17, 24)", setup="self.fc = nn.Linear(24, 19)")
 PLAIN = reference("return x @ y", "torch.randn(17, 24)", "torch.randn(24, 21)", names="x, y")
 
-DEEP = reference("return torch.tanh(x @ y)", "torch.randn(70, 530) * 0.05", "torch.randn(530, 66)", names="x, y")
+COLUMNS = reference("return x.sum(0)", "torch.randn(100, 37)")
+DOWN = reference("return torch.softmax(x, 0), x.var(0)", "torch.randn(100, 37)")
+DEEP = reference("return torch.tanh(x @ y)", "torch.randn(70, 100) * 0.1", "torch.randn(100, 66)", names="x, y")
 HALF_CHAIN = reference(
     "return F.gelu(x * self.w) + x",
     "torch.randn(7, 61).bfloat16()",
@@ -129,6 +131,9 @@ CASES = {
     "softmax with -inf, shared rows": (HOLES, "split", SHARED),
     "rms, shared rows": (RMS, "split", SHARED),
     "layer norm, shared rows": (LAYER, "split", SHARED),
+    "sum of columns, shared": (COLUMNS, "split", {"R": 16, "BLOCK": 16, "WARPS": 1, "WAVES": 16}),
+    "channel, shared": (CHANNEL, "split", {"R": 16, "BLOCK": 2, "WARPS": 1, "WAVES": 64}),
+    "softmax of columns, shared": (DOWN, "split", {"R": 16, "BLOCK": 16, "WARPS": 1, "WAVES": 16}),
     "layer norm loop, nothing early": (LAYER, "looped", {"BLOCK": 32, "EARLY": False}),
     "bfloat16 tile": (HALF_CHAIN, "rowwise", {}),
     "float16 softmax": (HALF_SOFTMAX, "rowwise", {}),

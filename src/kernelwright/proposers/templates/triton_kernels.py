@@ -8,6 +8,7 @@ flat      a run of BLOCK elements; no rows are known
 tile      R rows x BLOCK columns; no row reductions
 rows      R whole rows, each held in registers (BLOCK >= cols)
 loop      R rows, read once per reduction that depends on another, BLOCK columns at a time
+split     a segment of R rows (``triton_split``): several programs share a row
 ========  =====================================================================================
 
 Every style walks tiles ``program_id, program_id + num_programs ...``, so one kernel serves a launch with one

@@ -192,9 +192,9 @@ def module(
             plan = plans[position]
             hint = str(plan.values.get("HINT", ""))
             if plan.style == triton_kernels.SPLIT:
-                numbers = plan.number("BLOCK"), plan.number("WARPS"), plan.number("WAVES")
+                shape = plan.number("R"), plan.number("BLOCK"), plan.number("WARPS"), plan.number("WAVES")
                 parts += ["", triton_split.kernels(step, position, hint), "", ""]
-                parts += [triton_split.launch(step, position, *numbers), ""]
+                parts += [triton_split.launch(step, position, shape), ""]
                 continue
             early = bool(plan.values.get("EARLY", False))
             parts += ["", triton_kernels.kernel(step, position, plan.style, hint, early), ""]

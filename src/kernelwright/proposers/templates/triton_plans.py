@@ -91,8 +91,12 @@ def structures(program: ir.Program) -> list[str]:
 
 def shared(fused: ir.Fused) -> bool:
     """Rows so few and long that one program for each would leave most of a device idle."""
-    rows, cols, _ = fused.sample
-    return triton_split.splittable(fused.region) and rows <= 128 and cols >= 8192 and rows * cols >= 1 << 20
+    rows, cols, inner = fused.sample
+    if not triton_split.splittable(fused.region) or rows * cols < 1 << 20:
+        return False
+    if fused.region.strided:
+        return rows // inner * -(-inner // 128) <= 264 and cols >= 1024
+    return rows <= 128 and cols >= 8192
 
 
 def defaults(fused: ir.Fused, style: str) -> dict[str, Value]:
@@ -105,8 +109,15 @@ def defaults(fused: ir.Fused, style: str) -> dict[str, Value]:
     if style == triton_kernels.FLAT:
         block, warps = (4096, 32) if totals else (1024 * unit, 8)
         return {"R": 1, "BLOCK": block, "WARPS": warps, "WAVES": waves, "HINT": ""}
+    if style == triton_kernels.SPLIT:
+        if fused.region.strided:
+            r = min(128, power(inner))
+            return {"R": r, "BLOCK": max(16, 2048 // r), "WARPS": 4, "WAVES": 8, "HINT": ""}
+        return {"R": 1, "BLOCK": min(power(cols), 2048), "WARPS": 8, "WAVES": 4, "HINT": ""}
     if fused.region.strided:
         r = min(128, power(inner))
+        while r > 32 and rows // inner * -(-inner // r) < 264:
+            r //= 2
         block = power(cols) if style == triton_kernels.ROWS else min(power(cols), 32)
         warps = min(32, max(4, power(r * block) // 2048))
         return {"R": r, "BLOCK": block, "WARPS": warps, "WAVES": waves, "HINT": ""}
@@ -114,8 +125,6 @@ def defaults(fused: ir.Fused, style: str) -> dict[str, Value]:
         block = min(power(cols), 1024)
         r = max(1, min(power(rows), 2048 * unit // block))
         return {"R": r, "BLOCK": block, "WARPS": 8, "WAVES": waves, "HINT": ""}
-    if style == triton_kernels.SPLIT:
-        return {"BLOCK": min(power(cols), 2048), "WARPS": 8, "WAVES": 4, "HINT": ""}
     if style == triton_kernels.LOOP:
         return {"R": 1, **_loop_shape(fused, cols), "WAVES": waves, "HINT": ""}
     block = power(cols)
@@ -157,12 +166,13 @@ def space(program: ir.Program, structure: str) -> Space:
     }
     if style in (triton_kernels.FLAT, triton_kernels.TILE, triton_kernels.LOOP, triton_kernels.SPLIT):
         widest = power(fused.sample[0] * fused.sample[1] if style == triton_kernels.FLAT else fused.sample[1])
-        options["BLOCK"] = tuple(b for b in (256, 512, 1024, 2048, 4096, 8192) if b <= max(256, widest))
+        sizes = (16, 32, 64, 128) if fused.region.strided else (256, 512, 1024, 2048, 4096, 8192)
+        options["BLOCK"] = tuple(b for b in sizes if b <= max(sizes[0], widest))
     else:
         options["BLOCK"] = (chosen["BLOCK"],)
     if chosen.get("EARLY"):
         options["EARLY"] = (True, False)
-    if style not in (triton_kernels.FLAT, triton_kernels.SPLIT):
+    if style != triton_kernels.FLAT and (style != triton_kernels.SPLIT or fused.region.strided):
         deepest = power(fused.sample[2] if fused.region.strided else fused.sample[0])
         options["R"] = tuple(r for r in (1, 2, 4, 8, 16, 32, 64, 128) if r <= deepest)
     parameters = [
@@ -183,7 +193,8 @@ def plans(program: ir.Program, structure: str, values: Mapping[str, Value]) -> d
     found = {}
     for position, step in enumerate(program.steps):
         if isinstance(step, ir.Fused):
-            style = style_of(step, structure)
+            alone = structure == SPLIT and position != main and not shared(step)
+            style = style_of(step, REGISTERS if alone else structure)
             chosen = defaults(step, style)
             found[position] = Plan(style, {**chosen, **values} if position == main else chosen)
     return found

@@ -12,11 +12,10 @@ from kernelwright.proposers.templates.triton_kernels import Writer
 
 
 def splittable(region: ir.Region) -> bool:
-    """Whether rows can be shared: reductions along contiguous rows, none over everything, no index of a maximum."""
+    """Whether rows can be shared: row reductions, none over everything, no index of a maximum."""
     ops = {value.op for value in region.values}
     return (
-        not region.strided
-        and bool(ops & ir.ROW_REDUCTIONS)
+        bool(ops & ir.ROW_REDUCTIONS)
         and not ops & ir.TOTAL_REDUCTIONS
         and "row_argmax" not in ops
         and all(value.kind != ir.CYCLE for value in region.values)
@@ -38,7 +37,7 @@ def _kernel(fused: ir.Fused, number: int, hint: str, level: int, last: bool) -> 
     region = fused.region
     known = triton_online.passes(region)
     writer = Writer(fused, triton_kernels.LOOP, hint)
-    for line in _HEAD:
+    for line in ["cols = colsq * Q", *(_STRIPS if region.strided else _ROWS).split("\n"), *_SEGMENT.split("\n")]:
         writer.put(line)
     writer.low, writer.stop = "low", "high"
     _restore(writer, [i for i in reductions(region) if known[i] <= level])
@@ -47,27 +46,33 @@ def _kernel(fused: ir.Fused, number: int, hint: str, level: int, last: bool) -> 
     triton_loops.walk(writer, sums, full if last else [])
     _leave(writer, sums)
     if last:
-        writer.put("rm = g == 0")
+        writer.put("rm = rm & (g == 0)")
         for slot, v in enumerate(region.outputs):
             if region.values[v].kind == ir.ROW:
                 writer.store(slot)
-    arguments = [*triton_kernels.signature(fused, True), "rows", "colsq"]
-    arguments += [f"{name}: tl.constexpr" for name in ("Q", "BLOCK", "S", "WIDE", "FREE")]
+    arguments = [*triton_kernels.signature(fused, True), "rows", "colsq", "inner"]
+    arguments += [f"{name}: tl.constexpr" for name in ("Q", "R", "BLOCK", "S", "WIDE", "FREE")]
     return "\n".join(["@triton.jit", f"def _k{number}_{level}({', '.join(arguments)}):", *writer.lines])
 
 
-_HEAD = """\
-R: tl.constexpr = 1
-cols = colsq * Q
+_ROWS = """\
 r = tl.program_id(0) // S + tl.arange(0, R)[:, None]
-g = tl.program_id(0) % S
 rm = r < rows
-base = r.to(tl.int64) * cols
+base = r.to(tl.int64) * cols"""
+_STRIPS = """\
+strips = tl.cdiv(inner, R)
+outer = tl.program_id(0) // S // strips
+i = tl.program_id(0) // S % strips * R + tl.arange(0, R)[:, None]
+r = outer * inner + i
+rm = i < inner
+base = outer * tl.full((), 1, tl.int64) * cols * inner + i"""
+_SEGMENT = """\
+g = tl.program_id(0) % S
 span = tl.cdiv(tl.cdiv(cols, BLOCK), S) * BLOCK
 low = tl.minimum(g * span, cols)
 high = tl.minimum(low + span, cols)
 all = tl.arange(0, WIDE)[None, :]
-each = (tl.minimum(all * span + span, cols) - tl.minimum(all * span, cols)).to(tl.float32)""".splitlines()
+each = (tl.minimum(all * span + span, cols) - tl.minimum(all * span, cols)).to(tl.float32)"""
 
 
 def _restore(writer: Writer, known: list[int]) -> None:
@@ -98,7 +103,7 @@ def _leave(writer: Writer, sums: list[int]) -> None:
 
 def _partial(region: ir.Region, position: int, how: str) -> str:
     at = f"part + ({reductions(region).index(position)} * rows + r) * S + all"
-    return f"tl.load({at}, mask=all < S, other={triton_ops.NEUTRAL[how]})"
+    return f"tl.load({at}, mask=rm & (all < S), other={triton_ops.NEUTRAL[how]})"
 
 
 def _restore_pair(writer: Writer, merge: triton_online.Merge, region: ir.Region) -> None:
@@ -119,8 +124,12 @@ def _restore_pair(writer: Writer, merge: triton_online.Merge, region: ir.Region)
     writer.names[second] = f"v{second}"
 
 
-def launch(fused: ir.Fused, number: int, block: int, warps: int, waves: int) -> str:
-    """Host text of ``_run<number>(inputs, scalars, outputs, rows, cols, inner)``."""
+def launch(fused: ir.Fused, number: int, shape: tuple[int, int, int, int]) -> str:
+    """Host text of ``_run<number>(inputs, scalars, outputs, rows, cols, inner)``; shape: R, BLOCK, WARPS, WAVES."""
+    r, block, warps, waves = shape
+    strided = fused.region.strided
+    tiles = "rows // inner * -(-inner // r)" if strided else "rows"
+    whole = " and inner % r == 0" if strided else ""
     inputs = [f"p{i}" for i in range(len(fused.inputs))]
     scalars = [f"s{i}" for i in range(len(fused.scalars))]
     outputs = [f"o{i}" for i in range(len(fused.region.outputs))]
@@ -129,12 +138,14 @@ def launch(fused: ir.Fused, number: int, block: int, warps: int, waves: int) -> 
     passed = ", ".join([*inputs, *scalars, *outputs])
     lines = [
         f"def _run{number}({', '.join([*inputs, *scalars, *outputs, 'rows', 'cols', 'inner'])}):",
-        f"    block, warps = {block}, {warps}",
-        f"    s = max(1, min(_programs(1 << 30, {waves}, {device}) // rows, -(-cols // block)))",
+        f"    r, block, warps = {r}, {block}, {warps}",
+        f"    tiles = {tiles}",
+        f"    s = max(1, min(_programs(1 << 30, {waves}, {device}) // tiles, -(-cols // block)))",
         "    q = 4 if cols % 4 == 0 else 1",
+        f"    free = cols % block == 0{whole}",
         "    wide = 1 << (s - 1).bit_length()",
         f"    part = torch.empty(({len(reductions(fused.region))}, rows, s), dtype=torch.float32, device={device})",
-        f"    last = ({passed}, part, rows, cols // q, q, block, s, wide, cols % block == 0)",
+        f"    last = ({passed}, part, rows, cols // q, inner, q, r, block, s, wide, free)",
     ]
-    lines += [f"    _start(_k{number}_{level}, rows * s, warps, *last)" for level in range(levels + 1)]
+    lines += [f"    _start(_k{number}_{level}, tiles * s, warps, *last)" for level in range(levels + 1)]
     return "\n".join(lines)
