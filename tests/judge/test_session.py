@@ -219,9 +219,9 @@ def test_a_returned_input_is_refused(worker: LocalWorker) -> None:
 
 
 def test_a_hanging_program_is_ended(worker: LocalWorker) -> None:
-    """It costs its patience, not the run."""
+    """It costs some seconds, not the run: patience shortens the waiting for compilers alone."""
     outcome = rejected(worker, torch_candidate("        while True:\n            pass\n"), "smoke", patience=1.0)
-    assert "no answer within 1 s" in outcome.reason
+    assert outcome.reason.startswith("no answer within ")
 
 
 def test_a_crashing_kernel_is_named(worker: LocalWorker) -> None:

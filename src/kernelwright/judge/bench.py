@@ -124,6 +124,8 @@ class Bench:
         self.admission: Admission | None = None
         self.bound: tuple[float | None, str] | None = None
         """(unavoidable microseconds or None, limiter), once asked for."""
+        self.looked_again = False
+        """Whether ``bound`` comes from a second look at the device's memory, which then outdoes any other."""
         self.cache_bytes = cache_bytes(self.device)
         self.eager_aliases: frozenset[tuple[int, int]] = frozenset()
         """(output, input) pairs that share storage in the reference itself; known once eager has run."""

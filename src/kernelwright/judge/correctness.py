@@ -17,6 +17,7 @@ from kernelwright.judge.child import Program, Window
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.tester import ExtraCase
 from kernelwright.judge.variants import HEAVY
+from kernelwright.judge.verify import Truth
 from kernelwright.judge.whereabouts import laid_out_oddly
 from kernelwright.trial import CaseResult, Rejected
 
@@ -48,6 +49,8 @@ class Correctness:
     conditions: list[str] = field(default_factory=list)
     deterministic: bool = True
     sandbox: str = ""
+    first: tuple[list[torch.Tensor], Truth] | None = None
+    """What the first process was asked first, and what is known about it."""
     points: tuple[Point, ...] = ()
     """The cases, the timed one first."""
     extras: tuple[ExtraCase, ...] = ()
@@ -80,12 +83,13 @@ class Correctness:
         dice = random.Random(self.seed)
         held = self._held(dice)
         buffers = point.bind(program, variant, max(sets, held))
-        leaves = point.instance.draw(variant, dice.getrandbits(62)) if fresh else self.bench.known_call()
+        leaves = self._first_call(point, dice.getrandbits(62)) if fresh else self.bench.known_call()
         call, *others = dice.sample(range(max(sets, held)), held)
         result = self._call(program, point, variant, buffers, call, leaves, point.instance.first_state)
         if not result.passed:
             raise Wrong("smoke", f"{result.name}: {result.detail}", result.detail)
         truth = point.checker.truth(variant, leaves, point.instance.first_state)
+        self.first = leaves, truth
         before = [tensor.clone() for tensor in buffers.answers(call)]
         race.fill(buffers, call, leaves)
         if others:
@@ -97,6 +101,14 @@ class Correctness:
         if buffers.plan.sets != sets:
             point.bind(program, variant, sets)
         return spot_checks.distances(before, truth.eager[: len(before)], None)
+
+    def _first_call(self, point: Point, seed: int) -> list[torch.Tensor]:
+        """What a fresh process is asked first: the same of each, so its truth is known from the first one on."""
+        if self.first is None:
+            return point.instance.draw(point.as_given, seed)
+        leaves, truth = self.first
+        point.checker.recall(truth)
+        return leaves
 
     def _tested(self, program: Program, sets: int) -> None:
         """The tester's cases, each once; the program is bound again for ``sets`` calls of the timed case."""

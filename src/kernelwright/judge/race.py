@@ -71,6 +71,8 @@ class Race:
     """Where the results of one of the candidate's windows lie."""
     threads: int
     device: torch.device
+    again: bool
+    """The baselines have just been raced: only the candidate is new, and must be warmed."""
     _cold: Cold = field(init=False)
 
     def run(self) -> int:
@@ -99,7 +101,7 @@ class Race:
         self._fill(racer, [self.draw() for _ in range(self.plan.sets)])
         spent_us = 0.0
         for _ in range(WARM_WINDOWS):
-            if spent_us > WARM_US:
+            if spent_us > WARM_US or (self.again and racer is not self.racers[-1]):
                 return
             spent_us += racer.program.window(list(range(self.plan.sets)), grad=self.grad).call_us
 

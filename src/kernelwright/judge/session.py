@@ -7,14 +7,10 @@ takes and returns plain data; ``task``, ``candidate`` and ``outcome`` are ``wire
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import secrets
-import signal
-import threading
 from collections import OrderedDict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +19,13 @@ import torch
 from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.errors import BadCommand, JudgeFailed
-from kernelwright.judge import baselines, calibration, facts, race, requests, tester, timing_plan, waiting
-from kernelwright.judge.bench import Bench, Entrant, bind
+from kernelwright.judge import baselines, calibration, facts, race, requests, tester, waiting
+from kernelwright.judge.bench import Bench
 from kernelwright.judge.build import build, commands
 from kernelwright.judge.calibration import energy, store
 from kernelwright.judge.child import Program
+from kernelwright.judge.entrants import Entrants
 from kernelwright.judge.lease import Lease
-from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.profile import job as profiles
 from kernelwright.judge.profile import operators, static
 from kernelwright.judge.programs import Programs
@@ -51,10 +47,10 @@ class Session:
         self.threads = len(os.sched_getaffinity(0))
         torch.set_num_threads(self.threads)
         self.programs = Programs(self.threads, cache)
+        self.entrants = Entrants(self.programs, state, cache)
         self._benches: OrderedDict[tuple[str, str], Bench] = OrderedDict()
         self._leases: dict[str, Lease] = {}
         self._confirmed: dict[tuple[str, str], tester.Extras] = {}
-        self._warming: list[tuple[threading.Thread, Entrant]] = []
 
     def jobs(self) -> dict[str, Handler]:
         """Name to handler."""
@@ -136,7 +132,7 @@ class Session:
         return self._profile(job, candidate, folder)
 
     def energy(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
-        """{device, task?, candidate?} -> {"joules": counter now or None, "note", "call"?}; see ``profile.job.energy``."""
+        """{device, task?, candidate?} -> {"joules": counter or None, "note", "call"?}; see ``profile.job.energy``."""
         device = requests.device_of(job, self.device)
         found: dict[str, Any] = energy.reading(device)
         if found["joules"] is None or "candidate" not in job:
@@ -165,7 +161,7 @@ class Session:
         bench = self._bench(job)
         names = self._names(job, "precise", bench)
         for name in names:
-            self._entrant(bench, name)
+            self.entrants.of(bench, name)
         return {"preparing": list(names)}
 
     def judge(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
@@ -212,7 +208,7 @@ class Session:
         bound_us, limiter = self._bound(job, bench)
         last = ""
         for attempt in range(3):
-            entrants = [self._entrant(bench, name) for name in names]
+            entrants = [self.entrants.of(bench, name) for name in names]
             for entrant in entrants:
                 entrant.ready()
             if entrants[0].program is None:
@@ -227,6 +223,7 @@ class Session:
                 seed=int(job["seed"]) if job.get("seed") is not None else secrets.randbits(60),
                 bound_us=bound_us,
                 limiter=limiter,
+                bound_again=functools.partial(self._bound_again, bench, job),
                 threads=self.threads,
                 extras=self._extras(job, bench),
                 waiting="sleep" if "OMP_WAIT_POLICY" in self.programs.waiting else "spin",
@@ -235,7 +232,7 @@ class Session:
                 return judgement.run()
             except race.Lost as lost:
                 last = f"{lost.name}: {lost.failure}"
-                self._drop(bench, lost.name, last if attempt else "")
+                self.entrants.drop(bench, lost.name, last if attempt else "")
         raise JudgeFailed("Baselines died three times in one race", last, "a race that ends")
 
     def _extras(self, job: dict[str, Any], bench: Bench) -> tuple[tester.ExtraCase, ...]:
@@ -248,12 +245,26 @@ class Session:
 
     def _bound(self, job: dict[str, Any], bench: Bench) -> tuple[float | None, str]:
         """(unavoidable microseconds, limiter): as the job says, or from what is known of the machine."""
-        if "bound_us" in job:
+        if "bound_us" in job and not bench.looked_again:
             return job["bound_us"], str(job.get("limiter", "unknown"))
         if bench.bound is None:
             found = facts.bounds(bench, self._machine(job))
             bench.bound = (found["unavoidable_us"], found["limiter"]) if found else (None, "unknown")
         return bench.bound
+
+    def _bound_again(self, bench: Bench, job: dict[str, Any]) -> float | None:
+        """The bound after the device's memory was measured once more, which is remembered."""
+        before = self._machine(job)
+        if not before.facts:
+            return self._bound(job, bench)[0]
+        if not bench.looked_again:
+            machine = calibration.refreshed(before, self.cache / "calibration")
+            store.keep(machine, self.state)
+            found = facts.bounds(bench, machine)
+            bench.bound = (found["unavoidable_us"], found["limiter"]) if found else (None, "unknown")
+            bench.looked_again = True
+        assert bench.bound is not None
+        return bench.bound[0]
 
     def _start(self, bench: Bench, folder: Path, candidate: Candidate, patience: float | None) -> Program:
         """A fresh confined process for a candidate."""
@@ -261,106 +272,14 @@ class Session:
         seconds = waiting.limit(bench.eager_us, candidate, patience)
         return self.programs.fork(str(bench.device), folder, seconds, own)
 
-    def _entrant(self, bench: Bench, name: str) -> Entrant:
-        """A baseline, started if it is not yet; one that compiles goes on warming in a thread."""
-        if name in bench.entrants:
-            return bench.entrants[name]
-        kind = baselines.KINDS[name]
-        entrant = bench.entrants[name] = Entrant(name=name, program=None, failure="", warming=None)
-        candidate = baselines.program(bench.task, kind)
-        folder = build(candidate, str(bench.device), self.cache)
-        if isinstance(folder, Rejected):
-            raise JudgeFailed("A baseline cannot be written", folder.reason, "a folder")
-        own = self.state / "baselines" / bench.task.digest() / name if kind.compiles else None
-        # Drawn here: the reference's own drawing uses the generator of the process, one user at a time.
-        leaves = bench.timed.instance.draw(bench.timed.as_given, bench.seed)
-        start = functools.partial(self._start_entrant, bench, entrant, candidate, folder, own, leaves)
-        if kind.compiles:
-            entrant.warming = threading.Thread(target=start)
-            self._warming.append((entrant.warming, entrant))
-            entrant.warming.start()
-        else:
-            start()
-        return entrant
-
-    def _start_entrant(
-        self,
-        bench: Bench,
-        entrant: Entrant,
-        candidate: Candidate,
-        folder: Path,
-        own: Path | None,
-        leaves: list[torch.Tensor],
-    ) -> None:
-        """Load, bind and warm: compilers, autotuners and page faults are paid here, once."""
-        instance = bench.timed.instance
-        try:
-            limit = waiting.seconds(bench.eager_us, own is not None)
-            program = self.programs.fork(str(bench.device), folder, limit, own)
-            entrant.program = program
-            program.load(
-                candidate.entry,
-                instance.init_args,
-                instance.init_kwargs,
-                instance.first_state,
-                training=bench.contract.training,
-            )
-            if entrant.name == "eager" and not bench.sized:  # once: all baselines are bound to equally many sets
-                self._size_up(bench, program, leaves)
-            sets = bench.plan(timing_plan.PRECISE, 2).sets
-            bind(program, bench.timed, sets, leaves)
-            program.window(list(range(sets)), grad=bench.contract.gradients)
-        except ChildFailure as failure:
-            entrant.failure = str(failure)[:300]
-            if entrant.program is not None:
-                entrant.program.close()
-                entrant.program = None
-
-    @staticmethod
-    def _size_up(bench: Bench, program: Program, leaves: list[torch.Tensor]) -> None:
-        """Eager's time per call as a program, which plans are made with: in the judge it also copies its weights."""
-        bind(program, bench.timed, SIZING_CALLS, leaves)
-        calls = list(range(SIZING_CALLS))
-        windows = [program.window(calls, grad=bench.contract.gradients) for _ in range(3)]
-        bench.eager_us, bench.sized = min(window.call_us for window in windows) / SIZING_CALLS, True
-        program.watched = True
-        window = program.window(calls, grad=bench.contract.gradients)
-        program.watched = False
-        bench.eager_aliases = frozenset(window.aliases)
-        bench.eager_shared = window.whereabouts.shared if window.whereabouts else frozenset()
-
-    def _drop(self, bench: Bench, name: str, failure: str) -> None:
-        """Forget a baseline's process; with ``failure`` it is not tried again."""
-        entrant = bench.entrants.pop(name)
-        if entrant.program is not None:
-            entrant.program.close()
-        if failure and name != "eager":
-            bench.entrants[name] = Entrant(name=name, program=None, failure=failure[:300], warming=None)
-
     def _names(self, job: dict[str, Any], level: str, bench: Bench) -> tuple[str, ...]:
         asked = job.get("baselines")
         return baselines.names(bench.device.type, level, None if asked is None else tuple(asked))
 
-    @contextlib.contextmanager
-    def _hush(self) -> Iterator[None]:
-        """Freeze baselines that compile in the background, so that they take no core from what is timed."""
-        self._warming = [(thread, entrant) for thread, entrant in self._warming if thread.is_alive()]
-        started = [(thread, entrant.program) for thread, entrant in self._warming]
-        frozen = [(thread, program.pid) for thread, program in started if program is not None]
-        frozen += self.programs.in_background()
-        for _, group in frozen:
-            _signal(group, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            for thread, group in frozen:
-                if thread.is_alive():
-                    _signal(group, signal.SIGCONT)
-
     def _lease(self, device: str) -> Lease:
         if device not in self._leases:
             lease = Lease(device)
-            lease.while_alone(self._hush)
+            lease.while_alone(self.entrants.hushed)
             self._leases[device] = lease
         return self._leases[device]
 
@@ -381,10 +300,3 @@ class Session:
         if job.get("machine") is None:
             return store.known(requests.device_of(job, self.device), self.state)
         return wire.from_data(Machine, job["machine"])
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    try:
-        os.killpg(pid, number)
-    except ProcessLookupError:
-        return

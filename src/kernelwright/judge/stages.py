@@ -36,6 +36,8 @@ class Judgement(Correctness):
     level: str
     bound_us: float | None
     limiter: str
+    bound_again: Callable[[], float | None]
+    """The bound from a fresh look at the device: asked for before a time is called impossible."""
     threads: int
     waiting: str
     """What OpenMP threads do between parallel regions: ``spin`` or ``sleep``."""
@@ -120,6 +122,7 @@ class Judgement(Correctness):
             look=lambda window: self._looked_at(window, point, as_given),
             threads=self.threads,
             device=bench.device,
+            again=number > 0,
         )
         try:
             with self.alone():
@@ -152,6 +155,9 @@ class Judgement(Correctness):
                 self.conditions.append("work left for the delivery of outputs was charged to the candidate")
         mine = samples.pop("candidate")
         median = statistics.median(mine)
+        if self.bound_us is not None and median < self.bound_us:
+            with self.alone():
+                self.bound_us = self.bound_again()
         if self.bound_us is not None and median < IMPLAUSIBLE * self.bound_us:
             reason = f"{median:.3g} us is below the {self.bound_us:.3g} us in which the device can move the bytes"
             return Rejected(stage="integrity", reason=reason, detail="no program is that fast: work is being skipped")

@@ -78,7 +78,7 @@ def plan(
     fits = max(1, (device_bytes // DEVICE_SHARE or MOST_SET_BYTES) // max(call_bytes, 1))
     crowd = max(1, int(spend.window_us / max(call_us, 0.1)))
     sets = max(1, min(wanted, MOST_SETS["cuda" if device_bytes else "cpu"], fits, crowd))
-    least = spend.least if call_us < SLOW_CALL_US else max(3, spend.least // 2)
+    least = spend.least if call_us < SLOW_CALL_US else max(3, spend.least // 3)
     return TimingPlan(
         sets=sets,
         least=max(1, math.ceil(least / processes)),

@@ -22,7 +22,8 @@ double touch_pages(int64_t pages) {
     return (double)pages;
 }
 
-double read_stream(const float* data, int64_t count, int64_t repeats, int threads) {
+// `ahead` floats ahead of each load the data is asked for, 0: the hardware alone, which stops at every page.
+double read_stream(const float* data, int64_t count, int64_t repeats, int threads, int64_t ahead) {
     double total = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : total)
     {
@@ -31,6 +32,7 @@ double read_stream(const float* data, int64_t count, int64_t repeats, int thread
         f32 a{}, b{}, c{}, d{}, e{}, f{}, g{}, h{};
         for (int64_t r = 0; r < repeats; r++) {
             for (int64_t i = 0; i < share; i += 128) {
+                if (ahead) for (int64_t k = 0; k < 128; k += 16) __builtin_prefetch(mine + i + k + ahead, 0, 2);
                 a += *(const f32*)(mine + i);
                 b += *(const f32*)(mine + i + 16);
                 c += *(const f32*)(mine + i + 32);
@@ -70,13 +72,16 @@ double write_stream(float* data, int64_t count, int64_t repeats, int threads) {
     return data[0];
 }
 
-double copy_stream(float* to, const float* from, int64_t count, int64_t repeats, int threads) {
+double copy_stream(float* to, const float* from, int64_t count, int64_t repeats, int threads, int64_t ahead) {
 #pragma omp parallel num_threads(threads)
     {
         int64_t share = count / omp_get_num_threads() / 16 * 16;
         int64_t start = share * omp_get_thread_num();
         for (int64_t r = 0; r < repeats; r++) {
-            for (int64_t i = start; i < start + share; i += 16) stream16(to + i, *(const f32*)(from + i));
+            for (int64_t i = start; i < start + share; i += 16) {
+                if (ahead) __builtin_prefetch(from + i + ahead, 0, 2);
+                stream16(to + i, *(const f32*)(from + i));
+            }
             asm volatile("" ::: "memory");
         }
     }

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The baselines as running programs: started once per task, compiled in the background, frozen while others run."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from kernelwright.candidate import Candidate
+from kernelwright.errors import JudgeFailed
+from kernelwright.judge import baselines, timing_plan, waiting
+from kernelwright.judge.bench import Bench, Entrant, bind
+from kernelwright.judge.build import build
+from kernelwright.judge.child import Program
+from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.programs import Programs
+from kernelwright.trial import Rejected
+
+SIZING_CALLS = 3
+
+
+class Entrants:
+    """Starts baselines with ``programs``; what they compile is kept below ``state``."""
+
+    def __init__(self, programs: Programs, state: Path, cache: Path) -> None:
+        self._programs, self._state, self._cache = programs, state, cache
+        self._warming: list[tuple[threading.Thread, Entrant]] = []
+
+    def of(self, bench: Bench, name: str) -> Entrant:
+        """A baseline, started if it is not yet; one that compiles goes on warming in a thread."""
+        if name in bench.entrants:
+            return bench.entrants[name]
+        kind = baselines.KINDS[name]
+        entrant = bench.entrants[name] = Entrant(name=name, program=None, failure="", warming=None)
+        candidate = baselines.program(bench.task, kind)
+        folder = build(candidate, str(bench.device), self._cache)
+        if isinstance(folder, Rejected):
+            raise JudgeFailed("A baseline cannot be written", folder.reason, "a folder")
+        own = self._state / "baselines" / bench.task.digest() / name if kind.compiles else None
+        # Drawn here: the reference's own drawing uses the generator of the process, one user at a time.
+        leaves = bench.timed.instance.draw(bench.timed.as_given, bench.seed)
+        start = functools.partial(self._begin, bench, entrant, candidate, folder, own, leaves)
+        if kind.compiles:
+            entrant.warming = threading.Thread(target=start)
+            self._warming.append((entrant.warming, entrant))
+            entrant.warming.start()
+        else:
+            start()
+        return entrant
+
+    def _begin(
+        self,
+        bench: Bench,
+        entrant: Entrant,
+        candidate: Candidate,
+        folder: Path,
+        own: Path | None,
+        leaves: list[torch.Tensor],
+    ) -> None:
+        """Load, bind and warm: compilers, autotuners and page faults are paid here, once."""
+        instance = bench.timed.instance
+        try:
+            limit = waiting.seconds(bench.eager_us, own is not None)
+            program = self._programs.fork(str(bench.device), folder, limit, own)
+            entrant.program = program
+            program.load(
+                candidate.entry,
+                instance.init_args,
+                instance.init_kwargs,
+                instance.first_state,
+                training=bench.contract.training,
+            )
+            if entrant.name == "eager" and not bench.sized:  # once: all baselines are bound to equally many sets
+                self._size_up(bench, program, leaves)
+            sets = bench.plan(timing_plan.PRECISE, 2).sets
+            bind(program, bench.timed, sets, leaves)
+            program.window(list(range(sets)), grad=bench.contract.gradients)
+        except ChildFailure as failure:
+            entrant.failure = str(failure)[:300]
+            if entrant.program is not None:
+                entrant.program.close()
+                entrant.program = None
+
+    @staticmethod
+    def _size_up(bench: Bench, program: Program, leaves: list[torch.Tensor]) -> None:
+        """Eager's time per call as a program, which plans are made with: in the judge it also copies its weights."""
+        bind(program, bench.timed, SIZING_CALLS, leaves)
+        calls = list(range(SIZING_CALLS))
+        windows = [program.window(calls, grad=bench.contract.gradients) for _ in range(3)]
+        bench.eager_us, bench.sized = min(window.call_us for window in windows) / SIZING_CALLS, True
+        program.watched = True
+        window = program.window(calls, grad=bench.contract.gradients)
+        program.watched = False
+        bench.eager_aliases = frozenset(window.aliases)
+        bench.eager_shared = window.whereabouts.shared if window.whereabouts else frozenset()
+
+    def drop(self, bench: Bench, name: str, failure: str) -> None:
+        """Forget a baseline's process; with ``failure`` it is not tried again."""
+        entrant = bench.entrants.pop(name)
+        if entrant.program is not None:
+            entrant.program.close()
+        if failure and name != "eager":
+            bench.entrants[name] = Entrant(name=name, program=None, failure=failure[:300], warming=None)
+
+    @contextlib.contextmanager
+    def hushed(self) -> Iterator[None]:
+        """Freeze baselines that compile in the background, so that they take no core from what is timed."""
+        self._warming = [(thread, entrant) for thread, entrant in self._warming if thread.is_alive()]
+        started = [(thread, entrant.program) for thread, entrant in self._warming]
+        frozen = [(thread, program.pid) for thread, program in started if program is not None]
+        frozen += self._programs.in_background()
+        for _, group in frozen:
+            _signal(group, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for thread, group in frozen:
+                if thread.is_alive():
+                    _signal(group, signal.SIGCONT)
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(pid, number)
+    except ProcessLookupError:
+        return
