@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from kernelwright import wire
-from kernelwright.errors import NoSuchRun
+from kernelwright.errors import NoSuchRun, RunFolderError
 from kernelwright.ledger import open_ledger
 from kernelwright.llm import Recorder, Reply
 from kernelwright.proposers.agent import candidate_from
@@ -38,7 +37,10 @@ def timed(median_us: float, low: float) -> Timed:
 
 def reply(speed: str, reasoning: str = "short") -> str:
     """A reply whose code differs by its body, not by a number."""
-    return f"{reasoning}\n```python\nclass ModelNew:\n    kind = '{speed}'\n```"
+    return (
+        f"{reasoning}\n```cpp kernel.cpp\nint own;\n```\n"
+        f"```python kernel.py\nclass ModelNew:\n    kind = '{speed}'  # kernel.so\n```"
+    )
 
 
 def a_run(path: Path, *rows: tuple[str, Outcome, str]) -> Path:
@@ -89,10 +91,14 @@ def test_preferences_need_disjoint_intervals_or_a_rejection(tmp_path: Path) -> N
     )  # fmt: skip
     export_data([run], tmp_path / "out", Curation())
     names = {
-        tuple(row[side].split("kind = '")[1][0] for side in ("chosen", "rejected"))
+        tuple(row[side][0]["content"].split("kind = '")[1][0] for side in ("chosen", "rejected"))
         for row in rows(tmp_path / "out" / "preference.jsonl")
     }
     assert {("a", "c"), ("b", "c"), ("a", "d"), ("b", "d"), ("c", "d")} == names
+    first = rows(tmp_path / "out" / "preference.jsonl")[0]
+    assert ("both", "assistant", {"role": "user", "content": "faster"}) == (
+        first["prompt_of"], first["chosen"][0]["role"], first["prompt"][0]
+    )  # fmt: skip
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
@@ -122,7 +128,7 @@ def test_rewards_rise_with_how_far_a_candidate_got() -> None:
     assert sorted(paid) == paid
     assert len(set(paid)) == len(paid)
     assert reward.of(Rejected(stage="integrity", reason="", detail="")) == min(paid)
-    assert pytest.approx(1.3) == reward.of(timed(1, 2.0))
+    assert pytest.approx(1.0) == reward.of(timed(1, 2.0))
 
 
 def test_an_episode_ends_with_a_win_or_with_the_last_turn() -> None:
@@ -147,4 +153,73 @@ def test_a_reply_without_code_never_reaches_the_judge() -> None:
     env.reset()
     assert -1.0 == env.step("prose")[1]
     assert [] == worker.jobs
-    assert dataclasses.is_dataclass(Reward())
+
+
+def test_programs_that_answered_other_prompts_are_paired_under_the_task(tmp_path: Path) -> None:
+    """An improvement and a first program: the pair says that its prompt is the task's, and whose it is."""
+    run = a_run(tmp_path / "run", (reply("a"), timed(50, 2.0), "precise"), (reply("b"), timed(100, 1.0), "precise"))
+    lines = [json.loads(line) for line in (run / "llm.jsonl").read_text().splitlines()]
+    lines[1] |= {"role": "coder.improve", "messages": [{"role": "user", "text": "improve"}]}
+    (run / "llm.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    export_data([run], tmp_path / "out")
+    (pair,) = rows(tmp_path / "out" / "preference.jsonl")
+    assert ("task", "faster", 2.0) == (pair["prompt_of"], pair["prompt"][0]["content"], pair["margin"])
+
+
+def test_a_run_of_another_version_is_said_to_be(tmp_path: Path) -> None:
+    """Not "no run": the folder is there, its task cannot be read."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text(json.dumps({"task": {"is": "Task", "colour": 3}}))
+    with pytest.raises(RunFolderError, match="another version"):
+        export_data([tmp_path / "run"], tmp_path / "out")
+
+
+HEAD = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n"
+COPY = f"```python\n{HEAD}        return x.exp()\n```"
+CALL = COPY.replace("x.exp()", "torch.softmax(x, -1)")
+DISGUISED = "```cpp kernel.cpp\nint unused;\n```\n" + CALL.replace("import torch", "import torch  # kernel.so")
+LAYER = "```cpp kernel.cpp\nint unused;\n```\n```python\nimport torch\nfrom torch import nn  # kernel.so\n" + (
+    "class ModelNew(nn.Module):\n    def __init__(self):\n        self.fc = nn.Linear(4, 4)\n"
+    "    def forward(self, x):\n        return self.fc(x)\n```"
+)
+
+
+@pytest.mark.parametrize("text", ["", "no code", COPY, CALL, DISGUISED, LAYER])
+def test_what_does_no_work_of_its_own_is_paid_nothing(text: str) -> None:
+    """Prose, the reference again, a library call, one beside an unused file, a layer: however fast, not paid."""
+    env = Environment(TASK, OneVerdict(timed(1, 8.0)))  # type: ignore[arg-type]
+    env.reset()
+    _, paid, won, _, info = env.step(text)
+    assert (True, False) == (paid <= 0.0, won), info
+
+
+def test_own_kernels_are_not_taken_for_library_calls() -> None:
+    """A ctypes program and a Triton program with reductions of their own are paid for their speed."""
+    triton = (
+        "```python\nimport torch, triton\nimport triton.language as tl\n@triton.jit\ndef k(x):\n    s = tl.sum(x, 0)\n"
+        f"    t = x.sum(0)\n{HEAD}        y = torch.empty_like(x)\n        k[(1,)](x)\n        return y\n```"
+    )
+    for text in (reply("x"), triton):
+        env = Environment(TASK, OneVerdict(timed(1, 2.0)))  # type: ignore[arg-type]
+        env.reset()
+        assert pytest.approx(1.0) == env.step(text)[1]
+
+
+def test_speed_is_paid_for_against_the_best_baseline_alone() -> None:
+    """What beats eager is judged again, precisely; what does not is not."""
+    fast, slow = OneVerdict(timed(1, 2.0)), OneVerdict(timed(1, 0.5))
+    for worker in (fast, slow):
+        env = Environment(TASK, worker)  # type: ignore[arg-type]
+        env.reset()
+        env.step(reply("x"))
+    assert ["coarse", "precise"] == [job["level"] for job in fast.jobs]
+    assert ["coarse"] == [job["level"] for job in slow.jobs]
+    assert all("baselines" not in job for job in fast.jobs)
+
+
+def test_the_first_observation_is_a_request_one_can_act_on() -> None:
+    """Rules, reference and form of the answer, in the language of the device."""
+    env = Environment(TASK, OneVerdict(timed(1, 2.0)))  # type: ignore[arg-type]
+    talk, _ = env.reset()
+    assert ["system", "user"] == [said["role"] for said in talk]
+    assert all(part in talk[1]["content"] for part in (TASK.reference, "```cpp kernel.cpp", "class ModelNew"))

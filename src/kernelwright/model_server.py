@@ -119,6 +119,27 @@ def completion(text: str, request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _said(behaviour: str, answer: str, request: dict[str, Any]) -> tuple[int, bytes, dict[str, str]] | None:
+    """(status, body, headers) of an answer; None where there is none at all."""
+    if behaviour in SHAPES:
+        return 200, json.dumps(completion(SHAPES[behaviour](answer), request)).encode(), {}
+    if behaviour in REFUSALS:
+        return 400, json.dumps({"error": {"message": REFUSALS[behaviour], "type": "scripted"}}).encode(), {}
+    if behaviour == "overrun":
+        data = completion(SHAPES["ok"](answer), request)
+        data["usage"] |= {"completion_tokens": 1_000_000, "total_tokens": 1_000_000}
+        return 200, json.dumps(data).encode(), {}
+    if behaviour.isdigit():
+        headers = {"Retry-After": "0"} if behaviour == "429" else {}
+        return int(behaviour), b'{"error": {"message": "scripted", "type": "scripted"}}', headers
+    bodies = {
+        "truncated": json.dumps(completion(answer, request)).encode()[:-40],
+        "malformed": b'{"choices": "none", "usage": 3}',
+        "not-json": b"<html>gateway</html>",
+    }
+    return (200, bodies[behaviour], {}) if behaviour in bodies else None
+
+
 def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:
@@ -131,28 +152,13 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             request = json.loads(body)
             behaviour, answer = server.take(request)
-            if behaviour in SHAPES:
-                self._answer(200, json.dumps(completion(SHAPES[behaviour](answer), request)).encode())
-            elif behaviour in REFUSALS:
-                self._answer(400, json.dumps({"error": {"message": REFUSALS[behaviour], "type": "scripted"}}).encode())
-            elif behaviour == "overrun":
-                data = completion(SHAPES["ok"](answer), request)
-                data["usage"] |= {"completion_tokens": 1_000_000, "total_tokens": 1_000_000}
-                self._answer(200, json.dumps(data).encode())
-            elif behaviour.isdigit():
-                headers = {"Retry-After": "0"} if behaviour == "429" else {}
-                self._answer(int(behaviour), b'{"error": {"message": "scripted", "type": "scripted"}}', headers)
-            elif behaviour == "hang":
+            said = _said(behaviour, answer, request)
+            if said is not None:
+                self._answer(*said)
+                return
+            if behaviour == "hang":
                 time.sleep(server.hang_s)
-                self.close_connection = True
-            elif behaviour == "truncated":
-                self._answer(200, json.dumps(completion(answer, request)).encode()[:-40])
-            elif behaviour == "malformed":
-                self._answer(200, b'{"choices": "none", "usage": 3}')
-            elif behaviour == "not-json":
-                self._answer(200, b"<html>gateway</html>")
-            else:
-                self.close_connection = True
+            self.close_connection = True
 
         def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
             self.send_response(status)

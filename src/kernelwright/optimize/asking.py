@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from kernelwright.candidate import Candidate
 from kernelwright.errors import ModelError
 from kernelwright.knowledge import Knowledge
 from kernelwright.optimize.bare import is_bare
@@ -42,7 +43,7 @@ class Asking:
         digests = ask.examples if ask.edit == "contrast" else ask.parents
         parents = [known[digest] for digest in digests if digest in known]
         kind = self._kind(ask, parents, voice)
-        given = self._given()
+        given = self._given(voice.device)
         if kind == "new" and given is not None:
             kind, parents = "translate", [given]
         first = parents[0] if parents and kind in ("improve", "repair", "race", "translate") else None
@@ -67,7 +68,8 @@ class Asking:
         if kind in ("improve", "repair"):
             shown = parents[0]
             foreign = shown.candidate.language != voice.language
-            if foreign and ("translator" in self._recipe.roles or shown.outcome is None) or is_bare(shown.candidate):
+            alien = _alien(shown.candidate, voice.device)
+            if foreign and ("translator" in self._recipe.roles or alien) or is_bare(shown.candidate):
                 return "translate"
             if shown.outcome is None:
                 return "new"
@@ -76,10 +78,13 @@ class Asking:
                 return "race"
         return "words" if kind == "new" and self._words else kind
 
-    def _given(self) -> Evidence | None:
-        """A program the user gave that cannot be judged here: in another language, or without an interface."""
-        everyone = self._shelf.known.values()
-        return next((one for one in everyone if one.outcome is None and one.candidate.proposer == "start"), None)
+    def _given(self, device: str) -> Evidence | None:
+        """A program the user gave that cannot be judged here: in another device's language, or without an interface."""
+        for one in self._shelf.known.values():
+            if one.candidate.proposer == "start" and not isinstance(one.outcome, Timed):
+                if is_bare(one.candidate) or _alien(one.candidate, device):
+                    return one
+        return None
 
     def _planned(self, voice: AgentProposer) -> str:
         if "planner" not in self._recipe.roles:
@@ -101,3 +106,8 @@ class Asking:
             self._features, diagnosis=limiter, words=words, most=self._recipe.knowledge
         )
         return tuple(effect.line() for effect in found)
+
+
+def _alien(candidate: Candidate, device: str) -> bool:
+    """Whether a candidate's language needs another device."""
+    return device == "cpu" and candidate.language in ("triton", "cuda")

@@ -8,13 +8,14 @@ its proof, its speed and its conciseness, in that order. Nothing that was not ju
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernelwright import wire
-from kernelwright.errors import NoSuchRun
+from kernelwright.errors import NoSuchRun, RunFolderError
 from kernelwright.ledger import Ledger, open_ledger
 from kernelwright.llm import read_record
 from kernelwright.proposers.agent import Malformed, candidate_from, prose
@@ -35,6 +36,8 @@ class Curation:
     """Lower end of the interval against the best baseline must exceed this."""
     longest_reasoning: int = 8000
     """Characters outside the code of a reply; longer ones are left out."""
+    pairs_per_task: int = 256
+    """Preference pairs kept per task and machine."""
     per_task: int = 64
     """Records kept per task: fastest first, shorter reasoning first among equals (within 5 %)."""
 
@@ -45,6 +48,9 @@ class _Told:
 
     task: Task
     messages: list[dict[str, str]]
+    """The request, in the chat form: ``role`` and ``content``."""
+    plain: list[dict[str, str]]
+    """The run's first request for a program from the task alone, or nothing where there was none."""
     reply: str
     trial: Trial
 
@@ -66,7 +72,7 @@ def export_data(runs: Sequence[Path], out: Path, curation: Curation | None = Non
     rules = curation or Curation()
     told = [item for run in runs for item in _told(run)]
     kept = _curate(told, rules)
-    pairs = list(_pairs(told))
+    pairs = list(_pairs(told, rules.pairs_per_task))
     out.mkdir(parents=True, exist_ok=True)
     _write(out / SUPERVISED, [_record(item) for item in kept])
     _write(out / PREFERENCE, pairs)
@@ -79,26 +85,33 @@ def _told(run: Path) -> Iterator[_Told]:
     try:
         record = json.loads((run / "run.json").read_text(encoding="utf-8"))
         task = wire.from_data(Task, record["task"])
-    except (OSError, ValueError, KeyError) as error:
+    except OSError as error:
         hint = "kernelwright runs lists them"
         raise NoSuchRun("There is no run to export", str(run), "a run folder", hint) from error
+    except (ValueError, KeyError) as error:
+        raise RunFolderError(f"{run}/run.json is of another version.", str(error), "a run of this version") from error
     ledger = open_ledger(run / "ledger.sqlite")
     try:
+        plain: list[dict[str, str]] = []
         for entry in read_record(run / "llm.jsonl"):
             if entry.get("reply") is None or not str(entry.get("role", "")).startswith("coder"):
                 continue
+            messages = [{"role": said["role"], "content": said["text"]} for said in entry["messages"]]
+            plain = plain or (messages if entry["role"] == "coder.new" else [])
             trial = _judged(ledger, task, entry["reply"]["text"])
             if trial is not None:
-                yield _Told(task, entry["messages"], entry["reply"]["text"], trial)
+                yield _Told(task, messages, plain, entry["reply"]["text"], trial)
     finally:
         ledger.close()
 
 
 def _judged(ledger: Ledger, task: Task, reply: str) -> Trial | None:
-    """The most precise trial of the candidate in a reply."""
+    """The most precise trial of the candidate in a reply that is whole and in the form asked for; else None."""
     try:
         candidate = candidate_from(reply, task=task.digest(), entry="ModelNew", proposer="")
     except Malformed:
+        return None
+    if not candidate.entry.endswith("::ModelNew"):
         return None
     digest = candidate.digest()
     found = [row for row in ledger.rows() if row.candidate == digest]
@@ -128,21 +141,32 @@ def _curate(told: list[_Told], rules: Curation) -> list[_Told]:
     return kept
 
 
-def _pairs(told: list[_Told]) -> Iterator[dict[str, Any]]:
-    """Better and worse replies to equal prompts: disjoint intervals, or proved against rejected."""
+def _said(reply: str) -> list[dict[str, str]]:
+    return [{"role": "assistant", "content": reply}]
+
+
+def _pairs(told: list[_Told], per_task: int) -> Iterator[dict[str, Any]]:
+    """Better and worse whole programs for one task on one machine: disjoint intervals, or proved against rejected.
+
+    ``prompt_of`` says whether both answered this very prompt, or the prompt is the task's and they came otherwise."""
     groups: dict[str, list[_Told]] = {}
     for item in told:
-        groups.setdefault(wire.digest(item.messages), []).append(item)
+        groups.setdefault(f"{item.task.digest()} {item.trial.machine}", []).append(item)
     for rows in groups.values():
-        for better in rows:
-            for worse in rows:
-                if _beats(better, worse):
-                    yield {
-                        "prompt": better.messages,
-                        "chosen": better.reply,
-                        "rejected": worse.reply,
-                        "margin": _margin(better, worse),
-                    }
+        unique = list({item.shape: item for item in rows}.values())
+        pairs = [(one, two) for one in unique for two in unique if _beats(one, two)]
+        # Same prompt first; then rejected ones, whose margin is None, and the widest margins.
+        pairs.sort(key=lambda pair: (pair[0].messages != pair[1].messages, -(_margin(*pair) or math.inf)))
+        for better, worse in pairs[:per_task]:
+            equal = better.messages == worse.messages
+            if equal or better.plain:
+                yield {
+                    "prompt": better.messages if equal else better.plain,
+                    "prompt_of": "both" if equal else "task",
+                    "chosen": _said(better.reply),
+                    "rejected": _said(worse.reply),
+                    "margin": _margin(better, worse),
+                }
 
 
 def _beats(better: _Told, worse: _Told) -> bool:
@@ -167,7 +191,7 @@ def _record(item: _Told) -> dict[str, Any]:
         "task": {"name": item.task.name, "digest": item.task.digest(), "reference": item.task.reference},
         "prompt": item.messages,
         "reasoning": item.reasoning,
-        "reply": item.reply,
+        "completion": _said(item.reply),
         "candidate": wire.to_data(item.trial.candidate),
         "proof": wire.to_data(item.trial.outcome),
         "machine": item.trial.machine,
@@ -189,6 +213,10 @@ def _card(counts: dict[str, int], kept: list[_Told], rules: Curation) -> str:
         f"- Supervised records: {counts['supervised']}; preference pairs: {counts['preference']}.",
         f"- Kept: proof level {rules.level} or better, speedup interval above {rules.least_speedup:g}x, at most "
         f"{rules.longest_reasoning} characters of reasoning, at most {rules.per_task} per task.",
+        "- Prompts and completions are lists of {role, content}. A preference pair whose prompt_of is `task` joins two "
+        "programs for one task that answered other prompts than the one given.",
+        "- Left out: replies that are edits or fragments, or whose class has another name than was asked for.",
+        "- A speed proved coarsely is against eager PyTorch alone; one proved precisely against the best baseline.",
         "- Deduplicated by code without comments, spaces and numbers; the shortest reasoning of equals is kept.",
         f"- Tasks: {', '.join(tasks) or 'none'}.",
         f"- Machine fingerprints: {', '.join(machines) or 'none'}. Speeds hold on these only.",

@@ -19,6 +19,7 @@ from kernelwright.machine import Machine
 from kernelwright.proposers.agent import Ask, Evidence, Malformed, Wording, candidate_from
 from kernelwright.proposers.agent.brief import cut, describe_time
 from kernelwright.task import Task
+from kernelwright.training.own import borrowed
 from kernelwright.trial import Outcome, Rejected, Timed
 from kernelwright.workers import Worker
 
@@ -35,11 +36,13 @@ class Reward:
 
     malformed: float = -1.0
     verify: float = -0.3
-    correct: float = 0.3
-    """For any proved candidate, before its speed counts."""
+    slow: float = -0.2
+    """Least for a proved candidate, however slow: being right is worth more than being wrong, and pays nothing."""
     per_doubling: float = 1.0
     """Times log2 of the speedup over the best baseline, lower end of its interval."""
     most: float = 4.0
+    own_code: bool = True
+    """Nothing is paid for the speed of torch's own arithmetic, called from Python; see ``own.borrowed``."""
     rubric_weight: float = 0.0
 
     def of(self, outcome: Outcome | None) -> float:
@@ -48,15 +51,19 @@ class Reward:
             return self.malformed
         if isinstance(outcome, Rejected):
             return STEPS.get(outcome.stage, self.verify)
-        speed = self.per_doubling * math.log2(max(outcome.speedup_low, 2.0**-4))
-        return min(self.most, self.correct + max(speed, -self.correct - 0.2))
+        speed = self.per_doubling * math.log2(max(outcome.speedup_low, 2.0**-8))
+        return min(self.most, max(speed, self.slow))
 
 
 class Environment:
-    """One task on one worker. An episode is up to ``turns`` replies, each seeing what came of the last."""
+    """One task on one worker. An episode is up to ``turns`` replies, each seeing what came of the last.
+
+    A reply is judged coarsely against eager, and what may beat eager precisely, against the best baseline: only that
+    is paid for speed. ``level`` "coarse" leaves the second out; it is quicker, and a mere call of a library that
+    beats eager is then paid unless ``reward.own_code``."""
 
     def __init__(
-        self, task: Task, worker: Worker, device: str = "cpu", *, turns: int = 4, level: str = "coarse",
+        self, task: Task, worker: Worker, device: str = "cpu", *, turns: int = 4, level: str = "precise",
         reward: Reward | None = None, rubric: Rubric | None = None, entry: str = "ModelNew",
         language: str = "", machine: Machine | None = None,
     ) -> None:  # fmt: skip
@@ -88,18 +95,28 @@ class Environment:
         except Malformed as fault:
             info["malformed"] = str(fault)
         else:
-            job = {"job": "judge", "task": wire.to_data(self._task), "candidate": wire.to_data(candidate)}
-            answer = self._worker.run(job | {"device": self._device, "level": self._level, "baselines": ["eager"]})
-            outcome = wire.from_data(Outcome, answer["outcome"])  # type: ignore[arg-type]  # a union is no class
-            info["outcome"] = answer["outcome"]
-        reward = info["rule_reward"] = self._reward.of(outcome)
+            outcome = self._judged(candidate, "coarse")
+            if self._level == "precise" and isinstance(outcome, Timed) and outcome.speedup_high > 1.0:
+                outcome = self._judged(candidate, "precise")
+            info["outcome"] = wire.to_data(outcome)
+        rule = self._reward.of(outcome)
+        if candidate is not None and self._reward.own_code and isinstance(outcome, Timed):
+            info["borrowed"] = borrowed(candidate)
+            rule = min(rule, 0.0) if info["borrowed"] else rule
+        reward = info["rule_reward"] = rule
         if self._rubric is not None and candidate is not None and outcome is not None:
-            info["rubric"] = self._rubric(reply, candidate, outcome)
+            info["rubric"] = min(1.0, max(0.0, self._rubric(reply, candidate, outcome)))
             reward += self._reward.rubric_weight * info["rubric"]
-        won = isinstance(outcome, Timed) and outcome.speedup_low > 1.0
+        won = isinstance(outcome, Timed) and outcome.speedup_low > 1.0 and rule > 0.0
         heard = self._says(candidate, outcome, info)
         self._talk += [{"role": "assistant", "content": reply}, {"role": "user", "content": heard}]
         return list(self._talk), reward, won, not won and self._turn >= self._turns, info
+
+    def _judged(self, candidate: Candidate, level: str) -> Outcome:
+        job = {"job": "judge", "task": wire.to_data(self._task), "candidate": wire.to_data(candidate)}
+        answer = self._worker.run(job | {"device": self._device, "level": level})
+        found: Outcome = wire.from_data(Outcome, answer["outcome"])  # type: ignore[arg-type]  # a union is no class
+        return found
 
     def _says(self, candidate: Candidate | None, outcome: Outcome | None, info: dict[str, Any]) -> str:
         if candidate is None or outcome is None:
@@ -108,4 +125,7 @@ class Environment:
         if isinstance(shown.outcome, Rejected):
             fault = shown.outcome
             return f"Rejected at stage {fault.stage}: {fault.reason}\n{cut(fault.detail)}"
-        return f"Correct; it takes {describe_time(shown.outcome)}. Make it faster."
+        text = f"Correct; it takes {describe_time(shown.outcome)}."
+        if info.get("borrowed"):
+            return f"{text} But the work is done by PyTorch ({info['borrowed']}); write it yourself, and faster."
+        return f"{text} Make it faster."
