@@ -43,11 +43,17 @@ CASES = {
                          "torch.randn(7, 40, 19)"),
     "single": reference("s = x.sum(1, keepdim=True)\n"
                         "return torch.logsumexp(s.mean(1, keepdim=True).amax(1, True), 1)", "torch.randn(70, 33)"),
+    "masked": reference("a = x.masked_fill(self.m[:, :, :T, :T] == 0, float('-inf'))\nreturn F.softmax(a, dim=-1) + p",
+                        "torch.randn(3, 2, 21, 21), torch.randn(21, 21)",
+                        "self.register_buffer('m', torch.tril(torch.ones(21, 21)).view(1, 1, 21, 21))", "x, p")
+    .replace("        a = x", "        T = x.size(2)\n        a = x"),
+    "placed": reference("return self.n(x + self.p)", "torch.randn(5, 9, 40)",
+                        "self.n = nn.LayerNorm(40)\nself.p = nn.Parameter(torch.randn(1, 9, 40))"),
     "spelled_out": reference("return torch.divide(torch.multiply(torch.subtract(x, 1.0), 0.5), y)",
                              "torch.randn(20, 30), torch.rand(20, 30) + 0.5", arguments="x, y"),
 }  # fmt: skip
 STRUCTURES = {"mlp": "segments.cpp", "channels": "segments.cpp", "loss": "pointwise.cpp", "copied": "segments.cpp",
-              "largest": "segments.cpp", "spelled_out": "pointwise.cpp"}  # fmt: skip
+              "largest": "segments.cpp", "masked": "segments.cpp", "spelled_out": "pointwise.cpp"}  # fmt: skip
 
 
 def _candidate(name: str, **values: int | float | str | bool) -> Candidate:

@@ -16,6 +16,7 @@ from kernelwright.proposers.templates.ir import (
     ROW,
     ROW_REDUCTIONS,
     SCALAR,
+    TILE,
     TOTAL,
     TOTAL_REDUCTIONS,
     Region,
@@ -101,7 +102,7 @@ def inputs_of(region: Region) -> dict[int, Value]:
 
 def cycles_of(region: Region) -> list[int]:
     """Input slots that are read cyclically."""
-    return [index for index, value in sorted(inputs_of(region).items()) if value.kind == CYCLE]
+    return [index for index, value in sorted(inputs_of(region).items()) if value.kind in (CYCLE, TILE)]
 
 
 def scalars_of(region: Region) -> int:
@@ -204,6 +205,9 @@ class Kernel:
             w.add(f"float* const kept{slot} = kw_scratch({len(self.cache_slot)} * K) + {slot} * K;")
         self._populate("first_row * C", "(last_row - first_row) * C")
         w.add("for (int64_t r = first_row; r < last_row; ++r) {")
+        for index, value in sorted(inputs_of(self.region).items()):
+            if value.kind == TILE:
+                w.add(f"const int64_t tile{index} = r % (period{index} / C) * C;")
         self._row("0", "C")
         w.add("}")
 
@@ -362,6 +366,7 @@ class Kernel:
         if value.op != "input":
             return f"const {declared(value)} v{position} = {expression(self.region, position)};"
         at = "c" if value.kind == COLUMN or self.region.flat else "r * C + c"
+        at = f"tile{value.index} + c" if value.kind == TILE else at
         load = {"f32": "kw_load", "i64": "kw_loadl", "bool": "kw_loadb"}[value.dtype]
         return f"const {declared(value)} v{position} = {load}<T>(in{value.index} + {at}, n);"
 

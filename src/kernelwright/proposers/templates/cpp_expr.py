@@ -14,6 +14,7 @@ from kernelwright.proposers.templates.ir import (
     ROW,
     ROW_REDUCTIONS,
     SCALAR,
+    TILE,
     TOTAL,
     TOTAL_REDUCTIONS,
     Region,
@@ -60,7 +61,7 @@ def plan(region: Region, cache_cost: int) -> Plan:
 
 
 def _in_loop(value: Value) -> bool:
-    return value.kind in (FULL, COLUMN)
+    return value.kind in (FULL, COLUMN, TILE)
 
 
 def _kept(region: Region, stage: list[int], cache_cost: int) -> frozenset[int]:
@@ -93,7 +94,7 @@ def _cost(region: Region, position: int, kept: set[int]) -> int:
     while stack:
         here = stack.pop()
         value = region.values[here]
-        if here in seen or value.kind not in (FULL, COLUMN):
+        if here in seen or value.kind not in (FULL, COLUMN, TILE):
             continue
         seen.add(here)
         total += 12 if value.op in COSTLY else 4 if value.op in DEAR else 1

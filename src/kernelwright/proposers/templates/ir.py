@@ -14,6 +14,7 @@ FULL     rows * cols                 ``r * cols + c``
 ROW      rows                        ``r``
 COLUMN   cols                        ``c``
 CYCLE    a divisor p of rows         ``r % p`` (a per-channel value of an N x C x H x W space)
+TILE     p * cols, p divides rows    ``(r % p) * cols + c`` (a mask of scores; only where an emitter asks for it)
 SCALAR   1                           ``0``
 TOTAL    1                           known only after every row is done (``total_*`` and what follows it)
 =======  ==========================  ==================================================================
@@ -40,8 +41,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from keyword import iskeyword
 
-FULL, ROW, COLUMN, CYCLE, SCALAR, TOTAL = "full", "row", "column", "cycle", "scalar", "total"
-KINDS = (FULL, ROW, COLUMN, CYCLE, SCALAR, TOTAL)
+FULL, ROW, COLUMN, CYCLE, TILE, SCALAR, TOTAL = "full", "row", "column", "cycle", "tile", "scalar", "total"
+KINDS = (FULL, ROW, COLUMN, CYCLE, TILE, SCALAR, TOTAL)
 
 F32, I64, BOOL = "f32", "i64", "bool"
 
@@ -143,7 +144,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fused:
-    """One region with its operands. A CYCLE input's period is its number of elements at the call."""
+    """One region with its operands. The period of a CYCLE or TILE input is its number of elements at the call."""
 
     region: Region
     inputs: tuple[str, ...]

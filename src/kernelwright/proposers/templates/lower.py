@@ -211,7 +211,7 @@ class Lowering:
         axes = [pair for pair in shape if pair[0] != "1"]
         if not axes:
             return None
-        return Growing(tuple(a for a, _ in axes), tuple(b for _, b in axes), level + 1)
+        return Growing(tuple(a for a, _ in axes), tuple(b for _, b in axes), level + 1, tiles=not self.halves)
 
     def _tensor(self, node: torch.fx.Node) -> Tensor:
         value = node.meta["val"]

@@ -16,6 +16,7 @@ from kernelwright.proposers.templates.ir import (
     I64,
     ROW,
     SCALAR,
+    TILE,
     TOTAL,
     Fused,
     Region,
@@ -75,6 +76,8 @@ class Growing:
     sizes: tuple[str, ...]
     sample: tuple[int, ...]
     level: int
+    tiles: bool = False
+    """Whether a tensor may span the columns and some of the rows; see ``ir.TILE``."""
     values: list[Grown] = field(default_factory=list)
     inputs: list[str] = field(default_factory=list)
     scalars: list[str] = field(default_factory=list)
@@ -107,6 +110,8 @@ class Growing:
         if axes == rows:
             return ROW
         tail = min(axes)
+        if self.tiles and b == n and tail < a and axes == frozenset(range(tail, n)):
+            return TILE
         return CYCLE if b == n and axes == frozenset(range(tail, a)) else None
 
     def _narrow(self, keep: Callable[[Split], bool]) -> None:
@@ -259,7 +264,7 @@ class Growing:
         """Of the splits left, the first whose cycles are fewest: (0, n), one long run, comes first when it can."""
         return min(
             self.splits,
-            key=lambda s: sum(self.kind(v.axes, s) == CYCLE for v in self.values if not v.total),
+            key=lambda s: sum(self.kind(v.axes, s) in (CYCLE, TILE) for v in self.values if not v.total),
         )
 
     def _extent(self, split: Split) -> tuple[tuple[str, str, str], tuple[int, int, int]]:
