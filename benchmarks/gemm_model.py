@@ -118,7 +118,8 @@ def main():
         )
     rank = float(np.corrcoef(np.argsort(np.argsort(guess)), np.argsort(np.argsort(took)))[0, 1])
     result = {
-        "command": ["python", "-m", "benchmarks.gemm_model"], "commit": commit(), "machine": machine.fingerprint, "device": machine.name,
+        "command": ["python", "-m", "benchmarks.gemm_model"], "commit": commit(),
+        "machine": machine.fingerprint, "device": machine.name,
         "torch": measured["torch"], "when": time.time(), "folds": FOLDS, "products": len(took),
         "median_error": float(np.median(error)), "p90_error": float(np.percentile(error, 90)),
         "roofline_median_error": float(np.median(np.abs(roof / took - 1))), "by_dtype": by_dtype,

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The repository's own results: no measured time beats the unavoidable bound written beside it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import under_bound  # noqa: E402 - a script of the checkout, no part of the package
+
+
+def test_no_result_is_under_its_bound() -> None:
+    """Every file below benchmarks/results; hundreds of times are compared, so an empty search cannot pass."""
+    compared, under = under_bound.search()
+    assert compared > 500
+    assert [] == under
+
+
+def test_a_time_under_its_bound_is_found_wherever_it_stands(tmp_path: Path) -> None:
+    """In the bound's object, below it, in a list, in a proof; not where data may have stayed in a cache."""
+    data = {
+        "rows": [
+            {"bound_us": 100.0, "best_us": 97.0},
+            {"bound_us": 100.0, "best_us": 98.5, "candidates": [{"us": [99.0, 90.0]}]},
+            {"bound_us": 100.0, "warm_bound_us": 10.0, "best_us": 50.0},
+        ],
+        "proof": {"bound": {"unavoidable_us": 10.0}, "speed": {"timing": {"median_us": 9.0}}},
+    }
+    (tmp_path / "one.json").write_text(json.dumps(data))
+    compared, under = under_bound.search(tmp_path)
+    assert (5, ["/rows[0]/best_us", "/rows[1]/candidates[0]/us", "/proof/speed/timing/median_us"]) == (
+        compared,
+        [where for _, where, _, _ in under],
+    )
