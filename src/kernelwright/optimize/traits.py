@@ -83,12 +83,16 @@ def _path(value: dict[str, float]) -> str:
 
 
 def fingerprint(candidate: Candidate, *, compiled: bool = True) -> str:
-    """Identity of the code without comments and white space: near-duplicates share it, other numbers do not.
+    """Identity of the code without comments, white space and the name of its class; other numbers are other code.
 
     ``compiled`` False: of the Python files alone."""
     sources = [(name, text) for name, text in candidate.sources if compiled or name.endswith(".py")]
     names = [name for name, _ in sources]
-    tokens = [" ".join(normalise(text, keep_numbers=True, python=name.endswith(".py"))) for name, text in sources]
+    entry = candidate.entry.partition("::")[2]
+    tokens = []
+    for name, text in sources:
+        words = normalise(text, keep_numbers=True, python=name.endswith(".py"))
+        tokens.append(" ".join("ENTRY" if word == entry else word for word in words))
     return hashlib.sha256("\0".join([*names, *tokens]).encode()).hexdigest()
 
 
