@@ -24,7 +24,8 @@ QUIET = {
     "gather_instructions": 0.0, "page_faults": 0.0, "fault_us": 0.25, "division_instructions": 0.0, "math_calls": 0.0,
     "load_bytes": 16.0, "passes": 1.0, "memory_bound": 1.0, "cache_bytes": 4e5, "predicated_loads": 10.0,
     "loads_useful": 1.0, "operators": 1.0, "kernel_launch_us": 3.0, "written_us": 80.0, "lanes_filled": 1.0,
-    "occupancy": 1.0, "load_us": 700.0,
+    "occupancy": 1.0, "load_us": 700.0, "instructions_per_cycle": 1.5,
+    "cache_misses_per_thousand": 1.0, "branch_misses_per_thousand": 1.0,
 }  # fmt: skip
 PLAIN = {"tensor_instructions": 0.0, "tensor_eligible": 0.0, "matmul_us": 0.0}
 """A program that has no matrix product."""
@@ -50,6 +51,8 @@ PROVOKED = {
     "several-passes": {"passes": 3.0}, "masked-tiles": {"loads_useful": 0.3},
     "cpu-small-operators": {"operators": 640.0, "launch_us": 0.5},
     "cpu-gathers": {"gather_instructions": 20.0}, "cpu-allocation": {"page_faults": 300.0},
+    "cpu-cache-misses": {"cache_misses_per_thousand": 30.0, "instructions_per_cycle": 0.4},
+    "cpu-branches": {"branch_misses_per_thousand": 20.0},
     "cpu-division": {"division_instructions": 30.0}, "cpu-calls": {"math_calls": 3.0},
 }  # fmt: skip
 NAMES = [rule.name for rule in load_rules()]

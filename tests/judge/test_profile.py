@@ -10,7 +10,7 @@ import pytest
 from kernelwright.candidate import Candidate
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.build import build
-from kernelwright.judge.profile import binary, counters, job, occupancy, operators, sass, traces
+from kernelwright.judge.profile import binary, counters, job, occupancy, operators, perf, sass, traces
 from kernelwright.machine import Fact, Machine
 from tests.judge.plain_tasks import task
 
@@ -107,6 +107,40 @@ def test_counters_become_the_facts_of_the_rules() -> None:
     assert [0.75, 3.0, 0.75, 0.25] == picked
     assert [] == counters.rows("==ERROR== ERR_NVGPUCTRPERM")
     assert "==ERROR== ERR_NVGPUCTRPERM" == counters.refusal("==WARNING== clocks\n==ERROR== ERR_NVGPUCTRPERM")
+
+
+TABLE = """# started on Fri
+88.81,msec,task-clock:u,88808065,100.00,0.013,CPUs utilized
+2000000,,cycles:u,88808065,100.00,,
+3000000,,instructions:u,88808065,100.00,1.50,insn per cycle
+<not supported>,,cache-misses:u,0,100.00,,
+15000,,branch-misses:u,88808065,100.00,,
+"""
+
+
+def test_perf_s_table_becomes_facts_and_what_it_refused_is_named() -> None:
+    """Instructions a cycle and a call, misses in a thousand instructions; an unsupported event gives no fact."""
+    counts, refused = perf.counts(TABLE)
+    expected = {"instructions_per_cycle": 1.5, "instructions_a_call": 3e5, "branch_misses_per_thousand": 5.0}
+    assert (expected, ["cache-misses not supported"]) == (perf.facts(counts, 10.0), refused)
+    assert {} == perf.facts({"task-clock": 3.0}, 10.0)
+
+
+def test_counters_of_a_processor_are_facts_or_a_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without perf the reason is that; with it, there are facts or the events that this machine refuses."""
+    made = task("x * 2.0", "[torch.rand(64, 64)]")
+    text = made.reference.replace("class Model(", "class ModelNew(")
+    given = Candidate(task=made.digest(), language="torch", entry="new.py::ModelNew", sources=(("new.py", text),),
+                      proposer="test")  # fmt: skip
+    folder = build(given, "cpu", tmp_path / "built")
+    bench = Bench(made, "cpu")
+    if perf.tool() is not None:
+        found = job.run(bench, given, folder, machine(), tmp_path / "own", 1, count=True)
+        assert "instructions_per_cycle" in found["facts"] or any("that perf does not" in n for n in found["notes"])
+    monkeypatch.setattr(perf, "tool", lambda: None)
+    without = job.run(bench, given, folder, machine(), tmp_path / "own", 1, count=True)
+    assert "hardware counters: perf is not installed" in without["notes"]
+    bench.close()
 
 
 def machine() -> Machine:

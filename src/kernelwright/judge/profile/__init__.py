@@ -8,6 +8,7 @@ the candidate's own code, so nothing of it is ever a result.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import torch
 
 from kernelwright import limits, sandbox
 from kernelwright.judge import skeletons
-from kernelwright.judge.profile import binary, counters, occupancy, sass, traces
+from kernelwright.judge.profile import binary, counters, occupancy, perf, sass, traces
 from kernelwright.limits import Trace
 from kernelwright.limits.bounds import reach_us, us_per_byte
 from kernelwright.machine import Machine
@@ -81,15 +82,17 @@ def profile(subject: Subject, machine: Machine, *, count: bool = True, counted: 
     if subject.device == "cpu":
         compiled, notes = binary.facts(subject.folder)
         found.facts |= compiled | {"threads": float(subject.threads)}
-        found.notes += [*notes, "hardware counters: not read on a CPU"]
+        found.notes += notes
+        if count:
+            _count_on_processor(subject, request, found, counted or watched)
     else:
         _machine_code(subject, found)
         least = 0.6 * found.facts.get("bound_us", float("inf"))
         found.facts["passes"] = sum(one.count for one in found.kernels if one.us / max(1.0, one.count) >= least)
         if count:
             _count(subject, request, found, counted or watched)
-        else:
-            found.notes.append("hardware counters: not asked for")
+    if not count:
+        found.notes.append("hardware counters: not asked for")
     found.facts |= _measured(machine, subject.traced.unavoidable_bytes)
     _atomics(found.facts, machine)
     return found
@@ -312,6 +315,27 @@ def _count(subject: Subject, request: dict[str, Any], found: Profile, run: Runne
     absent = [metric for metric in counters.METRICS if metric not in rows[0]]
     if absent:
         found.notes.append(f"hardware counters this device lacks: {', '.join(absent)}")
+
+
+def _count_on_processor(subject: Subject, request: dict[str, Any], found: Profile, run: Runner) -> None:
+    tool, control, table = perf.tool(), subject.workshop / perf.CONTROL, subject.workshop / perf.TABLE
+    if tool is None:
+        found.notes.append("hardware counters: perf is not installed")
+        return
+    for path in (control, table):
+        path.unlink(missing_ok=True)
+    os.mkfifo(control)
+    program = _program({**request, "control": str(control)}, "perf")
+    done = run(subject, perf.command(tool, subject.workshop), program)
+    calls = _said(done.stdout).get("counted_calls")
+    if done.returncode != 0 or not calls or not table.exists():
+        why = done.killed or (done.stderr.strip().splitlines() or ["perf wrote no table"])[-1]
+        found.notes.append(f"hardware counters: {why[:200]}")
+        return
+    counts, refused = perf.counts(table.read_text(encoding="utf-8", errors="replace"))
+    found.facts |= perf.facts(counts, calls)
+    if refused:
+        found.notes.append(f"hardware counters that perf does not get here: {', '.join(refused)}")
 
 
 def _atomics(facts: dict[str, float], machine: Machine) -> None:

@@ -2,8 +2,8 @@
 """A confined program that runs one candidate a few times and says what it saw; advisory, never a result.
 
 ``python -m kernelwright.judge.profile.replay REQUEST`` with a JSON object: ``mode`` is ``trace`` (print one JSON line
-of facts), ``energy`` (energy of a call alone) or ``counters`` (one call between profiler start and stop, for a counter
-tool around this process).
+of facts), ``energy`` (energy of a call alone), or one of two for a counter tool around this process: ``counters`` (one
+call between profiler start and stop) and ``perf`` (calls between two words to the pipe ``control``).
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ def main() -> None:
     with torch.no_grad():
         if request["mode"] == "counters":
             found = _counters(call)
+        elif request["mode"] == "perf":
+            found = _between(call, Path(request["control"]))
         elif request["mode"] == "energy":
             found = _energy(call, device)
         else:
@@ -121,6 +123,20 @@ def _counters(call: Callable[[], object]) -> dict[str, float]:
     torch.cuda.synchronize()
     torch.cuda.profiler.stop()
     return {}
+
+
+def _between(call: Callable[[], object], control: Path) -> dict[str, float]:
+    """Calls for ``SECONDS``, with counting switched on for them alone."""
+    call()
+    start, calls = clock(), 0
+    with control.open("w") as pipe:
+        pipe.write("enable\n")
+        pipe.flush()
+        while _us(start) < SECONDS * 1e6 or calls < 2:
+            call()
+            calls += 1
+        pipe.write("disable\n")
+    return {"counted_calls": float(calls)}
 
 
 def _trace(call: Callable[[], object], device: str, path: Path) -> dict[str, float]:
