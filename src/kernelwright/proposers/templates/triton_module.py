@@ -21,7 +21,6 @@ _HOST = '''
 _DEVICE = "cuda"
 _PROCESSORS = {}
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-_NUMBERS = (int, float, bool, str)
 _READY = {}
 _DIRECT = triton.__version__.startswith(("3.6.", "3.7."))
 
@@ -52,8 +51,7 @@ def _start(kernel, grid, warps, *args):
         else:
             key.append(arg)
     grid = grid if type(grid) is tuple else (grid, 1, 1)
-    plain = all(type(arg) in _NUMBERS for arg in key[1:])
-    if bits % 16 or not _DIRECT or not plain:
+    if bits % 16 or not _DIRECT:
         kernel[grid](*args, num_warps=warps)
         return
     key = (device, *key)

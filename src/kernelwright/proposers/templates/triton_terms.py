@@ -70,7 +70,7 @@ def _cut(
         middle = v.to(tl.bfloat16)
         tl.store(at, high, mask=room)
         tl.store(at + size, middle, mask=room)
-        tl.store(at + 2 * size, (v - middle.to(tl.float32)).to(tl.bfloat16), mask=room)
+        tl.store(at + size + size, (v - middle.to(tl.float32)).to(tl.bfloat16), mask=room)
 """
 
 HOST = '''
@@ -215,13 +215,14 @@ for start in tl.range(0, wide, BK, num_stages=STAGES):
             x3 = a3.load([top, start])
             y3 = b3.load([left, start]).T if FLIPPED else b3.load([start, left])
     else:
+        down_b = tl.full((), 1, tl.int64) * start * rk
         x1 = tl.load(a1 + start + a_at)
         x2 = tl.load(a2 + start + a_at)
-        y1 = tl.load(b1 + start * rk + b_at)
-        y2 = tl.load(b2 + start * rk + b_at)
+        y1 = tl.load(b1 + down_b + b_at)
+        y2 = tl.load(b2 + down_b + b_at)
         if not HALF:
             x3 = tl.load(a3 + start + a_at)
-            y3 = tl.load(b3 + start * rk + b_at)
+            y3 = tl.load(b3 + down_b + b_at)
     part = tl.dot(x1, y1)
     if not HALF:
         small = tl.dot(x3, y1, small)
@@ -253,6 +254,11 @@ def _launch(matrix: Product, fused: ir.Fused, number: int, values: Mapping[str, 
     k_axis, n_axis = matrix.right_axes
     names = ", ".join(["left", "right", *others, "rows", "cols", "depth"])
     passed = ", ".join([*others, "rows", "cols", "shape[1]", "rk", "rn", "1.0"])
+    # Descriptors are no plain arguments: Triton's own launcher unpacks them.
+    tiles, warps = f"-(-rows // {bm}) * -(-cols // {bn})", values["WARPS"]
+    begin, close = f"_start(\n        _k{number}, {tiles}, {warps},", ","
+    if values["BULK"]:
+        begin, close = f"_k{number}[({tiles},)](", f", num_warps={warps},"
     fixed = f"{bm}, {bn}, {bk}, {values['STAGES']}, {half}, {values['BULK']}, free, flipped"
     return f"""\
 def _run{number}({names}):
@@ -266,8 +272,7 @@ def _run{number}({names}):
         plate = ({bn}, {bk}) if flipped else ({bk}, {bn})
         a = [_plate(a, number, shape, ({bm}, {bk})) for number in range(len(a))]
         b = [_plate(b, number, other, plate) for number in range(len(b))]
-    _start(
-        _k{number}, -(-rows // {bm}) * -(-cols // {bn}), {values["WARPS"]},
+    {begin}
         a[0], a[1], a[-1], b[0], b[1], b[-1], lower, upper, {passed},
-        {fixed},
+        {fixed}{close}
     )"""
