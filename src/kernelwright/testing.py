@@ -131,6 +131,10 @@ class FakeWorker:
             future.set_exception(error)
         return future
 
+    def abandon(self) -> None:
+        """Nothing is in progress; that it was asked for is recorded among the jobs."""
+        self.jobs.append("abandon")
+
     def close(self) -> None:
         """Nothing was started."""
 

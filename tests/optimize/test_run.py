@@ -300,8 +300,9 @@ def test_an_interrupt_before_any_proof_says_how_to_go_on(tmp_path: Path) -> None
     def stop(count: int) -> None:
         raise KeyboardInterrupt
 
-    result, _ = go(tmp_path / "run", worker=FakeWorker(landscape, after=stop))
+    result, judge = go(tmp_path / "run", worker=FakeWorker(landscape, after=stop))
     assert ("interrupted", None) == (result.status, result.winner)
+    assert "abandon" == judge.jobs[1 + max(n for n, job in enumerate(judge.jobs) if job == "judge")]
     assert "--resume" in result.message
     assert not (tmp_path / "run" / "optimized.py").exists()
 

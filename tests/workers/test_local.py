@@ -27,6 +27,9 @@ for line in sys.stdin:
         sys.stdout.write("hello\\n"); sys.stdout.flush()
     elif job["job"] == "die":
         os._exit(9)
+    elif job["job"] == "hang":
+        import time
+        time.sleep(1000)
     elif job["job"] == "crash":
         os.kill(os.getpid(), 11)
     elif job["job"] == "die once":
@@ -96,6 +99,19 @@ def test_a_killed_judge_is_replaced(worker: LocalWorker) -> None:
     assert worker._judge is not None
     worker._judge.child.kill()
     assert first != worker.run({"job": "echo", "text": ""})["pid"]
+
+
+def test_abandoned_jobs_end_at_once_and_the_next_one_is_served(worker: LocalWorker) -> None:
+    """An interrupt does not wait for what the judge is computing; the judge is not tried twice for it either."""
+    assert worker.run({"job": "echo", "text": ""})
+    running = worker.submit({"job": "hang"})
+    while not running.running():
+        pass
+    worker.abandon()
+    with pytest.raises(JudgeFailed, match="given up"):
+        running.result(timeout=30)
+    assert "b" == worker.run({"job": "echo", "text": "b"})["text"]
+    assert "c" == worker.submit({"job": "echo", "text": "c"}).result(timeout=30)["text"]
 
 
 def test_a_closed_worker_says_so(tmp_path: Path) -> None:

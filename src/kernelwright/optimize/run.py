@@ -176,6 +176,7 @@ class _Run:
         except KeyboardInterrupt:
             interrupted = True
             self.say("note", "interrupted: keeping what was found")
+            self.services.worker.abandon()
         return self._end(interrupted)
 
     def _ask_models(self, modelled: Modelled, loop: Loop) -> None:

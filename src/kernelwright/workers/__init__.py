@@ -23,6 +23,10 @@ class Worker(Protocol):
         """The same, later."""
         ...
 
+    def abandon(self) -> None:
+        """Give up every job in progress or waiting, at once; the next job is served as if by a new worker."""
+        ...
+
     def close(self) -> None:
         """End the judge and everything it started."""
         ...

@@ -46,13 +46,15 @@ class LocalWorker:
         self._ids = itertools.count(1)
         self._judge: _Judge | None = None
         self._closed = False
-        self._pool = concurrent.futures.ThreadPoolExecutor(threads, thread_name_prefix=f"worker-{device}")
+        self._abandoned = 0
+        self._threads = threads
+        self._pool = self._new_pool()
 
     def run(self, job: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None) -> Reply:
         """The result of ``job``; its events go to ``on_event`` as they come.
 
         Raises the KernelwrightError that the judge answered, or JudgeFailed when two judges died under it."""
-        request = {"device": self.device, **job}
+        request, abandoned = {"device": self.device, **job}, self._abandoned
         for _attempt in range(2):
             judge = self._live_judge()
             reply = self._ask(judge, {**request, "id": next(self._ids)}, on_event)
@@ -61,10 +63,11 @@ class LocalWorker:
                 return result
             if "error" in reply:
                 raise from_json(reply["error"])
-            if self._closed:
+            if self._closed or abandoned != self._abandoned:
                 break
+        why = ", twice" if abandoned == self._abandoned else ": it was given up"
         raise JudgeFailed(
-            "The judge died under a job" + (", twice" if not self._closed else ": the worker was closed"),
+            "The judge died under a job" + (": the worker was closed" if self._closed else why),
             got=judge.last_words(),
             expected="one result or error",
             what_next="run the reference alone with Python: what kills its process kills the judge, which runs it",
@@ -73,6 +76,18 @@ class LocalWorker:
     def submit(self, job: dict[str, Any]) -> concurrent.futures.Future[Reply]:
         """``run`` in a thread."""
         return self._pool.submit(self.run, job)
+
+    def abandon(self) -> None:
+        """See Worker: the judge is killed, because a job that computes cannot be told to stop."""
+        self._abandoned += 1
+        with self._starting:
+            pool, self._pool = self._pool, self._new_pool()
+            if self._judge is not None:
+                self._judge.end()
+        pool.shutdown(wait=False, cancel_futures=True)
+
+    def _new_pool(self) -> concurrent.futures.ThreadPoolExecutor:
+        return concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix=f"worker-{self.device}")
 
     def close(self) -> None:
         """End the judge; jobs still waiting raise JudgeFailed."""
