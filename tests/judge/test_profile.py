@@ -10,7 +10,7 @@ import pytest
 from kernelwright.candidate import Candidate
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.build import build
-from kernelwright.judge.profile import binary, counters, job, occupancy, operators, perf, sass, traces
+from kernelwright.judge.profile import binary, counters, job, occupancy, operators, perf, replay, sass, traces
 from kernelwright.machine import Fact, Machine
 from tests.judge.plain_tasks import task
 
@@ -177,3 +177,13 @@ def test_operators_of_the_reference_are_timed_where_they_stand() -> None:
         [r["share"] for r in attached["rows"]],
     )
     bench.close()
+
+
+def test_threads_at_work_together_are_counted_by_their_own_time() -> None:
+    """Two threads of equal work are two whatever the wall says; one with three eighths of the other's is 1.375."""
+    before = {"1": 100, "2": 50}
+    assert (2.0, 1.375) == (
+        replay._together(before, {"1": 1100, "2": 1050}),
+        replay._together(before, {"1": 1700, "2": 650}),
+    )
+    assert (1.0, 0.0) == (replay._together({}, {"1": 7, "2": 0}), replay._together({}, {}))

@@ -178,7 +178,7 @@ def _steady(call: Callable[[], object], device: str, count: int) -> dict[str, fl
     _synchronise(device)
     runs = []
     for _ in range(3):
-        waited = waited_us(os.getpid())
+        waited, ran = waited_us(os.getpid()), _ran()
         before, start = resource.getrusage(resource.RUSAGE_SELF), clock()
         for _ in range(count):
             call()
@@ -187,12 +187,32 @@ def _steady(call: Callable[[], object], device: str, count: int) -> dict[str, fl
         total, after = _us(start), resource.getrusage(resource.RUSAGE_SELF)
         used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
         used = used * 1e6 + waited_us(os.getpid()) - waited  # ready to run counts as busy: other load is not its fault
-        runs.append((total, host, used, float(after.ru_minflt - before.ru_minflt)))
-    total, host, used, faults = min(runs)
+        runs.append((total, host, used, float(after.ru_minflt - before.ru_minflt), _together(ran, _ran())))
+    total, host, used, faults, together = min(runs)
     found = {"time_us": total / count, "host_us": host / count}
     if device == "cpu":
-        found |= {"busy_threads": used / total, "page_faults": faults / count}
+        found |= {"busy_threads": together or used / total, "page_faults": faults / count}
     return found
+
+
+def _ran() -> dict[str, int]:
+    """Nanoseconds on a processor of each thread of this process; nothing where the kernel does not say."""
+    found = {}
+    for path in Path("/proc/self/task").glob("*/schedstat"):
+        try:
+            found[path.parent.name] = int(path.read_text().split()[0])
+        except (OSError, ValueError, IndexError):
+            continue
+    return found
+
+
+def _together(before: dict[str, int], after: dict[str, int]) -> float:
+    """How many threads work at a time: all their processor time over the busiest one's; 0 where it is not known.
+
+    Unlike time over the wall's clock this is the same beside other load: what a thread waits for a core is in neither.
+    """
+    spent = [after[name] - before.get(name, 0) for name in after]
+    return sum(spent) / max(spent) if spent and max(spent) > 0 else 0.0
 
 
 if __name__ == "__main__":
