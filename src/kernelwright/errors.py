@@ -119,6 +119,12 @@ class NoSuchDevice(ToolMissing):
     exit_code = 31
 
 
+class NotEnoughMemory(ToolMissing):
+    """The task is too large for the memory of this machine."""
+
+    exit_code = 33
+
+
 class DeviceLost(KernelwrightError):
     """The device stopped answering, twice, in fresh processes."""
 

@@ -30,6 +30,8 @@ for line in sys.stdin:
     elif job["job"] == "hang":
         import time
         time.sleep(1000)
+    elif job["job"] == "be killed":
+        os.kill(os.getpid(), 9)
     elif job["job"] == "crash":
         os.kill(os.getpid(), 11)
     elif job["job"] == "die once":
@@ -85,12 +87,19 @@ def test_a_judge_that_fails_twice_is_no_verdict(worker: LocalWorker, job: str) -
     assert "b" == worker.run({"job": "echo", "text": "b"})["text"]
 
 
-@pytest.mark.parametrize(("job", "words"), [("die", "exit status 9"), ("crash", "killed by SIGSEGV")])
-def test_a_judge_that_died_says_how(worker: LocalWorker, job: str, words: str) -> None:
+@pytest.mark.parametrize(
+    ("job", "words", "advice"),
+    [
+        ("die", "exit status 9", "reference"),
+        ("crash", "killed by SIGSEGV", "reference"),
+        ("be killed", "killed by SIGKILL", "memory"),
+    ],
+)
+def test_a_judge_that_died_says_how(worker: LocalWorker, job: str, words: str, advice: str) -> None:
     """A reference that crashes takes the judge along and leaves no log: the signal is all there is to tell."""
     with pytest.raises(JudgeFailed) as caught:
         worker.run({"job": job})
-    assert (words, True) == (caught.value.got, "reference" in caught.value.what_next)
+    assert (words, True) == (caught.value.got, advice in caught.value.what_next)
 
 
 def test_a_killed_judge_is_replaced(worker: LocalWorker) -> None:

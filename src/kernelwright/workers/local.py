@@ -70,7 +70,9 @@ class LocalWorker:
             "The judge died under a job" + (": the worker was closed" if self._closed else why),
             got=judge.last_words(),
             expected="one result or error",
-            what_next="run the reference alone with Python: what kills its process kills the judge, which runs it",
+            what_next="choose smaller sizes: the system kills what takes too much memory"
+            if "SIGKILL" in judge.child.ending
+            else "run the reference alone with Python: what kills its process kills the judge, which runs it",
         )
 
     def submit(self, job: dict[str, Any]) -> concurrent.futures.Future[Reply]:

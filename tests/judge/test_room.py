@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tasks that cannot fit are refused before they take the machine's memory."""
+
+from __future__ import annotations
+
+import pytest
+from plain_tasks import task
+
+from kernelwright.errors import NotEnoughMemory
+from kernelwright.judge import room
+from kernelwright.judge.reference import Reference
+
+
+def test_sizes_are_known_without_allocating() -> None:
+    """4 TiB of inputs, two tensors: nobody could make them to count them."""
+    made = task("x + y[0]", "[torch.rand(1 << 39), torch.ones(1 << 40, 2, dtype=torch.int8)]", args="x, y")
+    assert (1 << 41) + (1 << 41) == room.input_bytes(Reference(made, "cpu"), made.timed_case())
+
+
+def test_what_cannot_fit_is_refused_with_its_sizes() -> None:
+    """The message has what is needed and what there is."""
+    made = task("x * 2", "[torch.rand(1 << 40)]")
+    with pytest.raises(NotEnoughMemory) as caught:
+        room.check(Reference(made, "cpu"), made.timed_case())
+    assert caught.value.got.startswith("4.1e+03 GiB of inputs, ")
+    assert "at least 1.64e+04 GiB: 4 times the inputs" == caught.value.expected
+
+
+@pytest.mark.parametrize("inputs", ["[torch.rand(3)]", "[torch.rand(int(torch.rand(4).sum().item()) + 1)]"])
+def test_what_fits_or_cannot_be_told_passes(inputs: str) -> None:
+    """A get_inputs that needs real values is simply run later."""
+    made = task("x * 2", inputs)
+    room.check(Reference(made, "cpu"), made.timed_case())
