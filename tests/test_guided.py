@@ -64,9 +64,11 @@ class Bench:
         self.profiled.append(candidate.digest())
         return {}
 
-    def races(self, candidate: Candidate) -> str:
+    def sanitized(self, candidate: Candidate) -> Rejected | None:
         """A report for sources that say so."""
-        return "WARNING: data race at line 7" if "RACES" in "".join(text for _, text in candidate.sources) else ""
+        text = "".join(text for _, text in candidate.sources)
+        found = Rejected(stage="sanitize", reason="thread: data race", detail="WARNING: data race at line 7")
+        return found if "RACES" in text else None
 
     def test_with(self, source: str) -> None:
         """Remember the cases."""
@@ -249,12 +251,13 @@ def test_only_new_bests_are_profiled() -> None:
 
 def test_a_race_is_mended_before_the_device_is_used() -> None:
     """The report of the detector is the request for repair; the racing program is never judged."""
-    replies = [program(9.0, "    RACES = 1\n"), program(2.0)]
+    native = "```cpp kernel.cpp\nint own;\n```\n"
+    replies = [native + program(9.0, "    RACES = 1\n"), native + program(2.0)]
     guided, bench, model = engine("parevo", lambda text, n: replies[min(n - 1, 1)], most=2)
     guided._strategy = recipes.find("fsr").start(2, 0)  # a strategy that repairs at once
     guided.search()
     assert model.heard[1].startswith("A race detector ran this program") and "data race at line 7" in model.heard[1]
-    assert (1, 1) == (len(bench.judged), guided.tally.costs["race"].count)
+    assert (1, 1) == (len(bench.judged), guided.tally.costs["sanitize"].count)
 
 
 def test_cases_of_the_tester_are_in_force_before_the_first_candidate_is_judged() -> None:

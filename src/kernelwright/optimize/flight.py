@@ -13,7 +13,7 @@ from kernelwright.llm import Meter
 from kernelwright.proposers.agent import AgentProposer, Evidence
 from kernelwright.proposers.agent import Ask as Request
 from kernelwright.search import Ask
-from kernelwright.trial import Outcome
+from kernelwright.trial import Outcome, Rejected
 
 Facts = Mapping[str, float | str]
 Guess = tuple[bool, float, str]
@@ -39,8 +39,8 @@ class Trier(Protocol):
         """Facts of a run of an accepted candidate under observation; empty where there was no time for it."""
         ...
 
-    def races(self, candidate: Candidate) -> str:
-        """What a race detector reported of a C++ candidate; empty where it found nothing or could not run."""
+    def sanitized(self, candidate: Candidate) -> Rejected | None:
+        """What sanitizers found in a C++ candidate: a race, a read out of bounds; None for nothing."""
         ...
 
     def test_with(self, source: str) -> None:

@@ -25,7 +25,7 @@ from kernelwright.optimize.fitting import fitted
 from kernelwright.optimize.flight import Draft, Guess, Late, Open, Trier
 from kernelwright.optimize.shelf import Shelf
 from kernelwright.optimize.tally import Tally
-from kernelwright.optimize.traits import RACE, fingerprint, log2, traits
+from kernelwright.optimize.traits import fingerprint, log2, traits
 from kernelwright.proposers.agent import AgentProposer, Evidence, Malformed, describe_attempt
 from kernelwright.proposers.agent import Ask as Request
 from kernelwright.recipes import Recipe
@@ -267,13 +267,15 @@ class Guided:
         return self._told(shown.candidate, shown.outcome), place
 
     def _tried(self, entry: Open, draft: Draft, *, built: bool) -> tuple[Candidate, Outcome | None, str]:
-        """(candidate as it is compared, outcome, where it ended): races, prediction, judge, tuner."""
+        """(candidate as it is compared, outcome, where it ended): sanitizers, prediction, judge, tuner."""
         candidate, guess = draft.candidate, draft.guess
         outcome: Outcome | None
-        races = self._trier.races(candidate) if built and self._recipe.sanitize else ""
-        if races:
-            self._say("trial", f"reply {entry.ask.number}: {RACE}", candidate=candidate.digest(), stage="race")
-            return candidate, Rejected(stage="verify", reason=RACE, detail=races), "race"
+        watched = built and self._recipe.sanitize and candidate.language == "cpp"
+        fault = self._trier.sanitized(candidate) if watched else None
+        if fault is not None:
+            text = f"reply {entry.ask.number}: rejected at {fault.stage}: {fault.reason[:160]}"
+            self._say("trial", text, candidate=candidate.digest(), stage=fault.stage)
+            return candidate, fault, fault.stage
         if built and self._keep_off(guess):
             self.tally.predicted += 1
             why = guess[2][:4000] if guess is not None else ""

@@ -31,10 +31,10 @@ from kernelwright.optimize.guide import Guide
 from kernelwright.optimize.guided import Guided
 from kernelwright.optimize.loop import Loop
 from kernelwright.optimize.result import Options
-from kernelwright.optimize.tiers import NOT_BUILT, Tiers
+from kernelwright.optimize.tiers import NOT_BUILT, Tiers, fault_of
 from kernelwright.optimize.voices import KNOWN, LOG, RECORD, absent, budget, language, models, voices
 from kernelwright.task import Task
-from kernelwright.trial import Outcome
+from kernelwright.trial import Outcome, Rejected
 from kernelwright.workers import Worker
 
 Say = Callable[..., None]
@@ -161,9 +161,9 @@ class _Recorded:
         """What was found then."""
         return self._book.get("profile", candidate.digest()) or {}
 
-    def races(self, candidate: Candidate) -> str:
+    def sanitized(self, candidate: Candidate) -> Rejected | None:
         """What was found then."""
-        return str((self._book.get("races", candidate.digest()) or {}).get("report", ""))
+        return fault_of(self._book.get("sanitized", candidate.digest()) or {})
 
     def test_with(self, source: str) -> None:
         """Outcomes are recorded already."""

@@ -20,7 +20,7 @@ from kernelwright.optimize.bare import is_bare
 from kernelwright.optimize.facts import FactBook, Found
 from kernelwright.optimize.loop import Loop
 from kernelwright.task import Task
-from kernelwright.trial import Outcome
+from kernelwright.trial import Outcome, Rejected
 from kernelwright.workers import Worker
 
 COMPILED = ("cpp", "cuda")
@@ -31,6 +31,13 @@ SHARE = 4.0
 COUNTING_LEFT_S = 120.0
 """Hardware counters replay every kernel; they are read only when there is this much time."""
 NOT_BUILT: Found = {"built": 0.0}
+
+
+def fault_of(found: Found) -> Rejected | None:
+    """The rejection that was written down, or None."""
+    if not found.get("stage"):
+        return None
+    return Rejected(stage=str(found["stage"]), reason=str(found["reason"]), detail=str(found["detail"]))
 
 
 class Tiers:
@@ -89,9 +96,22 @@ class Tiers:
         self._profile_s = time.monotonic() - began
         return self._book.put("profile", candidate.digest(), reply.get("facts", {}))
 
-    def races(self, candidate: Candidate) -> str:
-        """Nothing: no race detector runs here."""
-        return ""
+    def sanitized(self, candidate: Candidate) -> Rejected | None:
+        """The first fault that a sanitizer shows, before the candidate is timed; what did not run is a note."""
+        found = self._book.get("sanitized", candidate.digest())
+        if found is None:
+            try:
+                reply = self._worker.run(self._job("sanitize", candidate) | {"task": self._task})
+            except KernelwrightError as error:
+                self._say("note", f"no sanitizer ran: {error.what}", detail=str(error))
+                reply = {"outcome": None, "notes": []}
+            for note in reply.get("notes", ()):
+                if "not run" in note:
+                    self._say("note", str(note), candidate=candidate.digest())
+            fault = reply["outcome"] or {}
+            kept = {name: str(fault[name]) for name in ("stage", "reason", "detail") if name in fault}
+            found = self._book.put("sanitized", candidate.digest(), kept)
+        return fault_of(found)
 
     def test_with(self, source: str) -> None:
         """Candidates judged from now on must also pass these cases."""

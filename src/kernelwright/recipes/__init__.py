@@ -51,7 +51,7 @@ class Recipe:
     language: str
     """Language asked for; empty: Triton on CUDA, C++ on CPU."""
     sanitize: str
-    """``thread``: C++ candidates also run under ThreadSanitizer and its report is the repair request."""
+    """``thread``: C++ candidates run under the sanitizers before they are timed; a report is the repair request."""
 
     def start(self, candidates: int, seed: int) -> Strategy:
         """The strategy with room for so many candidates."""

@@ -41,6 +41,7 @@ STAGES = {
     "smoke": "a first call on inputs of the timed case",
     "verify": "other magnitudes, layouts, sizes or weights than in the timed case",
     "time": "while it was being timed",
+    "sanitize": "a sanitizer ran it on the smallest cases",
     "integrity": "it broke a rule that has nothing to do with numbers",
     "sandbox": "it did what the sandbox forbids",
 }
