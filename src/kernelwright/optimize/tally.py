@@ -9,8 +9,8 @@ from typing import Any
 from kernelwright.llm import Meter
 
 TIERS = (
-    "unanswered", "parse", "duplicate", "build", "same object", "sanitize", "predicted", "scan", "load", "smoke", "verify",
-    "time", "integrity", "sandbox", "unjudged", "timed",
+    "unanswered", "parse", "duplicate", "build", "same object", "sanitize", "predicted", "scan", "load", "smoke",
+    "verify", "time", "integrity", "sandbox", "unjudged", "timed",
 )  # fmt: skip
 """Where candidates end, in the order in which they pass these places; everything before ``load`` needs no device."""
 
