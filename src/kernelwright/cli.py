@@ -160,9 +160,8 @@ def _print_result(result: kernelwright.Result, as_json: bool) -> None:
 def judge(
     candidate: Annotated[str | None, typer.Argument(help="The replacement: .py, .cu or .cpp.")] = None,
     task: Annotated[str | None, typer.Option(help="The task it must replace.")] = None,
-    admit: Annotated[
-        str | None, typer.Option(help="Instead: show which known-wrong programs this task rejects.")
-    ] = None,
+    admit: Annotated[str | None, typer.Option(help="Instead: show which wrong programs this task rejects.")] = None,
+    sanitize: Annotated[bool, typer.Option("--sanitize", help="Look for memory errors and races too.")] = False,
     device: Device = None,
     as_json: AsJson = False,
 ) -> None:
@@ -173,7 +172,7 @@ def judge(
         return
     if candidate is None or task is None:
         raise BadCommand("Nothing to judge.", expected="kernelwright judge CANDIDATE --task FILE, or --admit TASK")
-    trial = kernelwright.judge(candidate, task, device=device)
+    trial = kernelwright.judge(candidate, task, device=device, sanitize=sanitize)
     _show(kernelwright.to_data(trial), as_json, lambda: _verdict_lines(trial))
 
 

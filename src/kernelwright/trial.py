@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kernelwright.candidate import Candidate
 
-STAGES = ("scan", "build", "load", "smoke", "verify", "time", "integrity", "sandbox")
+STAGES = ("scan", "build", "load", "smoke", "verify", "time", "integrity", "sandbox", "sanitize")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

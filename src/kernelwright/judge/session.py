@@ -7,6 +7,7 @@ takes and returns plain data; ``task``, ``candidate`` and ``outcome`` are ``wire
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 import secrets
@@ -19,7 +20,7 @@ import torch
 from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.errors import BadCommand, JudgeFailed
-from kernelwright.judge import baselines, calibration, facts, race, requests, tester, waiting
+from kernelwright.judge import baselines, calibration, facts, race, requests, sanitize, tester, waiting
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.build import build, commands
 from kernelwright.judge.calibration import energy, store
@@ -31,6 +32,7 @@ from kernelwright.judge.profile import operators, static
 from kernelwright.judge.programs import Programs
 from kernelwright.judge.server import Emit, Handler
 from kernelwright.judge.stages import Judgement
+from kernelwright.judge.verify import noted
 from kernelwright.machine import Machine
 from kernelwright.trial import Outcome, Rejected, Timed
 
@@ -65,6 +67,7 @@ class Session:
             "limits": self.limits,
             "profile": self.profile,
             "energy": self.energy,
+            "sanitize": self.sanitize,
         }
 
     def beside(self) -> frozenset[str]:
@@ -169,7 +172,8 @@ class Session:
 
         Optional: ``seed``; ``baselines`` (names); ``bound_us`` and ``limiter``; ``admit`` false skips admission;
         ``patience``: seconds after which a window counts as hanging; ``profile`` adds facts to a precise result,
-        ``facts`` those of the compiled object to any; ``extra_cases``: source of a tester's inputs, see ``tester``.
+        ``facts`` those of the compiled object to any; ``extra_cases``: source of a tester's inputs, see ``tester``;
+        ``sanitize`` looks at a precise result with ``sanitize``, whose fault rejects and whose notes join the proof.
         """
         level = job.get("level", "precise")
         if level not in LEVELS:
@@ -185,7 +189,20 @@ class Session:
             outcome = profiles.with_compiled(outcome, candidate, folder, self.cache / "jit")
         if job.get("profile") and level == "precise" and isinstance(outcome, Timed):
             outcome = profiles.attached(outcome, self._profile(job, candidate, folder))
+        if job.get("sanitize") and level == "precise" and isinstance(outcome, Timed):
+            found = sanitize.run(candidate, folder, self._bench(job), self.cache)
+            outcome = found.rejected or dataclasses.replace(outcome, proof=noted(outcome.proof, found.notes))
         return {"outcome": None if outcome is None else wire.to_data(outcome)}
+
+    def sanitize(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
+        """{task, candidate, device} -> {"outcome": null or Rejected, "notes"}: the sanitizers alone."""
+        candidate, device = requests.candidate_of(job), requests.device_of(job, self.device)
+        with self._lease(device).shared():
+            folder = build(candidate, device, self.cache)
+        if isinstance(folder, Rejected):
+            return {"outcome": wire.to_data(folder), "notes": []}
+        found = sanitize.run(candidate, folder, self._bench(job), self.cache)
+        return {"outcome": wire.to_data(found.rejected) if found.rejected else None, "notes": list(found.notes)}
 
     def admit(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
         """{task, device} -> {"admitted", "reasons", "decoys": [[name, rejected by], ...], "notes"}; found out once."""
@@ -290,8 +307,10 @@ class Session:
         if key in self._benches:
             self._benches.move_to_end(key)
             return self._benches[key]
-        while len(self._benches) >= MOST_BENCHES:
+        while len(self._benches) >= (MOST_BENCHES if device == "cpu" else 1):
             self._benches.popitem(last=False)[1].close()
+            if device != "cpu":
+                torch.cuda.empty_cache()
         bench = self._benches[key] = Bench(task, device)
         return bench
 

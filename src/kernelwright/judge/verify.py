@@ -6,6 +6,7 @@ This is the only file that constructs ``Verified``.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -355,6 +356,11 @@ def verified(
         sandbox=sandbox,
         notes=tuple(dict.fromkeys([*said, *notes])),
     )
+
+
+def noted(proof: Verified, notes: Sequence[str]) -> Verified:
+    """The same proof with more for its reader to know."""
+    return dataclasses.replace(proof, notes=tuple(dict.fromkeys([*proof.notes, *notes])))
 
 
 def _sizes(out: torch.Tensor, truth: torch.Tensor, yardstick: Yardstick) -> tuple[float, float]:

@@ -92,13 +92,17 @@ def judge(
     *,
     device: str | None = None,
     level: str = "precise",
+    sanitize: bool = False,
     services: Services | None = None,
 ) -> Trial:
-    """Judge one candidate as a finalist is judged: every case, fresh processes, every baseline."""
+    """Judge one candidate as a finalist is judged: every case, fresh processes, every baseline.
+
+    ``sanitize``: compiled code is then looked at for memory it must not touch and for threads that race.
+    """
     place = _device(device)
     known = _task(task, place)
     given = candidate if isinstance(candidate, Candidate) else load_candidate(candidate, known)
-    return verbs.judge_candidate(known, given, place, level=level, services=services)
+    return verbs.judge_candidate(known, given, place, level=level, sanitize=sanitize, services=services)
 
 
 def admit(task: str | Path | Task, *, device: str | None = None, services: Services | None = None) -> dict[str, Any]:

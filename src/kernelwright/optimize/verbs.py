@@ -20,9 +20,18 @@ from kernelwright.trial import Outcome, Trial
 
 
 def judge_candidate(
-    task: Task, candidate: Candidate, device: str, *, level: str = "precise", services: Services | None = None
+    task: Task,
+    candidate: Candidate,
+    device: str,
+    *,
+    level: str = "precise",
+    sanitize: bool = False,
+    services: Services | None = None,
 ) -> Trial:
-    """Admit the task, then build, verify and measure the candidate. Raises TaskError, ToolMissing, JudgeFailed."""
+    """Admit the task, then build, verify and measure the candidate; ``sanitize``: then look at it with sanitizers.
+
+    Raises TaskError, ToolMissing, JudgeFailed.
+    """
     used = services or Services(device)
     try:
         machine = used.machine()
@@ -36,6 +45,7 @@ def judge_candidate(
                 "task": wire.to_data(task),
                 "candidate": wire.to_data(candidate),
                 "level": level,
+                "sanitize": sanitize,
                 **bound_of(facts),
             }
         )

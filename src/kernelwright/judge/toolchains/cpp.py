@@ -37,14 +37,15 @@ class Cpp:
 
     def command(self, source: Path, output: Path, device: str) -> list[str]:
         """g++ with the pinned flags."""
-        return [_compiler(), *FLAGS, "-o", str(output), str(source)]
+        return [compiler(), *FLAGS, "-o", str(output), str(source)]
 
     def readable(self) -> tuple[Path, ...]:
         """Nothing beyond the system."""
         return ()
 
 
-def _compiler() -> str:
+def compiler() -> str:
+    """Path of g++. Raises ToolMissing."""
     found = shutil.which("g++")
     if found is None:
         raise ToolMissing(
@@ -58,7 +59,7 @@ def _version() -> str:
     limits = sandbox.Limits(
         seconds=10.0, memory_bytes=1 << 30, processes=64, file_bytes=1 << 20, output_bytes=1 << 16
     )
-    done = sandbox.run([_compiler(), "--version"], limits=limits, writable=(), cwd=Path("/"), env={})
+    done = sandbox.run([compiler(), "--version"], limits=limits, writable=(), cwd=Path("/"), env={})
     return done.stdout.splitlines()[0] if done.stdout else "g++ of unknown version"
 
 
