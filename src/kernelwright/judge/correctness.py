@@ -263,6 +263,8 @@ class Correctness:
                 if not result.passed and result.required:
                     raise Wrong("verify", f"{result.name}: {result.detail}", result.detail)
             self._guards(program)
+        if loaded is not state:
+            program.set_state(state)
 
     def _guards(self, program: Program) -> None:
         if program.buffers is not None and not program.buffers.guards_intact():
