@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from kernelwright.machine import Fact, Machine
-from kernelwright.report.machine import page, roofline, staircase
+from kernelwright.report.machine import apart, page, roofline, staircase
 
 
 def machine(*facts: tuple[str, float | None]) -> Machine:
@@ -36,3 +36,11 @@ def test_the_page_escapes_and_says_what_was_not_measured() -> None:
     assert "A &amp; B" in text and "not measured" in text and "&lt;why&gt;" in text and "<path" in text
     assert "<script" not in text and "http" not in text.replace("http-equiv", "")
     assert "Not measured." in page(machine())
+
+
+def test_labels_of_equal_lines_do_not_overlap() -> None:
+    """Three peaks at one height: their labels stand a letter's height apart, inside the page, in their order."""
+    drawn = [{"label": name, "y": y} for name, y in (("a", 290.0), ("b", 291.0), ("c", 289.0), ("d", 40.0))]
+    apart(drawn)
+    heights = {line["label"]: line["y"] for line in drawn}
+    assert {"d": 40.0, "c": 272.0, "a": 284.0, "b": 296.0} == heights

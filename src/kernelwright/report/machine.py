@@ -6,14 +6,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from kernelwright.machine import Machine
 from kernelwright.report.render import TEMPLATES
 
-WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 640.0, 300.0, 60.0, 40.0, 12.0
+WIDTH, HEIGHT, LEFT, RIGHT, BOTTOM, TOP = 640.0, 300.0, 60.0, 140.0, 40.0, 12.0
+GAP = 12.0
+"""Between the labels of two lines, in units of the view box: the height of their letters."""
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-_STEP = re.compile(r"bandwidth\.(read|copy)\.([\d.]+)(B|KiB|MiB|GiB)_GBps")
+_STEP = re.compile(r"bandwidth\.(read|write|copy)\.([\d.]+)(B|KiB|MiB|GiB)_GBps")
 Line = dict[str, Any]
 
 
@@ -38,7 +41,8 @@ def roofline(machine: Machine) -> list[Line]:
         if match and fact.value:
             peak = fact.value * 1e3
             ridge = peak / slope
-            points = [(0.25, 0.25 * slope), (ridge, peak), (max(4096.0, 2 * ridge), peak)]
+            start = min(0.25, ridge / 2)
+            points = [(start, start * slope), (ridge, peak), (max(4096.0, 2 * ridge), peak)]
             lines.append({"label": f"{match[2]} {match[1]}", "points": points})
     return lines
 
@@ -53,7 +57,7 @@ def chart(lines: Sequence[Line], across: str, up: str) -> dict[str, Any] | None:
     low_y, high_y = math.floor(low_y), math.ceil(high_y + 1e-9)
 
     def x_of(value: float) -> float:
-        return LEFT + (math.log2(value) - low_x) / max(high_x - low_x, 1e-9) * (WIDTH - LEFT - 110)
+        return LEFT + (math.log2(value) - low_x) / max(high_x - low_x, 1e-9) * (WIDTH - LEFT - RIGHT)
 
     def y_of(value: float) -> float:
         return HEIGHT - BOTTOM - (math.log10(value) - low_y) / max(high_y - low_y, 1e-9) * (HEIGHT - BOTTOM - TOP)
@@ -63,6 +67,7 @@ def chart(lines: Sequence[Line], across: str, up: str) -> dict[str, Any] | None:
         path = " ".join(f"{'L' if i else 'M'}{x_of(x):.1f} {y_of(y):.1f}" for i, (x, y) in enumerate(line["points"]))
         end = line["points"][-1]
         drawn.append({"path": path, "label": line["label"], "x": x_of(end[0]) + 6, "y": y_of(end[1]) + 4})
+    apart(drawn)
     steps = range(math.ceil(low_x), math.floor(high_x) + 1, max(1, round((high_x - low_x) / 6)))
     return {
         "lines": drawn,
@@ -71,6 +76,17 @@ def chart(lines: Sequence[Line], across: str, up: str) -> dict[str, Any] | None:
         "across": across,
         "up": up,
     }
+
+
+def apart(drawn: list[Line]) -> None:
+    """Move labels so that no two overlap: each at least ``GAP`` below the one above, the lowest inside the page."""
+    ordered = sorted(drawn, key=lambda line: float(line["y"]))
+    for above, line in pairwise(ordered):
+        line["y"] = max(line["y"], above["y"] + GAP)
+    floor = HEIGHT - 4.0
+    for line in reversed(ordered):
+        line["y"] = floor = min(line["y"], floor)
+        floor -= GAP
 
 
 def tick(value: float, unit: str) -> str:
@@ -92,6 +108,7 @@ def page(machine: Machine) -> str:
         ("Bandwidth by working set", chart(staircase(machine), "working set", "GB/s")),
         ("Roofline", chart(roofline(machine), "FLOP per byte", "GFLOP/s")),
     ]
+    place = {"left": LEFT, "right": WIDTH - RIGHT, "floor": HEIGHT - BOTTOM}
     return environment.get_template("machine.html.j2").render(
-        machine=machine, charts=charts, width=WIDTH, height=HEIGHT, left=LEFT, floor=HEIGHT - BOTTOM, right=WIDTH - 110
+        machine=machine, charts=charts, width=WIDTH, height=HEIGHT, **place
     )

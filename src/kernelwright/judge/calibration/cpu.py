@@ -7,7 +7,8 @@ import ctypes
 import os
 import random
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -16,7 +17,8 @@ from kernelwright.candidate import Candidate
 from kernelwright.errors import JudgeFailed
 from kernelwright.judge import measure
 from kernelwright.judge.build import build
-from kernelwright.judge.calibration.facts import Step, fact, label, missing, rates, staircase
+from kernelwright.judge.calibration import energy
+from kernelwright.judge.calibration.facts import Step, fact, label, rates, staircase
 from kernelwright.machine import Fact
 from kernelwright.trial import Rejected
 
@@ -72,6 +74,7 @@ def steps(device: str, cache: Path) -> Iterator[Step]:
     yield "arithmetic peaks", lambda: _peaks(native, threads)
     yield "matrix product", lambda: _gemm(threads)
     yield "launch and synchronisation", lambda: _overheads(native, threads)
+    yield "copies and writes by working set", _library_staircase
     yield "energy", _energy
 
 
@@ -115,6 +118,28 @@ def _staircase(native: ctypes.CDLL, threads: int) -> list[Fact]:
         )
         found.append(fact(f"bandwidth.read.{label(size)}_GBps", "GB/s", samples, f"{threads} threads together"))
     found.append(fact("cache.last_level_bytes", "B", [float(last_level_cache_bytes())], "as the kernel reports"))
+    return found
+
+
+def _library_staircase() -> list[Fact]:
+    """Copies and writes as torch makes them, from sizes at which its own cost of a call no longer counts."""
+    found = []
+    for size in staircase(512 << 10, 256 << 20):
+        one, two = torch.ones(size // 8), torch.zeros(size // 8)
+        repeats = max(1, (64 << 20) // size)
+
+        def copies(one: torch.Tensor = one, two: torch.Tensor = two, repeats: int = repeats) -> None:
+            for _ in range(repeats):
+                two.copy_(one)
+
+        def writes(one: torch.Tensor = one, two: torch.Tensor = two, repeats: int = repeats) -> None:
+            for _ in range(repeats):
+                one.fill_(1.0)
+                two.fill_(1.0)
+
+        for name, action in (("copy", copies), ("write", writes)):
+            samples = rates(action, size * repeats / 1e9, runs=3)
+            found.append(fact(f"bandwidth.{name}.{label(size)}_GBps", "GB/s", samples, "working set, as torch does"))
     return found
 
 
@@ -181,6 +206,33 @@ def _overheads(native: ctypes.CDLL, threads: int) -> list[Fact]:
 
 
 def _energy() -> list[Fact]:
-    zones = list(Path("/sys/class/powercap").glob("intel-rapl:*/energy_uj"))
-    why = "no RAPL energy counter" if not zones else "the RAPL counter is readable by root alone on most systems"
-    return [missing("energy.per_byte_pJ", "pJ/B", why), missing("energy.per_flop_pJ", "pJ/FLOP", why)]
+    """Power at rest, under a copy and a product, and energy per byte and FLOP above rest, by the RAPL counter."""
+    try:
+        idle = _watts(lambda: time.sleep(0.5), 1)[0]
+    except OSError as error:
+        return energy.absent(str(error))
+    count, side = 64 << 20, 1536
+    one, two = torch.ones(count), torch.zeros(count)
+    left = torch.randn(side, side)
+    copying, copies, copied = _watts(lambda: two.copy_(one), 20)
+    working, products, done = _watts(lambda: torch.mm(left, left), 40)
+    note = "energy above rest, RAPL counter of the packages"
+    return [
+        fact("power.idle_W", "W", [idle], "half a second of rest"),
+        fact("power.copy_W", "W", [copying], "large copy"),
+        fact("power.gemm_W", "W", [working], f"float32 product of {side} cubed"),
+        fact("energy.per_byte_pJ", "pJ/B", [(copying - idle) * copied / (8.0 * count * copies) * 1e12], note),
+        fact("energy.per_flop_pJ", "pJ/FLOP", [(working - idle) * done / (2.0 * side**3 * products) * 1e12], note),
+    ]
+
+
+def _watts(action: Callable[[], object], times: int) -> tuple[float, int, float]:
+    """(watts, calls, seconds) of ``times`` calls. Raises OSError where there is no readable counter."""
+
+    def run() -> None:
+        for _ in range(times):
+            action()
+
+    before = energy.processor_joules()
+    seconds = measure.stopwatch(run)
+    return (energy.processor_joules() - before) / seconds, times, seconds

@@ -12,6 +12,8 @@ from kernelwright.machine import Fact
 Step = tuple[str, Callable[[], list[Fact]]]
 """(what is being measured, how)."""
 RUNS = 5
+UNSTEADY = 0.2
+"""Spread of the samples from which a fact says that the device was not its own, or not steady."""
 
 
 def fact(name: str, unit: str, samples: list[float], note: str = "") -> Fact:
@@ -24,7 +26,9 @@ def fact(name: str, unit: str, samples: list[float], note: str = "") -> Fact:
     middle = statistics.median(samples)
     ordered = sorted(samples)
     wide = ordered[round(0.9 * (len(ordered) - 1))] - ordered[round(0.1 * (len(ordered) - 1))]
-    return Fact(name=name, value=value, unit=unit, spread=wide / middle if middle else 0.0, note=note)
+    spread = wide / middle if middle else 0.0
+    said = f"samples spread by {spread:.0%}: shared, or its clocks change" if spread > UNSTEADY else ""
+    return Fact(name=name, value=value, unit=unit, spread=spread, note="; ".join(text for text in (note, said) if text))
 
 
 def missing(name: str, unit: str, why: str) -> Fact:
