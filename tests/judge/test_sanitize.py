@@ -122,6 +122,13 @@ def test_python_candidates_have_nothing_to_look_at(tmp_path: Path) -> None:
     assert found == Sanitized(rejected=None, notes=("sanitizers: not run (there is nothing of its own to compile)",))
 
 
+def test_without_time_nothing_runs_and_that_is_said(tmp_path: Path) -> None:
+    """A fact of the proof, not a failure."""
+    candidate = Candidate(task="", language="cpp", entry="a.py::M", sources=(("a.py", ""),), proposer="test")
+    found = sanitize.within(14.9, candidate, tmp_path, Bench(task("x * 2", "[torch.randn(4)]"), "cpu"), tmp_path)
+    assert found == Sanitized(rejected=None, notes=("sanitizers: not run (no time was left for them)",))
+
+
 def test_only_reports_that_name_the_candidates_sources_count() -> None:
     """torch is not instrumented: what is said of it alone is not the candidate's; the first that is, is taken."""
     other = "WARNING: ThreadSanitizer: data race (pid=1)\n  Write of size 8\n    #0 gemm <null> (libtorch_cpu.so+0x1)\n"

@@ -173,7 +173,8 @@ class Session:
         Optional: ``seed``; ``baselines`` (names); ``bound_us`` and ``limiter``; ``admit`` false skips admission;
         ``patience``: seconds after which a window counts as hanging; ``profile`` adds facts to a precise result,
         ``facts`` those of the compiled object to any; ``extra_cases``: source of a tester's inputs, see ``tester``;
-        ``sanitize`` looks at a precise result with ``sanitize``, whose fault rejects and whose notes join the proof.
+        ``sanitize`` looks at a precise result with ``sanitize``, whose fault rejects and whose notes join the proof
+        (``winner``: only where it is proved faster than every baseline); ``sanitize_seconds`` are left for that.
         """
         level = job.get("level", "precise")
         if level not in LEVELS:
@@ -190,8 +191,9 @@ class Session:
         if job.get("profile") and level == "precise" and isinstance(outcome, Timed):
             outcome = profiles.attached(outcome, self._profile(job, candidate, folder))
         if job.get("sanitize") and level == "precise" and isinstance(outcome, Timed):
-            found = sanitize.run(candidate, folder, self._bench(job), self.cache)
-            outcome = found.rejected or dataclasses.replace(outcome, proof=noted(outcome.proof, found.notes))
+            if job["sanitize"] != "winner" or outcome.speedup_low > 1.0:
+                found = sanitize.within(job.get("sanitize_seconds"), candidate, folder, self._bench(job), self.cache)
+                outcome = found.rejected or dataclasses.replace(outcome, proof=noted(outcome.proof, found.notes))
         return {"outcome": None if outcome is None else wire.to_data(outcome)}
 
     def sanitize(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:

@@ -39,6 +39,8 @@ class Judging:
         """``bound_us`` and ``limiter`` of the task, once they are known."""
         self.extra: dict[str, Any] = {}
         """Further fields of every judge job: ``facts``, ``extra_cases``."""
+        self.spare_seconds = 0.0
+        """What may be spent on sanitizers once a proof has found a winner."""
         self.fresh = 0
         """Judgements made now, as against remembered ones."""
 
@@ -91,6 +93,8 @@ class Judging:
         data: dict[str, Any] = {"job": job, "candidate": wire.to_data(candidate), "device": self._device}
         if job == "judge":
             data |= {"task": wire.to_data(self._task), "level": level, **self.bound, **self.extra}
+        if level == "precise":
+            data |= {"sanitize": "winner", "sanitize_seconds": self.spare_seconds}
         return data
 
     def _learn(self, level: str, outcome: Outcome, seconds: float) -> None:

@@ -216,6 +216,7 @@ class Loop:
 
     def _prove(self, candidate: Candidate, structure: str) -> None:
         self._say("phase", f"proving {structure}", candidate=candidate.digest())
+        self._judging.spare_seconds = self._left() - self._judging.expected_seconds("precise")
         outcome = self._judge(candidate, "precise", structure)
         self._precise[candidate.digest()] = outcome
         if outcome is not None:

@@ -29,6 +29,9 @@ from kernelwright.judge.sanitize.tools import CALLED, CPU_TOOLS, CUDA_TOOLS, THR
 from kernelwright.trial import Rejected
 
 STAGE = "sanitize"
+COMPILED = ("cpp", "cuda")
+LEAST_SECONDS = 15.0
+"""Two sanitizers took 8 to 10 s for a small task on two busy cores."""
 MOST_CASES = 3
 MOST_WORK = 10**9
 """Multiply-adds of a call that is made under a sanitizer: they slow a program down 5 to 50 times."""
@@ -51,9 +54,16 @@ class Sanitized:
     """One line per sanitizer: clean, or why it did not run."""
 
 
+def within(seconds: float | None, candidate: Candidate, folder: Path, bench: Bench, cache: Path) -> Sanitized:
+    """``run``, or a note where fewer than LEAST_SECONDS are left for it (None: as many as it takes)."""
+    if seconds is not None and seconds < LEAST_SECONDS and candidate.language in COMPILED:
+        return Sanitized(rejected=None, notes=("sanitizers: not run (no time was left for them)",))
+    return run(candidate, folder, bench, cache)
+
+
 def run(candidate: Candidate, folder: Path, bench: Bench, cache: Path) -> Sanitized:
     """Look at a built candidate (in ``folder``) on the smallest cases of a task. ``cache`` keeps compiled libraries."""
-    if candidate.language not in ("cpp", "cuda"):
+    if candidate.language not in COMPILED:
         return Sanitized(rejected=None, notes=("sanitizers: not run (there is nothing of its own to compile)",))
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="kernelwright-sanitize-") as place:
@@ -109,7 +119,7 @@ class _Scene:
         name = f"{tool.name}:"
         preload = []
         for wanted in tool.libraries:
-            found = tools.shim(self.cache) if wanted == "openmp" else tools.library(wanted)
+            found = tools.shim(self.cache) if wanted == "openmp" else tools.located(wanted)
             if found is None:
                 return f"{name} not run ({wanted} is not there)"
             preload.append(str(found))

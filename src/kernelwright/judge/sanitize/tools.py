@@ -61,7 +61,7 @@ CUDA_TOOLS = ("memcheck", "racecheck")
 """Of ``compute-sanitizer``."""
 
 
-def library(name: str) -> Path | None:
+def located(name: str) -> Path | None:
     """Where the compiler finds a shared library, links followed; None where it has none."""
     found = _run([compiler(), f"-print-file-name={name}"], Path("/")).stdout.strip()
     return Path(os.path.realpath(found)) if found.startswith("/") and os.path.exists(found) else None
