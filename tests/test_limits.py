@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 from torch import nn
@@ -107,3 +109,13 @@ def test_rows_sum_to_the_unfused_time() -> None:
     bound = limits.bounds(found, machine())
     assert bound is not None
     assert pytest.approx(2 * bound.unavoidable_us) == bound.unfused_us
+
+
+def test_data_in_a_cache_is_reached_at_the_cache_s_rate_and_a_disturbed_step_does_not_slow_it() -> None:
+    """1 MiB: at its own step's rate or a larger one's, whichever is faster; far larger sets at the largest step's."""
+    steps = (("bandwidth.read.512KiB_GBps", 200.0), ("bandwidth.read.1MiB_GBps", 10.0),
+             ("bandwidth.copy.2MiB_GBps", 100.0), ("bandwidth.read.256MiB_GBps", 20.0))  # fmt: skip
+    facts = tuple(Fact(name=name, value=value, unit="GB/s", spread=0.0, note="") for name, value in steps)
+    known = Machine(device="cpu", name="x", fingerprint="0", versions=(), facts=facts, measured_at=0.0)
+    assert [10.48576, 50_000.0] == [pytest.approx(limits.reach_us(known, size)) for size in (1 << 20, 10**9)]
+    assert limits.reach_us(dataclasses.replace(known, facts=()), 1) is None

@@ -73,7 +73,10 @@ def unavoidable_us(read: int, written: int, machine: Machine, *, resident: int =
 
 def reach_us(machine: Machine, moved: int) -> float | None:
     """Least time in which ``moved`` bytes pass when the program runs again and again on the same data, so that what
-    fits a cache stays there: by the faster of the two measured working sets around it. None where none was measured.
+    fits a cache stays there. None where no working set was measured.
+
+    The rate is the best of the working set below and of every larger one: a smaller set is never slower to reach, and
+    a step that was measured beside other load must not make honest times impossible.
     """
     stairs: dict[int, float] = {}
     for fact in machine.facts:
@@ -84,8 +87,7 @@ def reach_us(machine: Machine, moved: int) -> float | None:
     if not stairs:
         return None
     below = max((size for size in stairs if size <= moved), default=min(stairs))
-    above = min((size for size in stairs if size >= moved), default=max(stairs))
-    return moved / max(stairs[below], stairs[above]) * 1e-3
+    return moved / max(rate for size, rate in stairs.items() if size >= below) * 1e-3
 
 
 def bounds(found: Trace, machine: Machine) -> Bounds | None:

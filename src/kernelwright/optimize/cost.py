@@ -29,9 +29,8 @@ def job(
     The counter is the device's: what else ran on it, and what it draws at rest, is in the figure.
     """
     first, last = before.get("joules"), after.get("joules")
-    measured = first is not None and last is not None and last >= first
-    kwh = (last - first) / 3.6e6 if measured else None
-    note = "the whole device's counter, rest included" if measured else after.get("note") or "the counter began anew"
+    kwh = (last - first) / 3.6e6 if first is not None and last is not None and last >= first else None
+    note = "the whole device's counter, rest included" if kwh is not None else after.get("note") or "the counter began anew"
     return {
         "seconds": seconds,
         "device": device,
