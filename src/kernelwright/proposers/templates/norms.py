@@ -246,6 +246,41 @@ def _pointwise_loss(low: Lowering, node: torch.fx.Node) -> Handle:
     return _apply_reduction(low, loss, arg(node, 2, "reduction", 1), r.scalar(f"float({sizes})"))
 
 
+@rule("kl_div")
+def _kl_div(low: Lowering, node: torch.fx.Node) -> Handle:
+    """target (log(target) - input), zero where the target is zero; or with a target given as its logarithm."""
+    given, target = low.operands(node.args[0], node.args[1])
+    r = region(low)
+    if arg(node, 3, "log_target", False):
+        loss = r.apply("mul", r.apply("exp", target), r.apply("sub", target, given))
+    else:
+        zero = r.const(0.0)
+        entropy = r.apply("mul", target, r.apply("log", target))
+        entropy = r.apply("where", r.apply("eq", target, zero), zero, entropy)
+        loss = r.apply("sub", entropy, r.apply("mul", target, given))
+    sizes = product(r.sizes[axis] for axis in loss.logical if axis is not None)
+    return _apply_reduction(low, loss, arg(node, 2, "reduction", 1), r.scalar(f"float({sizes})"))
+
+
+@rule("triplet_margin_loss")
+def _triplet(low: Lowering, node: torch.fx.Node) -> Handle:
+    """max(0, margin + |a - p + eps| - |a - n + eps|) with Euclidean distances along the last dimension."""
+    anchor, positive, negative = low.operands(*node.args[:3])
+    if number(arg(node, 4, "p", 2.0)) != 2 or arg(node, 6, "swap", False):
+        raise NotFusible("another distance")
+    r = region(low)
+    eps = r.const(number(arg(node, 5, "eps", 1e-6)))
+
+    def distance(other: Handle) -> Handle:
+        delta = r.apply("add", r.apply("sub", anchor, other), eps)
+        return r.apply("sqrt", r.reduce("sum", r.apply("mul", delta, delta), [-1], False))
+
+    loss = r.apply("add", r.const(number(arg(node, 3, "margin", 1.0))), distance(positive))
+    loss = r.apply("max", r.apply("sub", loss, distance(negative)), r.const(0.0))
+    sizes = product(r.sizes[axis] for axis in loss.logical if axis is not None)
+    return _apply_reduction(low, loss, arg(node, 7, "reduction", 1), r.scalar(f"float({sizes})"))
+
+
 def _smooth(r: Growing, distance: Handle, delta: Handle, huber: bool, beta: float) -> Handle:
     if beta <= 0:
         raise NotFusible("beta")
