@@ -100,3 +100,24 @@ _add("tiny_call", "return x * 2.0 + 1.0", "[torch.randn(8, 16)]")
 _add("row_weights", "return self.fc(x)", "[torch.randn(1, 1024)]", init="self.fc = nn.Linear(1024, 1024, bias=False)")
 _add("degenerate", "return torch.softmax(x, dim=1)", "[torch.randn(64, 1)]")
 _add("unread", "return x * 2.0 + (y - y)", "[torch.randn(16, 16), torch.randn(16, 16)]", args="x, y")
+_add("passing", "return x.clone(), x.sum(-1)", "[torch.randn(256, 512)]")
+_add("repeated", "return x.mean(-1, keepdim=True).repeat(1, 512)", "[torch.randn(256, 512)]")
+_add("turned", "return (x * 2.0).t().contiguous()", "[torch.randn(512, 384)]")
+_add("large", "return x * 2.0 + 1.0", "[torch.randn(1024, 4096)]")
+_add("big_softmax", "return torch.softmax(x, dim=-1)", "[torch.randn(rows, columns)]",
+     axes=(("rows", 1024), ("columns", 2048)))  # fmt: skip
+_add("normalise", "return F.normalize(x, dim=-1)", "[torch.randn(64, 96)]")
+_add("masked_mean", "return (x * m).sum(-1) / m.sum(-1).clamp(min=1)",
+     "[torch.randn(64, 96), torch.rand(64, 96) < 0.5]", args="x, m")  # fmt: skip
+_add("top", "return x.topk(4, dim=-1)[1]", "[torch.randn(64, 96)]", contract=Contract(index_outputs=((0, 0),)))
+_add("moments", "return F.layer_norm(x, (256,))", "[torch.randn(64, 256)]")
+_add("backward", "return torch.relu(self.fc(x))", "[torch.randn(64, 96).requires_grad_()]",
+     init="self.fc = nn.Linear(96, 96)", contract=Contract(gradients=True))  # fmt: skip
+_add("train_norm", "return self.bn(x)", "[torch.randn(16, 12, 10, 10)]", init="self.bn = nn.BatchNorm2d(12)",
+     contract=Contract(training=True))  # fmt: skip
+_add("counted", "n += x.ne(0).sum(-1)\nreturn x * 2.0", "[torch.randn(32, 64), torch.zeros(32, dtype=torch.int64)]",
+     args="x, n", contract=Contract(mutates=(1,), layouts=("contiguous",)))  # fmt: skip
+_add("cast", "return torch.relu(self.fc(x))", "[torch.randn(24, 64)]", init="self.fc = nn.Linear(64, 48)",
+     contract=Contract(autocast=True))  # fmt: skip
+_add("drop_rows", "return F.dropout(x, 0.5, training=True)", "[torch.randn(256, 128)]",
+     contract=Contract(random=True))  # fmt: skip

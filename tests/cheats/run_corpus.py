@@ -17,6 +17,7 @@ from pathlib import Path
 
 from cheat_programs import CHEATS
 from cheat_tasks import TASKS
+from contract_programs import CONTRACT
 from corpus import Program
 from gpu_programs import GPU
 from honest_programs import HONEST
@@ -26,7 +27,7 @@ from kernelwright import wire
 from kernelwright.errors import KernelwrightError
 from kernelwright.workers.local import LocalWorker
 
-ALL: tuple[Program, ...] = (*CHEATS, *TIME_CHEATS, *HONEST, *GPU)
+ALL: tuple[Program, ...] = (*CHEATS, *TIME_CHEATS, *CONTRACT, *HONEST, *GPU)
 
 
 @dataclass(frozen=True, slots=True)
