@@ -30,11 +30,9 @@ def candidate_from(
 ) -> Candidate:  # fmt: skip
     """The Candidate in a reply. Raises ``Malformed``.
 
-    The Python file that defines ``entry`` is the last block that does (earlier ones are drafts; a module of another
-    name stands in where none does); blocks in other languages belong to it under the names they carry, or under the
-    name the Python file loads. ``base``: the program that was to be changed; files that the reply leaves out are
-    taken from it, and edits are applied to it.
-    """
+    Its Python file is the last block that defines ``entry`` (earlier ones are drafts), else the last other module;
+    native blocks go by the names they carry, or by what it loads. ``base``: the program that was to be changed: files
+    that the reply leaves out come from it, and edits are applied to it."""
     text = spoken(reply)
     sources, cls = _sources(text, entry, base)
     return Candidate(
