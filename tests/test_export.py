@@ -421,6 +421,18 @@ def test_the_proof_holds_everything_needed_to_replay(scale: Path) -> None:
     assert hashlib.sha256((scale / "optimized.py").read_bytes()).hexdigest() == proof["optimized"]["optimized.py"]
 
 
+def test_the_proof_carries_energy_or_says_that_it_was_not_measured(scale: Path, tmp_path: Path) -> None:
+    """Millijoules and watts with how they were taken; where there was no counter, words in their place."""
+    assert ("not measured", "not asked for") == tuple(
+        json.loads((scale / "proof.json").read_text())["energy"][name] for name in ("per_call_mJ", "note")
+    )
+    task = Task(name="scale", form="folder", reference=REFERENCE)
+    energy = {"mJ": 75.5, "watts": 540.0, "note": "the driver's counter"}
+    export.write(tmp_path, task, trial(task, {"fast.py": FAST}), cases=CASES, energy=energy)
+    expected = {"per_call_mJ": 75.5, "watts": 540.0, "note": "the driver's counter"}
+    assert expected == json.loads((tmp_path / "proof.json").read_text())["energy"]
+
+
 def test_a_rejected_candidate_is_never_exported(tmp_path: Path) -> None:
     """There is no proof of a failure."""
     task = Task(name="scale", form="folder", reference=REFERENCE)

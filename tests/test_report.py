@@ -16,7 +16,8 @@ from kernelwright.candidate import Candidate
 from kernelwright.errors import LedgerCorrupt, NoSuchRun, RunFolderError
 from kernelwright.ledger import open_ledger
 from kernelwright.machine import Fact, Machine
-from kernelwright.report import charts, gather, write
+from kernelwright.report import charts, gather, markdown, write
+from kernelwright.report import html as html_of
 from kernelwright.task import Contract, Task
 from kernelwright.trial import Rejected, Timed, Trial
 
@@ -300,3 +301,19 @@ def test_axis_steps_are_round() -> None:
     """1, 2, 5 times a power of ten, never less than asked."""
     assert [0.2, 1.0, 5.0, 20.0, 100.0] == [charts.round_step(raw) for raw in (0.15, 1.0, 3.1, 12.0, 60.0)]
     assert ["1.50 us", "15.0 ms", "2.00 s", "0.25 us"] == [charts.micros(v) for v in (1.5, 15e3, 2e6, 0.25)]
+
+
+def test_the_cost_of_a_run_and_of_a_call_stand_with_their_grid(tmp_path: Path) -> None:
+    """Device-hours, kWh, kg CO2e and the factor; a run without a counter says that its energy was not measured."""
+    grid = {"kg_CO2e_per_kWh": 0.05, "source": "as given"}
+    cost = {"device": "cuda:0", "device_hours": 0.5, "kWh": 0.25, "kg_CO2e": 0.0125, "grid": grid, "note": "counter"}
+    trials = [trial(candidate("b"), timed(3.0), "precise", 9.0)]
+    energy = {"mJ": 75.5, "watts": 540.0, "note": "advisory"}
+    data = gather(run(tmp_path / "a", trials, cost=cost, energy=energy))
+    for text in (html_of(data), markdown(data)):
+        for part in ("0.5 device-hours (cuda:0), 0.25 kWh, 0.0125 kg CO2e", "0.05 kg CO2e per kWh", "75.5 mJ at 540 W"):
+            assert part in text
+    unmeasured = {**cost, "kWh": None, "kg_CO2e": None, "note": "no counter"}
+    without = markdown(gather(run(tmp_path / "b", trials, cost=unmeasured)))
+    assert "0.5 device-hours (cuda:0); energy not measured" in without
+    assert "device-hours" not in html_of(gather(run(tmp_path / "c", trials)))
