@@ -89,7 +89,8 @@ def test_the_program_is_found_whatever_surrounds_it(name: str) -> None:
 @pytest.mark.parametrize(
     ("reply", "why"),
     [("", "no fenced"), ("I cannot do that.", "no fenced"), ("```rust\nfn main() {}\n```", "rust"),
-     (f"```python\n{CODE[:60]}".replace("class ModelNew", "class Model"), "no fenced")],
+     (f"```python\n{CODE[:60]}".replace("class ModelNew", "class Model"), "no fenced"),
+     (f"```python\n{CODE[:50]}", "ends inside one that is not whole")],
 )
 def test_a_reply_without_a_program_is_malformed_and_says_why(reply: str, why: str) -> None:
     """Empty, prose, wrong language, cut off: a Malformed that names the reason, never an exception of another kind."""

@@ -13,6 +13,7 @@ from kernelwright.proposers.agent.patch import applied, is_edit
 from kernelwright.proposers.agent.talk import objects, spoken
 
 CLASS = re.compile(r"^class\s+(\w+)\s*\(\s*(?:torch\.)?(?:nn\.)?Module\s*\)", re.M)
+OPEN = re.compile(r"^[ \t]*(?:```|~~~)", re.M)
 KEPT = frozenset({"cpp", "cu", "cuh", "h", "hpp", "py"})
 MAIN = "kernel.py"
 
@@ -67,7 +68,7 @@ def _sources(text: str, entry: str, base: Candidate | None) -> tuple[dict[str, s
             made = changed
         return made | _beside(whole, made[MAIN]), cls
     if found is None:
-        raise Malformed(_why_none(blocks, entry))
+        raise Malformed(_why_none(blocks, entry, text))
     main, cls = found
     sources = {MAIN: main.text} | _beside([block for block in whole if block is not main], main.text)
     return sources | _carried(sources, old), cls
@@ -83,8 +84,8 @@ def _main(blocks: list[Block], text: str, entry: str) -> tuple[Block, str] | Non
     if own:
         classes = CLASS.findall(own[-1].text)
         return own[-1], next((name for name in ("ModelNew", "Model") if name in classes), classes[-1])
-    if not blocks and _defines(text, entry):
-        return Block("", "python", _unfenced(text)), entry
+    if not blocks and _defines(text, entry) and not OPEN.search(text):
+        return Block("", "python", _unfenced(text, entry)), entry
     return None
 
 
@@ -157,22 +158,25 @@ def _defines(text: str, entry: str) -> bool:
     return re.search(rf"^class\s+{re.escape(entry)}\b", text, flags=re.M) is not None
 
 
-def _unfenced(text: str) -> str:
+def _unfenced(text: str, entry: str) -> str:
     """The program in a reply that has no fences: from its first line of code, less a tail that is not Python."""
     lines = text.splitlines()
     starts = [at for at, line in enumerate(lines) if re.match(r"(?:import|from|class|def|@|#|\"\"\")", line)]
     lines = lines[starts[0] :] if starts else lines
     for end in range(len(lines), max(0, len(lines) - 60), -1):
+        body = "\n".join(lines[:end]) + "\n"
         try:
-            ast.parse("\n".join(lines[:end]))
+            ast.parse(body)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
-        return "\n".join(lines[:end]) + "\n"
+        if _defines(body, entry):
+            return body
     return "\n".join(lines) + "\n"
 
 
-def _why_none(blocks: list[Block], entry: str) -> str:
+def _why_none(blocks: list[Block], entry: str, text: str) -> str:
     if not blocks:
-        return "the reply has no fenced code block"
+        ends = ": it ends inside one that is not whole" if OPEN.search(text) else ""
+        return f"the reply has no fenced code block{ends}"
     kinds = ", ".join(sorted({block.language or "unnamed" for block in blocks}))
     return f"no block of the reply defines class {entry} (blocks: {kinds})"
