@@ -30,7 +30,9 @@ def job(
     """
     first, last = before.get("joules"), after.get("joules")
     kwh = (last - first) / 3.6e6 if first is not None and last is not None and last >= first else None
-    note = "the whole device's counter, rest included" if kwh is not None else after.get("note") or "the counter began anew"
+    note = after.get("note") or "the counter began anew"
+    if kwh is not None:
+        note = "the whole device's counter, rest included"
     return {
         "seconds": seconds,
         "device": device,
