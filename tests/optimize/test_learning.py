@@ -110,5 +110,5 @@ def test_a_run_gives_training_records_with_its_proofs(tmp_path: Path) -> None:
     counts = kernelwright.export_data([tmp_path / "run"], tmp_path / "data")
     records = [json.loads(line) for line in (tmp_path / "data" / "supervised.jsonl").read_text().splitlines()]
     assert (counts["supervised"], True) == (len(records), len(records) >= 1)
-    assert "SPEED = 20" in records[0]["reply"] and records[0]["proof"]["speedup_low"] > 1
+    assert "SPEED = 20" in records[0]["completion"][0]["content"] and records[0]["proof"]["speedup_low"] > 1
     assert "Data card" in (tmp_path / "data" / "DATA_CARD.md").read_text()
