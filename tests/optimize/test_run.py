@@ -329,6 +329,24 @@ def test_resume_after_kill_repeats_no_judgement_and_reaches_the_same_winner(tmp_
     assert whole.winner.candidate == result.winner.candidate
 
 
+def test_given_kernels_that_use_up_the_budget_do_not_keep_ours_from_being_tried(tmp_path: Path) -> None:
+    """Three hanging kernels and no time left: the structures still get their turn, and one of them wins."""
+    given = []
+    for number in range(3):
+        given.append(tmp_path / f"k{number}.py")
+        given[-1].write_text(f"class ModelNew: pass  # {number}\n")
+
+    def hang(candidate: Candidate) -> Verdict:
+        if candidate.proposer == "start":
+            return Rejected(stage="smoke", reason="no answer within 20 s", detail="")
+        return landscape(candidate)
+
+    options = Options(budget_seconds=1e-9, start=tuple(str(path) for path in given))
+    result, judge = go(tmp_path / "run", hang, options=options)
+    coarse = [candidate for candidate, level in judge.judged if level == "coarse"]
+    assert ("faster", 4) == (result.status, len(coarse))  # the given ones, and ours until one was accepted
+
+
 def test_a_short_resume_proves_the_best_that_was_found(tmp_path: Path) -> None:
     """The killed part of the run found the optimum; a resume without time to search again must not lose it."""
 

@@ -118,8 +118,8 @@ class Loop:
         search = StructureSearch(arms, self._options.seed)
         self._recall()
         proved_early = False
-        asked = 0
-        while self._left() > max(self._reserve(), kept) or (asked < FEWEST and self._overtime(bool(self._coarse))):
+        asked, fewest = 0, FEWEST + len(self._given)  # kernels given to start from may all hang
+        while self._left() > max(self._reserve(), kept) or (asked < fewest and self._overtime(bool(self._coarse))):
             if search.first_pass_over and not proved_early and self._left() > 3 * self._reserve():
                 # One proof early: whoever stops the run from here on keeps a result.
                 proved_early = True
