@@ -11,12 +11,13 @@ import argparse
 import json
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from provenance import commit
 
 import kernelwright
 from kernelwright import wire
@@ -41,7 +42,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch, kernelwright.Services(given.device) as services:
         machine = kernelwright.measure_machine(given.device, services=services)
         home = Path(given.runs or scratch)
-        rows = []
+        record = {
+            "command": shlex.join(["python", *sys.argv]),
+            "commit": commit(),
+            "seed": given.seed,
+            "machine": wire.to_data(machine),
+        }
+        target = RESULTS / slug(machine.name) / "examples.json"
+        rows = json.loads(target.read_text())["rows"] if given.task and target.exists() else []
         for folder in chosen:
             result = kernelwright.optimize(
                 str(folder),
@@ -52,21 +60,19 @@ def main() -> None:
                 services=services,
             )
             print(f"{folder.name}: {result.message}", flush=True)
-            rows.append(row(folder, result))
-    target = RESULTS / slug(machine.name) / "examples.json"
-    kept = json.loads(target.read_text())["rows"] if given.task and target.exists() else []
-    rows += [old for old in kept if old["task"] not in {new["task"] for new in rows}]
-    record = {
-        "command": shlex.join(["python", *sys.argv]),
-        "commit": commit(),
+            rows = [old for old in rows if old["task"] != folder.name] + [row(folder, result)]
+            write(target, record, rows)
+    print(target)
+
+
+def write(target: Path, record: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """After every task: a run that is cut short keeps what it measured."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    full = record | {
         "recorded_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "seed": given.seed,
-        "machine": wire.to_data(machine),
         "rows": sorted(rows, key=lambda item: item["task"]),
     }
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(record, indent=1) + "\n")
-    print(target)
+    target.write_text(json.dumps(full, indent=1) + "\n")
 
 
 def row(folder: Path, result: kernelwright.Result) -> dict[str, Any]:
@@ -93,15 +99,7 @@ def row(folder: Path, result: kernelwright.Result) -> dict[str, Any]:
 
 def slug(name: str) -> str:
     """A folder name for a machine."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown"
-
-
-def commit() -> str:
-    """The commit that was measured, with a mark when files differ from it."""
-    done = subprocess.run(
-        ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or "unknown"
+    return re.sub(r"[^a-z0-9]+", "-", name.lower().removeprefix("nvidia ")).strip("-") or "unknown"
 
 
 if __name__ == "__main__":

@@ -203,7 +203,7 @@ class Program:
         self.watched = False
         """Look where results lie after every window (1 ms, outside the clock)."""
         self._leash, self._clock = leash, clock
-        leash.cpu_clock = clock
+        leash.cpu_clock, leash.on_device = clock, device != "cpu"
         self._weights: Regions | None = None
         self._names: list[str] = []
         self.level = str(leash.hear("sandbox", leash.limits.seconds + _FORK_SECONDS).get("level", ""))

@@ -20,6 +20,9 @@ LOOK_SECONDS = 0.05
 """How often a busy program's memory is looked at."""
 STIRRED_NS = 2_000_000
 """CPU time that threads may use on their way into the stop: a large page fault or unmapping is not interrupted."""
+STIRRED_DEVICE_NS = 50_000_000
+"""The same of a program on a GPU: honest Triton programs were seen to use over 2 ms inside the driver, and what a CPU
+does in this time is nothing to a GPU."""
 _FATAL = re.compile(r"Fatal Python error: (Aborted|Segmentation fault|Bus error|Floating-point exception|Illegal)")
 _SIGNALS = {
     "Aborted": "SIGABRT", "Segmentation fault": "SIGSEGV", "Bus error": "SIGBUS",
@@ -54,6 +57,7 @@ class Leash:
         self.cpu_clock: Callable[[int], int] | None = None
         """CPU nanoseconds a process has used so far; with it, work done while stopped is seen."""
         self._stood_at = 0
+        self.on_device = False
         self.shared_bytes = 0
         """Shared memory the judge gave it, which does not count as its own."""
         self._ended = ""
@@ -193,8 +197,10 @@ class Leash:
 
     def wake(self) -> None:
         """Let its group run. Raises ChildFailure (stage integrity) where it ran although it was stopped."""
-        if self._stood_at and self.cpu_clock and self.cpu_clock(self.pid) - self._stood_at > STIRRED_NS:
-            self.end("integrity", "it ran while it was stopped")
+        if self._stood_at and self.cpu_clock:
+            used = self.cpu_clock(self.pid) - self._stood_at
+            if used > (STIRRED_DEVICE_NS if self.on_device else STIRRED_NS):
+                self.end("integrity", f"it ran for {used / 1e6:.1f} ms while it was stopped")
         self._stood_at = 0
         self._signal(signal.SIGCONT)
 

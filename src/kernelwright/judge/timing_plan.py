@@ -11,7 +11,7 @@ from pathlib import Path
 MOST_SETS = {"cpu": 64, "cuda": 256}
 MOST_SET_BYTES = 1 << 30
 """Host memory one program may take for its call sets."""
-DEVICE_SHARE = 40
+DEVICE_SHARE = 16
 """On a device one program may take this part of its memory for them: four baselines and a candidate have their own
 sets, the judge draws values for one more, and keeps copies of the calls it will check."""
 DEVICE_WINDOW_US = 6000.0
