@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which variants a case gets, and what the new ones do to values."""
+
+from __future__ import annotations
+
+import torch
+from plain_tasks import instance
+
+from kernelwright.judge import inputs, variants
+from kernelwright.judge.inputs import Variant
+from kernelwright.task import Contract
+
+
+def changed(change: str, leaf: torch.Tensor, **more: object) -> torch.Tensor:
+    """One leaf after a change."""
+    return inputs.change_leaves([leaf], Variant(name=change, required=True, change=change, **more), 5)[0]
+
+
+def test_zero_rows_are_whole_rows_and_not_all() -> None:
+    """Exactly zero; the other rows are as they were."""
+    leaf = torch.randn(64, 16)
+    made = changed("zero rows", leaf)
+    empty = (made == 0).all(-1)
+    assert 1 <= int(empty.sum()) < 32
+    assert torch.equal(made[~empty], leaf[~empty])
+
+
+def test_mask_rows_leave_one_row_empty_and_one_full() -> None:
+    """Beside rows of the same density."""
+    made = changed("mask rows", torch.rand(64, 40) < 0.5)
+    sums = made.sum(-1)
+    assert 0 == int(sums.min())
+    assert 40 == int(sums.max())
+    assert 0.4 < float(made.float().mean()) < 0.6
+
+
+def test_mixed_rows_hold_every_change() -> None:
+    """Seven parts of 70 rows: as given, negated, shifted, sparse, some rows zero, and both scales."""
+    leaf = torch.rand(70, 64) + 0.5
+    made = changed("mixed", leaf, factors=(1e-3, 1e3)).view(7, 10, 64)
+    parts = leaf.view(7, 10, 64)
+    assert torch.equal(made[0], parts[0])
+    assert torch.equal(made[1], -parts[1])
+    assert bool((made[2] > parts[2] + 1).all())
+    assert int((made[3] == 0).sum()) > 200
+    assert 1 <= int((made[4] == 0).all(-1).sum()) < 10
+    assert torch.equal(made[5], parts[5] * 1e-3)
+    assert torch.equal(made[6], parts[6] * 1e3)
+
+
+def test_autocast_is_judged_on_values_and_small_ones() -> None:
+    """An instance under autocast answers in its own dtype, and no layouts are tried on it."""
+    linear = {"init": "self.l = nn.Linear(8, 8)", "contract": Contract(autocast=True)}
+    made = instance("self.l(x)", "[torch.randn(4, 8)]", **linear)
+    under = made.reference.instance(made.case, "bfloat16")
+    assert ("float32", "bfloat16") == (made.out_specs[0].dtype, under.out_specs[0].dtype)
+    assert ["as given", "fresh weights", "scale 0.001"] == [v.name for v in under.offered(1)]
+
+
+def test_incoming_gradients_belong_to_their_call() -> None:
+    """Two draws bring two; the instance goes by the one it looked at last."""
+    linear = {"init": "self.l = nn.Linear(8, 8)", "contract": Contract(gradients=True)}
+    made = instance("self.l(x)", "[torch.randn(4, 8)]", **linear)
+    given = Variant(name=variants.AS_GIVEN, required=True)
+    one, other = made.draw(given, 1), made.draw(given, 2)
+    first, again, second = made.eager(one, None)[1], made.eager(one, None)[1], made.eager(other, None)[1]
+    assert one.incoming is not None and other.incoming is not None
+    assert not torch.equal(one.incoming[0], other.incoming[0])
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
