@@ -21,7 +21,7 @@ from kernelwright.llm import read_record
 from kernelwright.proposers.agent import Malformed, candidate_from, prose
 from kernelwright.search.population import normalise
 from kernelwright.task import Task
-from kernelwright.trial import Rejected, Timed, Trial
+from kernelwright.trial import Outcome, Rejected, Timed, Trial
 
 SUPERVISED, PREFERENCE, CARD = "supervised.jsonl", "preference.jsonl", "DATA_CARD.md"
 
@@ -53,6 +53,15 @@ class _Told:
     """The run's first request for a program from the task alone, or nothing where there was none."""
     reply: str
     trial: Trial
+    """The most precise one."""
+    coarse: Trial
+    """The first coarse one, or ``trial`` where there is none: what other candidates of the run can be compared with."""
+    run: str
+
+    @property
+    def digest(self) -> str:
+        """Of the candidate."""
+        return self.trial.candidate.digest()
 
     @property
     def reasoning(self) -> str:
@@ -98,25 +107,26 @@ def _told(run: Path) -> Iterator[_Told]:
                 continue
             messages = [{"role": said["role"], "content": said["text"]} for said in entry["messages"]]
             plain = plain or (messages if entry["role"] == "coder.new" else [])
-            trial = _judged(ledger, task, entry["reply"]["text"])
-            if trial is not None:
-                yield _Told(task, messages, plain, entry["reply"]["text"], trial)
+            trials = _judged(ledger, task, entry["reply"]["text"])
+            if trials:
+                coarse = next((trial for trial in trials if trial.level == "coarse"), trials[-1])
+                yield _Told(task, messages, plain, entry["reply"]["text"], trials[-1], coarse, str(run))
     finally:
         ledger.close()
 
 
-def _judged(ledger: Ledger, task: Task, reply: str) -> Trial | None:
-    """The most precise trial of the candidate in a reply that is whole and in the form asked for; else None."""
+def _judged(ledger: Ledger, task: Task, reply: str) -> list[Trial]:
+    """The trials of the candidate in a reply that is whole and in the form asked for, the most precise one last."""
     try:
         candidate = candidate_from(reply, task=task.digest(), entry="ModelNew", proposer="")
     except Malformed:
-        return None
+        return []
     if not candidate.entry.endswith("::ModelNew"):
-        return None
+        return []
     digest = candidate.digest()
     found = [row for row in ledger.rows() if row.candidate == digest]
     found.sort(key=lambda row: (row.level == "precise", row.id))
-    return ledger.trial(found[-1].id) if found else None
+    return [ledger.trial(row.id) for row in found]
 
 
 def _curate(told: list[_Told], rules: Curation) -> list[_Told]:
@@ -153,15 +163,18 @@ def _pairs(told: list[_Told], per_task: int) -> Iterator[dict[str, Any]]:
     for item in told:
         groups.setdefault(f"{item.task.digest()} {item.trial.machine}", []).append(item)
     for rows in groups.values():
-        unique = list({item.shape: item for item in rows}.values())
-        pairs = [(one, two) for one in unique for two in unique if _beats(one, two)]
+        unique = list({(item.digest, item.run, wire.digest(item.messages)): item for item in rows}.values())
+        plain = next((item.plain for item in rows if item.plain), [])
+        found = [(one, two) for one in unique for two in unique if _beats(one, two)]
+        once = {(one.digest, two.digest, one.messages == two.messages): (one, two) for one, two in found}
+        pairs = list(once.values())
         # Same prompt first; then rejected ones, whose margin is None, and the widest margins.
         pairs.sort(key=lambda pair: (pair[0].messages != pair[1].messages, -(_margin(*pair) or math.inf)))
         for better, worse in pairs[:per_task]:
             equal = better.messages == worse.messages
-            if equal or better.plain:
+            if equal or plain:
                 yield {
-                    "prompt": better.messages if equal else better.plain,
+                    "prompt": better.messages if equal else plain,
                     "prompt_of": "both" if equal else "task",
                     "chosen": _said(better.reply),
                     "rejected": _said(worse.reply),
@@ -169,16 +182,26 @@ def _pairs(told: list[_Told], per_task: int) -> Iterator[dict[str, Any]]:
                 }
 
 
+def _compared(one: _Told, two: _Told) -> tuple[Outcome, Outcome]:
+    """Their outcomes at one level: times of different levels were not taken alike."""
+    if one.trial.level == two.trial.level or isinstance(two.trial.outcome, Rejected):
+        return one.trial.outcome, two.trial.outcome
+    return one.coarse.outcome, two.coarse.outcome
+
+
 def _beats(better: _Told, worse: _Told) -> bool:
-    one, two = better.trial.outcome, worse.trial.outcome
-    if not isinstance(one, Timed):
+    """Whether one is proved and the other rejected, or both were timed in one run with intervals that do not meet."""
+    one, two = _compared(better, worse)
+    if not isinstance(one, Timed) or better.digest == worse.digest:
         return False
-    return isinstance(two, Rejected) or one.timing.high_us < two.timing.low_us
+    if isinstance(two, Rejected):
+        return True
+    return better.run == worse.run and one.timing.high_us < two.timing.low_us
 
 
 def _margin(better: _Told, worse: _Told) -> float | None:
     """Ratio of medians, or None against a rejected one."""
-    one, two = better.trial.outcome, worse.trial.outcome
+    one, two = _compared(better, worse)
     return two.timing.median_us / one.timing.median_us if isinstance(one, Timed) and isinstance(two, Timed) else None
 
 
