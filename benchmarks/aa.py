@@ -44,7 +44,7 @@ def main() -> None:
         name = services.machine().name
         for number, place in enumerate(names):
             until = time.monotonic() + (end - time.monotonic()) / (len(names) - number)
-            rows.append(row(load_task(Path(place)), given.device, given.repeats, until, services))
+            rows.append(row(load_task(Path(place), given.device), given.device, given.repeats, until, services))
             print({key: value for key, value in rows[-1].items() if key != "ratios"}, flush=True)
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower().removeprefix("nvidia ")).strip("-")
     target = Path(given.out) if given.out else ROOT / "benchmarks" / "results" / slug / "aa.json"

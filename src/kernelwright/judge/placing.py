@@ -21,8 +21,9 @@ SETTLED_MS = 1
 class Places:
     """The threads of one stopped process, each put on a CPU of its own as far as there are.
 
-    The first never shares the CPU this process is on. Threads that chose CPUs for themselves are left alone. Once the
-    program runs, call ``free_first``, so that threads it starts may go anywhere, and later ``free_others``.
+    The first never shares the CPU this process is on. Once the program runs, call ``free_first``, so that threads it
+    starts may go anywhere, and later ``free_others``. Threads that stand on one CPU of their own choice are placed too:
+    one that was started before its maker was free looks the same, and would share its maker's CPU for good.
     """
 
     def __init__(self, pid: int) -> None:
@@ -55,8 +56,6 @@ class Places:
 
     def _put(self, thread: int, cpu: int) -> list[int]:
         try:
-            if os.sched_getaffinity(thread) != self._everywhere:
-                return []
             os.sched_setaffinity(thread, (cpu,))
         except OSError:
             return []  # it has ended, or belongs to another user and stays where the system puts it

@@ -125,10 +125,11 @@ class Race:
                     racer.program.set_state(self.state)
         order = list(range(self.plan.sets))
         for racer in self.dice.sample(self.racers, len(self.racers)):
+            with self._blame(racer):
+                measure.run_empty(racer.lane, grad=self.grad)  # before the values are there: nothing to work ahead on
             self._fill(racer, values)
             self._cold.walk()
             with self._blame(racer):
-                measure.run_empty(racer.lane, grad=self.grad)
                 window = measure.run_window(racer.lane, self.dice.sample(order, len(order)), grad=self.grad)
             if racer is self.racers[-1]:
                 self.look(window)

@@ -11,7 +11,7 @@ from pathlib import Path
 MOST_SETS = {"cpu": 64, "cuda": 256}
 MOST_SET_BYTES = 1 << 30
 """Host memory one program may take for its call sets."""
-DEVICE_SHARE = 16
+DEVICE_SHARE = 18
 """On a device one program may take this part of its memory for them: four baselines and a candidate have their own
 sets, the judge draws values for one more, and keeps copies of the calls it will check."""
 DEVICE_WINDOW_US = 6000.0
@@ -79,7 +79,7 @@ def plan(
     fits = max(1, (device_bytes // DEVICE_SHARE or MOST_SET_BYTES) // max(call_bytes, 1))
     crowd = max(1, int(spend.window_us / max(call_us, 0.1)))
     sets = max(1, min(wanted, MOST_SETS["cuda" if device_bytes else "cpu"], fits, crowd))
-    least = spend.least if call_us < SLOW_CALL_US else max(3, spend.least // 3)
+    least = spend.least if call_us < SLOW_CALL_US else max(2, spend.least // 3)
     return TimingPlan(
         sets=sets,
         least=max(1, math.ceil(least / processes)),

@@ -29,6 +29,8 @@ IMPLAUSIBLE = 0.05
 """A float64 run further than this from eager (relative, RMS) computes something else: half precision errs by 0.002."""
 ORDINARY = 16.0
 """Roundings that eager may err by before anybody asks whether the reference is ill-conditioned."""
+REMEMBERED_BYTES = 128 << 20
+"""Size of the exact outputs of a call up to which several calls are remembered."""
 DETAIL = 600
 """Characters of evidence kept per case."""
 
@@ -151,7 +153,7 @@ class Checker:
         self._weaken(kind)
         self._remark(eager, exact, floors, yardsticks)
         truth = Truth(leaves, state, eager, exact, yardsticks, kind)
-        self._recent = [truth] if self.instance.work > HEAVY else [truth, *self._recent[:3]]
+        self._recent = [truth, *self._recent[: self._kept(exact) - 1]]
         return truth
 
     @staticmethod
@@ -171,10 +173,15 @@ class Checker:
                     return False
         return True
 
+    def _kept(self, exact: Sequence[torch.Tensor]) -> int:
+        """How many calls are remembered: one where they are large, for each holds its answers several times."""
+        large = sum(out.numel() * out.element_size() for out in exact) > REMEMBERED_BYTES
+        return 1 if large or self.instance.work > HEAVY else 4
+
     def recall(self, truth: Truth) -> None:
         """Take back what is known about a call, which others may have pushed out since."""
         if not any(known is truth for known in self._recent):
-            self._recent = [truth, *self._recent[:3]]
+            self._recent = [truth, *self._recent[: self._kept(truth.exact) - 1]]
 
     def _yardsticks(
         self,

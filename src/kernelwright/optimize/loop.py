@@ -41,6 +41,8 @@ RECALLED = 32
 """Trials of a level that a resumed run takes over from its ledger."""
 LATE_PROOFS = 2
 """Proofs tried after the budget is over when none has succeeded: the first may fail where the second does not."""
+LATE_GAIN = 1.05
+"""Coarse speedup over eager that a first proof must promise when the budget is over already."""
 MOST_FAILURES = 3
 """Judge failures in a row that end the run: then it is the judge or the machine, not a candidate."""
 COMPILING_S = 25.0
@@ -196,6 +198,10 @@ class Loop:
             over = self._left() < self._judging.expected_seconds("precise")
             if not waiting or (over and (any(self._precise.values()) or made >= LATE_PROOFS)):
                 return
+            if over and made == 0 and _speedup(waiting[0][2]) < LATE_GAIN:
+                best = f"{_speedup(waiting[0][2]):.2f}x of eager in coarse timing"
+                self._say("note", f"not proved, for lack of time: {waiting[0][1]}, {best}")
+                return
             self._prove(*waiting[0][:2])
             made += 1
 
@@ -301,6 +307,10 @@ class Loop:
     def _reserve(self) -> float:
         """Seconds kept for the finals: two proofs as they are expected to take, at most half the budget."""
         return min(2.0 * self._judging.expected_seconds("precise"), 0.5 * self._options.budget_seconds)
+
+
+def _speedup(timed: Timed) -> float:
+    return next((b.speedup for b in timed.baselines if b.name == "eager"), timed.speedup)
 
 
 def _may_win(timed: Timed) -> bool:
