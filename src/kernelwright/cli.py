@@ -240,7 +240,7 @@ def profile(
 def demo(
     folder: Annotated[str, typer.Argument(help="Folder of tasks.")] = "tasks",
     device: Device = None,
-    budget: Annotated[str, typer.Option(help="Wall time for each task.")] = "8s",
+    budget: Annotated[str, typer.Option(help="Wall time for each task.")] = "5s",
     out: Annotated[str | None, typer.Option(help="Folder of the runs.")] = None,
     as_json: AsJson = False,
 ) -> None:

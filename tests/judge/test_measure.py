@@ -155,6 +155,12 @@ def test_a_round_counts_for_all_programs_or_for_none() -> None:
     assert [0, 2] == measure.chosen_rounds(lanes, least=2)
 
 
+def test_a_program_that_waits_for_itself_is_not_disturbed() -> None:
+    """What it waits in every window is its own doing; what comes on top is not."""
+    lanes = [disturbed([1700.0, 1720.0, 6000.0, 1690.0, 1700.0]), disturbed([0.0] * 5)]
+    assert [0, 1, 3, 4] == measure.chosen_rounds(lanes, least=2)
+
+
 def test_too_few_clean_rounds_are_filled_with_the_calmest() -> None:
     """The least disturbed rounds, in their order."""
     lanes = [disturbed([9000.0, 500.0, 4000.0]), disturbed([0.0, 0.0, 0.0])]
