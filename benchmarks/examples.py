@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--budget", default="60s")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--task", action="append", help="name of a task; default: all")
-    parser.add_argument("--runs", help="keep the run folders here")
+    parser.add_argument("--runs", help="keep the run folders here; give it last")
     given = parser.parse_args()
     folders = sorted(path.parent for path in ROOT.glob("tasks/*/*/task.toml"))
     chosen = [folder for folder in folders if not given.task or folder.name in given.task]
@@ -43,7 +43,7 @@ def main() -> None:
         machine = kernelwright.measure_machine(given.device, services=services)
         home = Path(given.runs or scratch)
         record = {
-            "command": shlex.join(["python", *sys.argv]),
+            "command": shlex.join(["python", *sys.argv]).partition(" --runs")[0],
             "commit": commit(),
             "seed": given.seed,
             "machine": wire.to_data(machine),
@@ -88,6 +88,7 @@ def row(folder: Path, result: kernelwright.Result) -> dict[str, Any]:
     return {
         "task": folder.name,
         "axes": dict(task.timed_case().axes),
+        "commit": commit(),
         "status": result.status,
         "tried": result.tried,
         "seconds": round(result.seconds, 1),
