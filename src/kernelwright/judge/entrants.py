@@ -91,10 +91,11 @@ class Entrants:
     @staticmethod
     def _size_up(bench: Bench, program: Program, leaves: list[torch.Tensor]) -> None:
         """Eager's time per call as a program, which plans are made with: in the judge it also copies its weights."""
-        bind(program, bench.timed, SIZING_CALLS, leaves)
-        calls = list(range(SIZING_CALLS))
-        windows = [program.window(calls, grad=bench.contract.gradients) for _ in range(3)]
-        bench.eager_us, bench.sized = min(window.call_us for window in windows) / SIZING_CALLS, True
+        count, repeats = (SIZING_CALLS, 3) if bench.eager_us < timing_plan.SLOW_CALL_US else (2, 1)
+        bind(program, bench.timed, count, leaves)
+        calls = list(range(count))
+        windows = [program.window(calls, grad=bench.contract.gradients) for _ in range(repeats)]
+        bench.eager_us, bench.sized = min(window.call_us for window in windows) / count, True
         program.watched = True
         window = program.window(calls, grad=bench.contract.gradients)
         program.watched = False
