@@ -8,7 +8,7 @@ tensor core every CHUNK blocks, because it truncates where ordinary adds round. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelwright.proposers.templates import ir, triton_kernels
@@ -152,16 +152,35 @@ def identity(matrix: Product) -> ir.Fused:
     )
 
 
+_FIXED = ("BM", "BN", "BK", "CHUNK", "STAGES", "FREE", "PRECISION")
+
+
 def _kernel(matrix: Product, fused: ir.Fused, number: int) -> str:
+    sizes = ("rows", "cols", "depth", "lm", "lk", "rk", "rn")
+    return kernel(matrix, fused, number, operands=("left", "right"), sizes=sizes, fixed=_FIXED, lines=_PRODUCT)
+
+
+def kernel(
+    matrix: Product,
+    fused: ir.Fused,
+    number: int,
+    *,
+    operands: Sequence[str],
+    sizes: Sequence[str],
+    fixed: Sequence[str],
+    lines: Sequence[str],
+) -> str:
+    """``lines``, which leave a tile of the product in ``acc`` at rows ``i`` and columns ``j``, then the epilogue.
+
+    ``operands`` come first among its arguments, ``sizes`` after the epilogue's own, ``fixed`` at compile time.
+    """
     style = triton_kernels.FLAT if fused.region.flat else triton_kernels.ROWS
     writer = triton_kernels.Writer(fused, style)
     slot = fused.inputs.index(matrix.call.output.name)
-    arguments = ["left", "right"] + ["bias"] * bool(matrix.bias)
+    arguments = [*operands, *["bias"] * bool(matrix.bias)]
     arguments += [name for name in triton_kernels.signature(fused, False) if name != f"p{slot}"]
-    arguments += ["rows", "cols", "depth", "lm", "lk", "rk", "rn"]
-    fixed = ("BM", "BN", "BK", "CHUNK", "STAGES", "FREE", "PRECISION")
-    arguments += [f"{name}: tl.constexpr" for name in fixed]
-    for line in _PRODUCT:
+    arguments += [*sizes, *(f"{name}: tl.constexpr" for name in fixed)]
+    for line in lines:
         writer.put(line)
     if matrix.bias:
         writer.put("acc = acc + tl.load(bias + j, mask=j < cols)[None, :]")

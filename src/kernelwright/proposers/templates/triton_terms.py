@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernelwright.proposers.templates import ir, triton_kernels, triton_matmul
+from kernelwright.proposers.templates import ir, triton_matmul
 from kernelwright.proposers.templates.triton_matmul import Extra, Product
 from kernelwright.proposers.templates.triton_module import Value
 from kernelwright.tuning import Parameter, Space
@@ -166,23 +166,12 @@ def extras(program: ir.Program, values: Mapping[str, Value]) -> dict[int, Extra]
 _FIXED = ("BM", "BN", "BK", "STAGES", "HALF", "BULK", "FREE", "FLIPPED")
 
 
+_OPERANDS = ("a1", "a2", "a3", "b1", "b2", "b3", "lower", "upper")
+_SIZES = ("rows", "cols", "wide", "rk", "rn", "one")
+
+
 def _kernel(matrix: Product, fused: ir.Fused, number: int) -> str:
-    style = triton_kernels.FLAT if fused.region.flat else triton_kernels.ROWS
-    writer = triton_kernels.Writer(fused, style)
-    slot = fused.inputs.index(matrix.call.output.name)
-    arguments = ["a1", "a2", "a3", "b1", "b2", "b3", "lower", "upper"] + ["bias"] * bool(matrix.bias)
-    arguments += [name for name in triton_kernels.signature(fused, False) if name != f"p{slot}"]
-    arguments += ["rows", "cols", "wide", "rk", "rn", "one", *(f"{name}: tl.constexpr" for name in _FIXED)]
-    for line in _PRODUCT:
-        writer.put(line)
-    if matrix.bias:
-        writer.put("acc = acc + tl.load(bias + j, mask=j < cols)[None, :]")
-    for position, value in enumerate(fused.region.values):
-        if value.op == "input" and value.index == slot:
-            writer.names[position] = "acc"
-    for output in range(len(fused.outputs)):
-        writer.store(output)
-    return "\n".join(["@triton.jit", f"def _k{number}({', '.join(arguments)}):", *writer.lines])
+    return triton_matmul.kernel(matrix, fused, number, operands=_OPERANDS, sizes=_SIZES, fixed=_FIXED, lines=_PRODUCT)
 
 
 _PRODUCT = """\
