@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times torch.mm over shapes and dtypes on a CUDA device, with power where the driver tells: data for gemm_model.py.
 
-python benchmarks/gemm_measure.py OUT.json [SECONDS]
+python -m benchmarks.gemm_measure OUT.json [SECONDS] [power]
+
+``power``: every product's energy too, between two ticks of the driver's counter (which moves every 100 ms), after
+the power has settled. Without it no energy is read.
 """
 
 import ctypes
@@ -12,6 +15,8 @@ import sys
 import time
 
 import torch
+
+from benchmarks.provenance import commit
 
 SIZES = [16, 48, 64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1000, 1024, 1280, 1536, 2048, 2560, 3072, 4000, 4096,
          5120, 6144, 8192, 11008, 12288, 16384]  # fmt: skip
@@ -77,6 +82,31 @@ class Power:
         return value.value / 1e3 if status == 0 else None
 
 
+SETTLE, WINDOW = 0.25, 0.55
+"""Seconds of load before the first tick, and at least so many between the two: five ticks of the counter."""
+
+
+def settled_watts(graph, seconds, power):
+    """Watts between two ticks of the counter while replays of ``graph``, which lasts ``seconds``, follow each other."""
+    together = max(1, round(4e-3 / seconds))  # between two looks at the counter
+
+    def until(moment):
+        """(joules, time) at the first tick seen after ``moment``."""
+        last = power.joules()
+        while True:
+            for _ in range(together):
+                graph.replay()
+            torch.cuda.synchronize()
+            now, joules = time.perf_counter(), power.joules()
+            if joules != last and now >= moment:
+                return joules, now
+            last = joules
+
+    first, begin = until(time.perf_counter() + SETTLE)
+    last, end = until(begin + WINDOW)
+    return (last - first) / (end - begin)
+
+
 def measure(dtype, m, n, k, power, energy):
     """One row: seconds, and watts where asked for."""
     torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
@@ -86,30 +116,26 @@ def measure(dtype, m, n, k, power, energy):
     took, graph, repeats = seconds_of(lambda: torch.mm(one, two, out=out), 4e-3)
     row = {"dtype": dtype, "m": m, "n": n, "k": k, "seconds": took}
     if energy and power.good:
-        torch.cuda.synchronize()
-        count = max(2, int(0.35 / (took * repeats)))
-        graph.replay()
-        torch.cuda.synchronize()
-        begin, start = power.joules(), time.perf_counter()
-        for _ in range(count):
-            graph.replay()
-        torch.cuda.synchronize()
-        row["watts"] = (power.joules() - begin) / (time.perf_counter() - start)
+        row["watts"] = settled_watts(graph, took * repeats, power)
     return row
 
 
 def main():
     """Measure until the time is up."""
     out, budget = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 60.0
+    energy = "power" in sys.argv[3:]
+    seed = 23 if energy else 11
     deadline, rows, power = time.time() + budget, [], Power()
-    for number, shape in enumerate(shapes(11)):
+    for number, shape in enumerate(shapes(seed)):
         if time.time() > deadline or number >= 600:
             break
-        rows.append(measure(*shape, power, energy=number % 6 == 0))
+        rows.append(measure(*shape, power, energy))
     about = torch.cuda.get_device_properties(0)
     result = {
-        "command": ["python", "benchmarks/gemm_measure.py"], "device": about.name, "torch": torch.__version__,
-        "processors": about.multi_processor_count, "energy": power.good, "seed": 11, "when": time.time(), "rows": rows,
+        "command": ["python", "-m", "benchmarks.gemm_measure", *sys.argv[2:]], "commit": commit(),
+        "device": about.name, "torch": torch.__version__,
+        "processors": about.multi_processor_count, "energy": power.good, "seed": seed, "when": time.time(),
+        "rows": rows,
     }  # fmt: skip
     with open(out, "w") as file:
         json.dump(result, file)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times a plain Triton matrix product over tile choices and shapes: data for gemm_model.py --tiles.
 
-python -m benchmarks.gemm_tiles OUT.json [SECONDS] [compile|measure]
+python -m benchmarks.gemm_tiles OUT.json [SECONDS] [compile|measure|power]
 
-With a third word only that part is done; compiled kernels are found again in Triton's cache.
+With ``compile`` or ``measure`` only that part is done; compiled kernels are found again in Triton's cache. ``power``:
+compiles, then measures time and power of two tile choices of each product, as gemm_measure.py does.
 """
 
 import concurrent.futures
@@ -19,6 +20,7 @@ import torch
 import triton
 import triton.language as tl
 
+from benchmarks.gemm_measure import Power, settled_watts
 from benchmarks.provenance import commit
 
 SIZES = [128, 192, 256, 384, 512, 640, 976, 1024, 1536, 2048, 2560, 3072, 4096, 4912, 6144, 8192]
@@ -95,7 +97,7 @@ def warm(job):
 
 
 def seconds_of(config, tensors):
-    """Median seconds of a product over event intervals that hide the launch."""
+    """Median seconds of a product over event intervals that hide the launch, the graph replayed, products in it."""
     launch(config, *tensors)
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
@@ -115,7 +117,7 @@ def seconds_of(config, tensors):
         end.record()
         end.synchronize()
         samples.append(start.elapsed_time(end) * 1e-3 / repeats)
-    return statistics.median(samples[1:])
+    return statistics.median(samples[1:]), graph, repeats
 
 
 def main():
@@ -130,26 +132,28 @@ def main():
     with concurrent.futures.ProcessPoolExecutor(14, mp_context=multiprocessing.get_context("spawn")) as pool:
         said = dict(zip(jobs, pool.map(warm, jobs), strict=True))
     print(f"{len(jobs)} tile choices compiled, {sum(bool(text) for text in said.values())} refused", flush=True)
-    if not part:
-        measure(out, deadline, said)
+    if part != "compile":
+        measure(out, deadline, said, Power() if part == "power" else None)
 
 
-def measure(out, deadline, said):
-    """Time every tile choice that was not refused, product by product, until the time is up."""
-    rows = []
+def measure(out, deadline, said, power=None):
+    """Time every tile choice that was not refused, product by product, until the time is up; with ``power`` two."""
+    rows, dice = [], random.Random(SEED)
     for number in range(SHAPES):
         for dtype in WIDTH:
             if time.time() > deadline:
                 break
             m, n, k = shapes(dtype)[number]
             tensors = operands(dtype, m, n, k)
-            for config in configs(dtype):
-                if not said[dtype, config]:
-                    took = seconds_of(config, tensors)
-                    rows.append({"dtype": dtype, "m": m, "n": n, "k": k, "tile": config, "seconds": took})
+            good = [config for config in configs(dtype) if not said[dtype, config]]
+            for config in dice.sample(good, 2) if power is not None else good:
+                took, graph, repeats = seconds_of(config, tensors)
+                rows.append({"dtype": dtype, "m": m, "n": n, "k": k, "tile": config, "seconds": took})
+                if power is not None and power.good:
+                    rows[-1]["watts"] = settled_watts(graph, took * repeats, power)
     about = torch.cuda.get_device_properties(0)
     result = {
-        "command": ["python", "-m", "benchmarks.gemm_tiles"], "commit": commit(), "device": about.name,
+        "command": ["python", "-m", "benchmarks.gemm_tiles", *sys.argv[2:]], "commit": commit(), "device": about.name,
         "torch": torch.__version__, "triton": triton.__version__, "processors": about.multi_processor_count,
         "seed": SEED, "when": time.time(), "rows": rows,
     }  # fmt: skip

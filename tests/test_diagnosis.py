@@ -23,7 +23,8 @@ QUIET = {
     "floating_instructions": 100.0, "widest_bits": 512.0, "machine_bits": 512.0, "busy_threads": 2.0, "threads": 2.0,
     "gather_instructions": 0.0, "page_faults": 0.0, "fault_us": 0.25, "division_instructions": 0.0, "math_calls": 0.0,
     "load_bytes": 16.0, "passes": 1.0, "memory_bound": 1.0, "cache_bytes": 4e5, "predicated_loads": 10.0,
-    "loads_useful": 1.0, "operators": 1.0, "kernel_launch_us": 3.0, "written_us": 80.0, "lanes_filled": 1.0,
+    "loads_useful": 1.0, "operators": 1.0, "kernel_launch_us": 3.0, "lanes_filled": 1.0,
+    "written_us": 55.0, "unfused_us": 60.0, "launch_bound": 0.0,
     "occupancy": 1.0, "load_us": 700.0, "instructions_per_cycle": 1.5,
     "cache_misses_per_thousand": 1.0, "branch_misses_per_thousand": 1.0,
 }  # fmt: skip
@@ -54,6 +55,8 @@ PROVOKED = {
     "cpu-cache-misses": {"cache_misses_per_thousand": 30.0, "instructions_per_cycle": 0.4},
     "cpu-branches": {"branch_misses_per_thousand": 20.0},
     "cpu-division": {"division_instructions": 30.0}, "cpu-calls": {"math_calls": 3.0},
+    "small-call": {"launch_bound": 1.0}, "arithmetic": {"written_us": 90.0},
+    "cpu-intermediates": {"operators": 3.0, "unfused_us": 90.0}, "intermediates": {"kernels": 3.0, "unfused_us": 90.0},
 }  # fmt: skip
 NAMES = [rule.name for rule in load_rules()]
 
@@ -135,3 +138,10 @@ def test_no_share_goes_below_what_memory_allows_but_a_job_of_many_calls_may() ->
     assert [("bank-conflicts", 0.1), ("wrong-layout", 0.1)] == [(f.rule, round(f.share, 3)) for f in page.findings]
     slow = diagnose(QUIET | {"first_us": 4e5, "reach_us": 100.0}, device="cuda", time_us=100.0, bound_us=50.0)
     assert [("cold-start", 0.8)] == [(f.rule, round(f.share, 3)) for f in slow.findings]
+
+
+def test_rules_that_know_the_bounds_alone_are_asked_last() -> None:
+    """Arithmetic near its peak explains a program that no other rule explains, and no other."""
+    busy = QUIET | PROVOKED["arithmetic"]
+    assert ["arithmetic"] == found(busy, "arithmetic")
+    assert ["strided-access"] == found(busy | PROVOKED["strided-access"], "strided-access")

@@ -30,13 +30,21 @@ F32 = 4
 CASES = {
     "pointwise reads x and writes y": (lambda x: torch.relu(x) * 2, [(8, 16)], 128 * F32, 128 * F32),
     "a product by a diagonal reads the vector, not the square": (
-        lambda v, x: torch.diag(v) @ x, [(16,), (16, 4)], (16 + 64) * F32, 64 * F32),
+        lambda v, x: torch.diag(v) @ x,
+        [(16,), (16, 4)],
+        (16 + 64) * F32,
+        64 * F32,
+    ),
     "only the slice that is used is read": (lambda x: x[:2] + 1, [(8, 16)], 32 * F32, 32 * F32),
     "an input without influence is not read": (lambda x, y: x + torch.zeros_like(y), [(8,), (8,)], 8 * F32, 8 * F32),
     "the lower triangle is read, not the square": (lambda x: torch.tril(x) * 2, [(4, 4)], 10 * F32, 16 * F32),
     "an input used twice is read once": (lambda x: x.sum(0) + x.mean(0), [(8, 4)], 32 * F32, 4 * F32),
     "a strided window skips what it skips": (
-        lambda x: nn.functional.avg_pool2d(x, 1, stride=2), [(1, 1, 8, 8)], 16 * F32, 16 * F32),
+        lambda x: nn.functional.avg_pool2d(x, 1, stride=2),
+        [(1, 1, 8, 8)],
+        16 * F32,
+        16 * F32,
+    ),
     "a view costs nothing to write": (lambda x: x.t(), [(4, 8)], 0, 0),
     "a masked operand may be skipped": (lambda x: torch.where(x[:4] > 0, x[4:], 0.0), [(8,)], 4 * F32, 4 * F32),
 }

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profiles and diagnoses every planted kernel; counts how many limiters are named first.
 
-python -m benchmarks.planted.run cpu|cuda OUT.json [--sizes inputs again third] [--only NAME ...] [--cache FOLDER]
+python -m benchmarks.planted.run cpu|cuda OUT.json [--set unseen] [--sizes inputs again third] [--only NAME ...]
+
+``--set unseen``: the programs of that folder, written after the rules and never used to change one.
 """
 
 import argparse
@@ -50,11 +52,12 @@ def task(row, sizes):
 
 def candidate(row, kind, made):
     """The planted kernel as a candidate."""
+    place = HERE / row.get("set", "") / kind
     if row.get("language") in ("torch", "triton"):
-        path = HERE / kind / f"{row['name']}.py"
+        path = place / f"{row['name']}.py"
         sources, entry, language = ((path.name, path.read_text()),), f"{path.name}::ModelNew", row["language"]
     else:
-        path = HERE / kind / f"{row['name']}{ENDINGS[kind]}"
+        path = place / f"{row['name']}{ENDINGS[kind]}"
         text = path.read_text()
         sources = tuple(sorted([(path.name, text), ("optimized.py", wrap(made, path, text))]))
         entry, language = "optimized.py::ModelNew", "cuda" if kind == "cuda" else "cpp"
@@ -89,7 +92,7 @@ class Outside:
     """Counts in the sandbox, and where that gives no counters, outside of it: these kernels are our own."""
 
     def __init__(self, folder, only):
-        self.log, self.only = folder / "ncu.log", only
+        self.log, self.only, self.where = folder / "ncu.log", only, ""
 
     def __call__(self, given, tool, program):
         """The first of the two that gives a table."""
@@ -98,10 +101,12 @@ class Outside:
             inside = watched(given, tool, program)
             self.log.write_text(f"inside: {inside.returncode} {inside.killed}\n{inside.stdout}\n{inside.stderr}\n")
             if rows(inside.stdout):
+                self.where = "inside the sandbox"
                 return inside
         env = {**os.environ, "TRITON_CACHE_DIR": str(given.workshop / "triton")}
         env["PYTHONPATH"] = ":".join([str(Path(kernelwright.__file__).resolve().parents[1]), *filter(None, sys.path)])
         done = subprocess.run(argv, cwd=given.folder, env=env, capture_output=True, text=True, timeout=120, check=False)
+        self.where = "outside the sandbox" if rows(done.stdout) else "nowhere"
         with self.log.open("w" if self.only else "a") as file:
             file.write(f"outside: {done.returncode}\n{done.stdout}\n{done.stderr}\n")
         return sandbox.Finished(returncode=done.returncode, stdout=done.stdout, stderr=done.stderr, killed="")
@@ -112,7 +117,8 @@ def examine(row, kind, device, cache, machine, sizes, outside=False):
     started = time.time()
     try:
         given = subject(row, kind, device, cache, sizes)
-        found = profile(given, machine, counted=Outside(given.workshop, outside) if kind == "cuda" else None)
+        counted = Outside(given.workshop, outside) if kind == "cuda" else None
+        found = profile(given, machine, counted=counted)
     except (RuntimeError, ValueError, OSError) as error:
         return {"name": row["name"], "sizes": sizes, "right": False, "error": str(error)[:400]}
     facts = found.facts
@@ -129,6 +135,7 @@ def examine(row, kind, device, cache, machine, sizes, outside=False):
         "right": bool(named) and named[0][0] in row["limiters"],
         "among": any(rule in row["limiters"] for rule, _ in named),
         "notes": found.notes,
+        "counted": counted.where if counted else "",
         "facts": {name: float(f"{value:.5g}") for name, value in sorted(facts.items())},
         "text": page.text() if page else "",
         "seconds": round(time.time() - started, 1),
@@ -158,6 +165,7 @@ def main():
     parser.add_argument("--sizes", nargs="*", default=["inputs"], choices=("inputs", "again", "third"))
     parser.add_argument("--again", action="store_true", help="the same as --sizes again")
     parser.add_argument("--machine", type=Path, help="measured facts of this very kind of device")
+    parser.add_argument("--set", default="", choices=("", "unseen"))
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--cache", type=Path, default=Path("/tmp/planted"))
     parser.add_argument("--workers", type=int, default=1)
@@ -167,7 +175,8 @@ def main():
     sizes = ["again"] if options.again else options.sizes
     device = "cpu" if options.kind == "cpu" else "cuda:0"
     options.cache.mkdir(parents=True, exist_ok=True)
-    kernels = tomllib.loads((HERE / f"{options.kind}.toml").read_text())["kernel"]
+    kernels = tomllib.loads((HERE / options.set / f"{options.kind}.toml").read_text())["kernel"]
+    kernels = [{**row, "set": options.set} for row in kernels]
     kernels = [row for row in kernels if not options.only or row["name"] in options.only]
     if options.build:
         for row, size in itertools.product(kernels, sizes):
@@ -176,7 +185,8 @@ def main():
     machine = machine_of(device, options.cache, options.machine)
     found = []
     head = {
-        "command": ["python", "-m", "benchmarks.planted.run", options.kind, "--sizes", *sizes], "commit": commit(),
+        "command": ["python", "-m", "benchmarks.planted.run", options.kind, *(["--set", options.set] if options.set
+                    else []), "--sizes", *sizes], "commit": commit(),
         "machine": machine.fingerprint, "device": machine.name, "versions": dict(machine.versions), "when": time.time(),
     }  # fmt: skip
     with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:

@@ -130,9 +130,7 @@ def optimize(
     _print_result(result, as_json)
 
 
-def _resumed(
-    run: str, budget: str | None, given: Mapping[str, Any], listen: Listen
-) -> kernelwright.Result:
+def _resumed(run: str, budget: str | None, given: Mapping[str, Any], listen: Listen) -> kernelwright.Result:
     allowed = {"context", "file", "resume", "budget", "as_json", *cli_models.LIMITS}
     if any(value for name, value in given.items() if name not in allowed):
         raise BadCommand(

@@ -25,7 +25,7 @@ SHAPES: dict[str, Callable[[str], str]] = {
     "prose": lambda code: PROSE * (1_000_000 // len(PROSE)),
     "three-fences": lambda code: f"```\nnot this\n```\nfirst idea\n```python\npass\n```\nfinal\n```python\n{code}\n```",
     "no-fence": lambda code: code,
-    "wrong-language": lambda code: "```rust\nfn main() { println!(\"fast\"); }\n```",
+    "wrong-language": lambda code: '```rust\nfn main() { println!("fast"); }\n```',
     "syntax-error": lambda code: f"```python\n{code}\n    oops(:\n```",
     "cut-off": lambda code: f"```python\n{code[: len(code) // 2]}",
 }

@@ -31,6 +31,7 @@ KNOWN: Mapping[str, str] = {
 }
 """Every variable read here, with one line for ``kernelwright --help`` and the documents."""
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What the environment says, after defaults."""

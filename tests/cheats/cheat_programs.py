@@ -458,8 +458,10 @@ SYSTEM = [
 
 COPY = "x = x.contiguous()\ny = torch.empty_like(x)\nrun(x, y, x.numel())\nreturn y"
 SIGNATURE = "const float* x, float* y, long n"
-RIGHT = "for (long i = 0; i < n; ++i) { float z = 1.7f * x[i]; " \
+RIGHT = (
+    "for (long i = 0; i < n; ++i) { float z = 1.7f * x[i]; "
     "y[i] = 0.5f * z * (1.0f + std::erf(z * 0.70710678118654752f)) + 0.5f * x[i]; }\n"
+)
 
 NATIVE = [
     cheat(29, "a constructor that exits", "pointwise", native(

@@ -33,9 +33,7 @@ def _add(
     )
     INIT[name] = init
     cases = (Case(name="main", axes=axes, timed=True),)
-    TASKS[name] = Task(
-        name=name, form="kernelbench", reference=source, cases=cases, contract=contract or Contract()
-    )
+    TASKS[name] = Task(name=name, form="kernelbench", reference=source, cases=cases, contract=contract or Contract())
 
 
 _add("pointwise", "return F.gelu(x * 1.7) + 0.5 * x", "[torch.randn(64, 256)]")

@@ -11,9 +11,7 @@ from cheat_tasks import INIT
 from corpus import CAUGHT, Program, cheat, honest, module
 
 RUNNER = "import sys\nrunner = sys.modules['kernelwright.judge.runner']\n"
-DENIES = RUNNER + (
-    "delivered = runner.wires.delivered\nrunner.wires.delivered = lambda n, t, a: delivered(n, t, [])\n"
-)
+DENIES = RUNNER + ("delivered = runner.wires.delivered\nrunner.wires.delivered = lambda n, t, a: delivered(n, t, [])\n")
 CALL = """
 f = sys._getframe()
 while not (type(f.f_locals.get("self")).__name__ == "Runner" and "index" in f.f_locals):

@@ -79,7 +79,7 @@ def native(signature: str, body: str, call: str, *, args: str = "x", head: str =
     """
     text = (
         "#include <cmath>\n#include <cstdint>\n#include <cstring>\n#include <vector>\n"
-        f"{textwrap.dedent(head).strip()}\nextern \"C\" void run({signature}) {{\n{textwrap.dedent(body)}}}\n"
+        f'{textwrap.dedent(head).strip()}\nextern "C" void run({signature}) {{\n{textwrap.dedent(body)}}}\n'
     )
     shell = module(
         call,

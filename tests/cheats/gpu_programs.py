@@ -24,8 +24,10 @@ def kernel(x, y, n, BLOCK: tl.constexpr):
     w = 0.5 * z * (1.0 + tl.math.erf(z * 0.7071067811865476)) + 0.5 * v
     tl.store(y + at, w, mask=at < n)
 """
-LAUNCH = "x = x.contiguous()\ny = torch.empty_like(x)\nn = x.numel()\n" \
+LAUNCH = (
+    "x = x.contiguous()\ny = torch.empty_like(x)\nn = x.numel()\n"
     "kernel[(triton.cdiv(n, 256),)](x, y, n, BLOCK=256)\nreturn y"
+)
 CUDA = """
 extern "C" __global__ void body(const float* x, float* y, long n) {
     long i = blockIdx.x * (long)blockDim.x + threadIdx.x;

@@ -19,7 +19,10 @@ def work(x):
 """
 RUNNER = "import sys\nrunner = sys.modules['kernelwright.judge.runner']\n"
 EAGER = "work/eager"
-EARLY = RUNNER + BODY + """
+EARLY = (
+    RUNNER
+    + BODY
+    + """
 import threading, time
 READY = {}
 def look_ahead(r):
@@ -27,6 +30,7 @@ def look_ahead(r):
         x = r.calls[s][0][0]
         READY[s] = work(x)
 """
+)
 
 TIME_CHEATS: tuple[Program, ...] = (
     cheat(11, "a thread that fills the output afterwards", "work", module(

@@ -130,8 +130,9 @@ def test_a_tester_rejects_what_random_inputs_let_pass_and_accepts_nothing(tmp_pa
         assert "from 77 to 77" in caught.detail
         wrong = "return torch.relu(x) * 1.01"
         assert verdict(worker, wrong).stage == verdict(worker, wrong, extra_cases=HARMLESS).stage == "smoke"
-        plain, tested = verdict(worker, "return torch.relu(x)"), verdict(
-            worker, "return torch.relu(x)", extra_cases=HARMLESS
+        plain, tested = (
+            verdict(worker, "return torch.relu(x)"),
+            verdict(worker, "return torch.relu(x)", extra_cases=HARMLESS),
         )
         assert isinstance(plain, Timed) and isinstance(tested, Timed)
         names = {case.name for case in tested.proof.cases} - {case.name for case in plain.proof.cases}

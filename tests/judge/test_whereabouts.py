@@ -61,7 +61,7 @@ def test_a_result_in_the_judges_own_buffers_is_named(program: Callable[..., Prog
 
 def test_a_result_that_lies_in_another_calls_input_is_named(program: Callable[..., Program]) -> None:
     """Whoever writes there spoils what the other call reads."""
-    spoil = BUFFERS.replace("buffers.outputs[f.f_locals[\"index\"]][0]", "buffers.inputs[3][0]")
+    spoil = BUFFERS.replace('buffers.outputs[f.f_locals["index"]][0]', "buffers.inputs[3][0]")
     found = run(program, spoil, "import sys").whereabouts
     assert found is not None and "output 0" in found.trespass and found.aliases == ()
 

@@ -170,8 +170,12 @@ def test_a_key_appears_nowhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("spec", "base_url", "match"),
-    [("gpt-4o", None, "PROVIDER:MODEL"), ("nobody:x", None, "PROVIDER"), ("openai:gpt-4o", None, "no key"),
-     ("local:x", None, "address")],
+    [
+        ("gpt-4o", None, "PROVIDER:MODEL"),
+        ("nobody:x", None, "PROVIDER"),
+        ("openai:gpt-4o", None, "no key"),
+        ("local:x", None, "address"),
+    ],
 )
 def test_a_model_that_cannot_be_named_is_a_clear_error(spec: str, base_url: str | None, match: str) -> None:
     """Wrong form, unknown provider, no key, no address: each says what was expected."""

@@ -236,9 +236,7 @@ def test_a_wrong_key_or_an_unknown_model_is_one_clear_error(tmp_path: Path, stat
     assert json.loads((tmp_path / "run" / "run.json").read_text())["result"]["tried"] >= 1
 
 
-def test_a_missing_key_is_found_before_anything_is_spent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_key_is_found_before_anything_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No key and no base URL: the error names the variable, and the judge was never asked."""
     monkeypatch.delenv("OPENAI_API_KEY")
     worker = FakeWorker(verdict)

@@ -88,9 +88,13 @@ def test_the_program_is_found_whatever_surrounds_it(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("reply", "why"),
-    [("", "no fenced"), ("I cannot do that.", "no fenced"), ("```rust\nfn main() {}\n```", "rust"),
-     (f"```python\n{CODE[:60]}".replace("class ModelNew", "class Model"), "no fenced"),
-     (f"```python\n{CODE[:50]}", "ends inside one that is not whole")],
+    [
+        ("", "no fenced"),
+        ("I cannot do that.", "no fenced"),
+        ("```rust\nfn main() {}\n```", "rust"),
+        (f"```python\n{CODE[:60]}".replace("class ModelNew", "class Model"), "no fenced"),
+        (f"```python\n{CODE[:50]}", "ends inside one that is not whole"),
+    ],
 )
 def test_a_reply_without_a_program_is_malformed_and_says_why(reply: str, why: str) -> None:
     """Empty, prose, wrong language, cut off: a Malformed that names the reason, never an exception of another kind."""
@@ -101,7 +105,7 @@ def test_a_reply_without_a_program_is_malformed_and_says_why(reply: str, why: st
 def test_native_files_belong_to_the_program_under_the_name_it_loads() -> None:
     """An unnamed C++ block takes the name of the .so that the Python file opens."""
     main = CODE + 'import ctypes\nlib = ctypes.CDLL("fast_relu.so")\n'
-    found = parsed(f"```cpp\nextern \"C\" void f() {{}}\n```\n```python\n{main}```")
+    found = parsed(f'```cpp\nextern "C" void f() {{}}\n```\n```python\n{main}```')
     assert (["fast_relu.cpp", "kernel.py"], "cpp") == ([name for name, _ in found.sources], found.language)
     named = parsed(f"```cuda relu.cu\n__global__ void f();\n```\n```python\n{CODE}```")
     assert (["kernel.py", "relu.cu"], "cuda") == ([name for name, _ in named.sources], named.language)
@@ -127,9 +131,7 @@ def test_json_is_found_in_prose_and_needs_its_keys() -> None:
 
 def test_declared_tunables_become_a_space_and_are_written_back() -> None:
     """Values come from the comment, the default from the constant; a declaration without a constant is passed over."""
-    text = (
-        "# tunable BLOCK: 128, 256, 512\n# tunable GHOST: 1, 2\n# where BLOCK <= 256\nBLOCK = 256\n" + CODE
-    )
+    text = "# tunable BLOCK: 128, 256, 512\n# tunable GHOST: 1, 2\n# where BLOCK <= 256\nBLOCK = 256\n" + CODE
     found = parsed(f"```python\n{text}```\n```cpp k.cpp\n// tunable UNROLL: 2, 4\n#define UNROLL 4\n```")
     space = declared_space(found)
     expected = Space(
@@ -159,9 +161,14 @@ def test_every_prompt_file_renders_with_the_nouns_of_its_role() -> None:
     voice, parrot = agent(*[program] * 9, advice, advice, plan, fails, tests, "new advice", "held", "rows")
     base, good = shown(), shown(outcome=None, diagnosis="gap 3 us, limiter memory")
     for ask in (
-        Ask(kind="new", thoughts=3, plan="p"), Ask(kind="improve", parent=good, grandparent=base),
-        Ask(kind="repair", parent=base), Ask(kind="cross", others=(good, base)), Ask(kind="contrast", others=(good,)),
-        Ask(kind="translate", parent=good), Ask(kind="words", words="add one"), Ask(kind="race", parent=base),
+        Ask(kind="new", thoughts=3, plan="p"),
+        Ask(kind="improve", parent=good, grandparent=base),
+        Ask(kind="repair", parent=base),
+        Ask(kind="cross", others=(good, base)),
+        Ask(kind="contrast", others=(good,)),
+        Ask(kind="translate", parent=good),
+        Ask(kind="words", words="add one"),
+        Ask(kind="race", parent=base),
         Ask(kind="new", fault="no block", unread="prose"),
     ):
         assert "ModelNew" in voice.propose(ask).entry

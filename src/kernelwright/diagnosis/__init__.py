@@ -24,6 +24,7 @@ NODES = (
 )  # fmt: skip
 NEAR = 0.6
 """Share of the bound from which a program without findings counts as held by the bound's own limiter."""
+MINOR = 0.1
 UNNAMED = "not named by the facts measured here"
 FUNCTIONS = {"min": min, "max": max, "abs": abs}
 
@@ -46,6 +47,8 @@ class Rule:
     edit: str
     unless: tuple[str, ...] = ()
     """Causes of which this limiter would be a symptom; one with facts that were not measured counts as absent."""
+    last: bool = False
+    """Asked only where no other rule names a share of ``MINOR`` or more: it explains by the bounds alone."""
     within: str = "call"
     """``call``: the share is of the whole call; ``kernel``: of the time the device is busy; ``job``: of many calls."""
 
@@ -181,9 +184,10 @@ def diagnose(
     # time in which memory moves this many bytes.
     busy = min(1.0, known["busy_us"] / time_us) if kind == "cuda" and "busy_us" in known and time_us > 0 else 1.0
     most = 1.0 - min(1.0, known.get("reach_us", 0.0) / time_us) if time_us > 0 else 1.0
-    findings, silent = [], set()
-    for rule in rules if rules is not None else load_rules():
-        if rule.device not in ("any", kind):
+    findings: list[tuple[float, Finding]] = []
+    silent: set[str] = set()
+    for rule in sorted(rules if rules is not None else load_rules(), key=lambda rule: rule.last):
+        if rule.device not in ("any", kind) or (rule.last and any(pair[0] >= MINOR for pair in findings)):
             continue
         missing = rule.facts() - known.keys()
         if missing:

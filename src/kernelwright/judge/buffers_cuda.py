@@ -133,9 +133,7 @@ class CudaArena:
         self.tensor: torch.Tensor | None = None
 
     @classmethod
-    def create(
-        cls, size: int, device: int, *, driver: Any = None, view: Callable[..., Any] | None = None
-    ) -> CudaArena:
+    def create(cls, size: int, device: int, *, driver: Any = None, view: Callable[..., Any] | None = None) -> CudaArena:
         """Allocate at least ``size`` bytes on device ``device``, map them here and export them as ``fd``.
 
         Raises NoSuchDevice when the device is not there, torch.cuda.OutOfMemoryError when it is full,

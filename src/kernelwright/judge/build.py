@@ -24,9 +24,7 @@ RESERVED = frozenset(
     {"torch", "numpy", "triton", "kernelwright", "ctypes", "sitecustomize", "usercustomize", "conftest"}
 )
 """Module names that a candidate's own files may not take: the runner's imports must mean what they say."""
-LIMITS = sandbox.Limits(
-    seconds=120.0, memory_bytes=8 << 30, processes=256, file_bytes=256 << 20, output_bytes=1 << 20
-)
+LIMITS = sandbox.Limits(seconds=120.0, memory_bytes=8 << 30, processes=256, file_bytes=256 << 20, output_bytes=1 << 20)
 DETAIL = 4000
 
 

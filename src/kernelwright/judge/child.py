@@ -40,6 +40,7 @@ _FORK_SECONDS = 20.0
 Clock = Callable[[int], int]
 """Nanoseconds: of wall time for 0, of CPU time used by all threads of a process for its id (0 once it is gone)."""
 
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """One timed window, by the judge's clock, in microseconds."""

@@ -74,9 +74,7 @@ def timing(samples: Sequence[float], seed: int = 0) -> Timing:
 def baseline(name: str, samples: Sequence[float], candidate: Sequence[float], seed: int = 0) -> Baseline:
     """A baseline beside the candidate it was interleaved with (equal rounds)."""
     ratio, low, high = ratio_interval(samples, candidate, seed)
-    return Baseline(
-        name=name, timing=timing(samples, seed), speedup=ratio, speedup_low=low, speedup_high=high
-    )
+    return Baseline(name=name, timing=timing(samples, seed), speedup=ratio, speedup_low=low, speedup_high=high)
 
 
 class Windowed(Protocol):

@@ -31,9 +31,7 @@ MOST_CASES = 8
 MOST_BYTES = 1 << 30
 """Of all inputs of all cases together."""
 LONGEST_SOURCE = 200_000
-LIMITS = sandbox.Limits(
-    seconds=60.0, memory_bytes=8 << 30, processes=64, file_bytes=MOST_BYTES, output_bytes=1 << 20
-)
+LIMITS = sandbox.Limits(seconds=60.0, memory_bytes=8 << 30, processes=64, file_bytes=MOST_BYTES, output_bytes=1 << 20)
 SHOWN = 6
 """Values of an input that are shown with a failure."""
 

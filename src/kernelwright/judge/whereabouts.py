@@ -18,9 +18,7 @@ from dataclasses import dataclass
 from kernelwright.judge import skeletons
 from kernelwright.judge.buffers import Buffers, TensorSpec
 
-_MAPPING = re.compile(
-    rb"^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ (\d+)\s+/memfd:kernelwright\b.*$", re.MULTILINE
-)
+_MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ (\d+)\s+/memfd:kernelwright\b.*$", re.MULTILINE)
 """First and last address, offset and inode of one mapping of the judge's memory."""
 _MAY_BE_GRADIENT = ("input", "incoming gradient")
 """Where autograd itself may leave a gradient: that of x + y is the incoming one, of x * y with ones an input."""

@@ -53,9 +53,7 @@ class Model(Protocol):
         ...
 
 
-def request_digest(
-    model: str, messages: Sequence[Message], *, max_tokens: int, temperature: float, seed: int
-) -> str:
+def request_digest(model: str, messages: Sequence[Message], *, max_tokens: int, temperature: float, seed: int) -> str:
     """Identity of a request by everything that is sent: the key under which its reply is recorded."""
     return wire.digest(model, tuple(messages), max_tokens, temperature, seed)
 

@@ -45,9 +45,7 @@ class CommandModel:
             text = self._prompts.render("agent_task", system=system, request=request, reference=self._reference)
             (place / TASK).write_text(text, encoding="utf-8")
             (place / REFERENCE).write_text(self._reference, encoding="utf-8")
-            finished = sandbox.command(
-                self._argv, seconds=self._seconds, cwd=place, env=sandbox.chosen(self._names)
-            )
+            finished = sandbox.command(self._argv, seconds=self._seconds, cwd=place, env=sandbox.chosen(self._names))
             if finished.killed:
                 raise ModelFailure(f"the agent command was ended: {finished.killed}", temporary=False)
             return self._reply(place, finished)

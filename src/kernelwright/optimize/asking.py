@@ -102,9 +102,7 @@ class Asking:
             return ()
         limiter = shown.outcome.limiter if shown is not None and isinstance(shown.outcome, Timed) else ""
         words = shown.candidate.note if shown is not None else ""
-        found = self._knowledge.retrieve(
-            self._features, diagnosis=limiter, words=words, most=self._recipe.knowledge
-        )
+        found = self._knowledge.retrieve(self._features, diagnosis=limiter, words=words, most=self._recipe.knowledge)
         return tuple(effect.line() for effect in found)
 
 

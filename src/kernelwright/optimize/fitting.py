@@ -10,9 +10,7 @@ from kernelwright.trial import Outcome, Timed
 from kernelwright.tuning import Tuner
 
 
-def fitted(
-    candidate: Candidate, outcome: Outcome | None, trier: Trier, most: int
-) -> tuple[Candidate, Outcome | None]:
+def fitted(candidate: Candidate, outcome: Outcome | None, trier: Trier, most: int) -> tuple[Candidate, Outcome | None]:
     """The candidate at the best of up to ``most`` points of its space; itself where it has none or was rejected."""
     space = declared_space(candidate)
     if not space.parameters or not most or not isinstance(outcome, Timed):

@@ -85,9 +85,7 @@ class Modelled:
     def search(self, loop: Loop, worker: Worker, nouns: Nouns, say: Say) -> None:
         """Ask until the recipe, the budget or the time is done."""
         Recorder(self._run / RECORD).write({"session": 1, "at": time.time()})
-        made = voices(
-            self._guide, self._task, self._options.device, nouns, self._models, self._run, paid=self._budget
-        )
+        made = voices(self._guide, self._task, self._options.device, nouns, self._models, self._run, paid=self._budget)
         say("phase", f"asking {', '.join(made)} by recipe {self._recipe.name}")
         log, device = self._run / LOG, self._options.device
         machine = wire.from_data(Machine, nouns["machine"]) if nouns.get("machine") else None

@@ -107,9 +107,7 @@ def _toolchain(device: str, language: str, worker: Worker) -> dict[str, Any]:
         task="probe", language=language, entry="kernel.py::ModelNew", sources=(MAIN, PROBES[language]), proposer="probe"
     )
     try:
-        reply = worker.run(
-            {"job": "build", "device": device, "candidate": wire.to_data(candidate), "facts": True}
-        )
+        reply = worker.run({"job": "build", "device": device, "candidate": wire.to_data(candidate), "facts": True})
     except KernelwrightError:
         return {}
     command: list[str] = next(iter(reply.get("commands", {}).values()), [])

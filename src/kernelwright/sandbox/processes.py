@@ -232,7 +232,12 @@ def run(
         "limits": dataclasses.asdict(limits),
         "readable": [
             str(path)
-            for path in (*readable, *([cwd] if str(cwd) != "/" else []), *([_HERE.parent] if watch else []))
+            for path in (
+                *readable,
+                *_borrowed(),
+                *([cwd] if str(cwd) != "/" else []),
+                *([_HERE.parent] if watch else []),
+            )
         ],
         "writable": [str(path) for path in writable],
         "devices": devices,
@@ -245,6 +250,11 @@ def run(
         killed = _watch(process, limits, (out, err))
         texts = [os.pread(f.fileno(), limits.output_bytes, 0).decode(errors="replace") for f in (out, err)]
     return Finished(returncode=process.returncode, stdout=texts[0], stderr=texts[1], killed=killed)
+
+
+def _borrowed() -> list[str]:
+    """Package folders of this process, which may lie outside the environment (a .pth file) and hold torch."""
+    return [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
 
 
 def command(

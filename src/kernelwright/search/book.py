@@ -28,9 +28,7 @@ class Book:
         """Random numbers for the next ask: they depend on the seed and the ask's number alone."""
         return random.Random(f"{self.seed}/{self.asked}")
 
-    def request(
-        self, edit: str, parents: tuple[str, ...] = (), examples: tuple[str, ...] = (), place: str = ""
-    ) -> Ask:
+    def request(self, edit: str, parents: tuple[str, ...] = (), examples: tuple[str, ...] = (), place: str = "") -> Ask:
         """A new open ask."""
         ask = Ask(number=self.asked, edit=edit, parents=parents, examples=examples, place=place)
         self.asked += 1

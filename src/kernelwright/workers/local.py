@@ -123,9 +123,7 @@ class LocalWorker:
         names = sandbox.trusted() if self._env is None else dict(self._env)
         return {"OMP_WAIT_POLICY": "PASSIVE"} | names
 
-    def _ask(
-        self, judge: _Judge, request: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None
-    ) -> Reply:
+    def _ask(self, judge: _Judge, request: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None) -> Reply:
         replies = judge.expect(request["id"])
         try:
             try:

@@ -233,7 +233,8 @@ def _task(traced: Trace, machine: Machine, seen: dict[str, float]) -> dict[str, 
     bounds = limits.bounds(traced, machine)
     if bounds is not None:
         found["bound_us"] = bounds.unavoidable_us
-        found["written_us"] = bounds.as_written_us
+        found["written_us"], found["unfused_us"] = bounds.as_written_us, bounds.unfused_us
+        found["launch_bound"] = float(bounds.limiter == "launch")
         found["memory_bound"] = float(bounds.limiter == "memory")
     cache = machine.value("cache.last_level_bytes")
     if cache is not None:

@@ -51,9 +51,7 @@ THREAD = Tool(
     name="ThreadSanitizer",
     flags=("-fsanitize=thread",),
     libraries=("libtsan.so", "openmp", "libgomp.so"),
-    environment=(
-        ("TSAN_OPTIONS", f"{_COMMON}:halt_on_error=0:ignore_noninstrumented_modules=1:history_size=4"),
-    ),
+    environment=(("TSAN_OPTIONS", f"{_COMMON}:halt_on_error=0:ignore_noninstrumented_modules=1:history_size=4"),),
     report=re.compile(r"^.*WARNING: ThreadSanitizer: .*$", re.MULTILINE),
 )
 CPU_TOOLS = (ADDRESS, THREAD)

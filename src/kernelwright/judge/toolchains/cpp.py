@@ -56,9 +56,7 @@ def compiler() -> str:
 
 @functools.cache
 def _version() -> str:
-    limits = sandbox.Limits(
-        seconds=10.0, memory_bytes=1 << 30, processes=64, file_bytes=1 << 20, output_bytes=1 << 16
-    )
+    limits = sandbox.Limits(seconds=10.0, memory_bytes=1 << 30, processes=64, file_bytes=1 << 20, output_bytes=1 << 16)
     done = sandbox.run([compiler(), "--version"], limits=limits, writable=(), cwd=Path("/"), env={})
     return done.stdout.splitlines()[0] if done.stdout else "g++ of unknown version"
 

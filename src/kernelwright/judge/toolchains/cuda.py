@@ -56,9 +56,7 @@ def _architecture(device: str) -> str:
 
 @functools.cache
 def _version() -> str:
-    limits = sandbox.Limits(
-        seconds=20.0, memory_bytes=4 << 30, processes=64, file_bytes=1 << 20, output_bytes=1 << 16
-    )
+    limits = sandbox.Limits(seconds=20.0, memory_bytes=4 << 30, processes=64, file_bytes=1 << 20, output_bytes=1 << 16)
     done = sandbox.run(
         [_compiler(), "--version"], limits=limits, writable=(), readable=Cuda().readable(), cwd=Path("/"), env={}
     )

@@ -118,9 +118,7 @@ class AgentProposer:
         sure = sure / 100 if sure > 1 else sure
         return truth(found["fails"]), sure, " ".join(str(found[key]) for key in ("where", "why") if found.get(key))
 
-    def tests(
-        self, *, most: int = 8, like: Evidence | None = None, history: Sequence[str] = (), seed: int = 0
-    ) -> str:
+    def tests(self, *, most: int = 8, like: Evidence | None = None, history: Sequence[str] = (), seed: int = 0) -> str:
         """Source of a ``cases()`` generator. The judge runs it confined, and only against the reference's word."""
         program = self.wording.sources(like) if like is not None else ""
         text = self.prompts.render("tester", task=self.wording.task_text(), most=most, program=program, history=history)
@@ -159,6 +157,7 @@ class AgentProposer:
         return self.speaker.say(
             (first, *messages), role=role, max_tokens=self.max_tokens, temperature=temperature, seed=seed
         )
+
 
 def _row(kernel: object) -> str:
     return ", ".join(f"{key}: {value}" for key, value in kernel.items()) if isinstance(kernel, dict) else str(kernel)

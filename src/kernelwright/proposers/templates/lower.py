@@ -296,9 +296,7 @@ class Lowering:
         assert self.here is not None
         item = self.items[arg]
         tail = target[len(target) - len(item.tensor.shape) :]
-        logical = tuple(
-            None if size == "1" else axis for size, axis in zip(item.tensor.shape, tail, strict=True)
-        )
+        logical = tuple(None if size == "1" else axis for size, axis in zip(item.tensor.shape, tail, strict=True))
         if item.home is not None and item.handle is not None:
             pairs = zip(item.handle.logical, logical, strict=True)
             axes = {a: b for a, b in pairs if a is not None and b is not None}

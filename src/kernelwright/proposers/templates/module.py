@@ -135,9 +135,7 @@ def _names_in(program: Program) -> str:
     return " ".join(parts)
 
 
-def _call(
-    program: Program, position: int, fused: Fused, number: int, tensors: dict[str, Tensor]
-) -> Sequence[str]:
+def _call(program: Program, position: int, fused: Fused, number: int, tensors: dict[str, Tensor]) -> Sequence[str]:
     lines = []
     made = {step.output.name for step in program.steps if isinstance(step, Call)}
     for name in fused.inputs:

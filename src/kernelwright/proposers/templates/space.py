@@ -147,9 +147,7 @@ class Growing:
         """A number known at the call only."""
         if text not in self.scalars:
             self.scalars.append(text)
-        return Handle(
-            self.add(Grown("scalar", (), frozenset(), F32, False, index=self.scalars.index(text))), ()
-        )
+        return Handle(self.add(Grown("scalar", (), frozenset(), F32, False, index=self.scalars.index(text))), ())
 
     def apply(self, op: str, *handles: Handle, dtype: str = F32) -> Handle:
         """A pointwise op over broadcast arguments."""
