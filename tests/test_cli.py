@@ -155,16 +155,17 @@ def test_a_misspelt_variable_stops_every_verb(bench: Bench, monkeypatch: pytest.
 
 
 def test_judge_shows_the_verdict_with_the_proof_or_the_reason(bench: Bench) -> None:
-    """Both verdicts exit 0: judging worked."""
+    """A refusal has an exit code of its own, with --json too: what follows ``&&`` must not happen."""
     (bench.folder / "new.py").write_text("class ModelNew: pass\n")
     good = bench.run("judge", bench.folder / "new.py", "--task", bench.task)
     assert 0 == good.exit_code, good.output
     assert "3.20x the best baseline (compile)" in good.output
     bench.verdict = Rejected(stage="verify", reason="off by 3 bits", detail="at 7")
     bad = bench.run("judge", bench.folder / "new.py", "--task", bench.task)
-    assert (0, "rejected at verify: off by 3 bits\nat 7\n") == (bad.exit_code, bad.output)
-    data = json.loads(bench.run("judge", bench.folder / "new.py", "--task", bench.task, "--json").stdout)
-    assert "Rejected" == data["outcome"]["is"]
+    assert (3, "rejected at verify: off by 3 bits\nat 7\n") == (bad.exit_code, bad.output)
+    told = bench.run("judge", bench.folder / "new.py", "--task", bench.task, "--json")
+    assert (3, "Rejected") == (told.exit_code, json.loads(told.stdout)["outcome"]["is"])
+    assert 3 not in {error.exit_code for error in vars(errors).values() if isinstance(error, type)}
 
 
 def test_the_admission_of_a_task_is_shown(bench: Bench) -> None:

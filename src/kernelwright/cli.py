@@ -11,7 +11,7 @@ import functools
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 import kernelwright
-from kernelwright import cli_models, settings
+from kernelwright import cli_judge, cli_models, settings
 from kernelwright.errors import BadCommand, KernelwrightError
 
 if TYPE_CHECKING:
@@ -155,27 +155,6 @@ def _print_result(result: kernelwright.Result, as_json: bool) -> None:
 
 @app.command()
 @_guarded
-def judge(
-    candidate: Annotated[str | None, typer.Argument(help="The replacement: .py, .cu or .cpp.")] = None,
-    task: Annotated[str | None, typer.Option(help="The task it must replace.")] = None,
-    admit: Annotated[str | None, typer.Option(help="Instead: show which wrong programs this task rejects.")] = None,
-    sanitize: Annotated[bool, typer.Option("--sanitize", help="Look for memory errors and races too.")] = False,
-    device: Device = None,
-    as_json: AsJson = False,
-) -> None:
-    """Build, verify and measure one candidate, as a finalist is."""
-    if admit is not None:
-        reply = kernelwright.admit(admit, device=device)
-        _show(reply, as_json, lambda: _admission_lines(reply))
-        return
-    if candidate is None or task is None:
-        raise BadCommand("Nothing to judge.", expected="kernelwright judge CANDIDATE --task FILE, or --admit TASK")
-    trial = kernelwright.judge(candidate, task, device=device, sanitize=sanitize)
-    _show(kernelwright.to_data(trial), as_json, lambda: _verdict_lines(trial))
-
-
-@app.command()
-@_guarded
 def report(run: Annotated[str, typer.Argument(help="A run folder.")], as_json: AsJson = False) -> None:
     """Write report.html of a run again."""
     path = kernelwright.report(run)
@@ -191,7 +170,7 @@ def runs(
     """List the runs, newest first."""
     found = kernelwright.runs(parent)
     rows = [(item["run"], item["task"], item["device"], item["status"], _times(item["speedup"])) for item in found]
-    _show(found, as_json, lambda: _table(("run", "task", "device", "status", "speedup"), rows) or ["no runs"])
+    _show(found, as_json, lambda: cli_judge.table(("run", "task", "device", "status", "speedup"), rows) or ["no runs"])
 
 
 @app.command()
@@ -207,7 +186,7 @@ def machine(
         (fact.name, "-" if fact.value is None else f"{fact.value:.4g}", fact.unit, fact.note) for fact in found.facts
     ]
     head = [f"{found.name} ({found.device}), fingerprint {found.fingerprint}"]
-    _show(kernelwright.to_data(found), as_json, lambda: head + _table(("fact", "value", "unit", "note"), rows))
+    _show(kernelwright.to_data(found), as_json, lambda: head + cli_judge.table(("fact", "value", "unit", "note"), rows))
 
 
 @app.command()
@@ -258,7 +237,7 @@ def demo(
                 raise KeyboardInterrupt
     headings = ("task", "result", "speedup", "against", "vs eager", "of bound", "bits lost", "trials", "s")
     table = [tuple(str(row[name]) for name in headings) for row in rows]
-    _show(rows, as_json, lambda: _table(headings, table))
+    _show(rows, as_json, lambda: cli_judge.table(headings, table))
 
 
 def _one_example(
@@ -349,48 +328,11 @@ def _show(data: object, as_json: bool, lines: Callable[[], list[str]]) -> None:
     print(json.dumps(data, indent=1) if as_json else "\n".join(lines()))
 
 
-def _verdict_lines(trial: kernelwright.Trial) -> list[str]:
-    outcome = trial.outcome
-    if isinstance(outcome, kernelwright.Rejected):
-        return [f"rejected at {outcome.stage}: {outcome.reason}"] + ([outcome.detail] if outcome.detail else [])
-    rows = [
-        (b.name, f"{b.timing.median_us:.1f}", f"{b.speedup:.2f}x", f"{b.speedup_low:.2f} to {b.speedup_high:.2f}")
-        for b in outcome.baselines
-    ]
-    proof = outcome.proof
-    return [
-        f"verified on {len(proof.cases)} cases, {proof.checked_calls} calls: {proof.bits_lost:.2f} bits lost "
-        f"against {proof.oracle}",
-        f"{outcome.timing.median_us:.1f} us ({outcome.timing.low_us:.1f} to {outcome.timing.high_us:.1f}), "
-        f"{outcome.speedup:.2f}x the best baseline ({outcome.best_baseline})",
-        *_table(("baseline", "us", "speedup", "95 % interval"), rows),
-        *(f"note: {note}" for note in proof.notes),
-    ]
-
-
-def _admission_lines(reply: dict[str, Any]) -> list[str]:
-    decoys = [item if isinstance(item, dict) else {"name": item[0], "by": item[1]} for item in reply.get("decoys", ())]
-    rows = [tuple(str(value) for value in item.values()) for item in decoys]
-    return ["admitted: every known-wrong program is rejected", *_table(("decoy", "rejected by"), rows)]
-
-
-def _table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    if not rows:
-        return []
-    widths = [max(len(row[i]) for row in [headings, *rows] if i < len(row)) for i in range(len(headings))]
-    lines = [headings, tuple("-" * width for width in widths), *rows]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False)).rstrip() for line in lines]
-
-
 def _times(speedup: float | None) -> str:
     return "" if speedup is None else f"{speedup:.2f}x"
 
 
-def _brief(value: object) -> str:
-    text = json.dumps(value) if isinstance(value, dict | list) else str(value)
-    return text if len(text) <= 200 else text[:197] + "..."
-
-
+cli_judge.register(app, _guarded, _show)
 cli_models.register(app, _guarded, _show)
 
 if __name__ == "__main__":

@@ -109,7 +109,8 @@ class Timed:
     repeats: int
     """How many fresh processes timed it (finalists: 2 or more)."""
     profile: tuple[tuple[str, str], ...]
-    """Compiled and counted facts of exactly this code, as (name, value); empty where none were asked for."""
+    """Compiled and counted facts of exactly this code, as (name, value), and what was measured besides of it and of its
+    baselines (``server.eager.p99_us``); empty where none were asked for."""
 
 
 Outcome = Rejected | Timed

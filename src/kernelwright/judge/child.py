@@ -197,7 +197,7 @@ class Program:
     """One confined process. It runs only inside these methods: between them its whole group is stopped."""
 
     def __init__(self, leash: Leash, device: str, clock: Clock) -> None:
-        self.device, self.limits = device, leash.limits
+        self.device, self.limits, self.born_with = device, leash.limits, leash.born_with
         self.stage = "smoke"
         """Stage that failures of ``window`` carry; whoever drives the program moves it on."""
         self.buffers: Buffers | None = None

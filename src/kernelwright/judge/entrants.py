@@ -16,6 +16,7 @@ import torch
 from kernelwright.candidate import Candidate
 from kernelwright.errors import JudgeFailed
 from kernelwright.judge import baselines, timing_plan, waiting
+from kernelwright.judge.also.scene import Contender
 from kernelwright.judge.bench import Bench, Entrant, bind
 from kernelwright.judge.build import build
 from kernelwright.judge.child import Program
@@ -43,7 +44,7 @@ class Entrants:
         folder = build(candidate, str(bench.device), self._cache)
         if isinstance(folder, Rejected):
             raise JudgeFailed("A baseline cannot be written", folder.reason, "a folder")
-        own = self._state / "baselines" / bench.task.digest() / name if kind.compiles else None
+        own = self._own(bench, kind)
         # Drawn here: the reference's own drawing uses the generator of the process, one user at a time.
         leaves = bench.timed.instance.draw(bench.timed.as_given, bench.seed)
         start = functools.partial(self._begin, bench, entrant, candidate, folder, own, leaves)
@@ -54,6 +55,16 @@ class Entrants:
         else:
             start()
         return entrant
+
+    def contender(self, bench: Bench, name: str) -> Contender:
+        """A baseline as a program that can be started again, apart from the one that is kept warm."""
+        kind = baselines.KINDS[name]
+        seconds = waiting.seconds(bench.eager_us, kind.compiles)
+        candidate = baselines.program(bench.task, kind)
+        return Contender(name=name, candidate=candidate, own=self._own(bench, kind), seconds=seconds)
+
+    def _own(self, bench: Bench, kind: baselines.Kind) -> Path | None:
+        return self._state / "baselines" / bench.task.digest() / kind.name if kind.compiles else None
 
     def _begin(
         self,

@@ -61,7 +61,7 @@ class Leash:
         self.shared_bytes = 0
         """Shared memory the judge gave it, which does not count as its own."""
         self._ended = ""
-        self._born_with, _ = sandbox.resident_bytes(pid)
+        self.born_with, _ = sandbox.resident_bytes(pid)
         self._handle = os.pidfd_open(pid)
         self._poll = select.poll()
         self._poll.register(channel, select.POLLIN)
@@ -121,7 +121,7 @@ class Leash:
     def _look(self, stage: str) -> None:
         """Limits that no kernel counts for one program alone: resident memory, threads and processes."""
         private, shared = sandbox.resident_bytes(self.pid)
-        if private - self._born_with + max(0, shared - self.shared_bytes) > self.limits.memory_bytes:
+        if private - self.born_with + max(0, shared - self.shared_bytes) > self.limits.memory_bytes:
             self.end(stage, f"out of memory: more than {self.limits.memory_bytes >> 20} MiB")
         if sandbox.crowd(self.pid, self.limits.processes) > self.limits.processes:
             self.end(stage, f"more than {self.limits.processes} processes and threads")

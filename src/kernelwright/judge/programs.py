@@ -13,6 +13,7 @@ import contextlib
 import shutil
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 from kernelwright import sandbox
@@ -73,16 +74,16 @@ class Programs:
     def fork(self, device: str, folder: Path, seconds: float, own: Path | None) -> Program:
         """A confined program in ``folder``. ``own`` is a folder that it may write, and keep compiled code in, alone."""
         if own is None:
-            return self._fork(self._zygote(compiles=False), device, folder, seconds, None)
+            return self.start(self._zygote(compiles=False), device, folder, seconds, None)
         if device != "cpu":  # a fork of a process that has looked at a GPU cannot use it
-            return self._fork(self._zygote(compiles=False), device, folder, seconds, own)
+            return self.start(self._zygote(compiles=False), device, folder, seconds, own)
         self.prime()
         assert self._priming is not None
         self._priming.join()
         if self._seed.is_dir() and not (own / "inductor").exists():
             own.mkdir(parents=True, exist_ok=True)
             shutil.copytree(self._seed, own / "inductor")
-        return self._fork(self._zygote(compiles=True), device, folder, seconds, own)
+        return self.start(self._zygote(compiles=True), device, folder, seconds, own)
 
     def _zygote(self, *, compiles: bool) -> Zygote:
         with self._lock:
@@ -104,14 +105,20 @@ class Programs:
             shutil.rmtree(folder, ignore_errors=True)
             (folder / "source").mkdir(parents=True)
             (folder / "source" / "primer.py").write_text(PRIMER, encoding="utf-8")
-            with self._fork(self._zygote(compiles=True), "cpu", folder / "source", PRIMING_SECONDS, own) as primer:
+            with self.start(self._zygote(compiles=True), "cpu", folder / "source", PRIMING_SECONDS, own) as primer:
                 self._primer = primer
                 primer.load("primer.py::Primer")
             (own / "inductor").rename(self._seed)
         self._primer = None
         shutil.rmtree(folder, ignore_errors=True)
 
-    def _fork(self, zygote: Zygote, device: str, folder: Path, seconds: float, own: Path | None) -> Program:
+    def fresh(self, env: Mapping[str, str] | None = None) -> Zygote:
+        """A zygote nobody has used: an interpreter that has imported torch, and nothing that compiles. The caller's to
+        close. ``env``: more of what libraries read when they are loaded."""
+        return Zygote.start(("torch",), clock=measure.clock, env=self.waiting | NO_HEADERS | dict(env or {}))
+
+    def start(self, zygote: Zygote, device: str, folder: Path, seconds: float, own: Path | None) -> Program:
+        """``fork``, from a zygote of one's own choice."""
         limits = sandbox.Limits(
             seconds=seconds, memory_bytes=MEMORY, processes=512, file_bytes=1 << 30, output_bytes=1 << 20
         )

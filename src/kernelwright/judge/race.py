@@ -105,15 +105,8 @@ class Race:
                 return
             spent_us += racer.program.window(list(range(self.plan.sets)), grad=self.grad).call_us
 
-    @contextlib.contextmanager
-    def _blame(self, racer: Racer) -> Iterator[None]:
-        """A failure of the candidate is its own; one of a baseline is not the candidate's fault."""
-        try:
-            yield
-        except ChildFailure as failure:
-            if racer is self.racers[-1]:
-                raise
-            raise Lost(racer.name, failure) from failure
+    def _blame(self, racer: Racer) -> contextlib.AbstractContextManager[None]:
+        return blamed(racer.name, last=racer is self.racers[-1])
 
     def _round(self, index: int) -> None:
         torch.set_num_threads(1)  # no pool of ours spins while a program is timed
@@ -139,6 +132,17 @@ class Race:
     def _fill(self, racer: Racer, values: list[Leaves]) -> None:
         for index, leaves in enumerate(values):
             fill(racer.buffers, index, leaves)
+
+
+@contextlib.contextmanager
+def blamed(name: str, *, last: bool) -> Iterator[None]:
+    """A failure of the candidate, who is ``last``, is its own; one of a baseline is not the candidate's fault."""
+    try:
+        yield
+    except ChildFailure as failure:
+        if last:
+            raise
+        raise Lost(name, failure) from failure
 
 
 def fill(buffers: Buffers, index: int, leaves: Leaves) -> None:

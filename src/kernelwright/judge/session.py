@@ -20,7 +20,7 @@ import torch
 from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.errors import BadCommand, JudgeFailed
-from kernelwright.judge import baselines, calibration, facts, race, requests, sanitize, tester, waiting
+from kernelwright.judge import also, baselines, calibration, facts, race, requests, sanitize, tester, waiting
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.build import build, commands
 from kernelwright.judge.calibration import energy, store
@@ -174,11 +174,13 @@ class Session:
         ``patience``: seconds after which a window counts as hanging; ``profile`` adds facts to a precise result,
         ``facts`` those of the compiled object to any; ``extra_cases``: source of a tester's inputs, see ``tester``;
         ``sanitize`` looks at a precise result with ``sanitize``, whose fault rejects and whose notes join the proof
-        (``winner``: only where it is proved faster than every baseline); ``sanitize_seconds`` are left for that.
+        (``winner``: only where it is proved faster than every baseline); ``sanitize_seconds`` are left for that;
+        ``also``: names of ``also.WHAT``, measured of a precise result and of its baselines.
         """
         level = job.get("level", "precise")
         if level not in LEVELS:
             raise BadCommand("There is no such level of judging", repr(level), " or ".join(LEVELS))
+        wanted = also.wanted(job.get("also") or ())
         candidate, device = requests.candidate_of(job), requests.device_of(job, self.device)
         with self._lease(device).shared():
             folder = build(candidate, device, self.cache)
@@ -194,6 +196,8 @@ class Session:
             if job["sanitize"] != "winner" or outcome.speedup_low > 1.0:
                 found = sanitize.within(job.get("sanitize_seconds"), candidate, folder, self._bench(job), self.cache)
                 outcome = found.rejected or dataclasses.replace(outcome, proof=noted(outcome.proof, found.notes))
+        if wanted and level == "precise" and isinstance(outcome, Timed):
+            outcome = also.attached(outcome, wanted, self._scene(job, candidate, outcome))
         return {"outcome": None if outcome is None else wire.to_data(outcome)}
 
     def sanitize(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
@@ -254,6 +258,27 @@ class Session:
                 self.entrants.drop(bench, lost.name, last if attempt else "")
         raise JudgeFailed("Baselines died three times in one race", last, "a race that ends")
 
+    def _scene(self, job: dict[str, Any], candidate: Candidate, outcome: Timed) -> also.Scene:
+        """The candidate and the baselines it was raced against, for what is measured besides."""
+        bench = self._bench(job)
+        contenders = [self.entrants.contender(bench, baseline.name) for baseline in outcome.baselines]
+        seconds = waiting.limit(bench.eager_us, candidate, job.get("patience"))
+        own = self._own(candidate)
+        contenders.append(also.Contender(name="candidate", candidate=candidate, own=own, seconds=seconds))
+        return also.Scene(
+            bench=bench,
+            contenders=contenders,
+            programs=self.programs,
+            cache=self.cache,
+            alone=self._lease(str(bench.device)).alone,
+            seed=outcome.proof.seed,
+            leaves=bench.timed.instance.draw(bench.timed.as_given, outcome.proof.seed ^ 0xA150),
+        )
+
+    def _own(self, candidate: Candidate) -> Path | None:
+        """The folder in which a candidate that compiles while it runs keeps what it made."""
+        return self.cache / "jit" / candidate.digest() if candidate.language in waiting.JIT else None
+
     def _extras(self, job: dict[str, Any], bench: Bench) -> tuple[tester.ExtraCase, ...]:
         """The cases of the job's tester that the reference confirms; found out once for each source."""
         source = str(job.get("extra_cases") or "")
@@ -287,7 +312,7 @@ class Session:
 
     def _start(self, bench: Bench, folder: Path, candidate: Candidate, patience: float | None) -> Program:
         """A fresh confined process for a candidate."""
-        own = self.cache / "jit" / candidate.digest() if candidate.language in waiting.JIT else None
+        own = self._own(candidate)
         seconds = waiting.limit(bench.eager_us, candidate, patience)
         return self.programs.fork(str(bench.device), folder, seconds, own)
 

@@ -93,16 +93,19 @@ def judge(
     device: str | None = None,
     level: str = "precise",
     sanitize: bool = False,
+    also: Sequence[str] = (),
     services: Services | None = None,
 ) -> Trial:
     """Judge one candidate as a finalist is judged: every case, fresh processes, every baseline.
 
     ``sanitize``: compiled code is then looked at for memory it must not touch and for threads that race.
+    ``also``: measured besides, of the candidate and of every baseline, in ``outcome.profile``: ``server`` (latency of
+    single calls after random idle gaps), ``cold`` (from nothing to the first result), ``memory`` (peak of a call).
     """
     place = _device(device)
     known = _task(task, place)
     given = candidate if isinstance(candidate, Candidate) else load_candidate(candidate, known)
-    return verbs.judge_candidate(known, given, place, level=level, sanitize=sanitize, services=services)
+    return verbs.judge_candidate(known, given, place, level=level, sanitize=sanitize, also=also, services=services)
 
 
 def admit(task: str | Path | Task, *, device: str | None = None, services: Services | None = None) -> dict[str, Any]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,13 @@ def judge_candidate(
     *,
     level: str = "precise",
     sanitize: bool = False,
+    also: Sequence[str] = (),
     services: Services | None = None,
 ) -> Trial:
     """Admit the task, then build, verify and measure the candidate; ``sanitize``: then look at it with sanitizers.
 
-    Raises TaskError, ToolMissing, JudgeFailed.
+    ``also``: of ``server``, ``cold`` and ``memory``, measured besides.
+    Raises BadCommand, TaskError, ToolMissing, JudgeFailed.
     """
     used = services or Services(device)
     try:
@@ -46,6 +49,7 @@ def judge_candidate(
                 "candidate": wire.to_data(candidate),
                 "level": level,
                 "sanitize": sanitize,
+                "also": list(also),
                 **bound_of(facts),
             }
         )
