@@ -100,6 +100,7 @@ def optimize(
     max_minutes: cli_models.MaxMinutes = None,
     max_candidates: cli_models.MaxCandidates = None,
     parallel: cli_models.Parallel = None,
+    price: cli_models.Price = None,
     words: cli_models.Words = None,
     as_json: AsJson = False,
 ) -> None:

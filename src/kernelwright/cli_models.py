@@ -25,6 +25,7 @@ MaxTokens = Annotated[int | None, typer.Option(help="Tokens models may take, in 
 MaxRequests = Annotated[int | None, typer.Option(help="Requests to models, failed ones included.")]
 MaxMinutes = Annotated[float | None, typer.Option(help="Minutes for the models.")]
 MaxCandidates = Annotated[int | None, typer.Option(help="Candidates to ask for (default: 40).")]
+Price = Annotated[str | None, typer.Option(help="IN,OUT: dollars per million tokens, where a price is not known.")]
 Parallel = Annotated[int | None, typer.Option(help="Requests in flight at once (default: 2).")]
 
 LIMITS = ("max_usd", "max_tokens", "max_requests", "max_minutes", "max_candidates")
@@ -39,10 +40,11 @@ def guide(given: Mapping[str, Any]) -> kernelwright.Guide | None:
     """The Guide in a command's options, or None where no model is asked. Raises BadCommand."""
     chosen = {name: given[name] for name in FIELDS if given.get(name) is not None}
     if not given.get("llm") and not given.get("agent"):
-        if chosen or given.get("words"):
+        odd = [*chosen, *(name for name in ("words", "price", "agent_env") if given.get(name))]
+        if odd:
             raise BadCommand(
                 "These options are for models, and no model is asked.",
-                got=", ".join(f"--{name.replace('_', '-')}" for name in chosen) or "--words",
+                got=", ".join(f"--{name.replace('_', '-')}" for name in odd),
                 expected="--llm PROVIDER:MODEL or --agent COMMAND beside them",
             )
         return None
@@ -50,8 +52,16 @@ def guide(given: Mapping[str, Any]) -> kernelwright.Guide | None:
         llm=tuple(given.get("llm") or ()),
         agent_env=settings.names(given.get("agent_env") or ""),
         words=_words(given.get("words")),
+        price=_price(given.get("price")),
         **chosen,
     ).checked()
+
+
+def _price(text: str | None) -> tuple[float, ...]:
+    try:
+        return tuple(float(word) for word in settings.names(text or ""))
+    except ValueError as error:
+        raise BadCommand("That is no price.", got=str(text), expected="IN,OUT: dollars per million tokens") from error
 
 
 def limits(given: Mapping[str, Any]) -> dict[str, float | int]:

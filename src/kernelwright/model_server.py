@@ -28,14 +28,27 @@ SHAPES: dict[str, Callable[[str], str]] = {
     "wrong-language": lambda code: '```rust\nfn main() { println!("fast"); }\n```',
     "syntax-error": lambda code: f"```python\n{code}\n    oops(:\n```",
     "cut-off": lambda code: f"```python\n{code[: len(code) // 2]}",
+    "think": lambda code: f"<think>\nA draft:\n```python\nclass ModelNew: ...\n```\n</think>\n```python\n{code}\n```",
+    "reasoning": lambda code: f"```python\n{code}\n```",
+    "parts": lambda code: f"Here it is.\n```python\n{code}\n```",
+    "length": lambda code: "Let me think about the memory first. " * 40,
+    "no-usage": lambda code: f"```python\n{code}\n```",
 }
 """Behaviour name to what the reply says, given the right answer."""
 REFUSALS = {
     "too-long": "This model's maximum context length is 8192 tokens. However, you requested 20000 tokens.",
     "no-temperature": "Unsupported value: 'temperature' does not support 0.7 with this model.",
+    "newer-limit": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'.",
+    "older-limit": "Unrecognized request argument supplied: max_completion_tokens",
+    "stream-only": "This model only support stream mode, please enable the stream parameter to access the model.",
+    "no-system": "System role not supported",
+    "at-most": "max_tokens is too large: 16384. This model supports at most 4096 completion tokens.",
 }
 """Behaviour name to what an answer with status 400 says: the request can be put otherwise."""
-FAULTS = ("401", "404", "429", "500", "503", "hang", "truncated", "malformed", "not-json", "drop", "overrun", *REFUSALS)
+FAULTS = (
+    "401", "404", "429", "500", "503", "529", "hang", "truncated", "malformed", "not-json", "drop", "overrun",
+    "no-choices", "no-quota", *REFUSALS,
+)  # fmt: skip
 HANG_S = 30.0
 
 
@@ -102,10 +115,10 @@ class ScriptedServer:
         self._thread.join()
 
 
-def completion(text: str, request: dict[str, Any]) -> dict[str, Any]:
+def completion(text: str, request: dict[str, Any], behaviour: str = "ok") -> dict[str, Any]:
     """A chat completion in OpenAI's form, with plausible counts."""
     heard = sum(len(str(message.get("content", ""))) for message in request.get("messages", []))
-    return {
+    data: dict[str, Any] = {
         "id": "scripted",
         "object": "chat.completion",
         "created": 0,
@@ -117,12 +130,42 @@ def completion(text: str, request: dict[str, Any]) -> dict[str, Any]:
             "total_tokens": heard // 4 + len(text) // 4,
         },
     }
+    choice = data["choices"][0]
+    if behaviour == "reasoning":  # as some servers do: billed, and left out of completion_tokens
+        choice["message"]["reasoning_content"] = PROSE * 10
+        data["usage"]["total_tokens"] += len(PROSE * 10) // 4
+    elif behaviour == "parts":
+        choice["message"]["content"] = [{"type": "text", "text": text[:9]}, {"type": "text", "text": text[9:]}]
+    elif behaviour == "length":
+        choice["finish_reason"] = "length"
+    elif behaviour == "no-usage":
+        del data["usage"]
+    elif behaviour == "no-choices":
+        data["choices"] = []
+    return data
+
+
+def streamed(whole: dict[str, Any]) -> bytes:
+    """A completion as a stream of events."""
+    choice, text = whole["choices"][0], whole["choices"][0]["message"]["content"]
+    frame = {key: whole[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    deltas = [{"index": 0, "delta": {"content": text[at : at + 64]}, "finish_reason": None} for at in
+              range(0, len(text), 64)]  # fmt: skip
+    events = [frame | {"choices": [delta]} for delta in deltas]
+    events.append(frame | {"choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
+    events.append(frame | {"choices": [], "usage": whole.get("usage")})
+    return b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events) + b"data: [DONE]\n\n"
 
 
 def _said(behaviour: str, answer: str, request: dict[str, Any]) -> tuple[int, bytes, dict[str, str]] | None:
     """(status, body, headers) of an answer; None where there is none at all."""
-    if behaviour in SHAPES:
-        return 200, json.dumps(completion(SHAPES[behaviour](answer), request)).encode(), {}
+    if behaviour in SHAPES or behaviour == "no-choices":
+        whole = completion(SHAPES.get(behaviour, str)(answer), request, behaviour)
+        if request.get("stream"):
+            return 200, streamed(whole), {"Content-Type": "text/event-stream"}
+        return 200, json.dumps(whole).encode(), {}
+    if behaviour == "no-quota":
+        return 429, b'{"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}', {}
     if behaviour in REFUSALS:
         return 400, json.dumps({"error": {"message": REFUSALS[behaviour], "type": "scripted"}}).encode(), {}
     if behaviour == "overrun":
@@ -142,6 +185,7 @@ def _said(behaviour: str, answer: str, request: dict[str, Any]) -> tuple[int, by
 
 def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # connections stay open between requests, as at any real server
         def log_message(self, format: str, *args: object) -> None:
             """Silence: the server shares a terminal with whoever tests against it."""
 
@@ -162,9 +206,8 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
 
         def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
             self.send_response(status)
-            self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
-            for name, value in (headers or {}).items():
+            for name, value in ({"Content-Type": "application/json"} | (headers or {})).items():
                 self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)

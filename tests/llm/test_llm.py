@@ -61,7 +61,10 @@ class Priced:
         return (input_tokens + output_tokens) / 1000
 
 
-@pytest.mark.parametrize("fault", ["429", "500", "503", "truncated", "malformed", "not-json", "drop", "hang"])
+FAULTS = ["429", "500", "503", "529", "truncated", "malformed", "not-json", "drop", "hang", "no-choices"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_on_the_wire_is_retried_and_counted(fault: str) -> None:
     """One bad answer, then a good one: the reply arrives, and the budget has counted both requests."""
     with ScriptedServer([fault, "ok"], CODE, hang_s=3.0) as server:
@@ -286,3 +289,91 @@ def test_after_a_reply_longer_than_asked_for_a_limit_of_tokens_ends_the_requests
         assert (1, 1) == (server.requests, spent(tmp_path / "llm.jsonl").overruns)
         with pytest.raises(BudgetSpent, match="ignores the limit"):
             Budget(limits, spent(tmp_path / "llm.jsonl")).reserve(10, None)
+
+
+def test_threads_share_the_open_connections_of_one_server() -> None:
+    """A server that keeps connections open, as real ones do, asked from 4 threads at once, several times over."""
+    with ScriptedServer(["ok"], CODE) as server:
+        voice, said = speaker(server, Limits()), []
+
+        def ask(first: int) -> None:
+            said.extend(voice.say(ASK, role="coder", max_tokens=64, seed=first + n).text for n in range(6))
+
+        threads = [threading.Thread(target=ask, args=(100 * n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (24, 24, 0) == (len(said), server.requests, voice.budget.spent().overruns)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "key", "then"),
+    [("newer-limit", "max_completion_tokens", 64), ("stream-only", "stream", True), ("at-most", "max_tokens", 64)],
+)
+def test_what_a_server_wants_otherwise_is_put_otherwise(refusal: str, key: str, then: object) -> None:
+    """Another name for the limit, a stream, a shorter reply: the second attempt and all later ones do as told."""
+    with ScriptedServer([refusal, "ok", "ok"], CODE) as server:
+        voice = speaker(server, Limits())
+        length = 16384 if refusal == "at-most" else 64
+        replies = [voice.say(ASK, role="coder", max_tokens=length, seed=n) for n in range(2)]
+        wanted = 4096 if refusal == "at-most" else then
+        assert [wanted, wanted] == [request.get(key) for request in server.heard[1:]]
+        assert all(CODE in reply.text and reply.counted for reply in replies)
+
+
+def test_a_model_without_a_system_message_reads_the_rules_first() -> None:
+    """The rules stand at the head of the first question from then on."""
+    with ScriptedServer(["no-system", "ok"], CODE) as server:
+        speaker(server, Limits()).say(ASK, role="coder", max_tokens=64)
+        said = [(turn["role"], turn["content"]) for turn in server.heard[1]["messages"]]
+        assert [("user", "You write kernels.\n\nA faster relu, please.")] == said
+
+
+def test_reasoning_beside_the_text_is_kept_apart_and_paid_for() -> None:
+    """Thoughts in a field of their own: not in the text, in the record, and counted where only the total has them."""
+    with ScriptedServer(["reasoning", "ok"], CODE) as server:
+        voice = speaker(server, Limits())
+        first, second = (voice.say(ASK, role="coder", max_tokens=640, seed=n) for n in range(2))
+        assert ("well known" in first.thoughts, "well known" in first.text) == (True, False)
+        assert first.output_tokens > second.output_tokens + 100
+
+
+def test_a_text_in_parts_is_one_text() -> None:
+    """``content`` as a list."""
+    with ScriptedServer(["parts"], CODE) as server:
+        assert f"Here it is.\n```python\n{CODE}\n```" == speaker(server, Limits()).say(ASK, role="coder").text
+
+
+def test_a_reply_that_does_not_say_what_it_took_is_charged_at_its_worst_case(tmp_path: Path) -> None:
+    """Zero would never reach a limit; the record says the same to whoever goes on from it."""
+    with ScriptedServer(["no-usage"], CODE) as server:
+        voice = speaker(server, Limits(tokens=300), tmp_path / "llm.jsonl")
+        assert not voice.say(ASK, role="coder", max_tokens=150).counted
+        assert voice.budget.spent().tokens == spent(tmp_path / "llm.jsonl").tokens > 150
+        with pytest.raises(BudgetSpent, match="tokens"):
+            voice.say(ASK, role="coder", max_tokens=150, seed=1)
+        assert 1 == server.requests
+
+
+def test_an_empty_purse_is_not_waited_for() -> None:
+    """A 429 that no waiting ends is one request."""
+    with ScriptedServer(["no-quota", "ok"], CODE) as server, pytest.raises(ModelError, match="quota"):
+        speaker(server, Limits()).say(ASK, role="coder", max_tokens=64)
+    assert 1 == server.requests
+
+
+def test_a_price_that_is_given_is_the_price() -> None:
+    """Dollars per million tokens, for a model no list knows."""
+    from kernelwright.llm.provider import ProviderModel
+
+    model = ProviderModel("local:x", key=None, base_url="http://127.0.0.1:1/v1", price=(2.0, 10.0))
+    assert 2.0 + 5.0 == pytest.approx(model.price(1_000_000, 500_000) or 0.0)
+
+
+def test_after_the_search_nothing_is_sent() -> None:
+    """A thread that waited to try again finds the budget closed."""
+    budget = Budget(Limits())
+    budget.close("the search is over")
+    with pytest.raises(BudgetSpent, match="No more requests"):
+        budget.reserve(1, None)

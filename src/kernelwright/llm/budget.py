@@ -41,7 +41,7 @@ class Reservation:
 
 
 class Budget:
-    """Reserve the worst case, send, settle the truth. Safe to share between threads.
+    """Reserve the worst case, send, settle the truth. Safe to share between threads. Once closed, nothing is sent.
 
     A request whose worst case does not fit is refused with ``BudgetSpent`` before it is sent. A model without a
     known price cannot be held to a dollar limit, so with ``limits.usd`` set it is refused too. After a reply longer
@@ -58,11 +58,14 @@ class Budget:
         self._before = already.seconds if already else 0.0
         self._overruns = already.overruns if already else 0
         self._held_tokens, self._held_usd, self._in_flight = 0, 0.0, 0
+        self._closed = ""
         self._started = time.monotonic()
 
     def reserve(self, tokens: int, usd: float | None) -> Reservation:
         """Room for a request of at most ``tokens`` tokens and ``usd`` dollars. Raises ``BudgetSpent``."""
         with self._lock:
+            if self._closed:
+                raise BudgetSpent("No more requests are sent", self._closed, "a search that is under way")
             self._check_time()
             limits = self.limits
             if self._overruns and (limits.tokens is not None or limits.usd is not None):
@@ -81,7 +84,7 @@ class Budget:
                     raise BudgetSpent(
                         "A dollar limit cannot be kept for a model without a known price",
                         "no price",
-                        "a model with a known price, or a price given in the settings",
+                        "a model with a known price, or --price IN,OUT",
                         "use --max-tokens or --max-candidates instead of --max-usd",
                     )
                 if self._usd + self._held_usd + usd > limits.usd:
@@ -103,6 +106,11 @@ class Budget:
             self._usd += usd or 0.0
             self._unpriced = self._unpriced or usd is None
             self._overruns += tokens > held.tokens
+
+    def close(self, why: str) -> None:
+        """Refuse every further request: a thread that still waits to try again must not outlive its search."""
+        with self._lock:
+            self._closed = why
 
     def spent(self) -> Spent:
         """What has been settled so far."""

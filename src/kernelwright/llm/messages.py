@@ -29,6 +29,10 @@ class Reply:
     usd: float | None
     finish: str
     """``stop``, ``length`` (cut off), or the provider's own word."""
+    thoughts: str = ""
+    """Reasoning that came beside the text, in a field of its own."""
+    counted: bool = True
+    """False: the server did not say what it took, and the counts above are no counts."""
 
 
 class ModelFailure(Exception):

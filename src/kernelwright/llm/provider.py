@@ -6,14 +6,18 @@ Import this file only when a model was asked for: the client library takes 1.6 s
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import importlib
 import logging
-import re
-from collections.abc import Mapping, Sequence
+import threading
+import warnings
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from kernelwright.errors import ModelError
 from kernelwright.llm.messages import Message, ModelFailure, Reply
+from kernelwright.llm.refusals import NEWER, OLDER, Manner, mended, passes, patience
 
 KEY_NAMES: Mapping[str, tuple[str, ...]] = {
     "openai": ("OPENAI_API_KEY",),
@@ -22,14 +26,8 @@ KEY_NAMES: Mapping[str, tuple[str, ...]] = {
     "local": (),
 }
 """Provider to the environment variables that may hold its key; ``local`` is any server at --base-url without one."""
-TIMEOUT_S = 300.0
-TEMPORARY = {408, 409, 425, 429, 500, 502, 503, 504, 529}
-REFUSED = {400, 413, 422}
-OPTIONAL = ("seed", "temperature")
-"""Settings that some models refuse; they are left out once one did."""
-TOO_LONG = re.compile(r"context.{0,12}(?:length|window|size)|maximum.{0,20}tokens|max_model_len|too many tokens", re.I)
-LEAST_REPLY = 512
-"""Tokens a reply is still asked for where prompt and reply do not fit the model together."""
+TIMEOUT_S = 600.0
+"""One request, from the first byte sent to the last one read: a model that reasons may take minutes."""
 
 
 def _load(name: str) -> Any:
@@ -40,15 +38,28 @@ def _load(name: str) -> Any:
             "The client library for language models is not installed",
             str(error),
             "pydantic-ai-slim",
-            "pip install 'kernelwright[llm]'",
+            "pip install 'kernelwright[llm]' (in a checkout: pip install -e '.[llm]')",
         ) from error
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """One event loop for all models of this process: a client's open connections belong to the loop it began on."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="models", daemon=True).start()
+    return loop
 
 
 class ProviderModel:
     """One model of one provider. The key is held by the client object and appears in no attribute of ours."""
 
-    def __init__(self, spec: str, *, key: str | None, base_url: str | None, timeout_s: float = TIMEOUT_S) -> None:
-        """``spec`` is PROVIDER:MODEL. Raises ``ModelError`` for an unknown provider or a missing key."""
+    def __init__(
+        self, spec: str, *, key: str | None, base_url: str | None, timeout_s: float = TIMEOUT_S,
+        price: tuple[float, float] | None = None,
+    ) -> None:  # fmt: skip
+        """``spec`` is PROVIDER:MODEL; ``price`` in dollars per million tokens, in and out.
+
+        Raises ``ModelError`` for an unknown provider or a missing key."""
         provider, _, model = spec.partition(":")
         if provider not in KEY_NAMES or not model:
             known = ", ".join(KEY_NAMES)
@@ -59,85 +70,128 @@ class ProviderModel:
             names = " or ".join(KEY_NAMES[provider])
             raise ModelError(f"There is no key for {provider}", f"{names} not set", "a key", f"export {names}=...")
         self.name = spec
-        self._bare = model
-        self._timeout = timeout_s
-        self._client = _client(provider, model, key or "none", base_url)
-        self._left_out: set[str] = set()
-        self._most: int | None = None
-        """Reply length that the model's context has room for, once that was found out."""
+        self._provider, self._bare, self._base_url = provider, model, base_url
+        self._timeout, self._price = timeout_s, price
+        self._lock = threading.Lock()
+        # Servers other than OpenAI's own know max_tokens; one that ignores a name it does not know has no limit.
+        self._manner = Manner(newer_name=not base_url)
+        self._make = functools.partial(_client, provider, model, key or "none", base_url)
+        self._clients = {self._manner.newer_name: self._make(self._manner.newer_name)}
 
     def __repr__(self) -> str:
         return f"ProviderModel({self.name!r})"
 
     def complete(self, messages: Sequence[Message], *, max_tokens: int, temperature: float, seed: int) -> Reply:
         """One request on the wire. Raises ``ModelFailure``."""
-        direct, exceptions = _load("pydantic_ai.direct"), _load("pydantic_ai.exceptions")
-        most = min(max_tokens, self._most or max_tokens)
+        exceptions = _load("pydantic_ai.exceptions")
+        with self._lock:
+            manner = self._manner
+        most = min(max_tokens, manner.most or max_tokens)
         settings = {"max_tokens": most, "temperature": temperature, "seed": seed, "timeout": self._timeout}
-        settings = {name: value for name, value in settings.items() if name not in self._left_out}
+        settings = {name: value for name, value in settings.items() if name not in manner.left_out}
+        sent = {*settings, NEWER if manner.newer_name else OLDER}
+        sent |= {name for name, is_sent in (("stream", manner.streams), ("system", not manner.no_system)) if is_sent}
+        if manner.newer_name:
+            sent.discard(OLDER)
         try:
-            found = direct.model_request_sync(self._client, _conversation(messages), model_settings=settings)
+            found = self._waited(self._ask(messages, settings, manner))
         except exceptions.ModelHTTPError as error:
-            body = str(error.body)
-            mended = error.status_code in REFUSED and self._adapt(body, most)
-            again = error.status_code in TEMPORARY or mended
-            wait = _retry_after(error.headers or {})
-            raise ModelFailure(f"HTTP {error.status_code}: {body[:300]}", again, wait) from error
-        except exceptions.UnexpectedModelBehavior as error:
-            raise ModelFailure(f"malformed answer: {str(error)[:300]}", temporary=True) from error
+            raise self._refused(error.status_code, str(error.body), error.headers or {}, sent, most) from error
         except exceptions.UserError as error:
             raise ModelFailure(str(error)[:300], temporary=False) from error
         except (exceptions.ModelAPIError, OSError, TimeoutError) as error:
             raise ModelFailure(f"{type(error).__name__}: {str(error)[:300]}", temporary=True) from error
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            # A body that is JSON but not a completion makes the client raise these from its own parsing.
-            reason = f"malformed answer: {type(error).__name__} {str(error)[:200]}"
+        except Exception as error:
+            # Whatever a body that is no completion makes the client library raise: a run outlives one bad answer.
+            reason = f"malformed answer: {type(error).__name__} {str(error)[:300]}"
+            self._adapt(0, str(error), sent, most)
             raise ModelFailure(reason, temporary=True) from error
+        return self._reply(found)
+
+    def _refused(
+        self, status: int, body: str, headers: Mapping[str, str], sent: set[str], asked: int
+    ) -> ModelFailure:
+        wait = patience(status, headers, body)
+        again = self._adapt(status, body, sent, asked)
+        return ModelFailure(f"HTTP {status}: {body[:300]}", again or passes(status, body, wait), wait)
+
+    def _adapt(self, status: int, body: str, sent: set[str], asked: int) -> bool:
+        """Ask otherwise from now on, where a refusal says how; whether another attempt makes sense."""
+        with self._lock:
+            manner = mended(self._manner, status, body, sent, asked)
+            if manner is not None:
+                self._manner = manner
+        return manner is not None
+
+    async def _ask(self, messages: Sequence[Message], settings: Mapping[str, Any], manner: Manner) -> Any:
+        direct = _load("pydantic_ai.direct")
+        if manner.newer_name not in self._clients:
+            self._clients[manner.newer_name] = self._make(manner.newer_name)
+        client = self._clients[manner.newer_name]
+        said = _conversation(_joined(messages) if manner.no_system else messages)
+        if not manner.streams:
+            return await direct.model_request(client, said, model_settings=dict(settings))
+        async with direct.model_request_stream(client, said, model_settings=dict(settings)) as stream:
+            async for _ in stream:
+                pass
+            return stream.get()
+
+    def _waited(self, asking: Coroutine[Any, Any, Any]) -> Any:
+        # The client's own limit is for the gap between two bytes: a server that trickles would keep us for ever.
+        future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(asking, self._timeout), _loop())
+        return future.result()
+
+    def _reply(self, found: Any) -> Reply:
         text = "".join(part.content for part in found.parts if part.part_kind == "text")
+        thoughts = "".join(part.content for part in found.parts if part.part_kind == "thinking")
+        finish = str(found.finish_reason or "stop")
+        if not text.strip() and finish == "stop":
+            text, thoughts = thoughts, ""  # a server that takes the whole reply for thoughts
         usage = found.usage
-        taken = (int(usage.input_tokens or 0), int(usage.output_tokens or 0))
+        taken, put = int(usage.input_tokens or 0), int(usage.output_tokens or 0)
         return Reply(
             text=text,
+            thoughts=thoughts,
             model=str(found.model_name or self._bare),
-            input_tokens=taken[0],
-            output_tokens=taken[1],
-            usd=self.price(*taken),
-            finish=str(found.finish_reason or "stop"),
+            input_tokens=taken,
+            output_tokens=put,
+            counted=taken > 0 and (put > 0 or not (text or thoughts)),
+            usd=self._cost(taken, put, int(usage.cache_read_tokens or 0), int(usage.cache_write_tokens or 0)),
+            finish=finish,
         )
 
-    def _adapt(self, body: str, asked: int) -> bool:
-        """Ask otherwise from now on, where a refusal says how; whether another attempt makes sense."""
-        if TOO_LONG.search(body) and asked > LEAST_REPLY:
-            self._most = max(LEAST_REPLY, asked // 2)
-            return True
-        refused = {name for name in OPTIONAL if name in body.lower()} - self._left_out
-        self._left_out |= refused
-        return bool(refused)
-
     def price(self, input_tokens: int, output_tokens: int) -> float | None:
-        """From the price list shipped with the client library; None for models it does not know."""
+        """As given, else from the price list shipped with the client library; None for models it does not know."""
+        return self._cost(input_tokens, output_tokens, 0, 0)
+
+    def _cost(self, taken: int, put: int, read: int, written: int) -> float | None:
+        if self._price is not None:
+            return (taken * self._price[0] + put * self._price[1]) / 1e6
         prices = _load("genai_prices")
         logging.getLogger("genai_prices").setLevel(logging.ERROR)
-        try:
-            usage = prices.Usage(input_tokens=input_tokens, output_tokens=output_tokens)
-            provider = self.name.partition(":")[0]
-            known = None if provider == "local" else provider
-            if known is None:
-                return None
-            return float(prices.calc_price(usage, model_ref=self._bare, provider_id=known).total_price)
-        except (LookupError, ValueError):
-            return None
+        usage = prices.Usage(
+            input_tokens=taken, output_tokens=put, cache_read_tokens=read, cache_write_tokens=written
+        )  # fmt: skip
+        places = [{"provider_api_url": self._base_url}] if self._base_url else []
+        places += [{"provider_id": self._provider}] if self._provider != "local" else []
+        for place in places:
+            try:
+                return float(prices.calc_price(usage, model_ref=self._bare, **place).total_price)
+            except (LookupError, ValueError):
+                continue
+        return None
 
 
-def _client(provider: str, model: str, key: str, base_url: str | None) -> Any:
+def _client(provider: str, model: str, key: str, base_url: str | None, newer_name: bool) -> Any:
+    # It warns on standard error of settings that it leaves out; those are not the user's.
+    warnings.filterwarnings("ignore", module=r"pydantic_ai\b")
     if provider in ("openai", "local"):
         openai = _load("openai")
-        models, providers = _load("pydantic_ai.models.openai"), _load("pydantic_ai.providers.openai")
+        providers = _load("pydantic_ai.providers.openai")
         # max_retries=0: each attempt must pass our budget, so the library may make none of its own.
         wire = openai.AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0, timeout=TIMEOUT_S)
-        # Local servers know max_tokens, the older name of the limit; one that ignores a name it does not know has none.
-        profile = {"openai_chat_supports_max_completion_tokens": False} if provider == "local" else None
-        return models.OpenAIChatModel(model, provider=providers.OpenAIProvider(openai_client=wire), profile=profile)
+        profile = {"openai_chat_supports_max_completion_tokens": newer_name}
+        return _counting()(model, provider=providers.OpenAIProvider(openai_client=wire), profile=profile)
     if provider == "anthropic":
         anthropic = _load("anthropic")
         models, providers = _load("pydantic_ai.models.anthropic"), _load("pydantic_ai.providers.anthropic")
@@ -147,12 +201,32 @@ def _client(provider: str, model: str, key: str, base_url: str | None) -> Any:
     return models.GoogleModel(model, provider=providers.GoogleProvider(api_key=key, base_url=base_url))
 
 
-def _retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds a server asks to be left alone; 0 where it does not say, or says it as a date."""
-    try:
-        return max(0.0, float(headers.get("retry-after", "0")))
-    except ValueError:
-        return 0.0
+@functools.cache
+def _counting() -> type:
+    """The library's chat model, which bears counts that are missing and counts what is in ``total_tokens`` alone.
+
+    Some servers leave the tokens of reasoning out of ``completion_tokens``; they are billed."""
+    models = _load("pydantic_ai.models.openai")
+
+    class Counting(models.OpenAIChatModel):  # type: ignore[name-defined]  # loaded when first asked for
+        def _validate_completion(self, response: Any) -> Any:
+            usage = getattr(response, "usage", None)
+            if usage is not None:
+                names = ("total_tokens", "prompt_tokens", "completion_tokens")
+                counts = [getattr(usage, name, None) for name in names]
+                total, asked, put = (count if isinstance(count, int) else 0 for count in counts)
+                put = max(put, total - asked) if asked else put
+                usage.total_tokens, usage.prompt_tokens, usage.completion_tokens = asked + put, asked, put
+            return super()._validate_completion(response)
+
+    return Counting
+
+
+def _joined(messages: Sequence[Message]) -> list[Message]:
+    """The same with the rules at the head of the first question, for models that know no system message."""
+    rules = "\n\n".join(message.text for message in messages if message.role == "system")
+    rest = [message for message in messages if message.role != "system"]
+    return [Message(role="user", text=f"{rules}\n\n{rest[0].text}"), *rest[1:]] if rest else list(messages)
 
 
 def _conversation(messages: Sequence[Message]) -> list[Any]:

@@ -19,7 +19,7 @@ from kernelwright.llm.messages import Message, Model, ModelFailure, Reply, estim
 from kernelwright.llm.record import Memory, Recorder
 
 ATTEMPTS = 6
-FIRST_WAIT_S = 0.5
+FIRST_WAIT_S = 1.0
 LONGEST_WAIT_S = 60.0
 
 
@@ -95,11 +95,13 @@ class Speaker:
             except BaseException:
                 self.budget.settle(held, worst, held.usd)
                 raise
-            reply = dataclasses.replace(reply, text=self._clean(reply.text))
-            tokens = reply.input_tokens + reply.output_tokens
-            self.budget.settle(held, tokens, reply.usd)
-            self.meter.add(1, tokens, reply.usd)
-            outcome = {"reply": wire.to_data(reply), "failure": "", "final": True, "tokens": tokens, "usd": reply.usd}
+            reply = dataclasses.replace(reply, text=self._clean(reply.text), thoughts=self._clean(reply.thoughts))
+            # A server that does not say what it took may have taken all it was allowed.
+            tokens = reply.input_tokens + reply.output_tokens if reply.counted else worst
+            usd = reply.usd if reply.counted else held.usd
+            self.budget.settle(held, tokens, usd)
+            self.meter.add(1, tokens, usd)
+            outcome = {"reply": wire.to_data(reply), "failure": "", "final": True, "tokens": tokens, "usd": usd}
             self._record(key, number, role, messages, attempt, outcome)
             return reply
         raise AssertionError("the loop returns or raises")

@@ -4,18 +4,24 @@
 from __future__ import annotations
 
 import concurrent.futures
-from collections.abc import Mapping
+import sys
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from kernelwright.candidate import Candidate
+from kernelwright.errors import KernelwrightError
 from kernelwright.llm import Meter
-from kernelwright.proposers.agent import AgentProposer, Evidence
+from kernelwright.proposers.agent import AgentProposer, Evidence, Malformed
 from kernelwright.proposers.agent import Ask as Request
 from kernelwright.search import Ask
 from kernelwright.trial import Outcome, Rejected
 
+T = TypeVar("T")
 Facts = Mapping[str, float | str]
+GRACE_S = 5.0
+"""How long requests in flight are waited for when the time is over."""
 Guess = tuple[bool, float, str]
 """(will fail, confidence, why)."""
 
@@ -54,6 +60,35 @@ class Trier(Protocol):
 
 class Late(Exception):
     """The time is over and a request is still in flight."""
+
+
+def begun(call: Callable[[], T], name: str) -> concurrent.futures.Future[T]:
+    """Start ``call`` in a daemon thread of its own: a request that hangs must not keep a finished run from ending."""
+    found: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            found.set_result(call())
+        except (KernelwrightError, Malformed) as error:
+            found.set_exception(error)
+        finally:
+            if not found.done():  # a defect of ours: not lost, whoever waits for the result raises it
+                found.set_exception(sys.exc_info()[1] or AssertionError("no result"))
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return found
+
+
+def waited(found: concurrent.futures.Future[T], seconds_left: Callable[[], float]) -> T:
+    """The result. Raises ``Late`` when the time is over and some more."""
+    while True:
+        try:
+            return found.result(timeout=0.25)
+        except concurrent.futures.TimeoutError:
+            if found.done():
+                raise  # the call's own
+            if seconds_left() < -GRACE_S:
+                raise Late from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,8 @@ class Guide:
     """What to write, in words, in place of a first request to beat the reference."""
     parallel: int = 2
     """Requests in flight at once."""
+    price: tuple[float, ...] = ()
+    """Dollars per million tokens in and out, for models whose price is not known."""
     max_usd: float | None = None
     max_tokens: int | None = None
     max_requests: int | None = None
@@ -56,6 +58,14 @@ class Guide:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise BadCommand(f"{name} is not a limit.", got=str(value), expected="more than 0")
+        if self.price and (len(self.price) != 2 or min(self.price) < 0):
+            raise BadCommand("A price is two numbers.", got=str(self.price), expected="dollars per million, in and out")
+        if self.agent and self.max_tokens is not None:
+            raise BadCommand(
+                "An agent command does not say how many tokens it takes.",
+                got="--max-tokens with --agent",
+                expected="--max-requests, --max-minutes or --max-candidates",
+            )
         if self.agent:
             words = split(self.agent)
             if shutil.which(words[0], path=sandbox.chosen(()).get("PATH")) is None:

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from kernelwright.candidate import Candidate
-from kernelwright.errors import BudgetSpent, KernelwrightError, ModelError
+from kernelwright.errors import BudgetSpent, ModelError
 from kernelwright.knowledge import Knowledge
 from kernelwright.optimize.asking import Asking
 from kernelwright.optimize.fitting import fitted
-from kernelwright.optimize.flight import Draft, Guess, Late, Open, Trier
+from kernelwright.optimize.flight import Draft, Guess, Late, Open, Trier, begun, waited
 from kernelwright.optimize.shelf import Shelf
 from kernelwright.optimize.tally import Tally
 from kernelwright.optimize.traits import fingerprint, log2, traits
@@ -36,12 +34,14 @@ SURE = 0.9
 """A verifier this sure of a failure keeps the candidate off the device (its record is reported either way)."""
 AUDIT_EVERY = 4
 """Each so manieth candidate that was to be kept off the device is judged all the same, or precision is unknown."""
-CRITIC_EVERY = 12
+CRITIC_EVERY = 8
+"""Asks after which prompts' advice and a tester's cases are written again; a run of 40 does so five times."""
 MOST_SILENT = 3
 """Asks in a row that one model leaves unanswered before it is given up; one that never answered goes at once."""
-GRACE_S = 5.0
-"""How long requests in flight are waited for when the time is over."""
+MOST_REPLY = 65536
+"""Tokens asked for at most: a reply that was cut off doubles the room of all later ones, up to here."""
 NO_ADVICE = ("", 1.0)
+T = TypeVar("T")
 
 
 class Guided:
@@ -66,6 +66,7 @@ class Guided:
         self._recipe, self._voices, self._trier, self._strategy = recipe, voices, trier, strategy
         self._say, self._log = say, log
         self._bandit = Bandit(list(voices))
+        self._room = min(voice.max_tokens for voice in voices.values())
         self._start, self._parallel = list(start), parallel
         device = next(iter(voices.values())).device
         self.shelf = Shelf(device, diagnose="diagnosis" in recipe.shows)
@@ -84,6 +85,12 @@ class Guided:
     def search(self) -> None:
         """Ask until the strategy, the budget or the time is done. Raises nothing of a candidate's making."""
         window: deque[Open] = deque()
+        try:
+            self._ask_on(window)
+        except Late:
+            self._say("note", f"the time is over: {1 + len(window)} request(s) in flight are not waited for")
+
+    def _ask_on(self, window: deque[Open]) -> None:
         over = self._begin()
         while True:
             while not over and len(window) < self._parallel and self._trier.seconds_left() > 0:
@@ -102,15 +109,14 @@ class Guided:
             except BudgetSpent as spent:
                 over = self._stop(spent)
                 continue
-            except Late:
-                self._say("note", f"the time is over: {1 + len(window)} request(s) in flight are not waited for")
-                return
             self._strategy.tell(entry.ask, told)
             over = over or self.fault is not None
             try:
                 self._reflect()
-            except (BudgetSpent, ModelError) as spent:
+            except BudgetSpent as spent:
                 over = self._stop(spent)
+            except ModelError as error:
+                self._say("note", f"the advice stays as it is: {error.what}", detail=str(error))
 
     def _begin(self) -> bool:
         """Have cases written before the first candidate is judged; whether the budget is spent already."""
@@ -124,11 +130,13 @@ class Guided:
         """Have the tester write inputs that candidates must pass from now on; the judge decides what they are worth."""
         if "tester" not in self._recipe.roles:
             return
-        voice = self._voices[self._bandit.arms[0]]
+        voice = dataclasses.replace(self._voices[self._bandit.arms[0]], max_tokens=self._room)
         best = self._strategy.best()
         like = self.shelf.known.get(best.candidate) if best is not None else None
         try:
-            source = voice.tests(like=like, history=self.shelf.failures(), seed=self.tally.asked)
+            source = self._in_time(
+                lambda: voice.tests(like=like, history=self.shelf.failures(), seed=self.tally.asked)
+            )
         except (Malformed, ModelError) as fault:
             self._say("note", f"there are no cases of a tester: {fault}")
             return
@@ -143,25 +151,14 @@ class Guided:
         """Decide everything that depends on what was told until now, then let the model write beside other work."""
         arm = self._bandit.choose()
         base = self._voices[arm]
-        voice = dataclasses.replace(base, speaker=base.speaker.metered())
-        found: concurrent.futures.Future[Draft] = concurrent.futures.Future()
+        voice = dataclasses.replace(base, speaker=base.speaker.metered(), max_tokens=self._room)
         if self._start:
+            found: concurrent.futures.Future[Draft] = concurrent.futures.Future()
             found.set_result(Draft(candidate=self._start.pop(0), advice=NO_ADVICE, guess=None))
             return Open(ask, arm, voice, None, found)
-        request = self._asking.request(ask, voice)
+        request = self._in_time(lambda: self._asking.request(ask, voice))
         seen = frozenset(self.shelf.prints)
-
-        def write() -> None:
-            try:
-                found.set_result(self._write(request, voice, seen))
-            except (KernelwrightError, Malformed) as error:
-                found.set_exception(error)
-            finally:
-                if not found.done():  # a defect of ours: not lost, whoever waits for the result raises it
-                    found.set_exception(sys.exc_info()[1] or AssertionError("no result"))
-
-        # A daemon: a request that hangs must not keep a finished run from ending.
-        threading.Thread(target=write, name=f"ask-{ask.number}", daemon=True).start()
+        found = begun(lambda: self._write(request, voice, seen), f"ask-{ask.number}")
         return Open(ask, arm, voice, request, found)
 
     def _write(self, request: Request, voice: AgentProposer, seen: frozenset[str]) -> Draft:
@@ -186,9 +183,10 @@ class Guided:
         ask, best = entry.ask, self._strategy.best()
         place, digest, began = "", "", time.monotonic()
         try:
-            draft = self._wait(entry)
+            draft = waited(entry.found, self._trier.seconds_left)
         except Malformed as fault:
             self.tally.malformed += 1
+            self._room = min(MOST_REPLY, 2 * entry.voice.max_tokens) if fault.cut else self._room
             self.answered.add(entry.arm)
             self._say("trial", f"reply {ask.number} holds no candidate: {fault}", stage="parse")
             told, place = Told(candidate=f"malformed-{ask.number}", score=None, features=(), text=""), "parse"
@@ -217,13 +215,9 @@ class Guided:
         self._log({"ask": ask.number, "edit": ask.edit, "arm": entry.arm, "candidate": digest, "ended": place} | cost)
         return told
 
-    def _wait(self, entry: Open) -> Draft:
-        while True:
-            try:
-                return entry.found.result(timeout=0.25)
-            except concurrent.futures.TimeoutError:
-                if self._trier.seconds_left() < -GRACE_S:
-                    raise Late from None
+    def _in_time(self, call: Callable[[], T]) -> T:
+        """What ``call`` returns. Raises ``Late`` when the time is over before it does."""
+        return waited(begun(call, "role"), self._trier.seconds_left)
 
     def _give_up(self, arm: str, error: ModelError) -> None:
         """Stop asking a model that does not answer; when it was the last one, the search is over."""
@@ -320,14 +314,19 @@ class Guided:
             return
         rows = [describe_attempt(shown) for shown in self.shelf.known.values()][-CRITIC_EVERY:]
         for arm in self._bandit.arms:
-            voice, heads = self._voices[arm], []
-            if "critic" in roles:
-                heads.append(voice.criticise(rows, seed=self.tally.asked))
-            if "gradient" in roles and self._misses:
-                heads.append(voice.correct(self._misses[-CRITIC_EVERY:], seed=self.tally.asked))
-            if "summariser" in roles:
-                heads.append(voice.summarise(rows, seed=self.tally.asked))
-            voice.head = "\n".join(heads)[:4000] or voice.head
+            voice = dataclasses.replace(self._voices[arm], max_tokens=self._room)
+            heads = self._in_time(lambda voice=voice: self._advice(voice, rows))  # type: ignore[misc]  # bound early
+            self._voices[arm].head = "\n".join(heads)[:4000] or voice.head
+
+    def _advice(self, voice: AgentProposer, rows: Sequence[str]) -> list[str]:
+        roles, heads = self._recipe.roles, []
+        if "critic" in roles:
+            heads.append(voice.criticise(rows, seed=self.tally.asked))
+        if "gradient" in roles and self._misses:
+            heads.append(voice.correct(self._misses[-CRITIC_EVERY:], seed=self.tally.asked))
+        if "summariser" in roles:
+            heads.append(voice.summarise(rows, seed=self.tally.asked))
+        return heads
 
     def _told(self, candidate: Candidate, outcome: Outcome | None) -> Told:
         score = None

@@ -50,7 +50,7 @@ class Modelled:
         self._task, self._options, self._run = task, options, run
         self._guide = options.guide.checked()
         self._recipe = recipes.find(self._guide.recipe)
-        self._models = models(self._guide, task, run, options.budget_seconds)
+        self._models = models(self._guide, task, run)
         self._budget = budget(self._guide, run)
         self._refuse_unpriced()
         self._engine: Guided | None = None
@@ -99,7 +99,10 @@ class Modelled:
                 file.flush()
 
             self._engine = _engine(self._options, self._task, made, trier, nouns, known, say, write)
-            self._engine.search()
+            try:
+                self._engine.search()
+            finally:
+                self._budget.close("the search is over")
 
     @property
     def fault(self) -> ModelError | None:

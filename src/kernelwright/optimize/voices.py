@@ -9,7 +9,7 @@ from typing import Any
 
 from kernelwright import recipes, settings, wire
 from kernelwright.llm import Budget, Limits, Memory, Message, Model, ModelFailure, Recorder, Reply, Speaker, spent
-from kernelwright.llm.provider import KEY_NAMES, TIMEOUT_S, ProviderModel
+from kernelwright.llm.provider import KEY_NAMES, ProviderModel
 from kernelwright.machine import Machine
 from kernelwright.optimize.agent import CommandModel
 from kernelwright.optimize.guide import Guide
@@ -41,7 +41,7 @@ def key_names(guide: Guide) -> tuple[str, ...]:
     return (*named, *([known.llm_key_name] if known.llm_key_name else []), *guide.agent_env)
 
 
-def models(guide: Guide, task: Task, run: Path, seconds: float) -> list[Model]:
+def models(guide: Guide, task: Task, run: Path) -> list[Model]:
     """The models, ready to be asked. Raises ModelError for an unknown provider, BadCommand for a missing key."""
     chosen = settings.read().llm_key_name
     hidden = key_names(guide)
@@ -49,8 +49,8 @@ def models(guide: Guide, task: Task, run: Path, seconds: float) -> list[Model]:
     for spec in guide.llm:
         name = chosen or settings.first_set(KEY_NAMES.get(spec.partition(":")[0], ()))
         key = settings.secret(name) if name else None
-        timeout = min(TIMEOUT_S, max(20.0, seconds))
-        made.append(ProviderModel(spec, key=key, base_url=guide.base_url or None, timeout_s=timeout))
+        price = (guide.price[0], guide.price[1]) if guide.price else None
+        made.append(ProviderModel(spec, key=key, base_url=guide.base_url or None, price=price))
     if guide.agent:
         made.append(
             CommandModel(

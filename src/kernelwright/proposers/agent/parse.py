@@ -23,6 +23,8 @@ class Malformed(ValueError):
 
     reply = ""
     """What was said, where it is worth showing again."""
+    cut = False
+    """The reply was cut off for its length."""
 
 
 def candidate_from(

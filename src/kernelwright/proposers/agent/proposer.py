@@ -19,7 +19,7 @@ from kernelwright.task import Task
 from kernelwright.trial import Rejected
 
 LONGEST_ADVICE = 2000
-LONGEST_QUOTE = 40_000
+LONGEST_QUOTE = 12_000
 """Characters of an unreadable reply that are shown again to the model that gave it."""
 
 
@@ -71,9 +71,10 @@ class AgentProposer:
                 base=ask.parent.candidate if ask.parent else None,
             )
         except Malformed as fault:
-            cut = f"; it was cut off after {reply.output_tokens} tokens" if reply.finish == "length" else ""
+            over = reply.finish == "length"
+            cut = "; it was cut off for its length: think and explain less" if over else ""
             worse = Malformed(f"{fault}{cut}")
-            worse.reply = reply.text
+            worse.reply, worse.cut = reply.text, over
             raise worse from fault
 
     def advise(

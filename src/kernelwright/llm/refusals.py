@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What servers say when they refuse: whether to come back and when, and how the request is to be put otherwise."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import email.utils
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+TEMPORARY = frozenset({408, 409, 425, 429})
+"""Besides these, what begins with 5 passes, except 501 and 505."""
+REFUSED = frozenset({400, 404, 413, 422})
+"""Statuses of a request that may be put otherwise; 404 is how routers say that no server takes all its settings."""
+SPENT = re.compile(r"insufficient_quota|exceeded your current quota|billing|credit balance|insufficient balance", re.I)
+"""A 429 that no waiting ends."""
+BUSY_S = 8.0
+"""Wait after a 429 that does not say how long; six attempts then span most of a minute, the usual window."""
+LONGEST_ASKED_S = 600.0
+"""A server that asks for more patience than this is not asked again."""
+AGAIN = re.compile(r"(?:try again|retry)\s+(?:in|after)\s+(?:(\d+)m\s*)?([\d.]+)\s*(ms|s)", re.I)
+
+OPTIONAL = ("seed", "temperature")
+"""Settings that some models refuse."""
+NEWER, OLDER = "max_completion_tokens", "max_tokens"
+"""Two names of the limit on a reply; each is refused by some servers."""
+UNKNOWN_NAME = re.compile(
+    r"unsupported|not supported|unrecognized|unknown|unexpected|forbidden|not permitted|not allowed|use .max_", re.I
+)
+TOO_LONG = re.compile(
+    r"context.{0,12}(?:length|window|size)|maximum.{0,20}tokens|max_model_len|too many tokens|tokens.{0,20}too large|"
+    r"at most \d+|max_tokens: \d+ >|maximum value for .?max",
+    re.I,
+)
+SAYS_MOST = re.compile(
+    r"at most (\d+) (?:completion |output )?tokens|max_tokens: \d+ > (\d+)|less than or equal to .?(\d+)", re.I
+)
+STREAM = re.compile(
+    r"(?:only.{0,20}stream|stream(?:ing)?.{0,30}(?:required|must|only|mode|strongly recommended))|expected JSON data",
+    re.I,
+)
+NO_SYSTEM = re.compile(r"system.{0,20}(?:role|message|prompt|instruction).{0,30}not|not.{0,20}\bsystem\b", re.I)
+LEAST_REPLY = 512
+"""Tokens a reply is still asked for where prompt and reply do not fit the model together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How requests to one model are put; it changes as the server says what it does not take."""
+
+    left_out: frozenset[str] = frozenset()
+    """Settings that are not sent."""
+    most: int | None = None
+    """Reply length that the model has room for, once that was found out."""
+    newer_name: bool = True
+    """The limit is sent as ``max_completion_tokens``."""
+    streams: bool = False
+    no_system: bool = False
+    """Rules are put at the head of the first question."""
+
+
+def mended(manner: Manner, status: int, body: str, sent: Collection[str], asked: int) -> Manner | None:
+    """How to ask after a refusal; None where its text names nothing that this request could do without.
+
+    Judged by what this very request sent: others may have changed the manner meanwhile, and it is worth another
+    attempt then too. ``asked``: the reply length it asked for."""
+    if status not in REFUSED and not STREAM.search(body):
+        return None
+    if "stream" not in sent and STREAM.search(body):
+        return dataclasses.replace(manner, streams=True)
+    name = NEWER if NEWER in sent else OLDER
+    if re.search(rf"\b{name}\b", body) and UNKNOWN_NAME.search(body) and not SAYS_MOST.search(body):
+        return dataclasses.replace(manner, newer_name=name == OLDER)
+    if TOO_LONG.search(body) and asked > LEAST_REPLY:
+        said = SAYS_MOST.search(body)
+        room = int(next(number for number in said.groups() if number)) if said else asked // 2
+        return dataclasses.replace(manner, most=max(LEAST_REPLY, min(room, asked - 1)))
+    refused = {name for name in OPTIONAL if name in sent and name in body.lower()}
+    if refused:
+        return dataclasses.replace(manner, left_out=manner.left_out | refused)
+    if "system" in sent and NO_SYSTEM.search(body):
+        return dataclasses.replace(manner, no_system=True)
+    return None
+
+
+def passes(status: int, body: str, wait_s: float) -> bool:
+    """Whether the same request may succeed later."""
+    if status == 429:
+        return not SPENT.search(body) and wait_s <= LONGEST_ASKED_S
+    return (status in TEMPORARY or status >= 500 and status not in (501, 505)) and wait_s <= LONGEST_ASKED_S
+
+
+def patience(status: int, headers: Mapping[str, str], body: str) -> float:
+    """Seconds a server asks to be left alone, from its headers or its words; 0 where it does not say."""
+    given = {name.lower(): value for name, value in headers.items()}
+    try:
+        if "retry-after-ms" in given:
+            return max(0.0, float(given["retry-after-ms"]) / 1000)
+        if "retry-after" in given:
+            return max(0.0, _seconds(given["retry-after"]))
+    except ValueError:
+        pass
+    said = AGAIN.search(body)
+    if said:
+        amount = float(said[2].rstrip(".") or 0) * (0.001 if said[3].lower() == "ms" else 1.0)
+        return 60.0 * float(said[1] or 0) + amount
+    return BUSY_S if status == 429 else 0.0
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        at = email.utils.parsedate_to_datetime(text)
+        return (at - datetime.datetime.now(tz=at.tzinfo or datetime.UTC)).total_seconds()
