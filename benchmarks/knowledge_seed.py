@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The effects that ship with the package, from the measured times of the Triton templates on an H200.
+"""The effects that ship with the package, from measured times of the templates and of the shipped examples.
 
     python benchmarks/knowledge_seed.py [--out src/kernelwright/knowledge_seed.jsonl]
 
-Each ratio is one case's median time before over after, both from one file of ``benchmarks/results/h200``: torch.compile
-and each template against eager, and each template's variants against its default. Nothing else goes in.
+Each ratio is one case's median time before over after, both from one file of ``benchmarks/results``: torch.compile
+and each template against eager, each template's variants against its default, and the proved winners of the shipped
+examples (``examples.json`` of every machine) against eager. Nothing else goes in.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,15 @@ WORDS = {
     "looped": "one Triton kernel that walks each row in blocks",
     "matmul": "a Triton product with the epilogue in the same kernel",
 }
+WINNERS = {
+    "rowwise.cpp": ("one C++ kernel, a few passes over each row while it is in cache", "cpp"),
+    "segments.cpp": ("one C++ kernel that adds up segments of the input", "cpp"),
+    "rowwise.triton": (WORDS["rowwise"], "triton"),
+    "looped.triton": (WORDS["looped"], "triton"),
+    "matmul.triton": (WORDS["matmul"], "triton"),
+    "terms.triton": ("a Triton product on the tensor cores, from float32 operands split in terms", "triton"),
+}
+"""What a proposer of the examples wrote, and its language."""
 
 
 def effects(name: str) -> Iterator[Effect]:
@@ -47,6 +58,30 @@ def effects(name: str) -> Iterator[Effect]:
                 before, edit = eager, f"{WORDS[base]}, in place of eager"
             if before:
                 yield effect(machine, features, edit, "triton", before, item.get("us"))
+
+
+def winners(path: Path) -> Iterator[Effect]:
+    """Of one file of examples: the proved winner against eager, and torch.compile where both were timed."""
+    data = json.loads(path.read_text())
+    versions = dict(data["machine"]["versions"])
+    machine = f"{data['machine']['name']}, torch {versions['torch']}"
+    for row in data["rows"]:
+        outcome, (found,) = row["outcome"], [name for name in WINNERS if str(row["proposer"]).endswith(name)] or [None]
+        source = (ROOT / "examples" / f"{row['task']}.py").read_text()
+        features = task_features([("x", tuple(row["axes"].values())[:2], "float32")], operators(source))
+        if outcome is None or outcome["is"] != "Timed":
+            continue
+        times = {item["name"]: item["timing"]["samples_us"] for item in outcome["baselines"]}
+        middle = {name: [statistics.median(samples)] for name, samples in times.items()}
+        if "compile" in middle:
+            yield effect(
+                machine, features, "torch.compile in place of eager", "torch", middle["eager"], middle["compile"]
+            )
+        if found is not None:
+            words, language = WINNERS[found]
+            rewritten = "after an algebraic rewrite, " if str(row["proposer"]).startswith("rewrites") else ""
+            own = [statistics.median(outcome["timing"]["samples_us"])]
+            yield effect(machine, features, f"{rewritten}{words}, in place of eager", language, middle["eager"], own)
 
 
 def effect(
@@ -73,8 +108,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "src" / "kernelwright" / "knowledge_seed.jsonl")
     chosen = parser.parse_args()
     merged: dict[str, Effect] = {}
-    for name in FILES:
-        for found in effects(name):
+    examples = sorted((ROOT / "benchmarks" / "results").glob("*/examples.json"))
+    for source in [*(effects(name) for name in FILES), *(winners(path) for path in examples)]:
+        for found in source:
             known = merged.get(found.key)
             merged[found.key] = found if known is None else Effect(
                 machine=found.machine, features=found.features, diagnosis=found.diagnosis, edit=found.edit,

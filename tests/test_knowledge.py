@@ -83,6 +83,17 @@ def test_structure_comes_before_words(tmp_path: Path) -> None:
     assert ["online softmax with float4", "tile the matrix product in shared memory"] == [e.edit for e in found[:2]]
 
 
+def test_only_what_a_language_can_do_is_shown_and_this_machine_first(tmp_path: Path) -> None:
+    """A C++ program learns nothing from Triton's block sizes; CUDA learns from Triton; home goes before abroad."""
+    with Knowledge(tmp_path / "k.sqlite") as known:
+        for machine, language, edit in (("A", "cpp", "here"), ("B", "cpp", "there"), ("A", "triton", "blocks")):
+            known.add(Effect(machine=f"{machine}, torch 2", features=("op:exp",), diagnosis="", edit=edit,
+                             language=language, ratios=(1.5,), failures=0))  # fmt: skip
+        found = {name: [effect.edit for effect in known.retrieve(("op:exp",), language=name, machine="B")]
+                 for name in ("cpp", "cuda", "torch")}  # fmt: skip
+    assert {"cpp": ["there", "here"], "cuda": ["blocks"], "torch": []} == found
+
+
 def test_the_interval_is_that_of_the_geometric_mean() -> None:
     """Ratios 2 and 1/2 have mean 1, and the interval spans it."""
     mean, low, high = made(ratios=(2.0, 0.5, 2.0, 0.5)).interval()

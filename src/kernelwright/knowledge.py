@@ -33,6 +33,8 @@ create table if not exists sightings (mark text primary key) without rowid;
 create virtual table if not exists words using fts5(key unindexed, text, tokenize="unicode61 tokenchars '_'");
 """
 LONGEST_EDIT = 200
+KIN = {"triton": frozenset({"triton", "cuda"}), "cuda": frozenset({"triton", "cuda"})}
+"""Languages whose edits carry over: they are for one kind of device."""
 CLOSEST = 200
 """Effects ranked in full after the cheap structural cut."""
 
@@ -120,13 +122,21 @@ class Knowledge:
             added += 1
         return added
 
-    def retrieve(self, features: Sequence[str], *, diagnosis: str = "", words: str = "", most: int = 5) -> list[Effect]:
-        """The effects most likely to bear on a task: by structure, then words, then compression distance."""
-        hits = self._matches(words)
+    def retrieve(
+        self, features: Sequence[str], *, diagnosis: str = "", words: str = "", most: int = 5, language: str = "",
+        machine: str = "",
+    ) -> list[Effect]:  # fmt: skip
+        """The effects most likely to bear on a task: by structure, then words, then compression distance.
+
+        ``language``: only edits that a program in it can make. Those measured on ``machine`` go before others."""
+        hits, kin = self._matches(words), KIN.get(language, frozenset({language}))
         ranked = []
         for effect in self:
+            if language and effect.language not in kin:
+                continue
             shared = _overlap(set(features), set(effect.features))
             same = 0.25 if diagnosis and diagnosis == effect.diagnosis else 0.0
+            same += 0.25 if machine and effect.machine.startswith(machine) else 0.0
             ranked.append((-(shared + same), hits.get(effect.key, 0.0), effect))
         ranked.sort(key=lambda item: (round(item[0], 2), item[1], item[2].key))
         close = ranked[:CLOSEST]

@@ -42,13 +42,13 @@ class Parrot:
     name = "test:parrot"
 
     def __init__(self, *replies: str) -> None:
-        self.replies, self.heard = list(replies), []
+        self.replies, self.heard, self.finish = list(replies), [], "stop"
 
     def complete(self, messages: Sequence[Message], *, max_tokens: int, temperature: float, seed: int) -> Reply:
         """The next reply."""
         self.heard.append(messages)
         text = self.replies.pop(0)
-        return Reply(text=text, model=self.name, input_tokens=1, output_tokens=1, usd=0.0, finish="stop")
+        return Reply(text=text, model=self.name, input_tokens=1, output_tokens=1, usd=0.0, finish=self.finish)
 
     def price(self, input_tokens: int, output_tokens: int) -> float | None:
         """Free."""
@@ -300,6 +300,15 @@ def test_an_unreadable_reply_is_asked_again_in_the_same_conversation() -> None:
     assert ["system", "user", "assistant", "user"] == roles
     assert (parrot.heard[0][1], "I would use tiles.") == (parrot.heard[1][1], parrot.heard[1][2].text)
     assert "no fenced code block" in parrot.heard[1][3].text
+
+
+def test_an_adviser_that_was_cut_off_is_no_adviser() -> None:
+    """Prose counts as advice, its end first; the beginning of something endless does not."""
+    voice, parrot = agent("So much to say. " * 999 + "Use tiles of 32.", "So much to say. " * 999)
+    assert voice.advise(shown(), None)[0].endswith("Use tiles of 32.")
+    parrot.finish = "length"
+    with pytest.raises(Malformed, match="no JSON object"):
+        voice.advise(shown(), None)
 
 
 @pytest.mark.parametrize(("language", "mark"), [("cpp", "kernel.cpp"), ("cuda", "kernel.cu"), ("triton", "triton.jit")])

@@ -27,10 +27,12 @@ class Asking:
 
     def __init__(
         self, recipe: Recipe, shelf: Shelf, *, knowledge: Knowledge | None, features: Sequence[str], words: str,
-        profile: str, say: Callable[..., None],
+        profile: str, say: Callable[..., None], in_time: Callable[[Callable[[], str]], str],
     ) -> None:  # fmt: skip
+        """``in_time`` waits for what a model says, as long as there is time."""
         self._recipe, self._shelf, self._knowledge = recipe, shelf, knowledge
         self._features, self._words, self._profile, self._say = tuple(features), words, profile, say
+        self._in_time = in_time
         self._plan: str | None = None
 
     def request(self, ask: Ask, voice: AgentProposer) -> Request:
@@ -54,7 +56,7 @@ class Asking:
             grandparent=grand,
             others=tuple(parents) if kind in ("cross", "contrast") else (),
             plan=self._planned(voice) if kind == "new" else "",
-            knowledge=self._recall(first),
+            knowledge=self._recall(first, voice),
             history=self._shelf.failures() if kind == "translate" else self._shelf.history(),
             thoughts=self._recipe.thoughts if kind in ("new", "words") else 0,
             words=self._words,
@@ -92,17 +94,20 @@ class Asking:
         if self._plan is None:
             self._plan = ""
             try:
-                self._plan = voice.plan(self._profile or NO_PROFILE)
+                self._plan = self._in_time(lambda: voice.plan(self._profile or NO_PROFILE))
             except (Malformed, ModelError) as fault:
                 self._say("note", f"there is no plan: {fault}")
         return self._plan
 
-    def _recall(self, shown: Evidence | None) -> tuple[str, ...]:
+    def _recall(self, shown: Evidence | None, voice: AgentProposer) -> tuple[str, ...]:
         if self._knowledge is None or not self._recipe.knowledge:
             return ()
         limiter = shown.outcome.limiter if shown is not None and isinstance(shown.outcome, Timed) else ""
         words = shown.candidate.note if shown is not None else ""
-        found = self._knowledge.retrieve(self._features, diagnosis=limiter, words=words, most=self._recipe.knowledge)
+        found = self._knowledge.retrieve(
+            self._features, diagnosis=limiter, words=words, most=self._recipe.knowledge, language=voice.language,
+            machine=voice.machine.name if voice.machine is not None else "",
+        )  # fmt: skip
         return tuple(effect.line() for effect in found)
 
 

@@ -71,8 +71,9 @@ class Guided:
         device = next(iter(voices.values())).device
         self.shelf = Shelf(device, diagnose="diagnosis" in recipe.shows)
         self._asking = Asking(
-            recipe, self.shelf, knowledge=knowledge, features=features, words=words, profile=profile, say=say
-        )
+            recipe, self.shelf, knowledge=knowledge, features=features, words=words, profile=profile, say=say,
+            in_time=self._in_time,
+        )  # fmt: skip
         self._silent: dict[str, int] = {}
         self.answered: set[str] = set()
         """Models of which at least one reply came."""
@@ -156,7 +157,7 @@ class Guided:
             found: concurrent.futures.Future[Draft] = concurrent.futures.Future()
             found.set_result(Draft(candidate=self._start.pop(0), advice=NO_ADVICE, guess=None))
             return Open(ask, arm, voice, None, found)
-        request = self._in_time(lambda: self._asking.request(ask, voice))
+        request = self._asking.request(ask, voice)
         seen = frozenset(self.shelf.prints)
         found = begun(lambda: self._write(request, voice, seen), f"ask-{ask.number}")
         return Open(ask, arm, voice, request, found)
@@ -258,6 +259,7 @@ class Guided:
         self.tally.duplicates += 1
         self._say("trial", f"reply {ask.number} repeats an earlier candidate ({place})", candidate=first, stage=place)
         shown = self.shelf.known[first]
+        self.shelf.repeats[first] = self.shelf.repeats.get(first, 0) + 1
         return self._told(shown.candidate, shown.outcome), place
 
     def _tried(self, entry: Open, draft: Draft, *, built: bool) -> tuple[Candidate, Outcome | None, str]:

@@ -28,6 +28,8 @@ class Shelf:
         """Fingerprint of a source to the digest of its first candidate."""
         self.objects: dict[str, str] = {}
         """Address of a compiled object, with the rest of its program, to the digest of its first candidate."""
+        self.repeats: dict[str, int] = {}
+        """Digest of a candidate to how often it was sent again."""
         self.stands: dict[str, str] = {}
         """Digest of a candidate to that of the tuned one that stands for it."""
         self.unread: dict[str, tuple[Ask, str, str]] = {}
@@ -53,7 +55,11 @@ class Shelf:
         timed = sorted((shown for shown in everyone if isinstance(shown.outcome, Timed)), key=_speed, reverse=True)
         chosen = timed[:BEST]
         latest = [shown for shown in reversed(everyone) if shown not in chosen][: HISTORY - len(chosen)]
-        return tuple(describe_attempt(shown) for shown in everyone if shown in chosen or shown in latest)
+        return tuple(self._attempt(shown) for shown in everyone if shown in chosen or shown in latest)
+
+    def _attempt(self, shown: Evidence) -> str:
+        times = self.repeats.get(shown.candidate.digest(), 0)
+        return describe_attempt(shown) + (f" (sent again {times} time{'s' if times > 1 else ''})" if times else "")
 
     def failures(self, most: int = 6) -> tuple[str, ...]:
         """Why the latest wrong programs were wrong, newest first, each once."""

@@ -136,8 +136,10 @@ def _precision(bits: float) -> str:
     return (
         f"Precision: the error of each output, against the same computation in float64, may be at most {2.0**bits:g} "
         f"times the error of the reference itself ({lost}), in RMS and at the worst element; where the reference is "
-        "exact or nearly so, honest rounding in its dtype is the measure. Another order of summation passes; narrower "
-        "arithmetic than the reference's own does not, unless the factor allows it."
+        "exact or nearly so, honest rounding in its dtype is the measure. Another order of summation passes where it "
+        "is as good as PyTorch's, which adds in many partial sums: one running sum over thousands of elements may "
+        "lose more, several accumulators (SIMD lanes, threads) or a wider one do not. Narrower arithmetic than the "
+        "reference's own does not pass, unless the factor allows it."
     )
 
 

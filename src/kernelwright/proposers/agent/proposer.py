@@ -87,26 +87,22 @@ class AgentProposer:
         name = "adviser_repair" if isinstance(shown.outcome, Rejected) else "adviser"
         nouns = self.wording.program(shown) | {"change": brief.describe_change(parent, shown)}
         nouns |= {"history": history, "knowledge": knowledge}
-        reply = self._say(self.prompts.render(name, **nouns), role=name, seed=seed)
+        reply = self._say(self.prompts.render(name, **nouns), role=name, seed=seed, whole="change")
         try:
             found = json_object(reply, "change")
         except Malformed:
-            if not prose(reply).strip():
-                raise
-            return prose(reply).strip()[:LONGEST_ADVICE], 1.0
+            return _ending(reply, LONGEST_ADVICE), 1.0
         lines = [f"{key}: {found[key]}" for key in ("bottleneck", "evidence", "change") if found.get(key)]
         return "\n".join(lines)[:LONGEST_ADVICE], max(0.0, real(found.get("expected_gain"), 1.0))
 
     def plan(self, profile: str, *, seed: int = 0) -> str:
         """A split of the program into kernels and host code, as lines for the coder. Raises ``Malformed``."""
         text = self.prompts.render("planner", task=self.wording.task_text(), profile=profile)
-        reply = self._say(text, role="planner", seed=seed)
+        reply = self._say(text, role="planner", seed=seed, whole="kernels")
         try:
             found = json_object(reply, "kernels")
         except Malformed:
-            if not prose(reply).strip():
-                raise
-            return prose(reply).strip()[: 2 * LONGEST_ADVICE]
+            return _ending(reply, 2 * LONGEST_ADVICE)
         kernels = found["kernels"] if isinstance(found["kernels"], list) else [found["kernels"]]
         rows = [_row(kernel) for kernel in kernels]
         return "\n".join([*(f"{n}. {row}" for n, row in enumerate(rows, 1)), f"host: {found.get('host', '')}"])
@@ -146,9 +142,13 @@ class AgentProposer:
         text = self.prompts.render("gradient", rows=rows, task=self.wording.task_text())
         return _lines(self._say(text, role="gradient", seed=seed), max(1, len(rows)))
 
-    def _say(self, text: str, *, role: str, seed: int, temperature: float = 0.7) -> str:
+    def _say(self, text: str, *, role: str, seed: int, temperature: float = 0.7, whole: str = "") -> str:
+        """``whole``: a reply without an object that has this key counts only if it was not cut off."""
         message = Message(role="user", text=text)
-        return spoken(self._said([message], role=role, seed=seed, temperature=temperature).text)
+        reply = self._said([message], role=role, seed=seed, temperature=temperature)
+        if whole and reply.finish == "length":
+            json_object(reply.text, whole)
+        return spoken(reply.text)
 
     def _said(self, messages: Sequence[Message], *, role: str, seed: int, temperature: float) -> Reply:
         head = ""
@@ -158,6 +158,13 @@ class AgentProposer:
         return self.speaker.say(
             (first, *messages), role=role, max_tokens=self.max_tokens, temperature=temperature, seed=seed
         )
+
+def _ending(reply: str, most: int) -> str:
+    """The end of a reply in prose, where conclusions stand. Raises ``Malformed`` where it says nothing."""
+    said = prose(reply).strip()
+    if not said:
+        raise Malformed("the reply says nothing")
+    return said if len(said) <= most else "..." + said[-most:]
 
 
 def _row(kernel: object) -> str:
