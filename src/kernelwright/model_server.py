@@ -186,6 +186,7 @@ def _said(behaviour: str, answer: str, request: dict[str, Any]) -> tuple[int, by
 def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"  # connections stay open between requests, as at any real server
+
         def log_message(self, format: str, *args: object) -> None:
             """Silence: the server shares a terminal with whoever tests against it."""
 

@@ -108,9 +108,7 @@ class ProviderModel:
             raise ModelFailure(reason, temporary=True) from error
         return self._reply(found)
 
-    def _refused(
-        self, status: int, body: str, headers: Mapping[str, str], sent: set[str], asked: int
-    ) -> ModelFailure:
+    def _refused(self, status: int, body: str, headers: Mapping[str, str], sent: set[str], asked: int) -> ModelFailure:
         wait = patience(status, headers, body)
         again = self._adapt(status, body, sent, asked)
         return ModelFailure(f"HTTP {status}: {body[:300]}", again or passes(status, body, wait), wait)

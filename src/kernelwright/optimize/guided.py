@@ -135,9 +135,7 @@ class Guided:
         best = self._strategy.best()
         like = self.shelf.known.get(best.candidate) if best is not None else None
         try:
-            source = self._in_time(
-                lambda: voice.tests(like=like, history=self.shelf.failures(), seed=self.tally.asked)
-            )
+            source = self._in_time(lambda: voice.tests(like=like, history=self.shelf.failures(), seed=self.tally.asked))
         except (Malformed, ModelError) as fault:
             self._say("note", f"there are no cases of a tester: {fault}")
             return

@@ -159,6 +159,7 @@ class AgentProposer:
             (first, *messages), role=role, max_tokens=self.max_tokens, temperature=temperature, seed=seed
         )
 
+
 def _ending(reply: str, most: int) -> str:
     """The end of a reply in prose, where conclusions stand. Raises ``Malformed`` where it says nothing."""
     said = prose(reply).strip()
