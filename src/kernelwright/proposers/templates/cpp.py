@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from kernelwright.proposers.templates import cpp_expr
-from kernelwright.proposers.templates.cpp_expr import NotEmittable, Plan, declared, expression, hoisted, number
+from kernelwright.proposers.templates import cpp_expr, cpp_fold
+from kernelwright.proposers.templates.cpp_expr import NotEmittable, Plan, Writer, declared, expression, hoisted, number
 from kernelwright.proposers.templates.ir import (
     COLUMN,
     CYCLE,
@@ -16,6 +16,7 @@ from kernelwright.proposers.templates.ir import (
     ROW,
     ROW_REDUCTIONS,
     SCALAR,
+    SCANS,
     TILE,
     TOTAL,
     TOTAL_REDUCTIONS,
@@ -24,7 +25,6 @@ from kernelwright.proposers.templates.ir import (
 )  # fmt: skip
 from kernelwright.tuning import Value as Setting
 
-_START = {"sum": "V{}", "max": "kw_splat(-__builtin_inff())", "min": "kw_splat(__builtin_inff())"}
 NEAR = 32768
 """Elements of a row up to which the next one fits beside it in a second-level cache of 512 KiB or more."""
 _CTYPES = {"f32": "float", "i64": "int64_t", "bool": "uint8_t"}
@@ -58,29 +58,13 @@ class Knobs:
         )  # fmt: skip
 
 
-@dataclass
-class Writer:
-    """Lines of C++ with indentation."""
-
-    lines: list[str] = field(default_factory=list)
-    depth: int = 0
-
-    def add(self, text: str) -> None:
-        """One line; a trailing brace opens a level, a leading one closes it."""
-        if text.startswith("}"):
-            self.depth -= 1
-        self.lines.append("    " * self.depth + text)
-        if text.endswith("{"):
-            self.depth += 1
-
-
 def signature(name: str, region: Region) -> str:
     """The C declaration: input pointers, output pointers, CYCLE periods, sizes, call-time scalars."""
     parts = []
     for index, value in sorted(inputs_of(region).items()):
         parts.append(f"const {_CTYPES[value.dtype]}* in{index}")
     for slot, position in enumerate(region.outputs):
-        if region.values[position].dtype == I64:
+        if region.values[position].dtype == I64 and region.values[position].op != "row_argmax":
             raise NotEmittable("an integer output")
         parts.append(f"{_CTYPES[region.values[position].dtype]}* out{slot}")
     parts += [f"int64_t period{index}" for index in cycles_of(region)]
@@ -110,7 +94,7 @@ def scalars_of(region: Region) -> int:
     return max((v.index + 1 for v in region.values if v.op == "scalar"), default=0)
 
 
-class Kernel:
+class Kernel(cpp_fold.Folds):
     """Emits one region that is not strided."""
 
     def __init__(self, name: str, region: Region, knobs: Knobs) -> None:
@@ -139,7 +123,7 @@ class Kernel:
         w.add(f"#pragma omp parallel for schedule(static) if (R * C >= {self.knobs.threshold})")
         w.add("for (int64_t block = 0; block < blocks; ++block) {")
         for position in self.totals:
-            w.add(f"double sum{position} = {self._total_start(position)};")
+            w.add(f"double sum{position} = {self.total_start(position)};")
         if region.flat:
             w.add("const int64_t first = block * unit, last = first + unit < C ? first + unit : C;")
             self._populate("first", "last - first")
@@ -223,12 +207,12 @@ class Kernel:
         for slot, position in enumerate(region.outputs):
             value = region.values[position]
             if value.kind == ROW:
-                lane = "(uint8_t)(v%d[0] & 1)" if value.dtype == "bool" else "v%d[0]"
+                lane = {"bool": "(uint8_t)(v%d[0] & 1)", I64: "v%d"}.get(value.dtype, "v%d[0]")
                 w.add(f"out{slot}[r] = {lane % position};")
         for position in self.totals:
             arg = region.values[position].args[0]
             if region.values[arg].kind == ROW:
-                w.add(self._total_add(position, f"v{arg}[0]"))
+                w.add(self.total_add(position, f"v{arg}[0]"))
 
     def _masked_pick(self, position: int) -> bool:
         value = self.region.values[position]
@@ -255,43 +239,52 @@ class Kernel:
             return
         w, unroll = self.w, self.knobs.unroll
         of_row = [p for p in reductions if p not in self.totals]
-        for position in of_row:
-            w.add(f"double sum{position} = {self._total_start(position)};")
-        w.add(f"for (int64_t b0 = {first}; b0 < {last}; b0 += 8192) {{")
+        self.open_row(of_row)
+        scans = self._scans(number_of_pass)
+        for position in scans:
+            w.add(f"double carry{position} = {cpp_fold.first(self.region.values[position].op)};")
+        if back := self.backward(scans):
+            w.add(f"for (int64_t b0 = {first} + ({last} - {first} - 1) / 8192 * 8192; b0 >= {first}; b0 -= 8192) {{")
+        else:
+            w.add(f"for (int64_t b0 = {first}; b0 < {last}; b0 += 8192) {{")
         w.add(f"const int64_t b1 = b0 + 8192 < {last} ? b0 + 8192 : {last};")
-        for position in reductions:
-            start = _START[self._reduction(position)]
-            w.add(f"V acc{position}[{unroll}]; for (int u = 0; u < {unroll}; ++u) acc{position}[u] = {start};")
+        self.open_block(reductions, unroll)
         self._step(number_of_pass)
-        w.add("int64_t c = b0;")
-        w.add(f"for (; c + {unroll} * W <= b1; c += {unroll} * W)")
-        w.add(f'    _Pragma("GCC unroll {unroll}") for (int u = 0; u < {unroll}; ++u)')
-        w.add("        step.template operator()<false>(c + u * W, u, W);")
-        w.add("for (; c + W <= b1; c += W) step.template operator()<false>(c, 0, W);")
-        w.add("if (c < b1) step.template operator()<true>(c, 0, (int)(b1 - c));")
-        for position in reductions:
-            op = self._reduction(position)
-            joined = f"acc{position}[0]"
-            for u in range(1, unroll):
-                other = f"acc{position}[{u}]"
-                joined = f"({joined} + {other})" if op == "sum" else f"kw_{op}({joined}, {other})"
-            w.add(self._total_add(position, f"kw_h{op}({joined})"))
+        if back:
+            w.add("int64_t c = b0 + (b1 - b0) / W * W;")
+            w.add("if (c < b1) step.template operator()<true>(c, 0, (int)(b1 - c));")
+            w.add("while ((c -= W) >= b0) step.template operator()<false>(c, 0, W);")
+        else:
+            w.add("int64_t c = b0;")
+            w.add(f"for (; c + {unroll} * W <= b1; c += {unroll} * W)")
+            w.add(f"    _Pragma(\"GCC unroll {unroll}\") for (int u = 0; u < {unroll}; ++u)")
+            w.add("        step.template operator()<false>(c + u * W, u, W);")
+            w.add("for (; c + W <= b1; c += W) step.template operator()<false>(c, 0, W);")
+            w.add("if (c < b1) step.template operator()<true>(c, 0, (int)(b1 - c));")
+        self.close_block(reductions, unroll)
         w.add("}")
-        for position in of_row:
-            w.add(f"const V v{position} = kw_splat((float)sum{position});")
+        self.close_row(of_row)
+
+    def _roots(self, number_of_pass: int) -> list[int]:
+        reductions, outputs, kept = self._targets(number_of_pass)
+        return [self.region.values[p].args[0] for p in reductions] + outputs + kept
+
+    def _scans(self, number_of_pass: int) -> list[int]:
+        """Running sums that this pass computes (again)."""
+        inside = self._needed(self._roots(number_of_pass), number_of_pass)
+        return [p for p in inside if self.region.values[p].op in SCANS and not self._reloaded(p, number_of_pass)]
 
     def _step(self, number_of_pass: int) -> None:
         """One vector of a pass as a lambda: definitions, accumulations, stores."""
         w = self.w
         reductions, outputs, kept = self._targets(number_of_pass)
-        roots = [self.region.values[p].args[0] for p in reductions] + outputs + kept
         w.add("auto step = [&]<bool T>(int64_t c, int u, int n) __attribute__((always_inline)) {")
         w.add("(void)u; (void)n;")
         self._fetch_ahead(number_of_pass)
-        for line in self._body(roots, number_of_pass):
+        for line in self._body(self._roots(number_of_pass), number_of_pass):
             w.add(line)
         for position in reductions:
-            w.add(self._accumulate(position))
+            w.add(self.accumulate(position))
         for position in kept:
             w.add(f"*(V*)(kept{self.cache_slot[position]} + c) = v{position};")
         for position in outputs:
@@ -307,32 +300,6 @@ class Kernel:
             if value.kind == FULL:
                 self.w.add(f"if (C <= {NEAR}) __builtin_prefetch(in{index} + (r + 1) * C + c, 0, 2);")
 
-    def _reduction(self, position: int) -> str:
-        op = self.region.values[position].op
-        return "sum" if op == "pick" else op.removeprefix("row_").removeprefix("total_")
-
-    def _total_start(self, position: int) -> str:
-        return {"sum": "0", "max": "-__builtin_inf()", "min": "__builtin_inf()"}[self._reduction(position)]
-
-    def _total_add(self, position: int, what: str) -> str:
-        op = self._reduction(position)
-        name = f"sum{position}"
-        if op == "sum":
-            return f"{name} += {what};"
-        sign = ">" if op == "max" else "<"
-        return f"{{ const double h = {what}; if (h {sign} {name} || h != h) {name} = h; }}"
-
-    def _accumulate(self, position: int) -> str:
-        value = self.region.values[position]
-        op = self._reduction(position)
-        term = f"v{value.args[0]}"
-        if value.op == "pick":
-            index = f"(int32_t)v{value.args[1]} - (int32_t)c"
-            term = f"kw_select(kw_lanes() == {index}, {term}, V{{}})"
-        term = f"(T ? kw_select(kw_lanes() < n, {term}, {_START[op]}) : {term})"
-        acc = f"acc{position}[u]"
-        return f"{acc} = {acc} + {term};" if op == "sum" else f"{acc} = kw_{op}({acc}, {term});"
-
     def _write(self, position: int) -> None:
         at = f"out{self.slots[position]} + " + ("c" if self.region.flat else "r * C + c")
         if self.region.values[position].dtype == "bool":
@@ -344,6 +311,9 @@ class Kernel:
 
     def _body(self, roots: list[int], number_of_pass: int) -> list[str]:
         """Loop-level definitions that the roots need in this pass, in order."""
+        return [self._inner(position, number_of_pass) for position in self._needed(roots, number_of_pass)]
+
+    def _needed(self, roots: list[int], number_of_pass: int) -> list[int]:
         needed: set[int] = set()
         stack = list(roots)
         while stack:
@@ -354,7 +324,7 @@ class Kernel:
             needed.add(position)
             if not self._reloaded(position, number_of_pass):
                 stack.extend(value.args)
-        return [self._inner(position, number_of_pass) for position in sorted(needed)]
+        return sorted(needed)
 
     def _reloaded(self, position: int, number_of_pass: int) -> bool:
         return position in self.cache_slot and self.plan.stage[position] < number_of_pass
@@ -363,6 +333,9 @@ class Kernel:
         value = self.region.values[position]
         if self._reloaded(position, number_of_pass):
             return f"const V v{position} = *(const V*)(kept{self.cache_slot[position]} + c);"
+        if value.op in SCANS:
+            scan = f"kw_scan<T, {cpp_fold.arguments(value.op)}>(v{value.args[0]}, &carry{position}, n)"
+            return f"const V v{position} = {scan};"
         if value.op != "input":
             return f"const {declared(value)} v{position} = {expression(self.region, position)};"
         at = "c" if value.kind == COLUMN or self.region.flat else "r * C + c"
@@ -374,8 +347,8 @@ class Kernel:
         """Combine the partial results in the order of the blocks, then what follows from them."""
         w = self.w
         for position in self.totals:
-            w.add(f"double sum{position} = {self._total_start(position)};")
-            add = self._total_add(position, f"part{position}[block]")
+            w.add(f"double sum{position} = {self.total_start(position)};")
+            add = self.total_add(position, f"part{position}[block]")
             w.add(f"for (int64_t block = 0; block < blocks; ++block) {add}")
             w.add(f"free(part{position});")
         for position, value in enumerate(self.region.values):

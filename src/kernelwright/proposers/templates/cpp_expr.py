@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernelwright.proposers.templates.ir import (
     BINARY,
@@ -14,6 +14,7 @@ from kernelwright.proposers.templates.ir import (
     ROW,
     ROW_REDUCTIONS,
     SCALAR,
+    SCANS,
     TILE,
     TOTAL,
     TOTAL_REDUCTIONS,
@@ -31,6 +32,22 @@ DEAR = frozenset("div sqrt rsqrt reciprocal".split())
 
 class NotEmittable(Exception):
     """The region has a value that this emitter has no code for."""
+
+
+@dataclass
+class Writer:
+    """Lines of C++ with indentation."""
+
+    lines: list[str] = field(default_factory=list)
+    depth: int = 0
+
+    def add(self, text: str) -> None:
+        """One line; a trailing brace opens a level, a leading one closes it."""
+        if text.startswith("}"):
+            self.depth -= 1
+        self.lines.append("    " * self.depth + text)
+        if text.endswith("{"):
+            self.depth += 1
 
 
 @dataclass(frozen=True)
@@ -97,23 +114,16 @@ def _cost(region: Region, position: int, kept: set[int]) -> int:
         if here in seen or value.kind not in (FULL, COLUMN, TILE):
             continue
         seen.add(here)
-        total += 12 if value.op in COSTLY else 4 if value.op in DEAR else 1
+        total += 12 if value.op in COSTLY or value.op in SCANS else 4 if value.op in DEAR else 1
         if here not in kept:
             stack.extend(value.args)
     return total
 
 
-KNOWN = (
-    BINARY
-    | ROW_REDUCTIONS
-    | TOTAL_REDUCTIONS - {"row_argmax"}
-    | frozenset(
-        "input const scalar where cast pick not neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh erf"
-        " sigmoid relu floor ceil round trunc sin cos".split()
-    )
+KNOWN = BINARY | ROW_REDUCTIONS | TOTAL_REDUCTIONS | SCANS | frozenset(
+    "input const scalar where cast pick not neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh erf"
+    " sigmoid relu floor ceil round trunc sin cos".split()
 )
-KNOWN -= {"row_argmax"}
-
 
 def number(value: float) -> str:
     """A float literal that C++ reads back exactly."""

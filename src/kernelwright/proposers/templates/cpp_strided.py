@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
+from kernelwright.proposers.templates import cpp_fold
 from kernelwright.proposers.templates.cpp import Kernel, signature
 from kernelwright.proposers.templates.cpp_expr import NotEmittable, declared, expression
-from kernelwright.proposers.templates.ir import COLUMN, CYCLE, ROW, ROW_REDUCTIONS, TOTAL
-
-_START = {"sum": "V{}", "max": "kw_splat(-__builtin_inff())", "min": "kw_splat(__builtin_inff())"}
+from kernelwright.proposers.templates.ir import COLUMN, CYCLE, I64, ROW, ROW_REDUCTIONS, SCANS, TOTAL
 
 
 class Strided(Kernel):
@@ -17,7 +16,8 @@ class Strided(Kernel):
         """The function's text. Raises NotEmittable for totals, picks and cyclic operands."""
         region, w = self.region, self.w
         for value in region.values:
-            if value.kind in (TOTAL, CYCLE) or value.op == "pick" or (value.kind == ROW and value.dtype == "i64"):
+            integers = value.kind == ROW and value.dtype == I64 and value.op != "row_argmax"
+            if value.kind in (TOTAL, CYCLE) or value.op == "pick" or integers:
                 raise NotEmittable("not in a strided region")
         unroll = self.knobs.unroll
         w.add(signature(self.name, region) + " {")
@@ -37,7 +37,7 @@ class Strided(Kernel):
                 self._strided_pass(number)
         for slot, position in enumerate(region.outputs):
             if region.values[position].kind == ROW:
-                store = "kw_storeb" if region.values[position].dtype == "bool" else "kw_store"
+                store = {"bool": "kw_storeb", I64: "kw_storel"}.get(region.values[position].dtype, "kw_store")
                 self._per_vector(f"{store}<T>(out{slot} + r0 + u * W, r{position}[u], n);")
         w.add("};")
         w.add("if (lanes == U * W) run.template operator()<false>(); else run.template operator()<true>();")
@@ -86,16 +86,12 @@ class Strided(Kernel):
         if not (reductions or outputs or kept):
             return
         w, values = self.w, self.region.values
-        roots = [values[p].args[0] for p in reductions] + outputs + kept
-        lines = self._body(roots, number)
-        for position in reductions:
-            start = _START[self._reduction(position)]
-            w.add(f"V acc{position}[U]; for (int u = 0; u < U; ++u) acc{position}[u] = {start};")
-            if self._reduction(position) == "sum":
-                w.add(f"D sum{position}[U]; for (int u = 0; u < U; ++u) sum{position}[u] = D{{}};")
+        lines, scans = self._body(self._roots(number), number), self._scans(number)
+        self._open(reductions, scans)
         w.add("for (int64_t b0 = 0; b0 < C; b0 += 16) {")
         w.add("const int64_t b1 = b0 + 16 < C ? b0 + 16 : C;")
-        w.add("for (int64_t c = b0; c < b1; ++c) {")
+        w.add("for (int64_t d = b0; d < b1; ++d) {")
+        w.add(f"const int64_t c = {'C - 1 - d' if self.backward(scans) else 'd'};")
         w.add("const int64_t at = (o * C + c) * N + i0; (void)at;")
         w.add('_Pragma("GCC unroll 8") for (int u = 0; u < U; ++u) {')
         self._counts()
@@ -103,7 +99,7 @@ class Strided(Kernel):
         for line in lines:
             w.add(line)
         for position in reductions:
-            w.add(self._accumulate(position))
+            w.add(self.accumulate(position))
         for position in kept:
             w.add(f"*(V*)(kept{self.cache_slot[position]} + (c * U + u) * W) = v{position};")
         for position in outputs:
@@ -111,22 +107,45 @@ class Strided(Kernel):
         w.add("}")
         w.add("}")
         for position in reductions:
-            if self._reduction(position) == "sum":
+            if self.reduction(position) == "sum":
                 w.add("for (int u = 0; u < U; ++u) {")
                 w.add(f"sum{position}[u] += __builtin_convertvector(acc{position}[u], D); acc{position}[u] = V{{}};")
                 w.add("}")
         w.add("}")
         for position in reductions:
-            total = f"sum{position}[u]" if self._reduction(position) == "sum" else f"acc{position}[u]"
-            total = f"__builtin_convertvector({total}, V)" if total.startswith("sum") else total
-            w.add(f"V r{position}[U]; for (int u = 0; u < U; ++u) r{position}[u] = {total};")
+            self._finish(position)
+
+    def _open(self, reductions: list[int], scans: list[int]) -> None:
+        """What a pass carries along the reduced axis, for every row of the block."""
+        w = self.w
+        for position in scans:
+            start = f"carry{position}[u] = D{{}} + {cpp_fold.first(self.region.values[position].op)};"
+            w.add(f"D carry{position}[U]; for (int u = 0; u < U; ++u) {start}")
+        for position in reductions:
+            op = self.reduction(position)
+            w.add(f"V acc{position}[U]; for (int u = 0; u < U; ++u) acc{position}[u] = {cpp_fold.START[op]};")
+            if op == "argmax":
+                w.add(f"I at{position}[U]; for (int u = 0; u < U; ++u) at{position}[u] = I{{}};")
+            if op == "sum":
+                w.add(f"D sum{position}[U]; for (int u = 0; u < U; ++u) sum{position}[u] = D{{}};")
+
+    def _finish(self, position: int) -> None:
+        """The reduction's result for every row of the block."""
+        op = self.reduction(position)
+        total = {"sum": f"__builtin_convertvector(sum{position}[u], V)", "argmax": f"at{position}[u]"}
+        text, kind = total.get(op, f"acc{position}[u]"), "I" if op == "argmax" else "V"
+        self.w.add(f"{kind} r{position}[U]; for (int u = 0; u < U; ++u) r{position}[u] = {text};")
 
     def _known(self, position: int, number: int) -> bool:
         return self.plan.stage[position] <= number
 
-    def _accumulate(self, position: int) -> str:
-        op, acc = self._reduction(position), f"acc{position}[u]"
+    def accumulate(self, position: int) -> str:
+        """One element of each row; every lane is a row, so nothing lies beyond the end of one."""
+        op, acc = self.reduction(position), f"acc{position}[u]"
         term = f"v{self.region.values[position].args[0]}"
+        if op == "argmax":
+            at = f"at{position}[u] = m ? I{{}} + (int32_t)c : at{position}[u];"
+            return f"{{ const I m = kw_ahead({term}, {acc}); {acc} = m ? {term} : {acc}; {at} }}"
         return f"{acc} = {acc} + {term};" if op == "sum" else f"{acc} = kw_{op}({acc}, {term});"
 
     def _write(self, position: int) -> None:
@@ -142,6 +161,9 @@ class Strided(Kernel):
         value = self.region.values[position]
         if self._reloaded(position, number_of_pass):
             return f"const V v{position} = *(const V*)(kept{self.cache_slot[position]} + (c * U + u) * W);"
+        if value.op in SCANS:
+            kind = ", ".join(str(word in value.op).lower() for word in ("prod", "before"))
+            return f"const V v{position} = kw_scan_lanes<{kind}>(v{value.args[0]}, &carry{position}[u]);"
         if value.op != "input":
             return f"const {declared(value)} v{position} = {expression(self.region, position)};"
         if value.kind == COLUMN:

@@ -30,7 +30,9 @@ Ops, with NaN as torch has it (max, min, relu and the reductions propagate it). 
   sin cos; ``not`` on bool; as_f16 as_bf16: rounded to that type, still float32
 - binary: add sub mul div pow max min; eq ne lt le gt ge (bool result); and or (bool)
 - ``where`` (bool, a, b); ``cast`` (to the value's dtype)
-- row reductions (FULL to ROW): row_sum row_max row_min row_argmax
+- row reductions (FULL to ROW): row_sum row_max row_min row_argmax (the first of equals; a NaN is the largest)
+- scans along a row (FULL to FULL): scan_sum scan_prod, scan_sum_back scan_prod_back (from the end of the row),
+  scan_sum_before (of the elements before each one)
 - ``pick`` (FULL, ROW of i64): the element of each row at that column
 - all elements (FULL or ROW to TOTAL): total_sum total_max total_min
 """
@@ -55,7 +57,8 @@ BINARY = frozenset("add sub mul div pow max min eq ne lt le gt ge and or".split(
 COMPARE = frozenset("eq ne lt le gt ge".split())
 ROW_REDUCTIONS = frozenset("row_sum row_max row_min row_argmax".split())
 TOTAL_REDUCTIONS = frozenset("total_sum total_max total_min".split())
-OPS = LEAVES | UNARY | BINARY | ROW_REDUCTIONS | TOTAL_REDUCTIONS | {"where", "pick"}
+SCANS = frozenset("scan_sum scan_prod scan_sum_back scan_prod_back scan_sum_before".split())
+OPS = LEAVES | UNARY | BINARY | ROW_REDUCTIONS | TOTAL_REDUCTIONS | SCANS | {"where", "pick"}
 
 MATMULS = frozenset({"aten.linear.default", "aten.mm.default", "aten.addmm.default", "aten.matmul.default"})
 
@@ -85,7 +88,8 @@ class Region:
     @property
     def flat(self) -> bool:
         """Whether the space is one long run of elements: no value depends on where a row begins."""
-        return all(v.kind in (FULL, SCALAR, TOTAL) and v.op not in ROW_REDUCTIONS for v in self.values)
+        along = ROW_REDUCTIONS | SCANS
+        return all(v.kind in (FULL, SCALAR, TOTAL) and v.op not in along for v in self.values)
 
     def users(self) -> dict[int, list[int]]:
         """Positions that read each value."""

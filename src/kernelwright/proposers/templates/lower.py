@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from kernelwright.proposers.templates import calls, norms, rules
+from kernelwright.proposers.templates import calls, norms, rules, scans
 from kernelwright.proposers.templates.graph import Capture, NotCaptured, size_text
 from kernelwright.proposers.templates.graph import tensor as describe
 from kernelwright.proposers.templates.ir import Call, Fused, Program, Tensor
 from kernelwright.proposers.templates.space import Growing, Handle, Logical, NotFusible, transplant
 
-RULES = rules.RULES | norms.RULES
+RULES = rules.RULES | norms.RULES | scans.RULES
 _DTYPES = {"float32": "f32", "int64": "i64", "bool": "bool"}
 _HALVES = {"float16": "f32", "bfloat16": "f32"}
 """Read into float32 and rounded where they are written; only for emitters that can."""
@@ -61,16 +61,23 @@ class Lowering:
     """Whether regions may read and write float16 and bfloat16."""
     number: dict[torch.fx.Node, int] = field(default_factory=dict)
     """Position of each node in the graph: the tensor's name."""
+    compounds: dict[torch.fx.Node, scans.Compound] = field(default_factory=dict)
+    waiting: set[torch.fx.Node] = field(default_factory=set)
+    """Inner nodes of compounds: computed only where the compound turns out not to fit."""
 
     def run(self) -> Program:
         """The whole program. Raises NotCaptured where an operation cannot even be called."""
         self.number = {node: position for position, node in enumerate(self.capture.graph.nodes)}
         for node, source in self.capture.sources.items():
             self.items[node] = Item(source.tensor, 0)
+        self.compounds = scans.compounds(self.capture.graph)
+        self.waiting = set().union(*(compound.inner for compound in self.compounds.values()))
         for node in self.capture.graph.nodes:
-            if node.op == "call_function":
+            if node in self.compounds:
+                self._compound(node, self.compounds[node])
+            elif node.op == "call_function" and node not in self.waiting:
                 self._visit(node)
-            elif node.op not in ("placeholder", "output"):
+            elif node.op not in ("placeholder", "output", "call_function"):
                 raise NotCaptured(f"the graph holds a {node.op}")
         results = []
         for node in self.capture.results:
@@ -112,10 +119,20 @@ class Lowering:
             return
         rule = RULES.get(base)
         fused = (torch.float32, torch.bool, *((torch.float16, torch.bfloat16) if self.halves else ()))
-        if rule is not None and isinstance(value, torch.Tensor) and value.dtype in fused:
+        whole = base in ("argmax", "argmin")
+        if rule is not None and isinstance(value, torch.Tensor) and (value.dtype in fused or whole):
             if self._fuse(node, rule):
                 return
         self._call(node)
+
+    def _compound(self, node: torch.fx.Node, compound: scans.Compound) -> None:
+        """Several nodes as one operation; where it does not fit, each for itself."""
+        if compound.source in self.items and self._fuse(node, compound.rule, [compound.source]):
+            return
+        self.waiting -= compound.inner
+        for inner in sorted(compound.inner, key=self.number.__getitem__):
+            self._visit(inner)
+        self._visit(node)
 
     def _alias(self, node: torch.fx.Node, base: str) -> bool:
         """Copies and dropout outside training are the value itself inside a program that mutates nothing."""
@@ -159,22 +176,25 @@ class Lowering:
         self.groups[node] = [self.items[node]]
         return True
 
-    def _fuse(self, node: torch.fx.Node, rule: Callable[[Any, torch.fx.Node], Handle]) -> bool:
-        homes = [self.items[n].home for n in node.all_input_nodes if n in self.items]
-        read = [self.items[n] for n in node.all_input_nodes if n in self.items]
+    def _fuse(
+        self, node: torch.fx.Node, rule: rules.Rule, sources: list[torch.fx.Node] | None = None
+    ) -> bool:
+        sources = node.all_input_nodes if sources is None else sources
+        read = [self.items[n] for n in sources if n in self.items]
+        homes = [item.home for item in read]
         names = {(item.base or item).tensor.name for item in read}
         homes += [region for region in self.regions if names & set(region.inputs)]
         candidates = sorted({id(h): h for h in homes if h is not None}.values(), key=lambda h: -h.level)
         for region in candidates:
             if self._join(node, rule, region):
                 return True
-        fresh = self._fresh(node)
+        fresh = self._fresh(read)
         if fresh is not None and self._join(node, rule, fresh):
             self.regions.append(fresh)
             return True
         return False
 
-    def _join(self, node: torch.fx.Node, rule: Callable[[Any, torch.fx.Node], Handle], region: Growing) -> bool:
+    def _join(self, node: torch.fx.Node, rule: rules.Rule, region: Growing) -> bool:
         saved = region.snapshot()
         self.here = region
         try:
@@ -195,14 +215,11 @@ class Lowering:
             if size != ("1" if axis is None else region.sizes[axis]):
                 raise NotFusible("shape differs")
 
-    def _fresh(self, node: torch.fx.Node) -> Growing | None:
+    def _fresh(self, read: list[Item]) -> Growing | None:
         """An empty region over the broadcast shape of the operands, after everything it reads."""
         shape: list[tuple[str, int]] = []
         level = 0
-        for source in node.all_input_nodes:
-            item = self.items.get(source)
-            if item is None:
-                continue
+        for item in read:
             level = max(level, (item.base or item).level)
             own = list(zip(item.tensor.shape, item.tensor.sample, strict=True))
             own = [("1", 1)] * (len(shape) - len(own)) + own

@@ -56,6 +56,28 @@ def _reduce(low: Lowering, node: torch.fx.Node) -> Handle:
     return region(low).reduce(op, x, dims, bool(arg(node, 2, "keepdim", False)))
 
 
+@rule("argmax", "argmin")
+def _argmax(low: Lowering, node: torch.fx.Node) -> Handle:
+    """The first place of the largest element of each row; of the smallest: of the largest negative."""
+    (x,) = low.operands(node.args[0])
+    dim = arg(node, 1, "dim")
+    if not isinstance(dim, int):
+        raise NotFusible("a place among all elements")
+    x = region(low).apply("neg", x) if "argmin" in str(node.target) else x
+    return region(low).reduce("argmax", x, [dim], bool(arg(node, 2, "keepdim", False)))
+
+
+@rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d")
+def _global_mean(low: Lowering, node: torch.fx.Node) -> Handle:
+    """Pooling to one place is a mean over the trailing dimensions."""
+    source, places = node.args[0], node.args[1]
+    if not isinstance(places, (list, tuple)) or any(place != 1 for place in places):
+        raise NotFusible("more than one place")
+    (x,) = low.operands(source)
+    rank = len(x.logical)
+    return _mean_of(low, source, x, list(range(rank - len(places), rank)), True)
+
+
 @rule("mean", "mean.dim")
 def _mean(low: Lowering, node: torch.fx.Node) -> Handle:
     source = node.args[0]

@@ -175,7 +175,22 @@ class Growing:
             raise NotFusible("nothing to reduce")
         if axes == value.axes and not any(axis is not None for axis in left) and op != "argmax":
             return Handle(self._total(op, handle.value), left)
-        if len(value.axes) != len(self.sizes):
+        self._columns(value.axes, axes)
+        dtype = I64 if op == "argmax" else F32
+        return Handle(self.add(Grown(f"row_{op}", (handle.value,), value.axes - axes, dtype, False)), left)
+
+    def scan(self, op: str, handle: Handle, dim: int) -> Handle:
+        """A running sum or product along one dimension; ``op`` is one of ``ir.SCANS``."""
+        axis = handle.logical[dim % len(handle.logical)] if handle.logical else None
+        value = self.values[handle.value]
+        if axis is None or value.total or value.dtype != F32:
+            raise NotFusible("nothing to add up")
+        self._columns(value.axes, frozenset({axis}))
+        return Handle(self.add(Grown(op, (handle.value,), value.axes, F32, False)), handle.logical)
+
+    def _columns(self, filled: frozenset[int], axes: frozenset[int]) -> None:
+        """Only these axes may be the columns from here on; ``filled`` are those of the value read along them."""
+        if len(filled) != len(self.sizes):
             raise NotFusible("a second reduction over rows")
         a, b = min(axes, default=0), max(axes, default=-1) + 1
         if axes != frozenset(range(a, b)) or not axes:
@@ -183,8 +198,6 @@ class Growing:
         if b < len(self.sizes):
             self._restride((a, b))
         self._narrow(lambda split: split == (a, b))
-        dtype = I64 if op == "argmax" else F32
-        return Handle(self.add(Grown(f"row_{op}", (handle.value,), value.axes - axes, dtype, False)), left)
 
     def _total(self, op: str, value: int) -> int:
         """Over all elements; a value that does not fill rows or space would be counted too often."""
@@ -196,7 +209,7 @@ class Growing:
         """A middle axis is reduced: try the strided split, if every value so far can be read that way."""
         if self.splits == [split]:
             return
-        fixed = any(v.op.startswith("row_") or v.op == "pick" for v in self.values)
+        fixed = any(v.op.startswith(("row_", "scan_")) or v.op == "pick" for v in self.values)
         if fixed or any(not v.total and self.kind(v.axes, split) is None for v in self.values):
             raise NotFusible("rows are not where this reduction needs them")
         self.splits = [split]
@@ -295,7 +308,7 @@ def transplant(source: Growing, value: int, axes: dict[int, int], target: Growin
             continue
         cone.add(position)
         grown = source.values[position]
-        if grown.total or grown.op.startswith(("row_", "total_", "pick")) or len(cone) > limit:
+        if grown.total or grown.op.startswith(("row_", "total_", "pick", "scan_")) or len(cone) > limit:
             raise NotFusible("too much to repeat")
         stack.extend(grown.args)
     placed: dict[int, int] = {}
