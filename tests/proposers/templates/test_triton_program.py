@@ -118,12 +118,14 @@ def compiled(tmp_path_factory):
         "loop": (wide, "looped", {"BLOCK": 1024, "WARPS": 4}),
         "product": (product, "matmul", {"BM": 64, "BN": 64, "CHUNK": 1, "WARPS": 4}),
         "terms": (product, "terms", {}),
+        "scan": (triton_cases.BACK.replace("(5, 100)", "(64, 4096)"), "looped", {"BLOCK": 1024, "WARPS": 4}),
+        "place": (triton_cases.PLACE.replace("(5, 100)", "(64, 4096)"), "looped", {"BLOCK": 1024, "WARPS": 4}),
     }
     cases = [prepare(folder, number, *case)[0] for number, case in enumerate(wanted.values())]
     return dict(zip(wanted, probe("compile", folder, cases), strict=True))
 
 
-@pytest.mark.parametrize("name", ["rows", "loop", "product"])
+@pytest.mark.parametrize("name", ["rows", "loop", "product", "scan", "place"])
 def test_machine_code_for_hopper_moves_16_bytes_at_a_time_and_does_not_spill(compiled, name):
     """A kernel that spills or loads single words reads memory twice as long."""
     assert not isinstance(compiled[name], str), compiled[name]

@@ -100,6 +100,18 @@ CASTS = reference(
     "h = x.float()\n        return (h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * 2",
     "torch.randn(5, 100).half()",
 )
+RUNNING = reference("return torch.cumsum(x * 2, 1) + 1", "torch.randn(5, 100)")
+BACK = reference("return torch.cumsum(x.flip(1), 1).flip(1)", "torch.randn(5, 100)")
+BEFORE = reference(
+    "part = torch.cumsum(x.narrow(1, 0, x.size(1) - 1), 1)\n"
+    "        return torch.cat((torch.zeros_like(x.select(1, 0).unsqueeze(1)), part), 1)",
+    "torch.randn(5, 100)",
+)
+POWERS = reference("return torch.cumprod(x, 1)", "torch.rand(5, 100) + 0.5")
+RUNNING_DOWN = reference("return torch.cumsum(x, 1)", "torch.randn(3, 100, 7)")
+SHARE = reference("s = torch.cumsum(x.exp(), 1)\n        return s / s.amax(1, keepdim=True)", "torch.randn(5, 100)")
+PLACE = reference("return torch.argmax(x, 1), torch.argmin(x, 1)", "torch.randn(5, 100).round()")
+PLACE_DOWN = reference("return torch.argmax(x, 1)", "torch.randn(3, 300, 7).round()")
 
 SMALL_TERMS = {"BM": 64, "BN": 64, "BK": 32, "WARPS": 4, "STAGES": 2}
 SHARED = {"BLOCK": 32, "WARPS": 1, "WAVES": 16}
@@ -141,6 +153,20 @@ CASES = {
     "bfloat16 layer norm": (HALF_LAYER, "rowwise", {}),
     "bfloat16 layer norm loop": (HALF_LAYER, "looped", {"BLOCK": 32}),
     "written casts": (CASTS, "rowwise", {}),
+    "running sum rows": (RUNNING, "rowwise", {"R": 2}),
+    "running sum loop": (RUNNING, "looped", {"BLOCK": 16, "R": 2}),
+    "running sum from the end, rows": (BACK, "rowwise", {}),
+    "running sum from the end, loop": (BACK, "looped", {"BLOCK": 32}),
+    "sum of those before, rows": (BEFORE, "rowwise", {}),
+    "sum of those before, loop": (BEFORE, "looped", {"BLOCK": 16}),
+    "running product rows": (POWERS, "rowwise", {}),
+    "running product loop": (POWERS, "looped", {"BLOCK": 16}),
+    "running sum of columns": (RUNNING_DOWN, "rowwise", {"R": 16}),
+    "running sum of columns, loop": (RUNNING_DOWN, "looped", {"R": 16, "BLOCK": 16}),
+    "running sum, twice": (SHARE, "looped", {"BLOCK": 16}),
+    "places of extremes, rows": (PLACE, "rowwise", {}),
+    "places of extremes, loop": (PLACE, "looped", {"BLOCK": 16}),
+    "places in columns, loop": (PLACE_DOWN, "looped", {"BLOCK": 16, "R": 16}),
 }
 DEVICE_CASES = {
     "terms in bfloat16": (LINEAR_GELU, "terms", SMALL_TERMS | {"TERMS": "bf16x6"}),

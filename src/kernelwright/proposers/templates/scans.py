@@ -61,12 +61,14 @@ class _Running:
 
 
 def _running(node: Any) -> _Running | None:
-    """A cumsum or cumprod of float32 in float32."""
+    """A cumsum or cumprod of a floating type in that type."""
     kind = SCANNED.get(base(node))
-    if kind is None or node.kwargs.get("dtype") not in (None, torch.float32):
+    if kind is None:
         return None
     source, dim = node.args[0], node.args[1]
-    if source.meta["val"].dtype != torch.float32 or source.meta["val"].dim() == 0:
+    dtype = source.meta["val"].dtype
+    floats = (torch.float32, torch.float16, torch.bfloat16)
+    if dtype not in floats or node.kwargs.get("dtype") not in (None, dtype) or source.meta["val"].dim() == 0:
         return None
     return _Running(kind, source, dim % source.meta["val"].dim())
 
@@ -105,7 +107,7 @@ def _shifted(node: torch.fx.Node) -> Compound | None:
         return None
     start = arg(part, 2, "start", 0)
     whole = source.meta["val"].shape == node.meta["val"].shape
-    one = zeros.meta["val"].shape[running.dim] == 1 and zeros.meta["val"].dtype == torch.float32
+    one = zeros.meta["val"].shape[running.dim] == 1 and zeros.meta["val"].dtype == node.meta["val"].dtype
     if arg(part, 1, "dim", 0) % rank != running.dim or start not in (0, None) or not whole or not one:
         return None
     assert isinstance(middle, torch.fx.Node)

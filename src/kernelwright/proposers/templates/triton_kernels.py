@@ -18,7 +18,7 @@ kernel of one program adds the partials in a fixed order (no atomics: equal inpu
 
 from __future__ import annotations
 
-from kernelwright.proposers.templates import ir, triton_loops, triton_online, triton_ops
+from kernelwright.proposers.templates import ir, triton_loops, triton_online, triton_ops, triton_scans
 
 FLAT, TILE, ROWS, LOOP, SPLIT = "flat", "tile", "rows", "loop", "split"
 
@@ -37,6 +37,9 @@ class Writer:
         self.prefix, self.column, self.mask, self.hint = "v", "c", "m", hint
         self.low, self.stop = "0", "cols"
         """Where a loop over a row's columns begins and ends."""
+        self.edge = "cm"
+        """The mask of what is read by column alone."""
+        self.looped = style == LOOP
         self.left: set[str] = set()
         """Partial results already written."""
         self.totals = [i for i, v in enumerate(self.region.values) if v.op in ir.TOTAL_REDUCTIONS]
@@ -60,6 +63,8 @@ class Writer:
             text = self._reduce(value)
         elif value.op == "pick":
             text = self._pick(value)
+        elif value.op in ir.SCANS:
+            text = triton_scans.running(self, position)
         else:
             text = triton_ops.expression(value, [self.value(arg) for arg in value.args], self.region)
         name = f"{self.prefix}{position}"
@@ -89,7 +94,7 @@ class Writer:
             return f"tl.load({pointer} + base + {step}, mask={self.mask}{hint})"
         if value.kind == ir.COLUMN:
             keep = ', eviction_policy="evict_last"' if self.prefix == "v" else ""
-            return f"tl.load({pointer} + {self.column}, mask={'cm' if self.prefix == 'v' else 'rm'}{keep})"
+            return f"tl.load({pointer} + {self.column}, mask={self.edge}{keep})"
         row = "r" if value.kind == ir.ROW else f"r % y{value.index}"
         return f"tl.load({pointer} + {row}, mask=rm)"
 
@@ -109,12 +114,18 @@ class Writer:
         """The chain that makes the picked element, repeated for one column of each row: a few loads, no reduction."""
         index = self.value(value.args[1])
         self.outside(value.args[0])
-        before = self.names, self.prefix, self.column, self.mask, self.hint
-        self.prefix, self.column, self.mask, self.hint = f"g{value.args[1]}_", f"at{value.args[1]}", "rm", ""
+        at = f"at{value.args[1]}"
+        self.put(f"{at} = tl.minimum(tl.maximum({index}, 0), cols - 1)")
+        return self.elsewhere(value.args[0], f"g{value.args[1]}_", (at, "rm", "rm"))
+
+    def elsewhere(self, position: int, prefix: str, at: tuple[str, str, str]) -> str:
+        """The chain that makes a value, written again for other columns: ``at`` names them, their mask and edge."""
+        before = self.names, self.prefix, self.column, self.mask, self.edge, self.hint
+        self.prefix, self.hint = prefix, ""
+        self.column, self.mask, self.edge = at
         self.names = {i: n for i, n in self.names.items() if self.region.values[i].kind in _OUTSIDE}
-        self.put(f"{self.column} = tl.minimum(tl.maximum({index}, 0), cols - 1)")
-        text = self.value(value.args[0])
-        self.names, self.prefix, self.column, self.mask, self.hint = before
+        text = self.value(position)
+        self.names, self.prefix, self.column, self.mask, self.edge, self.hint = before
         return text
 
     def store(self, slot: int) -> None:

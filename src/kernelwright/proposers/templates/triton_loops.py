@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelwright.proposers.templates import ir, triton_online, triton_ops
+from kernelwright.proposers.templates import ir, triton_online, triton_ops, triton_scans
 
 if TYPE_CHECKING:
     from kernelwright.proposers.templates.triton_kernels import Writer
@@ -51,6 +51,9 @@ def one_pass(writer: Writer, sums: list[int], totals: list[int], slots: list[int
     for merge in merged:
         triton_online.finish(writer, merge)
     for i in _alone(sums + totals, merged):
+        if region.values[i].op == "row_argmax":
+            triton_scans.close_place(writer, i)
+            continue
         how = region.values[i].op.split("_")[1]
         whole = triton_ops.REDUCE[how].format(f"w{i}", 1) + "[:, None]"
         if i in totals:
@@ -75,16 +78,19 @@ def walk(
     if not sums and not slots:
         return []
     for i in alone:
+        writer.outside(region.values[i].args[0])
+        if region.values[i].op == "row_argmax":
+            triton_scans.open_place(writer, i)
+            continue
         how = region.values[i].op.split("_")[1]
         writer.put(f"w{i} = tl.full((R, BLOCK), {triton_ops.NEUTRAL[how]}, tl.float32)")
-        writer.outside(region.values[i].args[0])
     for merge in merged:
         triton_online.begin(writer, merge)
         writer.outside(merge.over)
     for slot in slots:
         writer.outside(region.outputs[slot])
-    writer.put(f"for start in range({writer.low}, {writer.stop}, BLOCK):")
-    writer.depth += 1
+    targets = [region.values[i].args[0] for i in sums] + [region.outputs[slot] for slot in slots]
+    triton_scans.open_loop(writer, triton_scans.wanted(region, targets))
     before = dict(writer.names)
     writer.columns("start")
     for slot in again:
@@ -95,7 +101,10 @@ def walk(
     for merge in merged:
         triton_online.step(writer, merge)
     for i in alone:
-        writer.accumulate(i, f"w{i}", True)
+        if region.values[i].op == "row_argmax":
+            triton_scans.step_place(writer, i)
+        else:
+            writer.accumulate(i, f"w{i}", True)
     for slot in slots:
         writer.store(slot)
     writer.names = before

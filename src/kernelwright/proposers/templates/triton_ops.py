@@ -29,6 +29,11 @@ def _nan_min(a, b):
 
 
 @triton.jit
+def _times(a, b):
+    return a * b
+
+
+@triton.jit
 def _keep(value, mask, neutral, FREE: tl.constexpr):
     if FREE:
         return value

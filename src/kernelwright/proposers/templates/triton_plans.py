@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernelwright.proposers.templates import ir, triton_kernels, triton_online, triton_ops, triton_split
+from kernelwright.proposers.templates import ir, triton_kernels, triton_online, triton_ops, triton_scans, triton_split
 from kernelwright.proposers.templates.triton_module import LONGEST_ROW, Plan, Value
 from kernelwright.tuning import Parameter, Space
 
@@ -17,9 +17,13 @@ def supported(program: ir.Program) -> bool:
     regions = list(program.regions())
     return (
         bool(regions)
-        and all(triton_ops.supported(fused.region) and not _waits_for_total(fused.region) for fused in regions)
+        and all(_has_text(fused.region) for fused in regions)
         and all(source.tensor.dtype in triton_ops.TORCH_TYPES for source in program.sources)
     )
+
+
+def _has_text(region: ir.Region) -> bool:
+    return triton_ops.supported(region) and triton_scans.supported(region) and not _waits_for_total(region)
 
 
 def _waits_for_total(region: ir.Region) -> bool:
@@ -59,7 +63,7 @@ def style_of(fused: ir.Fused, structure: str) -> str:
         return triton_kernels.FLAT
     if structure == SPLIT and triton_split.splittable(region):
         return triton_kernels.SPLIT
-    row_values = any(value.op in ir.ROW_REDUCTIONS for value in region.values)
+    row_values = any(value.op in ir.ROW_REDUCTIONS | ir.SCANS for value in region.values)
     totals = [region.values[v.args[0]].kind for v in region.values if v.op in ir.TOTAL_REDUCTIONS]
     if not row_values and ir.ROW not in totals and not any(v.op == "pick" for v in region.values):
         return triton_kernels.TILE
@@ -69,23 +73,16 @@ def style_of(fused: ir.Fused, structure: str) -> str:
     return triton_kernels.ROWS
 
 
-def loopable(region: ir.Region) -> bool:
-    """An index of the maximum needs the whole row at once."""
-    return all(value.op != "row_argmax" for value in region.values)
-
-
 def structures(program: ir.Program) -> list[str]:
     """Names of the structures that apply, best guess first."""
     if not supported(program):
         return []
     regions = list(program.regions())
     styles = {style_of(fused, REGISTERS) for fused in regions}
-    if any(style_of(f, REGISTERS) == triton_kernels.LOOP and not loopable(f.region) for f in regions):
-        return []
     split = [SPLIT] if shared(main_fused(program)) else []
     if triton_kernels.ROWS not in styles:
         return [LOOPED if triton_kernels.LOOP in styles else REGISTERS, *split]
-    wide = all(loopable(f.region) for f in regions) and max(f.sample[1] for f in regions) > 1024
+    wide = max(f.sample[1] for f in regions) > 1024
     return [REGISTERS, LOOPED, *split] if wide else [REGISTERS, *split]
 
 

@@ -12,12 +12,12 @@ from kernelwright.proposers.templates.triton_kernels import Writer
 
 
 def splittable(region: ir.Region) -> bool:
-    """Whether rows can be shared: row reductions, none over everything, no index of a maximum."""
+    """Whether rows can be shared: row reductions, none over everything, no place of a maximum and no scan."""
     ops = {value.op for value in region.values}
     return (
         bool(ops & ir.ROW_REDUCTIONS)
         and not ops & ir.TOTAL_REDUCTIONS
-        and "row_argmax" not in ops
+        and not ops & (ir.SCANS | {"row_argmax"})
         and all(value.kind != ir.CYCLE for value in region.values)
     )
 
