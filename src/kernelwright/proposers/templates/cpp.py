@@ -257,7 +257,7 @@ class Kernel(cpp_fold.Folds):
         else:
             w.add("int64_t c = b0;")
             w.add(f"for (; c + {unroll} * W <= b1; c += {unroll} * W)")
-            w.add(f"    _Pragma(\"GCC unroll {unroll}\") for (int u = 0; u < {unroll}; ++u)")
+            w.add(f'    _Pragma("GCC unroll {unroll}") for (int u = 0; u < {unroll}; ++u)')
             w.add("        step.template operator()<false>(c + u * W, u, W);")
             w.add("for (; c + W <= b1; c += W) step.template operator()<false>(c, 0, W);")
             w.add("if (c < b1) step.template operator()<true>(c, 0, (int)(b1 - c));")

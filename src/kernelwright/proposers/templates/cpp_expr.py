@@ -120,10 +120,17 @@ def _cost(region: Region, position: int, kept: set[int]) -> int:
     return total
 
 
-KNOWN = BINARY | ROW_REDUCTIONS | TOTAL_REDUCTIONS | SCANS | frozenset(
-    "input const scalar where cast pick not neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh erf"
-    " sigmoid relu floor ceil round trunc sin cos".split()
+KNOWN = (
+    BINARY
+    | ROW_REDUCTIONS
+    | TOTAL_REDUCTIONS
+    | SCANS
+    | frozenset(
+        "input const scalar where cast pick not neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh erf"
+        " sigmoid relu floor ceil round trunc sin cos".split()
+    )
 )
+
 
 def number(value: float) -> str:
     """A float literal that C++ reads back exactly."""

@@ -176,9 +176,7 @@ class Lowering:
         self.groups[node] = [self.items[node]]
         return True
 
-    def _fuse(
-        self, node: torch.fx.Node, rule: rules.Rule, sources: list[torch.fx.Node] | None = None
-    ) -> bool:
+    def _fuse(self, node: torch.fx.Node, rule: rules.Rule, sources: list[torch.fx.Node] | None = None) -> bool:
         sources = node.all_input_nodes if sources is None else sources
         read = [self.items[n] for n in sources if n in self.items]
         homes = [item.home for item in read]

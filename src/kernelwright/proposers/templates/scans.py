@@ -131,4 +131,3 @@ def _alone(low: Lowering, node: torch.fx.Node) -> Handle:
 
 
 RULES: dict[str, Rule] = dict.fromkeys(SCANNED, _alone)
-
