@@ -12,6 +12,8 @@ class KernelwrightError(Exception):
     """Root of the tree. ``what`` is one sentence; the other three are short phrases or empty."""
 
     exit_code = 1
+    passing = False
+    """A fault of the moment or of one process: what asked tries once more in a fresh process before it reports it."""
 
     def __init__(self, what: str, got: str = "", expected: str = "", what_next: str = "") -> None:
         super().__init__(what, got, expected, what_next)
@@ -126,9 +128,24 @@ class NotEnoughMemory(ToolMissing):
 
 
 class DeviceLost(KernelwrightError):
-    """The device stopped answering, twice, in fresh processes."""
+    """The device stopped answering, or its context is beyond use; twice, in fresh processes."""
 
     exit_code = 32
+    passing = True
+
+
+class ClockJumped(KernelwrightError):
+    """The clocks of the machine disagree about how long something took, so no time can be believed."""
+
+    exit_code = 34
+    passing = True
+
+
+class DiskFull(KernelwrightError):
+    """There is no room left where the judge writes."""
+
+    exit_code = 35
+    passing = True
 
 
 class RunFolderError(KernelwrightError):

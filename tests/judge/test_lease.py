@@ -93,3 +93,20 @@ def test_background_work_is_hushed_while_alone(tmp_path: Path) -> None:
     with lease.alone():
         order.append("time")
     assert ["hush", "time", "resume"] == order
+
+
+def test_a_lock_that_only_another_user_may_write_still_makes_judges_take_turns(tmp_path: Path) -> None:
+    """Reading is enough to lock; where not even that is possible, the lease says that it holds in this judge only."""
+    first, second = Lease("cpu", tmp_path), Lease("cpu", tmp_path)
+    first.path.touch(mode=0o444)
+    order: list[str] = []
+    with first.alone():
+        other = threading.Thread(target=lambda: _note(second, order))
+        other.start()
+        other.join(0.05)
+        order.append("first")
+    other.join(10)
+    assert ["first", "second"] == order and "" == first.apart
+    nowhere = Lease("cpu", tmp_path / "none")
+    with nowhere.alone():
+        assert "not kept out" in nowhere.apart

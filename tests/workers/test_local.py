@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.errors import JudgeFailed, ToolMissing
+from kernelwright.errors import DeviceLost, JudgeFailed, ToolMissing
 from kernelwright.workers import LocalWorker
 
 JUDGE = """
@@ -34,6 +34,13 @@ for line in sys.stdin:
         os.kill(os.getpid(), 9)
     elif job["job"] == "crash":
         os.kill(os.getpid(), 11)
+    elif job["job"] == "lose the device":
+        lost = open(marker, "a+"); lost.write(f"{os.getpid()} "); lost.seek(0)
+        if len(lost.read().split()) <= job["times"]:
+            say(error={"error": "DeviceLost", "what": "The device is gone.", "got": "Xid 79"})
+        else:
+            say(result={"pid": os.getpid()})
+        lost.close()
     elif job["job"] == "die once":
         if not os.path.exists(marker):
             open(marker, "w").close()
@@ -77,6 +84,18 @@ def test_errors_keep_their_class(worker: LocalWorker) -> None:
 def test_a_judge_that_dies_is_restarted_and_the_job_repeated(worker: LocalWorker) -> None:
     """One death costs nothing but time."""
     assert worker.run({"job": "die once"})["survived"]
+
+
+def test_a_fault_that_may_pass_is_tried_again_in_a_fresh_judge(worker: LocalWorker, tmp_path: Path) -> None:
+    """A context that is beyond use cannot be mended where it is; twice, each time in another process, is reported."""
+    first = worker.run({"job": "echo", "text": ""})["pid"]
+    assert first != worker.run({"job": "lose the device", "times": 1})["pid"]
+    (tmp_path / "judge.py.died").unlink()
+    with pytest.raises(DeviceLost, match="Xid 79; the same again in a fresh process"):
+        worker.run({"job": "lose the device", "times": 2})
+    met = (tmp_path / "judge.py.died").read_text().split()
+    assert 2 == len(met) == len(set(met))
+    assert worker.run({"job": "lose the device", "times": 2})["pid"] not in map(int, met)
 
 
 @pytest.mark.parametrize("job", ["die", "nonsense"])

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from kernelwright import sandbox, wire
 from kernelwright.candidate import LANGUAGES, Candidate
+from kernelwright.judge import health
 from kernelwright.judge.toolchains import TABLE, Toolchain
 from kernelwright.trial import Rejected
 
@@ -31,7 +32,8 @@ DETAIL = 4000
 def build(candidate: Candidate, device: str, cache: Path) -> Path | Rejected:
     """The folder to load the candidate from, or why there is none.
 
-    Raises ``ToolMissing`` where the compiler itself is absent: that is the machine's fault, not the candidate's.
+    Raises ``ToolMissing`` where the compiler itself is absent and ``DiskFull`` where there is no room for what it
+    makes: that is the machine's fault, not the candidate's.
     """
     refusal = refuse(candidate)
     if refusal is not None:
@@ -125,6 +127,7 @@ def _compile(candidate: Candidate, toolchain: Toolchain, folder: Path, device: s
         if finished.killed:
             return _rejected(f"compiling {name} did not finish: {finished.killed}", finished.stderr)
         if finished.returncode != 0 or not output.is_file() or output.is_symlink():
+            health.blame_disk(finished.stderr + finished.stdout, folder)
             return _rejected(f"{name} does not compile", finished.stderr or finished.stdout)
     shutil.rmtree(scratch, ignore_errors=True)
     return None

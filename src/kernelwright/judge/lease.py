@@ -31,6 +31,8 @@ class Lease:
         self._turn = threading.Condition()
         self._sharing = 0
         self._alone = False
+        self.apart = ""
+        """Why judges of this device cannot take turns, where they cannot."""
         self._hush: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
     def while_alone(self, hush: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
@@ -67,10 +69,9 @@ class Lease:
 
     @contextlib.contextmanager
     def _file_lock(self) -> Iterator[None]:
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
-            handle = os.open(self.path, flags, 0o666)
-        except OSError:  # another user's file, or no temporary folder: judges of one user still take turns by thread
+        handle = _lock_file(self.path)
+        if handle is None:  # no temporary folder, or a file nobody may read: this judge still takes turns by thread
+            self.apart = f"{self.path} cannot be opened, so another judge on this device is not kept out"
             yield
             return
         try:
@@ -87,6 +88,17 @@ class Lease:
             yield
         finally:
             os.close(handle)
+
+
+def _lock_file(path: Path) -> int | None:
+    """The file opened; one that another user made is only read, which is enough to lock it."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    for more in (0, os.O_CREAT):  # in a folder like /tmp the kernel refuses O_CREAT on other users' files
+        try:
+            return os.open(path, flags | more, 0o644)
+        except OSError:
+            continue
+    return None
 
 
 def _try_lock(handle: int) -> bool:

@@ -19,7 +19,9 @@ from kernelwright.judge import measure, numerics, spot_checks
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.calls import Given
 from kernelwright.judge.child import Program, Window
+from kernelwright.judge.clocks import Clocks
 from kernelwright.judge.cold import Cold
+from kernelwright.judge.health import Steady
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.spot_checks import SpotChecks, Suspect
 from kernelwright.judge.timing_plan import TimingPlan
@@ -73,10 +75,13 @@ class Race:
     device: torch.device
     again: bool
     """The baselines have just been raced: only the candidate is new, and must be warmed."""
+    clocks: Clocks
+    """Read between rounds."""
+    _steady: Steady = field(default_factory=Steady)
     _cold: Cold = field(init=False)
 
     def run(self) -> int:
-        """Race until the plan is spent; the number of rounds run."""
+        """Race until the plan is spent; the number of rounds run. Raises Lost, ClockJumped, and what checks raise."""
         self._cold = Cold(self.device, self.plan.flush_bytes)
         for racer in self.racers:
             with self._blame(racer):
@@ -126,6 +131,8 @@ class Race:
                 window = measure.run_window(racer.lane, self.dice.sample(order, len(order)), grad=self.grad)
             if racer is self.racers[-1]:
                 self.look(window)
+        self.clocks.look()
+        self._steady.look()
         torch.set_num_threads(self.threads)
         self.checks.look(values, self.state)
 

@@ -19,6 +19,7 @@ from kernelwright.errors import (
     TaskIncomplete,
     WrongDevice,
 )
+from kernelwright.judge import health
 from kernelwright.judge.inputs import seeded
 from kernelwright.judge.instance import Instance
 from kernelwright.task import Case, Task
@@ -152,6 +153,10 @@ class Reference:
 
     def failure(self, what: str, error: BaseException) -> KernelwrightError:
         """The error for a reference that raised while doing ``what``."""
+        machine = health.fault(error)
+        if machine is not None:
+            where = f"{machine.what} This happened under the reference of {self.task.name} ({what})."
+            return type(machine)(where, machine.got, machine.expected, machine.what_next)
         if about_devices(error):
             return WrongDevice(
                 f"The reference of {self.task.name} insists on another device ({what}).",

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from kernelwright.errors import CandidateError, JudgeFailed, KernelwrightError
+from kernelwright.judge import health
 
 BUILDERS = max(1, min(8, len(os.sched_getaffinity(0))))
 Emit = Callable[[dict[str, Any]], None]
@@ -99,6 +100,6 @@ def answer(
     except (Exception, SystemExit) as error:  # noqa: BLE001 - an unanswered request would be waited for for ever
         sys.stderr.write(traceback.format_exc())
         sys.stderr.flush()
-        return None, JudgeFailed(
+        return None, health.fault(error) or JudgeFailed(
             "The judge failed on a job", f"{type(error).__name__}: {error}", "a verdict", "see the judge's log"
         )

@@ -25,6 +25,7 @@ from kernelwright.judge.bench import Bench
 from kernelwright.judge.build import build, commands
 from kernelwright.judge.calibration import energy, store
 from kernelwright.judge.child import Program
+from kernelwright.judge.clocks import Clocks
 from kernelwright.judge.entrants import Entrants
 from kernelwright.judge.lease import Lease
 from kernelwright.judge.profile import job as profiles
@@ -188,6 +189,8 @@ class Session:
             return {"outcome": wire.to_data(folder)}
         emit({"stage": "built"})
         outcome = self._judge(job, level, candidate, folder)
+        if isinstance(outcome, Timed) and self._lease(device).apart:
+            outcome = dataclasses.replace(outcome, conditions=(*outcome.conditions, self._lease(device).apart))
         if job.get("facts"):
             outcome = profiles.with_compiled(outcome, candidate, folder, self.cache / "jit")
         if job.get("profile") and level == "precise" and isinstance(outcome, Timed):
@@ -249,6 +252,8 @@ class Session:
                 bound_again=functools.partial(self._bound_again, bench, job),
                 threads=self.threads,
                 extras=self._extras(job, bench),
+                disk=self.cache,
+                clocks=Clocks(bench.device),
                 waiting="sleep" if "OMP_WAIT_POLICY" in self.programs.waiting else "spin",
             )
             try:

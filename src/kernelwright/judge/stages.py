@@ -9,13 +9,15 @@ import random
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from kernelwright.judge import measure, race, spot_checks, timing_plan
+from kernelwright.judge import health, measure, race, spot_checks, timing_plan
 from kernelwright.judge.bench import Entrant
 from kernelwright.judge.child import Program
+from kernelwright.judge.clocks import Clocks
 from kernelwright.judge.correctness import DETAIL, Correctness, Wrong
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.verify import verified
@@ -41,12 +43,18 @@ class Judgement(Correctness):
     threads: int
     waiting: str
     """What OpenMP threads do between parallel regions: ``spin`` or ``sleep``."""
+    disk: Path
+    """Where programs keep what they compile."""
+    clocks: Clocks
 
     def run(self) -> Outcome | None:
-        """The verdict; None from a passed smoke test. Raises nothing for what a candidate does."""
+        """The verdict; None from a passed smoke test. Raises nothing for what a candidate does; DeviceLost, DiskFull or
+        ClockJumped for what the machine does."""
         try:
             return self._run()
         except ChildFailure as failure:
+            health.probe(self.bench.device)
+            health.blame_disk(f"{failure.reason}\n{failure.detail}", self.disk)
             return Rejected(stage=failure.stage, reason=failure.reason[:600], detail=failure.detail[:DETAIL])
         except Wrong as wrong:
             return wrong.outcome
@@ -123,6 +131,7 @@ class Judgement(Correctness):
             threads=self.threads,
             device=bench.device,
             again=number > 0,
+            clocks=self.clocks,
         )
         try:
             with self.alone():
@@ -199,7 +208,7 @@ class Judgement(Correctness):
 
     def _describe(self, plan: timing_plan.TimingPlan, failed: set[str], rounds: int, counted: int) -> None:
         order = f"{counted} of {rounds} rounds counted (the least disturbed by other load), programs in random order"
-        self.conditions += [f"level {self.level}", order, *plan.words()]
+        self.conditions += [f"level {self.level}", order, *plan.words(), self.clocks.words()]
         if self.bench.device.type == "cpu":
             load = os.getloadavg()[0]
             self.conditions.append(f"{self.threads} threads that {self.waiting} when idle, load average {load:.1f}")

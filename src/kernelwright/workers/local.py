@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright import sandbox
-from kernelwright.errors import JudgeFailed, from_json
+from kernelwright.errors import JudgeFailed, KernelwrightError, from_json
 
 Reply = dict[str, Any]
 LOST: Reply = {"lost": True}
@@ -53,16 +53,23 @@ class LocalWorker:
     def run(self, job: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None) -> Reply:
         """The result of ``job``; its events go to ``on_event`` as they come.
 
-        Raises the KernelwrightError that the judge answered, or JudgeFailed when two judges died under it."""
+        Raises the KernelwrightError that the judge answered, or JudgeFailed when two judges died under it. A fault that
+        may pass (``errors``: a lost device, a full disk) counts once it has come again in a fresh judge."""
         request, abandoned = {"device": self.device, **job}, self._abandoned
-        for _attempt in range(2):
+        for attempt in range(2):
             judge = self._live_judge()
             reply = self._ask(judge, {**request, "id": next(self._ids)}, on_event)
             if "result" in reply:
                 result: Reply = reply["result"]
                 return result
             if "error" in reply:
-                raise from_json(reply["error"])
+                error = from_json(reply["error"])
+                if not error.passing:
+                    raise error
+                judge.end()
+                if attempt or self._closed or abandoned != self._abandoned:
+                    raise again(error)
+                continue
             if self._closed or abandoned != self._abandoned:
                 break
         why = ", twice" if abandoned == self._abandoned else ": it was given up"
@@ -143,6 +150,12 @@ class LocalWorker:
                     on_event(reply["event"])
         finally:
             judge.forget(request["id"])
+
+
+def again(error: KernelwrightError) -> KernelwrightError:
+    """The same error, and that a fresh process met it too."""
+    got = f"{error.got}; the same again in a fresh process" if error.got else "the same again in a fresh process"
+    return type(error)(error.what, got, error.expected, error.what_next)
 
 
 class _Judge:

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from kernelwright.judge import measure
+from kernelwright.judge import measure, nvml
 from kernelwright.judge.calibration.facts import fact, missing
 from kernelwright.machine import Fact
 
@@ -21,36 +20,12 @@ NAMES = (
 )  # fmt: skip
 
 
-class Meter:
+class Meter(nvml.Device):
     """The energy counter of one device. Raises OSError where there is none."""
 
     def __init__(self, device: str) -> None:
-        self._nvml = ctypes.CDLL("libnvidia-ml.so.1")
-        self._handle = ctypes.c_void_p()
-        about = torch.cuda.get_device_properties(device)
-        places = [getattr(about, f"pci_{part}_id", 0) for part in ("domain", "bus", "device")]
-        if self._nvml.nvmlInit_v2() != 0:
-            raise OSError("NVML cannot be initialised")
-        name = "{:08X}:{:02X}:{:02X}.0".format(*places).encode()
-        if self._nvml.nvmlDeviceGetHandleByPciBusId_v2(name, ctypes.byref(self._handle)) != 0:
-            raise OSError("NVML does not know this device")
+        super().__init__(device)
         self.joules()
-
-    def joules(self) -> float:
-        """Energy since the driver was loaded."""
-        value = ctypes.c_ulonglong()
-        status = self._nvml.nvmlDeviceGetTotalEnergyConsumption(self._handle, ctypes.byref(value))
-        if status != 0:
-            raise OSError(f"NVML gives no energy counter (status {status})")
-        return value.value / 1e3
-
-    def watts(self) -> float:
-        """Power now, as the driver averages it."""
-        value = ctypes.c_uint()
-        status = self._nvml.nvmlDeviceGetPowerUsage(self._handle, ctypes.byref(value))
-        if status != 0:
-            raise OSError(f"NVML gives no power reading (status {status})")
-        return value.value / 1e3
 
 
 RAPL = Path("/sys/class/powercap")
