@@ -72,6 +72,15 @@ def test_optimize_prints_plain_lines_and_the_result_when_piped(bench: Bench) -> 
     assert str(bench.folder / "run" / "optimized.py") in result.output
 
 
+def test_measuring_the_machine_says_what_it_is_at_and_keeps_the_table_apart(bench: Bench) -> None:
+    """Progress on standard error, the facts on standard output; nothing but the object with --json."""
+    plain = bench.run("machine", "--device", "cpu")
+    assert "measuring this device, once:  25% memory bandwidth" in plain.stderr
+    assert "fingerprint" in plain.stdout and "measuring" not in plain.stdout
+    quiet = bench.run("machine", "--device", "cpu", "--json")
+    assert ("", "cpu") == (quiet.stderr, json.loads(quiet.stdout)["device"])
+
+
 def test_json_is_one_object_on_standard_output(bench: Bench) -> None:
     """Scripts parse it without looking for it."""
     data = json.loads(bench.run("optimize", bench.task, "--json").stdout)

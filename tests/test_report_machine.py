@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from kernelwright.machine import Fact, Machine
 from kernelwright.report.machine import apart, page, roofline, staircase
 
@@ -36,6 +38,15 @@ def test_the_page_escapes_and_says_what_was_not_measured() -> None:
     assert "A &amp; B" in text and "not measured" in text and "&lt;why&gt;" in text and "<path" in text
     assert "<script" not in text and "http" not in text.replace("http-equiv", "")
     assert "Not measured." in page(machine())
+
+
+def test_a_device_that_is_shared_or_changes_its_clocks_is_said_to_be_so() -> None:
+    """One of two measured facts spreads by half: a sentence on the page, with the worst; none for a steady device."""
+    rough = dataclasses.replace(machine(*FACTS).facts[0], spread=0.5)
+    shared = dataclasses.replace(machine(*FACTS[1:3]), facts=(*machine(*FACTS[1:3]).facts, rough))
+    assert "samples of 1 of 3 facts spread by more than 20% (most: bandwidth.read.2MiB_GBps, 50%)" in shared.unsteady()
+    assert shared.unsteady() in page(shared)
+    assert "" == machine(*FACTS).unsteady()
 
 
 def test_labels_of_equal_lines_do_not_overlap() -> None:

@@ -182,11 +182,11 @@ def machine(
     as_json: AsJson = False,
 ) -> None:
     """Measure a device (once; then from the cache)."""
-    found = kernelwright.measure_machine(device, html=html)
+    found = kernelwright.measure_machine(device, html=html, say=_teller(as_json))
     rows = [
         (fact.name, "-" if fact.value is None else f"{fact.value:.4g}", fact.unit, fact.note) for fact in found.facts
     ]
-    head = [f"{found.name} ({found.device}), fingerprint {found.fingerprint}"]
+    head = [f"{found.name} ({found.device}), fingerprint {found.fingerprint}", *filter(None, [found.unsteady()])]
     _show(kernelwright.to_data(found), as_json, lambda: head + cli_judge.table(("fact", "value", "unit", "note"), rows))
 
 
@@ -194,7 +194,7 @@ def machine(
 @_guarded
 def limits(file: Target, device: Device = None, grid: Grid = None, as_json: AsJson = False) -> None:
     """Speed-of-light bounds of a task on a device."""
-    reply = kernelwright.measure_limits(file, device=device, grid=grid)
+    reply = kernelwright.measure_limits(file, device=device, grid=grid, say=_teller(as_json))
     _show(reply, as_json, lambda: [str(reply["text"]).rstrip()])
 
 
@@ -209,7 +209,8 @@ def profile(
     as_json: AsJson = False,
 ) -> None:
     """What limits one candidate, and the edits the evidence supports."""
-    reply = kernelwright.profile(candidate, task, parent=parent, device=device, grid=grid)
+    say = _teller(as_json)
+    reply = kernelwright.profile(candidate, task, parent=parent, device=device, grid=grid, say=say)
     _show(reply, as_json, lambda: [str(reply["text"]).rstrip()])
 
 
@@ -331,6 +332,11 @@ def _show(data: object, as_json: bool, lines: Callable[[], list[str]]) -> None:
 
 def _times(speedup: float | None) -> str:
     return "" if speedup is None else f"{speedup:.2f}x"
+
+
+def _teller(as_json: bool) -> Callable[[str], None]:
+    """What prints progress: on standard error, so that a table can be piped; nothing beside JSON."""
+    return (lambda text: None) if as_json else functools.partial(typer.echo, err=True)
 
 
 cli_judge.register(app, _guarded, _show)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from kernelwright import wire
 
+UNSTEADY = 0.2
+"""Spread of the samples from which a fact says that the device was not its own, or not steady."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
@@ -38,6 +41,18 @@ class Machine:
     def value(self, name: str) -> float | None:
         """The fact's value, or None where it was not measured."""
         return next((fact.value for fact in self.facts if fact.name == name), None)
+
+    def unsteady(self) -> str:
+        """A sentence on how many measured facts spread too far for a device of one's own, "" where none does."""
+        measured = [fact for fact in self.facts if fact.value is not None]
+        wide = [fact for fact in measured if fact.spread > UNSTEADY]
+        if not wide:
+            return ""
+        worst = max(wide, key=lambda fact: fact.spread)
+        return (
+            f"This device is shared, or its clocks change: the samples of {len(wide)} of {len(measured)} facts spread "
+            f"by more than {UNSTEADY:.0%} (most: {worst.name}, {worst.spread:.0%}). Each is the best of its samples."
+        )
 
 
 def fingerprint(device: str, name: str, versions: tuple[tuple[str, str], ...]) -> str:

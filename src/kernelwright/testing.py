@@ -115,6 +115,8 @@ class FakeWorker:
         if name == "build":
             return {"outcome": None, "folder": None, "commands": {}}
         if name == "machine":
+            if on_event is not None:
+                on_event({"measuring": "memory bandwidth", "share": 0.25})
             return {"machine": wire.to_data(MACHINE)}
         if name == "describe":
             leaf = {"shape": [4], "dtype": "float32"}

@@ -18,7 +18,7 @@ from kernelwright.optimize.guide import MINUTES, Guide
 from kernelwright.optimize.modelled import replay_run
 from kernelwright.optimize.result import Listener, Options, Result
 from kernelwright.optimize.run import optimize_task, resume_run
-from kernelwright.optimize.services import Services
+from kernelwright.optimize.services import Say, Services, silent
 from kernelwright.report.machine import page
 from kernelwright.task import Task
 from kernelwright.trial import Trial
@@ -115,10 +115,16 @@ def admit(task: str | Path | Task, *, device: str | None = None, services: Servi
 
 
 def measure_machine(
-    device: str | None = None, *, html: str | Path | None = None, services: Services | None = None
+    device: str | None = None,
+    *,
+    html: str | Path | None = None,
+    say: Say = silent,
+    services: Services | None = None,
 ) -> Machine:
-    """Facts of a device; measured once, then read from the cache. ``html``: also drawn into this file."""
-    found = verbs.measure_machine(_device(device), services=services)
+    """Facts of a device; measured once, then read from the cache. ``html``: also drawn into this file.
+
+    ``say`` hears what is being measured."""
+    found = verbs.measure_machine(_device(device), say=say, services=services)
     if html is not None:
         Path(html).write_text(page(found), encoding="utf-8")
     return found
@@ -129,11 +135,12 @@ def measure_limits(
     *,
     device: str | None = None,
     grid: float | None = None,
+    say: Say = silent,
     services: Services | None = None,
 ) -> dict[str, Any]:
     """Speed-of-light bounds of a task: bytes and operations that cannot be avoided, the time and energy they take."""
     place = _device(device)
-    return verbs.measure_limits(_task(task, place), place, grid=_grid(grid), services=services)
+    return verbs.measure_limits(_task(task, place), place, grid=_grid(grid), say=say, services=services)
 
 
 def profile(
@@ -143,6 +150,7 @@ def profile(
     parent: str | Path | Candidate | None = None,
     device: str | None = None,
     grid: float | None = None,
+    say: Say = silent,
     services: Services | None = None,
 ) -> dict[str, Any]:
     """What limits one candidate: compiled, run-time and counted facts, and the page they support (``text``).
@@ -152,7 +160,7 @@ def profile(
     known = _task(task, place)
     given = candidate if isinstance(candidate, Candidate) else load_candidate(candidate, known)
     before = load_candidate(parent, known) if isinstance(parent, str | Path) else parent
-    return verbs.profile_candidate(known, given, place, parent=before, grid=_grid(grid), services=services)
+    return verbs.profile_candidate(known, given, place, parent=before, grid=_grid(grid), say=say, services=services)
 
 
 def _grid(given: float | None) -> float:

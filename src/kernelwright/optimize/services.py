@@ -15,6 +15,13 @@ from kernelwright.optimize.host import Host, ProposerHost
 from kernelwright.task import Task
 from kernelwright.workers import LocalWorker, Worker
 
+Say = Callable[[str], None]
+"""What hears, in a sentence each, what is being done."""
+
+
+def silent(text: str) -> None:
+    """Hears nothing."""
+
 
 class Services:
     """A worker for one device and a proposer host; both start on first use and end with ``close``.
@@ -30,7 +37,7 @@ class Services:
         self.worker: Worker = worker or LocalWorker(device, known.home / "judge", known.home / "built")
         self.host: Host = host or ProposerHost(known.home)
 
-    def machine(self, say: Callable[[str], None] = lambda text: None) -> Machine:
+    def machine(self, say: Say = silent) -> Machine:
         """Facts of the device: measured at its first use ever (15 s to a minute), then from the judge's cache.
 
         ``say`` hears what is being measured. Raises NoSuchDevice.
@@ -38,7 +45,9 @@ class Services:
         if self._machine is None:
             reply = self.worker.run(
                 {"job": "machine", "device": self.device, "measure": True},
-                lambda event: say(f"measuring this device, once: {event.get('measuring', '')}"),
+                lambda event: say(
+                    f"measuring this device, once: {event.get('share', 0.0):4.0%} {event.get('measuring', '')}"
+                ),
             )
             self._machine = wire.from_data(Machine, reply["machine"])
         return self._machine

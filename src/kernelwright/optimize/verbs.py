@@ -14,7 +14,7 @@ from kernelwright.errors import NotAdmitted
 from kernelwright.machine import Machine
 from kernelwright.optimize import cost, tables
 from kernelwright.optimize import folder as folders
-from kernelwright.optimize.services import Services, bound_of
+from kernelwright.optimize.services import Say, Services, bound_of, silent
 from kernelwright.report import write as write_html
 from kernelwright.task import Task
 from kernelwright.trial import Outcome, Trial
@@ -91,25 +91,30 @@ def check_admitted(task: Task, reply: dict[str, Any]) -> None:
         )
 
 
-def measure_machine(device: str, *, services: Services | None = None) -> Machine:
+def measure_machine(device: str, *, say: Say = silent, services: Services | None = None) -> Machine:
     """The device as measured, from the cache while its fingerprint is the same. Raises NoSuchDevice."""
     used = services or Services(device)
     try:
-        return used.machine()
+        return used.machine(say)
     finally:
         if services is None:
             used.close()
 
 
 def measure_limits(
-    task: Task, device: str, *, grid: float = settings.WORLD_GRID, services: Services | None = None
+    task: Task,
+    device: str,
+    *,
+    grid: float = settings.WORLD_GRID,
+    say: Say = silent,
+    services: Services | None = None,
 ) -> dict[str, Any]:
     """Bounds of a task on a device with eager's time of each operator, and ``text``, the table.
 
     Raises TaskError, NoSuchDevice."""
     used = services or Services(device)
     try:
-        machine = used.machine()
+        machine = used.machine(say)
         data = wire.to_data(machine)
         job = {"job": "limits", "device": device, "task": wire.to_data(task), "machine": data, "timed": True}
         reply = used.worker.run(job)
@@ -127,6 +132,7 @@ def profile_candidate(
     *,
     parent: Candidate | None = None,
     grid: float = settings.WORLD_GRID,
+    say: Say = silent,
     services: Services | None = None,
 ) -> dict[str, Any]:
     """Facts of exactly this candidate, the notes on what could not be measured, and ``text``, the diagnosis.
@@ -134,7 +140,8 @@ def profile_candidate(
     ``parent`` is profiled first, and the page then says what changed. Raises TaskError, ToolMissing, JudgeFailed."""
     used = services or Services(device)
     try:
-        job = {"job": "profile", "device": device, "task": wire.to_data(task), "machine": wire.to_data(used.machine())}
+        machine = wire.to_data(used.machine(say))
+        job = {"job": "profile", "device": device, "task": wire.to_data(task), "machine": machine}
         before = used.worker.run({**job, "candidate": wire.to_data(parent)}) if parent is not None else {}
         reply = used.worker.run({**job, "candidate": wire.to_data(candidate)})
         reply |= {"parent": before.get("candidate"), "parent_facts": before.get("facts")} if before else {}

@@ -7,13 +7,11 @@ import statistics
 from collections.abc import Callable, Iterator
 
 from kernelwright.judge import measure
-from kernelwright.machine import Fact
+from kernelwright.machine import UNSTEADY, Fact
 
 Step = tuple[str, Callable[[], list[Fact]]]
 """(what is being measured, how)."""
 RUNS = 5
-UNSTEADY = 0.2
-"""Spread of the samples from which a fact says that the device was not its own, or not steady."""
 
 
 def fact(name: str, unit: str, samples: list[float], note: str = "") -> Fact:
