@@ -38,13 +38,13 @@ PYTHON
 
 known() { [ -s "$MACHINE" ] || machine; }
 
-power() { $PY -m benchmarks.gemm_measure "$OUT/gemm_power.json" 150 power; }
+power() { timeout 178 $PY -m benchmarks.gemm_measure "$OUT/gemm_power.json" 150 power; }
 
-tiles() { $PY -m benchmarks.gemm_tiles "$OUT/gemm_tiles_power.json" 165 power; }
+tiles() { timeout 178 $PY -m benchmarks.gemm_tiles "$OUT/gemm_tiles_power.json" 165 power; }
 
 planted() {
     known
-    $PY -m benchmarks.planted.run cuda "$OUT/planted_unseen.json" --set unseen --machine "$MACHINE" --workers 3 \
+    timeout 178 $PY -m benchmarks.planted.run cuda "$OUT/planted_unseen.json" --set unseen --machine "$MACHINE" --workers 3 \
         --cache "$KEPT/planted" --sizes inputs 2>&1 | cut -c1-300
 }
 
@@ -111,7 +111,7 @@ PYTHON
 
 long() {
     known
-    $PY -m benchmarks.long_rows "$OUT/long_rows.json" "$MACHINE" 2>&1 | tail -30
+    timeout 150 $PY -m benchmarks.long_rows "$OUT/long_rows.json" "$MACHINE" 2>&1 | tail -30
 }
 
 for section in "$@"; do
