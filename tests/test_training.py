@@ -39,7 +39,8 @@ def reply(speed: str, reasoning: str = "short") -> str:
     """A reply whose code differs by its body, not by a number."""
     return (
         f"{reasoning}\n```cpp kernel.cpp\nint own;\n```\n"
-        f"```python kernel.py\nclass ModelNew:\n    kind = '{speed}'  # kernel.so\n```"
+        f"```python kernel.py\nimport ctypes\nlib = ctypes.CDLL('./kernel.so')\nclass ModelNew:\n    kind = '{speed}'\n"
+        "    def forward(self, x):\n        lib.f(x.data_ptr())\n        return x\n```"
     )
 
 
