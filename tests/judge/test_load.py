@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from pathlib import Path
 
-from kernelwright.judge.load import QUIET, idle_share, waited_us, waiting_policy
+from kernelwright.judge.load import QUIET, idle_share, strain, waited_us, waiting_policy
 
 
 def test_idle_share_counts_ticks_between_two_readings(tmp_path: Path) -> None:
@@ -34,3 +35,14 @@ def test_waiting_grows_and_an_absent_process_never_waited() -> None:
     sum(range(100_000))
     assert before <= waited_us(os.getpid())
     assert 0.0 == waited_us(2**22 + 1)
+
+
+def test_strain_counts_fresh_pages() -> None:
+    """Touching 1000 new pages shows as at least so many faults of this process, and as none of one that is gone."""
+    before = strain(os.getpid())
+    pages = mmap.mmap(-1, 1000 * mmap.PAGESIZE)
+    pages.madvise(mmap.MADV_NOHUGEPAGE)
+    for start in range(0, len(pages), mmap.PAGESIZE):
+        pages[start] = 1
+    assert strain(os.getpid()).since(before).faults >= 1000
+    assert 0 == strain(2**22 + 1).faults

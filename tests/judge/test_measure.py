@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from kernelwright.judge import measure
+from kernelwright.judge.load import Strain
 
 ALL = range(5)
 """Every round of ``lane``."""
@@ -22,7 +23,7 @@ class FakeWindow:
 
     call_us: float
     deliver_us: float
-    waited_us: float
+    strain: Strain
     deliver_cpu_us: float
     self_us: tuple[float, ...]
 
@@ -36,7 +37,8 @@ class FakeProgram:
 
     def window(self, order: list[int], *, grad: bool) -> FakeWindow:
         """A window in virtual time."""
-        return FakeWindow(self.base + self.each * len(order), 5e4, 0.0, self.deliver, (self.each,) * len(order))
+        calls = len(order)
+        return FakeWindow(self.base + self.each * calls, 5e4, Strain(0.0, 0), self.deliver, (self.each,) * calls)
 
 
 def lane(each: float, deliver: float = 100.0, base: float = 50.0, rounds: int = 5) -> measure.Lane:
@@ -60,6 +62,26 @@ def test_cpu_clock_of_a_process_counts_its_work() -> None:
     sum(range(200_000))
     assert before < measure.clock(os.getpid())
     assert 0 == measure.clock(2**22 + 1)
+
+
+def test_a_first_call_that_costs_more_belongs_to_the_window() -> None:
+    """A launch after sleep costs 30 more than the others: with windows of one call it is known, without it is not."""
+    made = lane(each=10.0, base=50.0)
+    made.calls_us = [50.0 + 30.0 + 4 * 10.0] * 5
+    assert 50.0 == made.overhead_us(4)
+    assert 17.5 == pytest.approx(measure.per_call_us(made, made, 4, ALL)[0])
+    made.singles_us = [50.0 + 30.0 + 10.0] * 5
+    assert 80.0 == made.overhead_us(4)
+    assert 10.0 == pytest.approx(measure.per_call_us(made, made, 4, ALL)[0])
+
+
+def test_windows_of_one_call_never_take_away_more_than_themselves() -> None:
+    """Noise that makes one call dearer than four must not make time vanish, nor the overhead less than an empty one."""
+    made = lane(each=10.0, base=50.0)
+    made.singles_us = [500.0] * 5
+    assert 500.0 == made.overhead_us(4)
+    made.singles_us = [20.0] * 5
+    assert 50.0 == made.overhead_us(4)
 
 
 def test_interval_of_equal_samples_is_the_sample() -> None:
@@ -145,7 +167,7 @@ def test_disturbed_rounds_are_made_up_for() -> None:
 def disturbed(waits: list[float]) -> measure.Lane:
     """A lane of 10 ms windows that lost ``waits`` (us) to other load."""
     made = measure.Lane("x", FakeProgram(1.0, 1.0, 1.0))
-    made.calls_us, made.waits_us = [1e4] * len(waits), waits
+    made.calls_us, made.strains = [1e4] * len(waits), [Strain(wait, 0) for wait in waits]
     return made
 
 
@@ -153,6 +175,19 @@ def test_a_round_counts_for_all_programs_or_for_none() -> None:
     """A round is clean when nobody was disturbed in it."""
     lanes = [disturbed([0.0, 5000.0, 100.0, 0.0]), disturbed([0.0, 0.0, 0.0, 3000.0])]
     assert [0, 2] == measure.chosen_rounds(lanes, least=2)
+
+
+def faulting(faults: list[int]) -> measure.Lane:
+    """A lane of 10 ms windows that touched so many fresh pages."""
+    made = measure.Lane("x", FakeProgram(1e4, 0.0, 0.0))
+    made.calls_us, made.strains = [1e4] * len(faults), [Strain(0.0, count) for count in faults]
+    return made
+
+
+def test_a_window_on_fresh_pages_is_not_clean_unless_all_are() -> None:
+    """A heap that was trimmed costs the next window its pages; a program that maps and unmaps pays in every one."""
+    assert [1, 2, 3] == measure.clean_rounds([faulting([4096, 0, 3, 0])])
+    assert [0, 1, 2, 3] == measure.clean_rounds([faulting([4096, 4100, 4096, 4099])])
 
 
 def test_a_program_that_waits_for_itself_is_not_disturbed() -> None:

@@ -17,7 +17,7 @@ from kernelwright.judge.admission import Admission, Known, admit
 from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
 from kernelwright.judge.child import Program
 from kernelwright.judge.inputs import Variant, layout_of
-from kernelwright.judge.instance import Instance
+from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.reference import Reference
 from kernelwright.judge.variants import HEAVY, LIGHT
 from kernelwright.judge.verify import Checker
@@ -230,6 +230,24 @@ class Bench:
             first, second = torch.randperm(STOCK, generator=dice)[:2].tolist()
             made = [_recombined(a, b, dice) for a, b in zip(stock[first], stock[second], strict=True)]
             yield instance.given(made, int(torch.randint(2**60, (), generator=dice)))
+
+    def states(self, seed: int, budget: float) -> Iterator[State]:
+        """Endless fresh weights of the timed case: real draws if one costs at most ``budget`` seconds, else
+        recombinations of one with the first weights, as ``draws`` makes them. Tied tensors stay tied."""
+        instance = self.timed.instance
+        drawn: list[State] = []
+        spent = measure.stopwatch(lambda: drawn.append(instance.draw_state(seed % 2**62)))
+        yield drawn[0]
+        for number in itertools.count(1):
+            if spent <= budget:
+                yield instance.draw_state((seed + number) % 2**62)
+                continue
+            dice = torch.Generator().manual_seed((seed + number) % 2**62)
+            made: dict[int, torch.Tensor] = {}
+            for (_, first), (_, other) in zip(instance.first_state, drawn[0], strict=True):
+                if id(other) not in made:
+                    made[id(other)] = _recombined(other, first, dice)
+            yield [(name, made[id(other)]) for name, other in drawn[0]]
 
     def close(self) -> None:
         """End the baselines' programs."""

@@ -49,8 +49,8 @@ class Window:
     """From waking the program to its word that all calls are done and the device is idle."""
     deliver_us: float
     """From asking for the results to their being in the shared buffers."""
-    waited_us: float
-    """Meanwhile: how long its threads were ready to run while another program had the CPU."""
+    strain: load.Strain
+    """Until then: threads kept waiting, fresh pages."""
     deliver_cpu_us: float
     """CPU time its whole process used meanwhile: unlike wall time, it does not see who else wants the CPU."""
     self_us: tuple[float, ...]
@@ -297,7 +297,7 @@ class Program:
         done = wires.mark(wires.DONE, number)
         leash = self._leash
         leash.expect_silence()
-        places, waited = Places(self.pid), load.waited_us(self.pid)
+        places, strained = Places(self.pid), load.strain(self.pid)
         begin = self._clock(0)
         leash.wake()
         places.free_first()
@@ -307,7 +307,7 @@ class Program:
         if self.device == "cpu":  # at once: what another thread still does is not done
             leash.stop()
         places.free_others()
-        waited = max(0.0, load.waited_us(self.pid) - waited)
+        strained = load.strain(self.pid).since(strained)
         if body[: len(done)] != done:
             leash.stop()
             leash.refuse(body, self.stage)
@@ -327,7 +327,7 @@ class Program:
             fetch.put(self.buffers, order, fetched, grad=grad)
         if found is not None:
             aliases = tuple({*aliases, *found.aliases})
-        return Window((end - begin) / 1e3, (given - asked) / 1e3, waited, used / 1e3, (own_us,), aliases, found)
+        return Window((end - begin) / 1e3, (given - asked) / 1e3, strained, used / 1e3, (own_us,), aliases, found)
 
     def _fetch(self, order: Sequence[int], notes: bytes, *, grad: bool) -> tuple[fetch.Fetched, Whereabouts | None]:
         """The results as they lie in the stopped program's memory, where this can be done."""

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import ctypes
+import os
 
 import torch
 
@@ -18,12 +20,16 @@ class Cold:
     def __init__(self, device: torch.device, size: int) -> None:
         self._device = device
         self._memory = torch.ones(max(1, size // 4), dtype=torch.float32, device=device)
+        hands = min(4, len(os.sched_getaffinity(0))) if device.type == "cpu" else 1
+        self._parts = self._memory.chunk(hands)
+        # Threads of our own: torch's spin for a while after their work, beside whoever is timed next.
+        self._hands = concurrent.futures.ThreadPoolExecutor(hands, initializer=torch.set_num_threads, initargs=(1,))
         self._driver = ctypes.CDLL("libcuda.so.1") if device.type == "cuda" else None
 
     def walk(self) -> None:
         """Read and write (on CUDA), or read (a CPU's cache keeps nothing else then either), all of it."""
         if self._driver is None:
-            self._memory.sum()
+            list(self._hands.map(torch.sum, self._parts))
             return
         torch.cuda.synchronize(self._device)
         self._driver.cuCtxResetPersistingL2Cache()

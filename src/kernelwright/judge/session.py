@@ -236,7 +236,8 @@ class Session:
         for attempt in range(3):
             entrants = [self.entrants.of(bench, name) for name in names]
             for entrant in entrants:
-                entrant.ready()
+                if device != "cpu" or entrant is entrants[0]:
+                    entrant.ready()  # on a CPU compiling goes on beside the checks; the race waits for it
             if entrants[0].program is None:
                 raise JudgeFailed("The reference does not run as a program", entrants[0].failure, "a result")
             judgement = Judgement(

@@ -34,7 +34,7 @@ class Judgement(Correctness):
     alone: Callable[[], Any]
     """Context manager: the device, alone."""
     baselines: Sequence[Entrant]
-    """Eager first; all loaded, or failed with a reason."""
+    """Eager first, and ready; the others at work on it, loaded, or failed with a reason."""
     level: str
     bound_us: float | None
     limiter: str
@@ -99,6 +99,8 @@ class Judgement(Correctness):
         def check(leaves: race.Leaves, state: Any, outputs: race.Leaves, inputs: race.Leaves) -> CaseResult:
             return point.checker.check(as_given, leaves, state, outputs, inputs)
 
+        for baseline in self.baselines:
+            baseline.ready()
         entrants = [(e.name, e.program) for e in self.baselines if e.program is not None]
         racers = []
         for name, entrant in [*entrants, ("candidate", program)]:
@@ -109,12 +111,13 @@ class Judgement(Correctness):
         dice = random.Random(self.seed + 7919 * (number + 1))
         stock_seed = self.seed if self.level == "precise" else None
         draws = bench.draws(dice.getrandbits(60), plan.draw_seconds, stock_seed)
+        states = bench.states(dice.getrandbits(62), plan.draw_seconds * plan.sets)
         weights = bool(point.instance.first_state) and not bench.contract.frozen_parameters
         contest = race.Race(
             racers=racers,
             plan=plan,
             draw=lambda: next(draws),
-            draw_state=(lambda: point.instance.draw_state(dice.getrandbits(62))) if weights else None,
+            draw_state=(lambda: next(states)) if weights else None,
             state=point.instance.first_state,
             dice=dice,
             grad=bench.contract.gradients,
