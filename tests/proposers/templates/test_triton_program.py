@@ -119,6 +119,8 @@ def compiled(tmp_path_factory):
         "product": (product, "matmul", {"BM": 64, "BN": 64, "CHUNK": 1, "WARPS": 4}),
         "terms": (product, "terms", {}),
         "scan": (triton_cases.BACK.replace("(5, 100)", "(64, 4096)"), "looped", {"BLOCK": 1024, "WARPS": 4}),
+        "window": (triton_cases.LARGEST_OF_BOXES.replace("17, 19", "170, 190"), "windows", {}),
+        "filter": (triton_cases.FILTERS.replace("11, 13", "110, 130"), "windows", {}),
         "place": (triton_cases.PLACE.replace("(5, 100)", "(64, 4096)"), "looped", {"BLOCK": 1024, "WARPS": 4}),
     }
     cases = [prepare(folder, number, *case)[0] for number, case in enumerate(wanted.values())]
@@ -133,6 +135,13 @@ def test_machine_code_for_hopper_moves_16_bytes_at_a_time_and_does_not_spill(com
     assert 0 == launch["spills"]
     assert launch["wide"]
     assert ("product" == name) == launch["tensor_cores"]
+
+
+@pytest.mark.parametrize("name", ["window", "filter"])
+def test_windows_become_machine_code_that_does_not_spill(compiled, name):
+    """Their loads are single words: neighbours of the result lie a stride apart."""
+    assert not isinstance(compiled[name], str), compiled[name]
+    assert [0] == [launch["spills"] for launch in compiled[name]]
 
 
 def test_cut_operands_meet_on_the_tensor_cores_without_spilling(compiled):

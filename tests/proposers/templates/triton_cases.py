@@ -112,6 +112,12 @@ RUNNING_DOWN = reference("return torch.cumsum(x, 1)", "torch.randn(3, 100, 7)")
 SHARE = reference("s = torch.cumsum(x.exp(), 1)\n        return s / s.amax(1, keepdim=True)", "torch.randn(5, 100)")
 PLACE = reference("return torch.argmax(x, 1), torch.argmin(x, 1)", "torch.randn(5, 100).round()")
 PLACE_DOWN = reference("return torch.argmax(x, 1)", "torch.randn(3, 300, 7).round()")
+LARGEST_OF_BOXES = reference("return F.max_pool2d(x, 3, 2, 1, 2)", "torch.randn(2, 3, 17, 19)")
+MEAN_OF_BOXES = reference("return torch.relu(F.avg_pool3d(x, (1, 2, 3), 2, (0, 1, 1)))", "torch.randn(2, 3, 7, 9, 11)")
+MEAN_OF_MANY = reference("return F.avg_pool1d(x, 40, 3)", "torch.randn(2, 3, 90)")
+FILTERS = reference(
+    "return self.c(x)", "torch.randn(2, 3, 11, 13)", setup="self.c = nn.Conv2d(3, 6, (3, 2), 2, 1, groups=3)"
+)
 
 SMALL_TERMS = {"BM": 64, "BN": 64, "BK": 32, "WARPS": 4, "STAGES": 2}
 SHARED = {"BLOCK": 32, "WARPS": 1, "WAVES": 16}
@@ -166,6 +172,11 @@ CASES = {
     "running sum, twice": (SHARE, "looped", {"BLOCK": 16}),
     "places of extremes, rows": (PLACE, "rowwise", {}),
     "places of extremes, loop": (PLACE, "looped", {"BLOCK": 16}),
+    "largest of boxes": (LARGEST_OF_BOXES, "windows", {"BLOCK": 64}),
+    "mean of boxes": (MEAN_OF_BOXES, "rowwise", {}),
+    "mean of boxes by torch": (MEAN_OF_BOXES, "rowwise", {"WINDOWS": False}),
+    "mean of many": (MEAN_OF_MANY, "windows", {"BLOCK": 64}),
+    "filters": (FILTERS, "windows", {"BLOCK": 64}),
     "places in columns, loop": (PLACE_DOWN, "looped", {"BLOCK": 16, "R": 16}),
 }
 DEVICE_CASES = {

@@ -43,10 +43,19 @@ KW_IN V kw_float(I x) { V r; memcpy(&r, &x, sizeof r); return r; }
 // `tail` loads and stores touch n < W elements only; the other lanes read 0.
 template <bool T> KW_IN V kw_load(const float* p, int n) {
     if (!T) return *(const VU*)p;
+#if defined(__AVX512F__) && KW_WIDTH == 16
+    return __builtin_ia32_loadups512_mask(p, V{}, (uint16_t)((1u << n) - 1));
+#else
     V v{}; for (int i = 0; i < n; ++i) v[i] = p[i]; return v;
+#endif
 }
 template <bool T> KW_IN void kw_store(float* p, V v, int n) {
-    if (!T) *(VU*)p = v; else for (int i = 0; i < n; ++i) p[i] = v[i];
+    if (!T) { *(VU*)p = v; return; }
+#if defined(__AVX512F__) && KW_WIDTH == 16
+    __builtin_ia32_storeups512_mask(p, v, (uint16_t)((1u << n) - 1));
+#else
+    for (int i = 0; i < n; ++i) p[i] = v[i];
+#endif
 }
 template <bool T> KW_IN I kw_loadb(const uint8_t* p, int n) {
     B b{}; if (!T) memcpy(&b, p, W); else for (int i = 0; i < n; ++i) b[i] = p[i];
@@ -130,12 +139,23 @@ KW_IN V kw_within(float lo, V x, float hi) {
     return (x > hi) ? kw_splat(hi) : ((x < lo) ? kw_splat(lo) : x);
 #endif
 }
-KW_IN double kw_hsum(V v) { double s = 0; for (int i = 0; i < W; ++i) s += v[i]; return s; }
+// Across the lanes, as a tree.
+KW_IN double kw_hsum(V v) {
+    double d[W]; for (int i = 0; i < W; ++i) d[i] = v[i];
+    for (int s = W / 2; s > 0; s /= 2) for (int i = 0; i < s; ++i) d[i] += d[i + s];
+    return d[0];
+}
 KW_IN float kw_hmax(V v) {
-    float s = v[0]; for (int i = 1; i < W; ++i) s = (v[i] > s || v[i] != v[i]) ? v[i] : s; return s;
+    float d[W]; memcpy(d, &v, sizeof d);
+    for (int s = W / 2; s > 0; s /= 2)
+        for (int i = 0; i < s; ++i) d[i] = (d[i + s] > d[i] || d[i + s] != d[i + s]) ? d[i + s] : d[i];
+    return d[0];
 }
 KW_IN float kw_hmin(V v) {
-    float s = v[0]; for (int i = 1; i < W; ++i) s = (v[i] < s || v[i] != v[i]) ? v[i] : s; return s;
+    float d[W]; memcpy(d, &v, sizeof d);
+    for (int s = W / 2; s > 0; s /= 2)
+        for (int i = 0; i < s; ++i) d[i] = (d[i + s] < d[i] || d[i + s] != d[i + s]) ? d[i + s] : d[i];
+    return d[0];
 }
 
 KW_IN V kw_abs(V x) { return kw_float(kw_int(x) & 0x7fffffff); }

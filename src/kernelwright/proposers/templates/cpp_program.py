@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from kernelwright.candidate import Candidate
 from kernelwright.proposers import Request, Structure
-from kernelwright.proposers.templates import cpp_fold, module
+from kernelwright.proposers.templates import cpp_fold, cpp_window, module
 from kernelwright.proposers.templates.cpp import Kernel, Knobs
 from kernelwright.proposers.templates.cpp_expr import NotEmittable
 from kernelwright.proposers.templates.cpp_math import prelude
@@ -24,27 +24,30 @@ def structures(program: Program) -> list[Structure]:
         _sources(program, Knobs.of({}))
     except NotEmittable:
         return []
-    large = max(f.sample[0] * f.sample[1] for f in program.regions())
+    large = max((f.sample[0] * f.sample[1] for f in program.regions()), default=0)
     return [Structure(name=name, note=note, language="cpp", space=_space(program, large), order=0.4)]
 
 
 def _shape(program: Program) -> tuple[str, str]:
     regions = list(program.regions())
-    if len(regions) == 1 and len(program.steps) == 1:
+    if len(program.steps) == 1 and regions:
         if regions[0].region.flat:
             return "pointwise.cpp", "one C++ pass over every element"
         return "rowwise.cpp", "one C++ kernel, a few passes over each row while it is in cache"
-    calls = sum(1 for step in program.steps if isinstance(step, Call) and not step.view)
+    calls = sum(1 for step in program.steps if isinstance(step, Call) and not step.view and step.window is None)
+    if windows := len(program.windows()):
+        return "windows.cpp", f"{windows} C++ windows and {len(regions)} other kernels between {calls} torch calls"
     return "segments.cpp", f"{len(regions)} C++ kernels between {calls} torch calls"
 
 
 def _space(program: Program, elements: int) -> Space:
     parameters = [
         Parameter(name="width", values=(0, 8)),
-        Parameter(name="unroll", values=(2, 4, 1)),
         Parameter(name="threshold", values=(32768, 8192, 131072)),
-        Parameter(name="block", values=(64, 16, 256)),
     ]
+    if any(True for _ in program.regions()):
+        parameters.append(Parameter(name="unroll", values=(2, 4, 1)))
+        parameters.append(Parameter(name="block", values=(64, 16, 256)))
     if any(not f.region.flat for f in program.regions()):
         parameters.append(Parameter(name="cache_cost", values=(6, 2, 1000)))
         parameters.append(Parameter(name="ahead", values=(True, False)))
@@ -62,6 +65,10 @@ def _sources(program: Program, knobs: Knobs) -> str:
     for number, fused in enumerate(program.regions()):
         kernel = Strided if fused.region.strided else Kernel
         parts.append(kernel(f"kw_region{number}", fused.region, knobs).source())
+    for number, call in enumerate(program.windows()):
+        assert call.window is not None
+        parts += [cpp_window.PRELUDE] * (number == 0)
+        parts.append(cpp_window.source(f"kw_window{number}", call.window, knobs.threshold))
     return "\n".join(parts)
 
 

@@ -133,6 +133,24 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """Each element of a result from a box of elements of the first operand, along its last ``rank`` dimensions.
+
+    Three numbers each: depth, height, width; missing dimensions have kernel 1. Boxes lie inside the padded input.
+    """
+
+    kind: str
+    """``max``; ``mean`` (of the whole box, padding included as zeros); ``dot`` (with a filter per channel)."""
+    rank: int
+    kernel: tuple[int, int, int]
+    stride: tuple[int, int, int]
+    padding: tuple[int, int, int]
+    dilation: tuple[int, int, int]
+    repeats: int
+    """Results per input channel (``dot``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One torch operation. ``expression`` is its Python text over tensor names and symbols (it may use ``torch``)."""
 
@@ -144,6 +162,8 @@ class Call:
     expression: str
     view: bool = False
     """It moves no data (a reshape, a transpose, an item of a tuple)."""
+    window: Window | None = None
+    """What it computes, where that is a window; an emitter that has no code for windows uses ``expression``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +214,10 @@ class Program:
     def regions(self) -> Iterator[Fused]:
         """The fused steps in order."""
         return (step for step in self.steps if isinstance(step, Fused))
+
+    def windows(self) -> list[Call]:
+        """The calls that are windows, in order."""
+        return [step for step in self.steps if isinstance(step, Call) and step.window is not None]
 
     def readers(self, name: str) -> list[int]:
         """Positions of the steps that read a tensor; a returned tensor also has reader ``len(steps)``."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.proposers.templates import calls, norms, rules, scans
+from kernelwright.proposers.templates import calls, norms, rules, scans, windows
 from kernelwright.proposers.templates.graph import Capture, NotCaptured, size_text
 from kernelwright.proposers.templates.graph import tensor as describe
 from kernelwright.proposers.templates.ir import Call, Fused, Program, Tensor
@@ -365,6 +365,7 @@ class Lowering:
         call = Call(
             output=out, target=target, operands=operands, expression=expression,
             view=base in _VIEWS or target == "getitem",
+            window=windows.window(node) if out.dtype in self._dtypes() else None,
         )  # fmt: skip
         self.calls.append((level, call))
         self.items[node] = made or Item(out, level)
@@ -387,6 +388,6 @@ def lower(capture: Capture, halves: bool = False) -> Program:
 
 def worth(program: Program) -> Mapping[str, int]:
     """Counts that tell whether fusing gains anything: regions, fused operations, torch calls that compute."""
-    fused = sum(1 for f in program.regions() for v in f.region.values if v.args)
+    fused = sum(1 for f in program.regions() for v in f.region.values if v.args) + len(program.windows())
     calls = sum(1 for step in program.steps if isinstance(step, Call) and not step.view)
     return {"regions": sum(1 for _ in program.regions()), "fused": fused, "calls": calls}

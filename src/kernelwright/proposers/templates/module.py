@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelwright.proposers.templates import cpp
+from kernelwright.proposers.templates import cpp, cpp_window
 from kernelwright.proposers.templates.graph import Capture
 from kernelwright.proposers.templates.ir import FULL, Call, Fused, Program, Source, Tensor
 
@@ -55,6 +55,12 @@ def _header(library: str, program: Program) -> list[str]:
             f"_kw_region{number}.restype = None",
             f"_kw_region{number}.argtypes = [_kw_ctypes.c_void_p] * {pointers}"
             f" + [_kw_ctypes.c_int64] * {integers} + [_kw_ctypes.c_double] * {len(fused.scalars)}",
+        ]
+    for number, _ in enumerate(program.windows()):
+        lines += [
+            f"_kw_window{number} = _KW_LIBRARY.kw_window{number}",
+            f"_kw_window{number}.restype = None",
+            f"_kw_window{number}.argtypes = [_kw_ctypes.c_void_p] * 4 + [_kw_ctypes.c_int64] * 8",
         ]
     return lines
 
@@ -113,9 +119,11 @@ def _run(program: Program) -> list[str]:
     used = _names_in(program)
     lines += [f"        {symbol} = {text}" for symbol, text in program.symbols if symbol in used]
     number = 0
-    tensors = program.tensors()
+    tensors, windows = program.tensors(), program.windows()
     for position, step in enumerate(program.steps):
-        if isinstance(step, Call):
+        if isinstance(step, Call) and step.window is not None:
+            lines += [f"        {line}" for line in _window(step, windows.index(step), tensors)]
+        elif isinstance(step, Call):
             lines.append(f"        {step.output.name} = {step.expression}")
         else:
             lines += [f"        {line}" for line in _call(program, position, step, number, tensors)]
@@ -125,10 +133,21 @@ def _run(program: Program) -> list[str]:
     return [*lines, f"        return {result}"]
 
 
+def _window(call: Call, number: int, tensors: dict[str, Tensor]) -> list[str]:
+    return [
+        f"{call.operands[0]} = {call.operands[0]}.contiguous()",
+        f"{call.output.name} = torch.empty(({', '.join(call.output.shape)},))",
+        f"_kw_window{number}({', '.join(cpp_window.arguments(call, tensors))})",
+    ]
+
+
 def _names_in(program: Program) -> str:
     parts: list[str] = []
+    tensors = program.tensors()
     for step in program.steps:
-        if isinstance(step, Call):
+        if isinstance(step, Call) and step.window is not None:
+            parts += [*step.output.shape, *tensors[step.operands[0]].shape]
+        elif isinstance(step, Call):
             parts.append(step.expression)
         else:
             parts += [step.rows, step.cols, step.inner, *step.scalars, *(d for t in step.outputs for d in t.shape)]
@@ -168,7 +187,8 @@ def _overwritten(program: Program, position: int, fused: Fused, slot: int, reuse
     if value.kind != FULL or value.dtype != "f32" or fused.region.strided or len(fused.outputs) > 1:
         return ""
     for step in program.steps[:position]:
-        fresh = [step.output] if isinstance(step, Call) and step.target in _FRESH else []
+        made = isinstance(step, Call) and (step.target in _FRESH or step.window is not None)
+        fresh = [step.output] if isinstance(step, Call) and made else []
         fresh = list(step.outputs) if isinstance(step, Fused) else fresh
         for tensor in fresh:
             if tensor.shape != output.shape or tensor.dtype != output.dtype or tensor.name in reused:

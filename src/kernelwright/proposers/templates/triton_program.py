@@ -13,12 +13,13 @@ from kernelwright.proposers.templates import (
     triton_module,
     triton_plans,
     triton_terms,
+    triton_window,
 )
 from kernelwright.proposers.templates.graph import Capture
 from kernelwright.proposers.templates.ir import Program
-from kernelwright.tuning import Space
+from kernelwright.tuning import Parameter, Space
 
-MATMUL, TERMS = "matmul", "terms"
+MATMUL, TERMS, WINDOWS = "matmul", "terms", "windows"
 
 
 def structures(program: Program) -> list[Structure]:
@@ -28,7 +29,9 @@ def structures(program: Program) -> list[Structure]:
     for name in triton_plans.structures(program):
         style = triton_plans.style_of(triton_plans.main_fused(program), name)
         order = (0.9 if products else 0.3) + _LATER[name]
-        found.append(_structure(name, _NOTES[style], triton_plans.space(program, name), order))
+        found.append(_structure(name, _NOTES[style], _with_windows(program, triton_plans.space(program, name)), order))
+    if triton_window.extras(program, {}) and not products and not list(program.regions()):
+        found.append(_structure(WINDOWS, "boxes of elements gathered by one kernel", triton_window.space(), 0.5))
     if products and (triton_plans.supported(program) or not list(program.regions())):
         fused = sum(reader is not None for _, reader, _ in products)
         note = f"{len(products)} matrix products in split float32 on the tensor cores, {fused} with fused epilogue"
@@ -37,6 +40,14 @@ def structures(program: Program) -> list[Structure]:
             note = f"{len(products)} matrix products of operands cut into 16-bit terms, {fused} with fused epilogue"
             found.append(_structure(TERMS, note, triton_terms.space(program), 0.35))
     return found
+
+
+def _with_windows(program: Program, space: Space) -> Space:
+    """Where the program has windows, whether they are ours or torch's is searched too."""
+    if not triton_window.extras(program, {}):
+        return space
+    chosen = Parameter(name="WINDOWS", values=(True, False))
+    return Space(parameters=(*space.parameters, chosen), constraints=space.constraints)
 
 
 _LATER = {triton_plans.REGISTERS: 0.0, triton_plans.LOOPED: 0.05, triton_plans.SPLIT: -0.05}
@@ -85,8 +96,10 @@ def source(
     wrapping: triton_module.Wrapping,
 ) -> str:
     """The text of the candidate file of one structure (``rowwise``, ``looped``, ``matmul`` or ``terms``)."""
-    products = {MATMUL: triton_matmul.extras, TERMS: triton_terms.extras}.get(name)
+    products = {MATMUL: triton_matmul.extras, TERMS: triton_terms.extras, WINDOWS: triton_window.extras}.get(name)
     regions = list(program.regions())
     plans = triton_plans.plans(program, name, {} if products else values) if regions else {}
-    extra = products(program, values) if products else None
+    extra = products(program, values) if products else {}
+    if products is None and values.get("WINDOWS", True):
+        extra = triton_window.extras(program, {})
     return triton_module.module(program, plans, wrapping, extra)
