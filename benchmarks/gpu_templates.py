@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds, checks against float64 and times the Triton templates on one CUDA device; writes one JSON file.
 
-    python benchmarks/gpu_templates.py --out results.json [--only NAME ...] [--autotune] [--sweep] [--plan FILE]
+    python benchmarks/gpu_templates.py --out FILE [--only NAME ...] [--autotune] [--sweep] [--plan FILE] [--families]
 
 A plan is a JSON list of [program, axes, [[structure, {parameter: value}], ...], autotune]: exactly these are timed.
 
@@ -23,191 +23,20 @@ import tempfile
 import time
 
 import torch
-
 from kernelwright.proposers.templates import (
     triton_matmul,
     triton_module,
     triton_plans,
     triton_program,
     triton_terms,
+    triton_window,
 )
 from kernelwright.proposers.templates.graph import capture
 from kernelwright.proposers.templates.lower import lower
-from kernelwright.task import Case, Task
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-
-INLINE = {
-    "log_softmax": """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.log_softmax(x, dim=-1)
-
-def get_inputs(rows=1024, cols=4096):
-    return [torch.randn(rows, cols)]
-
-def get_init_inputs(rows=1024, cols=4096):
-    return []
-""",
-    "copy_scale": """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x * 1.5 + 0.25
-
-def get_inputs(rows=1024, cols=4096):
-    return [torch.randn(rows, cols)]
-
-def get_init_inputs(rows=1024, cols=4096):
-    return []
-""",
-    "nll": """
-import torch
-from torch import nn
-import torch.nn.functional as F
-
-class Model(nn.Module):
-    def forward(self, logits, target):
-        return F.cross_entropy(logits, target)
-
-def get_inputs(rows=1024, classes=8192):
-    return [torch.randn(rows, classes), torch.randint(0, classes, (rows,))]
-
-def get_init_inputs(rows=1024, classes=8192):
-    return []
-""",
-    "channel_norm": """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x * torch.rsqrt(x.pow(2).mean(dim=1, keepdim=True) + 1e-6)
-
-def get_inputs(batch=64, channels=64, side=256):
-    return [torch.randn(batch, channels, side, side)]
-
-def get_init_inputs(batch=64, channels=64, side=256):
-    return []
-""",
-    "scale_rows": """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, v, x):
-        return v.unsqueeze(-1) * x
-
-def get_inputs(rows=2048, cols=2048):
-    return [torch.randn(rows), torch.randn(rows, cols)]
-
-def get_init_inputs(rows=2048, cols=2048):
-    return []
-""",
-    "sum_first": """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def __init__(self, inner, outer):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(outer, inner) / inner**0.5)
-
-    def forward(self, x):
-        return (x @ self.weight.sum(0).unsqueeze(-1)) * 1.5
-
-def get_inputs(rows=1024, inner=8192, outer=8192):
-    return [torch.randn(rows, inner)]
-
-def get_init_inputs(rows=1024, inner=8192, outer=8192):
-    return [inner, outer]
-""",
-    "sum_all": """
-import torch
-from torch import nn
-
-class Model(nn.Module):
-    def forward(self, x, y):
-        return ((x - y) ** 2).mean()
-
-def get_inputs(rows=1024, cols=4096):
-    return [torch.randn(rows, cols), torch.randn(rows, cols)]
-
-def get_init_inputs(rows=1024, cols=4096):
-    return []
-""",
-}
-
-_HALF = """
-import torch
-from torch import nn
-import torch.nn.functional as F
-
-class Model(nn.Module):
-    def __init__(self, cols):
-        super().__init__()
-        self.weight = nn.Parameter((torch.rand(cols) + 0.5).bfloat16())
-
-    def forward(self, x):
-        return BODY
-
-def get_inputs(rows=1024, cols=4096):
-    return [torch.randn(rows, cols).bfloat16()]
-
-def get_init_inputs(rows=1024, cols=4096):
-    return [cols]
-"""
-INLINE |= {
-    "softmax_bf16": _HALF.replace("BODY", "torch.softmax(x, -1)"),
-    "rmsnorm_bf16": _HALF.replace("BODY", "F.rms_norm(x, (x.shape[-1],), self.weight, 1e-6)"),
-    "layernorm_bf16": _HALF.replace("BODY", "F.layer_norm(x, (x.shape[-1],), self.weight)"),
-    "gelu_bf16": _HALF.replace("BODY", "F.gelu(x * self.weight) + x"),
-}
-
-BIG = {"rows": 16384, "cols": 8192}
-CASES = [
-    ("copy_scale", BIG),
-    ("gelu_chain", BIG),
-    ("rmsnorm", BIG),
-    ("layernorm_residual", BIG),
-    ("softmax", BIG),
-    ("log_softmax", BIG),
-    ("cross_entropy", {"rows": 16384, "classes": 8192}),
-    ("nll", {"rows": 16384, "classes": 8192}),
-    ("sum_all", BIG),
-    ("channel_norm", {"batch": 64, "channels": 64, "side": 256}),
-    ("rmsnorm", {"rows": 4096, "cols": 8192}),
-    ("rmsnorm", {"rows": 1024, "cols": 8192}),
-    ("rmsnorm", {"rows": 524288, "cols": 256}),
-    ("softmax", {"rows": 131072, "cols": 1000}),
-    ("softmax", {"rows": 4096, "cols": 32768}),
-    ("layernorm_residual", {"rows": 4096, "cols": 32768}),
-    ("softmax", {"rows": 1024, "cols": 131072}),
-    ("rmsnorm", {"rows": 1024, "cols": 131072}),
-    ("softmax", {"rows": 32, "cols": 4194304}),
-    ("rmsnorm", {"rows": 128, "cols": 1024}),
-    ("linear_gelu", None),
-    ("matmul_plain", None),
-]
-PRODUCTS = {"linear_gelu", "matmul_plain"}
-SHIFTED = {*PRODUCTS, "mlp_block"}
-"""Also checked on inputs that do not cancel: sums that truncate go wrong there."""
-
-
-def source(name):
-    """Reference text of a program."""
-    return INLINE.get(name) or (ROOT / "examples" / f"{name}.py").read_text()
-
-
-def task_of(name, axes):
-    """The program at one size, as a task."""
-    case = Case(name="main", axes=tuple((axes or {}).items()), timed=True)
-    return Task(name=name, form="kernelbench", reference=source(name), cases=(case,))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from gpu_families import FAMILIES
+from gpu_programs import CASES, PRODUCTS, ROOT, SHIFTED, source, task_axes, task_of
 
 
 def variants(program, sweep):
@@ -226,6 +55,8 @@ def variants(program, sweep):
                 chosen = first | {parameter.name: value}
                 if all(eval(text, {}, dict(chosen)) for text in space.constraints):
                     found.append((structure, {parameter.name: value}))
+    if triton_window.extras(program, {}) and not list(program.regions()):
+        found += [("windows", {"BLOCK": block}) for block in (256, 512, 1024)]
     if triton_matmul.pairs(program):
         found.append(("matmul", {}))
         if triton_terms.worthwhile(program):
@@ -349,6 +180,9 @@ def errors(reference, candidate, inputs):
     for g, e, x in zip(got, eager, exact, strict=True):
         if g.shape != e.shape or g.dtype != e.dtype:
             return [("shape", str(g.shape), str(e.shape))]
+        if not g.is_floating_point():
+            ratios.append((0.0, 0.0) if torch.equal(g, e) else ("places", f"{float((g != e).double().mean()):.2g}"))
+            continue
         a, b = (g.double() - x).abs_(), (e.double() - x).abs_()
         floor = float(x.abs().mean()) * 2**-26
         ratios.append(
@@ -452,6 +286,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=200.0)
     parser.add_argument("--cases", type=int, nargs="*", default=[], help="positions in CASES; all when absent")
     parser.add_argument("--product", type=int, default=4096)
+    parser.add_argument("--families", action="store_true", help="scans, places, windows, groups, triangles instead")
     parser.add_argument("--plan", type=pathlib.Path)
     parser.add_argument("--commit", default="", help="what to record where there is no git folder")
     options = parser.parse_args()
@@ -459,6 +294,8 @@ def main():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="gpu_templates_"))
     work = []
     chosen = [(*CASES[position], None, options.autotune) for position in options.cases or range(len(CASES))]
+    if options.families:
+        chosen = [(name, axes, None, options.autotune) for name, axes in FAMILIES]
     if options.plan:
         chosen = json.loads(options.plan.read_text())
     for name, axes, planned, autotune in chosen:
@@ -495,14 +332,6 @@ def main():
         torch.cuda.empty_cache()
         found = {"facts": facts | versions(options.commit), "rows": rows}
         pathlib.Path(options.out).write_text(json.dumps(found, indent=1))
-
-
-def task_axes(name):
-    """Keyword names of a program's get_inputs."""
-    scope = {}
-    exec(source(name), scope)
-    code = scope["get_inputs"].__code__
-    return code.co_varnames[: code.co_argcount]
 
 
 def versions(commit):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 import types
@@ -63,7 +64,7 @@ class Capture:
 
 def capture(task: Task) -> Capture:
     """The reference's graph in its timed case. Raises NotCaptured, and nothing else, for odd references."""
-    with _loaded(task) as module:
+    with _loaded(task) as module, _quiet():
         failure = "no attempt was made"
         for fake, dynamic in ((True, True), (True, False), (False, True), (False, False)):
             try:
@@ -71,6 +72,17 @@ def capture(task: Task) -> Capture:
             except (*ORDINARY_ERRORS, NotCaptured) as reason:
                 failure = f"{type(reason).__name__}: {reason}"
     raise NotCaptured(failure[:400])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """torch.export logs whole stack traces about sizes that it could not simplify; they are no one's concern here."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @contextmanager
