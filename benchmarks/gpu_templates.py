@@ -23,6 +23,7 @@ import tempfile
 import time
 
 import torch
+
 from kernelwright.proposers.templates import (
     triton_matmul,
     triton_module,
