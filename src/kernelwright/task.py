@@ -24,6 +24,9 @@ class Contract:
     """True: weights never change after construction, so folding them ahead of time is allowed."""
     training: bool = False
     """True: the module is judged in train() mode; False: in eval() mode."""
+    both_modes: bool = False
+    """True: also judged in the other of train() and eval(), switched after construction and back. False: where the
+    reference answers alike in both, the candidate must too."""
     mutates: tuple[int, ...] = ()
     """Positions of tensor inputs (depth-first order) that the reference writes to; all others must stay unchanged."""
     aliases: tuple[tuple[int, int], ...] = ()
@@ -32,6 +35,9 @@ class Contract:
     """Input layouts that must work: contiguous, strided (non-unit steps), transposed, offset (misaligned storage)."""
     free_strides: bool = False
     """True: outputs may be laid out in any order. False: row-major, or as the reference lays them out."""
+    zero_size: bool = False
+    """True: every axis at size 0 must work, where it does for the reference. False: that is tried, and what fails is
+    reported as outside the proven space."""
     scales: tuple[float, ...] = (1.0, 1e-3, 1e3)
     """Factors on floating inputs at which the contract must also hold, where the reference itself stays finite."""
     special_values: bool = False

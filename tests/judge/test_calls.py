@@ -7,6 +7,7 @@ import torch
 from plain_tasks import GRADIENTS, instance
 
 from kernelwright.judge.inputs import Variant
+from kernelwright.task import Contract
 
 GIVEN = Variant(name="as given", required=True)
 
@@ -35,7 +36,7 @@ def test_a_missing_gradient_is_zero_and_the_oracle_has_gradients_too() -> None:
 
 def test_inputs_written_in_place_do_not_reach_the_caller() -> None:
     """The reference works on copies, in the layout it was given."""
-    made = instance("x.mul_(2)", "[torch.randn(3, 4)]")
+    made = instance("x.mul_(2)", "[torch.randn(3, 4)]", contract=Contract(mutates=(0,)))
     leaves = made.draw(Variant(name="t", required=True, layout="transposed"), 1)
     before = leaves[0].clone()
     made.eager(leaves, None)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -44,7 +44,9 @@ class Point:
 
     def __post_init__(self) -> None:
         self.offered = self.instance.offered(self.seed)
-        """What may be drawn; the first is the task's own."""
+        """What may be drawn; the first is the task's own. Nothing can be varied where there is nothing."""
+        if any(0 in spec.shape for spec in self.instance.specs):
+            self.offered = self.offered[:1]
 
     @property
     def as_given(self) -> Variant:
@@ -119,7 +121,7 @@ class Bench:
         self.seed = secrets.randbits(62)
         self.reference = Reference(task, device)
         room.check(self.reference, task.timed_case())
-        self._usable: dict[tuple[Case, str], dict[str, bool]] = {}
+        self._usable: dict[tuple[Case, str, bool], dict[str, bool]] = {}
         self.timed = self._point(task.timed_case())
         self.entrants: dict[str, Entrant] = {}
         self.admission: Admission | None = None
@@ -159,12 +161,12 @@ class Bench:
         self.timed.instance.eager(leaves, None)
         synchronise(self.device)
 
-    def _point(self, case: Case, seed: int | None = None, autocast: str = "") -> Point:
+    def _point(self, case: Case, seed: int | None = None, autocast: str = "", *, switched: bool = False) -> Point:
         """A case with a checker of its own; everything drawn on it follows from ``seed`` (None: the bench's own)."""
         seed = self.seed if seed is None else seed
-        instance = self.reference.instance(case, autocast)
+        instance = self.reference.instance(case, autocast, switched=switched)
         checker = Checker(instance, seed=seed % 2**31)
-        return Point(case, instance, checker, seed, self._usable.setdefault((case, autocast), {}))
+        return Point(case, instance, checker, seed, self._usable.setdefault((case, autocast, switched), {}))
 
     def points(self, seed: int) -> tuple[Point, ...]:
         """Every case, the timed one first: those of the task (errors are the user's) and hidden ones that make sense.
@@ -173,14 +175,30 @@ class Bench:
         """
         timed = self.task.timed_case()
         points = [self._point(timed, seed), *(self._point(c, seed) for c in self.task.cases if c != timed)]
-        for case in self.reference.hidden_cases(self.seed):
+        empty = self.reference.empty_cases() if self.contract.zero_size else ()
+        points += self._accepted((*self.reference.hidden_cases(self.seed), *empty), seed)
+        if self.contract.autocast:
+            points += [self._point(case, seed, AUTOCAST) for case in self.task.cases]
+        if self.contract.both_modes:
+            points += [self._point(case, seed, switched=True) for case in self.task.cases]
+        return tuple(points)
+
+    def probes(self, seed: int) -> list[Point]:
+        """Cases that are tried without being asked for: one axis at size 0, where the reference accepts that."""
+        cases = self.reference.empty_cases()
+        if self.contract.zero_size or not cases:
+            return []
+        return self._accepted((cases[seed % len(cases)],), seed)
+
+    def _accepted(self, cases: Sequence[Case], seed: int) -> list[Point]:
+        """Those of ``cases`` that the reference does not refuse itself."""
+        points = []
+        for case in cases:
             try:
                 points.append(self._point(case, seed))
             except TaskError:
-                continue  # a shape the reference itself refuses
-        if self.contract.autocast:
-            points += [self._point(case, seed, AUTOCAST) for case in self.task.cases]
-        return tuple(points)
+                continue
+        return points
 
     def known_call(self) -> list[torch.Tensor]:
         """Inputs of a first call shared by a few candidates, so that its oracle is computed once for all of them."""

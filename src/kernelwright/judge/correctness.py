@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,11 +11,12 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import race, spot_checks, timing_plan, variants
+from kernelwright.judge import agreement, race, spot_checks, timing_plan, variants
 from kernelwright.judge.bench import Bench, Point
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.child import Program, Window
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.tester import ExtraCase
 from kernelwright.judge.variants import HEAVY
 from kernelwright.judge.verify import Truth
@@ -56,6 +58,9 @@ class Correctness:
     extras: tuple[ExtraCase, ...] = ()
     """Cases that a tester wrote and the reference confirmed; they come on top of all others."""
 
+    compiles: bool = False
+    """It may compile when it first runs in another mode, which would cost more than all other checks."""
+
     def _loaded(self, point: Point | None = None) -> Program:
         instance = (point or self.points[0]).instance
         program = self.start()
@@ -69,6 +74,8 @@ class Correctness:
                 training=self.bench.contract.training,
                 autocast=instance.autocast,
             )
+            if instance.training != self.bench.contract.training:
+                program.mode(training=instance.training)
         except BaseException:
             program.close()
             raise
@@ -209,6 +216,8 @@ class Correctness:
             with self._loaded(point) as other:
                 other.stage = "verify"
                 self._variants(other, point, point.variants)
+                if point.instance.training != self.bench.contract.training:
+                    self._back_in(other, point)
             covered |= {variant.name for variant in point.variants}
         timed = self.points[0]
         rest = timed.offered[1:]
@@ -220,6 +229,9 @@ class Correctness:
             self.conditions.append(f"checked one by one on the smaller cases only: {names}")
         self._keeps_state(program, timed)
         program.set_state(timed.instance.first_state)
+        self._without_gradients(program, timed)
+        self._in_other_mode(program, timed)
+        self._probe()
 
     def _instead(self, point: Point) -> list[Variant]:
         """For variants too dear to repeat one by one on the timed case: all of them mixed in one draw, and a layout."""
@@ -246,6 +258,66 @@ class Correctness:
             far, _ = spot_checks.distances([mine], [theirs], None)
             if far > (STATE_SLACK * torch.finfo(mine.dtype).eps if mine.is_floating_point() else 0.0):
                 raise Wrong("verify", f"after a call {name} is not what the reference leaves there")
+
+    def _back_in(self, program: Program, point: Point) -> None:
+        """Switched back, it answers as if nothing had been."""
+        own = next(known for known in self.points if known.case == point.case and not known.instance.autocast)
+        program.mode(training=own.instance.training)
+        program.set_state(own.instance.first_state)
+        self._variants(program, own, [own.as_given])
+
+    def _without_gradients(self, program: Program, point: Point) -> None:
+        """Under torch.no_grad() the outputs are the same as where gradients are wanted."""
+        if not self.bench.contract.gradients or self.bench.contract.random:
+            return
+        instance = point.instance
+        leaves = self._first_call(point, self.seed ^ 0x0FF)
+        buffers = point.bind(program, point.as_given, 1)
+        race.fill(buffers, 0, leaves)
+        program.window([0], grad=False)
+        gradients = point.checker.truth(point.as_given, leaves, instance.first_state).eager[len(instance.out_specs) :]
+        answers = [*buffers.outputs[0], *gradients[: len(instance.gradients)]]
+        result = point.checker.check(point.as_given, leaves, instance.first_state, answers, list(buffers.inputs[0]))
+        if not result.passed:
+            raise Wrong("verify", f"under torch.no_grad(): {result.name}: {result.detail}", result.detail)
+
+    def _in_other_mode(self, program: Program, point: Point) -> None:
+        """Where train() and eval() are one to the reference, they are to the candidate too."""
+        contract, instance = self.bench.contract, point.instance
+        name = "eval()" if instance.training else "train()"
+        if contract.both_modes or contract.random:
+            return
+        if self.compiles or instance.work > HEAVY:
+            self.conditions.append(f"not judged in {name} mode: too dear")
+            return
+        leaves = self._first_call(point, self.seed ^ 0x0DD)
+        truth = point.checker.truth(point.as_given, leaves, instance.first_state)
+        theirs = instance.in_other_mode(leaves)
+        if theirs is None or agreement.differ(theirs, truth.eager):
+            self.conditions.append(f"not judged in {name} mode, in which the reference answers otherwise")
+            return
+        program.mode(training=not instance.training)
+        buffers = point.bind(program, point.as_given, 1)
+        result = self._call(program, point, point.as_given, buffers, 0, leaves, instance.first_state)
+        if not result.passed:
+            raise Wrong("verify", f"in {name} mode: {result.name}: {result.detail}", result.detail)
+        program.mode(training=instance.training)
+
+    def _probe(self) -> None:
+        """Cases nobody asked for: a failure there narrows the proven space and refuses nothing."""
+        for point in self.bench.probes(self.seed):
+            variant = dataclasses.replace(point.as_given, required=False)
+            try:
+                with self._loaded(point) as other:
+                    other.stage = "verify"
+                    self._variants(other, point, [variant])
+            except (ChildFailure, Wrong) as failure:
+                name = f"{point.case.name}: {variant.name}"
+                self.results.append(
+                    CaseResult(
+                        name=name, required=False, passed=False, detail=str(failure)[:300], error_ratio=0.0, calls=1
+                    )
+                )
 
     def _variants(self, program: Program, point: Point, chosen: Sequence[Variant]) -> None:
         dice = random.Random(self.seed ^ 0x5EED)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.errors import EmptyShape, NoTensorOutput, ReferenceIsRandom, WrongDevice
-from kernelwright.judge import agreement, calls, inputs, noise, orders, rounding, skeletons, variants
+from kernelwright.errors import KernelwrightError, ReferenceIsRandom
+from kernelwright.judge import agreement, calls, inputs, noise, orders, refusals, rounding, skeletons, variants
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.calls import Given
 from kernelwright.judge.inputs import Variant, seeded
@@ -34,7 +34,10 @@ class Instance:
     Raises ReferenceFails, ReferenceIsRandom, NoTensorOutput, WrongDevice, and EmptyShape for a timed case.
     """
 
-    def __init__(self, reference: Reference, case: Case, seed: int = 1, autocast: str = "") -> None:
+    def __init__(
+        self, reference: Reference, case: Case, seed: int = 1, autocast: str = "", training: bool | None = None
+    ) -> None:
+        self.training = reference.contract.training if training is None else training
         self.reference, self.case, self.autocast = reference, case, autocast
         self.contract, self.device = reference.contract, reference.device
         reference.check_axes(case)
@@ -45,7 +48,8 @@ class Instance:
         second, _ = self._raw(seed + 1)
         self.names = skeletons.names(self.skeleton)
         self.specs = tuple(TensorSpec.like(leaf) for leaf in first)
-        self._check_inputs(first)
+        if case == reference.task.timed_case():
+            refusals.empty(reference, self.names, first)
         self.constant = {index for index, (a, b) in enumerate(zip(first, second, strict=True)) if agreement.same(a, b)}
         """Input leaves that ``get_inputs`` never changes."""
         self.kept: set[int] = set()
@@ -90,7 +94,7 @@ class Instance:
                 model = model.to(self.device)
         except (Exception, SystemExit) as error:
             raise self.reference.failure("the constructor", error) from error
-        model.train(self.contract.training)
+        model.train(self.training)
         return model
 
     @staticmethod
@@ -104,16 +108,12 @@ class Instance:
             given = self._given(seed)
             args = list(given) if isinstance(given, list | tuple) else [given]
             skeleton, leaves = skeletons.flatten(args)
+            refusals.keywords(self.reference, given, self.model.forward)
+        except KernelwrightError:
+            raise
         except (Exception, SystemExit) as error:
             raise self.reference.failure("get_inputs", error) from error
-        for index, leaf in enumerate(leaves):
-            if leaf.device.type not in ("cpu", self.device.type):
-                raise WrongDevice(
-                    f"Input {index} of {self.reference.task.name} is on another device.",
-                    got=str(leaf.device),
-                    expected=f"cpu or {self.device}",
-                    what_next="let get_inputs return CPU tensors: they are moved to the device asked for",
-                )
+        refusals.elsewhere(self.reference, leaves)
         return [leaf.detach().to(self.device) for leaf in leaves], skeleton
 
     def _given(self, seed: int) -> Any:
@@ -129,17 +129,6 @@ class Instance:
         with seeded(seed):
             return self.reference.call_with_axes(make, self.case)
 
-    def _check_inputs(self, leaves: Sequence[torch.Tensor]) -> None:
-        empty = [i for i, leaf in enumerate(leaves) if leaf.numel() == 0]
-        if empty and self.case == self.reference.task.timed_case():
-            shapes = ", ".join(f"{self.names[i] or i}: {list(leaves[i].shape)}" for i in empty)
-            raise EmptyShape(
-                f"The timed case of {self.reference.task.name} has an input without elements.",
-                got=shapes,
-                expected="at least one element in every input",
-                what_next="give every axis of the timed case a size of 1 or more",
-            )
-
     def _learn_outputs(self, leaves: list[torch.Tensor], seed: int) -> None:
         """Run once, learn the output tree; run again on equal inputs, refuse randomness that was not declared."""
         try:
@@ -147,20 +136,23 @@ class Instance:
                 answer = self._call(self.model, leaves)
             self.work = count.work
             outputs = answer.outputs
+            refusals.written(self.reference, self.names, leaves, answer.inputs)
             self.out_skeleton = answer.skeleton
             self.out_specs = tuple(TensorSpec.contiguous(t.shape, t.dtype) for t in outputs)
             self.out_strides = tuple(tuple(t.stride()) for t in outputs)
             self._restore()  # a module in train() mode has changed its buffers
             with seeded(12):
                 again = self._call(self.model, leaves).outputs
+        except KernelwrightError:
+            raise
         except TypeError as error:
             if "cannot be handed to another process" not in str(error):
                 raise self.reference.failure("forward", error) from error
-            self._refuse_output(str(error), error)
+            raise refusals.no_tensor(self.reference, str(error)) from error
         except (Exception, SystemExit) as error:
             raise self.reference.failure("forward", error) from error
         if not outputs:
-            self._refuse_output("a result without tensors", None)
+            raise refusals.no_tensor(self.reference, "a result without tensors")
         self._restore()
         self.seeds = tuple(calls.differentiable(outputs)) if self.contract.gradients else ()
         """Output leaves that receive an incoming gradient."""
@@ -181,13 +173,17 @@ class Instance:
                 what_next="call eval(), seed it inside forward, or declare contract.random = true in task.toml",
             )
 
-    def _refuse_output(self, got: str, error: BaseException | None) -> None:
-        raise NoTensorOutput(
-            f"The reference of {self.reference.task.name} returns no tensor.",
-            got=got,
-            expected="a tensor, or a list, tuple or dict that holds tensors",
-            what_next="return the tensors that are to be compared",
-        ) from error
+    def in_other_mode(self, leaves: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+        """What the reference returns in the other of train() and eval(); None where it raises there."""
+        self._restore()
+        self.model.train(not self.training)
+        try:
+            return self.run(self.model, leaves)
+        except calls.CAUGHT:
+            return None
+        finally:
+            self.model.train(self.training)
+            self._restore()
 
     def _settle_constants(self, seed: int) -> None:
         """Re-randomise constant floating inputs, unless that takes the reference out of its domain."""

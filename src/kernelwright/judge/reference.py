@@ -100,19 +100,22 @@ class Reference:
                 expected=", ".join(self._wanted()),
                 what_next="add the missing names at the top level of the file",
             )
-        self._instances: dict[tuple[Case, str], Instance] = {}
+        self._instances: dict[tuple[Case, str, bool], Instance] = {}
 
     def _wanted(self) -> list[str]:
         return [self.task.entry, "get_inputs"]
 
-    def instance(self, case: Case, autocast: str = "") -> Instance:
+    def instance(self, case: Case, autocast: str = "", *, switched: bool = False) -> Instance:
         """The reference bound to one case, run under ``autocast`` to that dtype where one is named; built once.
 
-        Raises the errors that ``Instance`` names.
+        ``switched``: in the mode that is not the contract's, of train() and eval(). Raises the errors that ``Instance``
+        names.
         """
-        if (case, autocast) not in self._instances:
-            self._instances[case, autocast] = Instance(self, case, autocast=autocast)
-        return self._instances[case, autocast]
+        key = case, autocast, switched
+        if key not in self._instances:
+            training = self.contract.training is not switched
+            self._instances[key] = Instance(self, case, autocast=autocast, training=training)
+        return self._instances[key]
 
     def hidden_cases(self, seed: int) -> tuple[Case, ...]:
         """Shapes nobody was told of: each axis of the timed case at 1 and at a nearby odd size."""
@@ -125,6 +128,14 @@ class Reference:
                 axes = tuple((a, value if a == axis else min(s, 48)) for a, s in timed.axes)
                 cases.append(Case(name=f"hidden:{axis}={label}", axes=axes))
         return tuple(cases)
+
+    def empty_cases(self) -> tuple[Case, ...]:
+        """Each axis of the timed case at 0, the others small."""
+        axes = self.task.timed_case().axes
+        return tuple(
+            Case(name=f"hidden:{axis}=zero", axes=tuple((a, 0 if a == axis else min(s, 48)) for a, s in axes))
+            for axis, _ in axes
+        )
 
     def call_with_axes(self, function: Callable[..., Any], case: Case) -> Any:
         """Call ``get_inputs`` or ``get_init_inputs`` with the axes it knows. Raises TaskIncomplete for unknown ones."""

@@ -253,6 +253,7 @@ class Session:
                 bound_again=functools.partial(self._bound_again, bench, job),
                 threads=self.threads,
                 extras=self._extras(job, bench),
+                compiles=waiting.mentions_a_compiler(candidate),
                 disk=self.cache,
                 clocks=Clocks(bench.device),
                 waiting="sleep" if "OMP_WAIT_POLICY" in self.programs.waiting else "spin",

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a reference must not do, each in one message that says how to mend it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kernelwright.errors import EmptyShape, NoTensorOutput, TaskError, WrongDevice
+from kernelwright.judge import agreement
+
+if TYPE_CHECKING:
+    from kernelwright.judge.reference import Reference
+
+
+def keywords(reference: Reference, given: Any, forward: Callable[..., Any]) -> None:
+    """A dict that names parameters of ``forward`` was meant as keywords. Raises TaskError."""
+    names = inspect.signature(forward).parameters
+    if isinstance(given, Mapping) and given and all(name in names for name in given):
+        raise TaskError(
+            f"get_inputs of {reference.task.name} returns keyword arguments; inputs are given by position.",
+            got="a dict of " + ", ".join(map(str, given)),
+            expected="a list in the order of forward's parameters: " + ", ".join(names),
+            what_next="return a list; a dict may be one of its elements",
+        )
+
+
+def elsewhere(reference: Reference, leaves: Sequence[torch.Tensor]) -> None:
+    """Inputs on a device that was not asked for. Raises WrongDevice."""
+    for index, leaf in enumerate(leaves):
+        if leaf.device.type not in ("cpu", reference.device.type):
+            raise WrongDevice(
+                f"Input {index} of {reference.task.name} is on another device.",
+                got=str(leaf.device),
+                expected=f"cpu or {reference.device}",
+                what_next="let get_inputs return CPU tensors: they are moved to the device asked for",
+            )
+
+
+def empty(reference: Reference, names: Sequence[str], leaves: Sequence[torch.Tensor]) -> None:
+    """An input of the timed case without elements. Raises EmptyShape."""
+    found = [i for i, leaf in enumerate(leaves) if leaf.numel() == 0]
+    if found:
+        raise EmptyShape(
+            f"The timed case of {reference.task.name} has an input without elements.",
+            got=", ".join(f"{names[i] or i}: {list(leaves[i].shape)}" for i in found),
+            expected="at least one element in every input",
+            what_next="give every axis of the timed case a size of 1 or more",
+        )
+
+
+def written(
+    reference: Reference, names: Sequence[str], before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]
+) -> None:
+    """An input that the reference writes to and does not declare: no candidate could do the same. Raises TaskError."""
+    declared = reference.contract.mutates
+    pairs = enumerate(zip(before, after, strict=True))
+    found = [index for index, (old, new) in pairs if index not in declared and not agreement.same(old, new)]
+    if found:
+        labels = ", ".join(f"input {index}" + (f" ({names[index]})" if names[index] else "") for index in found)
+        raise TaskError(
+            f"The reference of {reference.task.name} writes to its own inputs and does not declare it.",
+            got=f"{labels} changed by a call",
+            expected=f"contract.mutates = {sorted({*declared, *found})} in the task.toml of a task folder",
+            what_next="declare it there, or let forward work on a copy",
+        )
+
+
+def no_tensor(reference: Reference, got: str) -> NoTensorOutput:
+    """The error for a reference that returns nothing to compare."""
+    return NoTensorOutput(
+        f"The reference of {reference.task.name} returns no tensor.",
+        got=got,
+        expected="a tensor, or a list, tuple or dict that holds tensors",
+        what_next="return the tensors that are to be compared",
+    )
