@@ -3,21 +3,25 @@
 
 The method is the calibrated roofline over a functional trace (the "generic method" of SOL-style harnesses),
 with three corrections: bytes are counted per storage and per touched slice, every operand in its own dtype,
-and inputs the result does not depend on are not counted.
+and inputs the result does not depend on are not counted (``demand.py``).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.flop_counter import flop_registry
+
+from kernelwright.limits.demand import Needs, Read, Step, View
 
 SFU = {"exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tanh", "erf", "sigmoid", "pow", "rsqrt", "sqrt"}
 """Operators whose elementwise work goes to special-function units or polynomial code."""
@@ -28,7 +32,14 @@ SHAPE_ONLY = {
     "zero_", "fill_",
 }  # fmt: skip
 """Operators that read a tensor's shape and never its values."""
-GATHERS = {"embedding", "index_select", "gather", "index"}
+GATHERS = {"embedding", "index_select", "gather", "index", "take", "nll_loss_forward", "nll_loss2d_forward"}
+"""Operators that read of their first operand what an index names."""
+MASKED = {"where": (1, 2), "masked_fill": (0,), "masked_scatter": (0,), "masked_fill_": (0,)}
+"""Operands of which a mask may leave out any element."""
+OVERWRITING = {"scatter", "index_put", "index_copy", "slice_scatter", "select_scatter", "diagonal_scatter"}
+"""Operators that give their first operand with as many elements replaced as their last tensor has."""
+WRITERS = {"copy_", "zero_", "fill_"}
+"""Operators that write their first operand and read nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,34 +80,36 @@ class Trace:
 
 @dataclass(slots=True)
 class _Leaf:
-    """Bookkeeping of one external storage: how many of its elements were seen to be read."""
+    """One external storage. ``index``: its values where it holds integers that may name elements of others."""
 
     position: int
     elements: int
     width: int
-    touched: float = 0.0
+    index: np.ndarray | None = None
     conditional: bool = False
 
 
 class _Recorder(TorchDispatchMode):
-    """Records operators, dataflow between storages, and how much of each leaf is read."""
+    """Records operators, and for each what it read of which storage and which it made."""
 
     def __init__(self) -> None:
         super().__init__()
         self.operators: list[Operator] = []
-        self.parents: dict[int, set[int]] = {}
+        self.steps: list[Step] = []
+        self.sizes: dict[int, int] = {}
         self.keep: list[torch.Tensor] = []
         self.leaves: dict[int, _Leaf] = {}
-        self.pending: dict[int, float] = {}
+        self.changed: set[int] = set()
         self.conditional: set[str] = set()
         self.unknown: set[str] = set()
 
-    def leaf(self, position: int, tensor: torch.Tensor) -> None:
-        """Declare an external tensor before the run; tensors that share a storage share the account."""
+    def leaf(self, position: int, tensor: torch.Tensor, index: np.ndarray | None = None) -> None:
+        """Declare an external tensor; tensors that share a storage share the account."""
         key = _key(tensor)
         self.keep.append(tensor)
         unique = min(tensor.untyped_storage().nbytes() // max(tensor.itemsize, 1), _distinct(tensor))
-        self.leaves.setdefault(key, _Leaf(position, unique, tensor.itemsize))
+        self.leaves.setdefault(key, _Leaf(position, unique, tensor.itemsize, index))
+        self.sizes.setdefault(key, unique)
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -105,38 +118,68 @@ class _Recorder(TorchDispatchMode):
         operands = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, torch.Tensor)]
         results = [t for t in tree_flatten(result)[0] if isinstance(t, torch.Tensor)]
         name = str(func._schema.name).split("::")[-1]
-        if name in SHAPE_ONLY:
-            operands = []
         self.keep += results
         ins = {_key(t) for t in operands}
-        if any(_key(t) in ins for t in results) and not func._schema.is_mutable:
+        shared = {_key(t) for t in results} & ins
+        if shared and not func._schema.is_mutable:
             return result  # a view: it shares storage, so it is read only when something else reads it
+        self.changed |= shared
+        if name in SHAPE_ONLY:
+            operands = []
         if name in FREE or not str(func._schema.name).startswith("aten::"):
             return result
-        self._read(name, operands, results, kwargs or {}, args)
         for t in results:
-            self.parents.setdefault(_key(t), set()).update(ins)
+            self.sizes.setdefault(_key(t), _distinct(t))
+        reads = self._reads(name, operands[1:] if name in WRITERS else operands, results, kwargs or {}, args)
+        replaces = name in WRITERS and _distinct(results[0]) >= self.sizes[_key(results[0])]
+        self.steps.append(Step(tuple(_key(t) for t in results), reads, replaces))
         self.operators.append(self._operator(func, name, operands, results, args, kwargs or {}))
         return result
 
-    def _read(
+    def _reads(
         self, name: str, operands: list[torch.Tensor], results: list[torch.Tensor], kwargs: dict[str, Any], args: Any
-    ) -> None:
+    ) -> tuple[Read, ...]:
+        found = []
         for position, tensor in enumerate(operands):
-            leaf = self.leaves.get(_key(tensor))
-            if leaf is None:
-                continue
-            seen = float(_distinct(tensor))
+            leaf, seen = self.leaves.get(_key(tensor)), float(_distinct(tensor))
             if name in GATHERS and position == 0 and results:
-                seen = min(seen, float(results[0].numel()))
+                seen = min(seen, self._named(name, operands, args))
             elif name in ("tril", "triu"):
                 seen *= _triangle(tensor, name, int(args[1]) if len(args) > 1 else int(kwargs.get("diagonal", 0)))
-            elif name == "where" and position > 0:
+            elif position in MASKED.get(name, ()) and leaf is not None:
                 seen, leaf.conditional = 0.0, True
                 self.conditional.add("elements behind a mask (where) may never be read")
+            elif name in OVERWRITING and position == 0:
+                seen = max(0.0, seen - operands[-1].numel())
             elif name in ("convolution", "max_pool2d_with_indices", "avg_pool2d") and position == 0:
                 seen *= _window_coverage(name, operands, args)
-            leaf.touched = min(float(leaf.elements), leaf.touched + seen)
+            found.append(Read(_key(tensor), _view(tensor), seen))
+        return tuple(found)
+
+    def _named(self, name: str, operands: list[torch.Tensor], args: Any) -> float:
+        """Elements of the first operand that the index names; none where its values are not an input's."""
+        table, index = operands[0], operands[1]
+        leaf = self.leaves.get(_key(index))
+        if leaf is None or leaf.index is None or leaf.index.size != index.numel() or len(operands) > 2 + _extra(name):
+            self.conditional.add("elements that a computed index names may be few")
+            if _key(table) in self.leaves:
+                self.leaves[_key(table)].conditional = True
+            return 0.0
+        values, shape = leaf.index.reshape(tuple(index.shape)), tuple(table.shape)
+        if name.startswith("nll_loss"):
+            return float(values.size)
+        if name == "take":
+            return _different(values, table.numel())
+        if name == "gather":
+            places = list(np.indices(values.shape, sparse=True))
+            places[int(args[1])] = values
+            steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+            flat = np.asarray(sum(at * step for at, step in zip(places, steps, strict=True)))
+            return _different(flat, table.numel())
+        across = 0 if name == "embedding" else int(args[1]) if name == "index_select" else _indexed(args[1])
+        rows = _different(values, shape[across]) if values.dtype != bool else int(values.sum())
+        covered = math.prod(shape[across : across + (values.ndim if values.dtype == bool else 1)])
+        return float(rows * table.numel() / max(1, covered))
 
     def _operator(
         self, func: Any, name: str, operands: list[torch.Tensor], results: list[torch.Tensor], args: Any, kwargs: Any
@@ -165,16 +208,22 @@ class _Recorder(TorchDispatchMode):
             known=known,
         )
 
-    def ancestors(self, outputs: Sequence[torch.Tensor]) -> set[int]:
-        """Storages the outputs depend on, the outputs' own included."""
-        found: set[int] = set()
-        stack = [_key(t) for t in outputs]
-        while stack:
-            key = stack.pop()
-            if key not in found:
-                found.add(key)
-                stack += self.parents.get(key, set())
-        return found
+
+def _different(values: np.ndarray, size: int) -> float:
+    """How many of ``size`` places are named; negative ones count from the end."""
+    marks = np.zeros(max(1, size), dtype=bool)
+    marks[values.reshape(-1)] = True
+    return float(marks.sum())
+
+
+def _extra(name: str) -> int:
+    """Tensors that an operator may take beside its first and its index (the weights of classes)."""
+    return 1 if name.startswith("nll_loss") else 0
+
+
+def _indexed(indices: Sequence[Any]) -> int:
+    """The dimension that the one index of ``x[:, i]`` stands for."""
+    return next(place for place, index in enumerate(indices) if index is not None)
 
 
 def _key(tensor: torch.Tensor) -> int:
@@ -184,6 +233,12 @@ def _key(tensor: torch.Tensor) -> int:
 def _distinct(tensor: torch.Tensor) -> int:
     """Elements with distinct addresses: expanded (stride 0) dimensions count once."""
     return math.prod(size for size, step in zip(tensor.shape, tensor.stride(), strict=True) if step or size <= 1)
+
+
+def _view(tensor: torch.Tensor) -> View:
+    """The part of its storage that a tensor shows; expanded dimensions have one element."""
+    kept = [(n, step) if step else (1, 1) for n, step in zip(tensor.shape, tensor.stride(), strict=True)]
+    return int(tensor.storage_offset()), tuple(n for n, _ in kept), tuple(step for _, step in kept)
 
 
 def _reduces(name: str) -> bool:
@@ -216,41 +271,65 @@ def trace(
     parameters: Sequence[torch.Tensor],
     *,
     gradients: bool = False,
+    indices: Sequence[np.ndarray | None] = (),
 ) -> Trace:
     """Record ``call(*inputs)`` (and its backward) on tensors that are already fake or real.
 
-    ``inputs`` are the tensor leaves the call reads, ``parameters`` the module's parameters and buffers.
-    Nothing is computed where the tensors are fake. Raises whatever the reference raises.
+    ``inputs`` are the tensor leaves the call reads, ``parameters`` the module's parameters and buffers; ``indices`` has
+    the values of those inputs that hold integers. Nothing is computed where the tensors are fake. Raises whatever the
+    reference raises.
     """
     recorder = _Recorder()
-    for position, tensor in enumerate([*inputs, *parameters]):
-        recorder.leaf(position, tensor)
+    given = [*inputs, *parameters]
+    for position, tensor in enumerate(given):
+        recorder.leaf(position, tensor, indices[position] if position < len(indices) else None)
     with recorder:
         results = [t for t in tree_flatten(call())[0] if isinstance(t, torch.Tensor)]
+        passed: list[torch.Tensor] = []
         if gradients:
-            wanted = [t for t in [*inputs, *parameters] if t.requires_grad]
-            heads = [t for t in results if t.requires_grad]
-            if heads and wanted:
-                seeds = [torch.empty_like(t) for t in heads]
-                grads = torch.autograd.grad(heads, wanted, seeds, allow_unused=True)
-                results += [g for g in grads if g is not None]
-    needed = recorder.ancestors(results)
+            found = _backward(recorder, results, given)
+            passed = [t for t in found if _key(t) in recorder.leaves]  # an incoming gradient handed on is a copy of it
+            results += [t for t in found if _key(t) not in recorder.leaves]
+    needs = Needs(recorder.sizes)
+    fresh = {_key(t): t for t in results if _key(t) not in recorder.leaves or _key(t) in recorder.changed}
+    for t in results:
+        if _key(t) in fresh:
+            needs.add(Read(_key(t), _view(t), float(_distinct(t))))
+    written = {key: needs.elements(key) * t.itemsize for key, t in fresh.items()}
+    for t in passed:
+        needs.add(Read(_key(t), _view(t), float(_distinct(t))))
+    before = set(recorder.changed & fresh.keys() & recorder.leaves.keys())
+    needs.back(recorder.steps)
     read, unused = 0.0, []
     for key, leaf in recorder.leaves.items():
-        if key in needed and (leaf.touched or leaf.conditional):
-            read += leaf.touched * leaf.width
-        else:
+        if needs.known(key) and (needs.elements(key) or leaf.conditional):
+            read += needs.elements(key) * leaf.width
+        elif leaf.position < len(given) and key not in before:
             unused.append(leaf.position)
-    fresh = {_key(t): t for t in results if _key(t) not in recorder.leaves}
     warnings = [f"{name}: no operation count, bounded by bytes alone" for name in sorted(recorder.unknown)]
     return Trace(
         operators=tuple(recorder.operators),
         input_bytes=int(read),
-        output_bytes=sum(_distinct(t) * t.itemsize for t in fresh.values()),
+        output_bytes=int(sum(written.values())) + sum(_distinct(t) * t.itemsize for t in passed),
         unused_inputs=tuple(sorted(unused)),
         conditional=tuple(sorted(recorder.conditional)),
         warnings=tuple(warnings),
     )
+
+
+def _backward(
+    recorder: _Recorder, results: Sequence[torch.Tensor], given: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Gradients of ``given``; the incoming ones are inputs of the call too."""
+    wanted = [t for t in given if t.requires_grad]
+    heads = [t for t in results if t.requires_grad]
+    if not heads or not wanted:
+        return []
+    seeds = [torch.empty_like(t) for t in heads]
+    for number, seed in enumerate(seeds):
+        recorder.leaf(len(given) + number, seed)
+    found = torch.autograd.grad(heads, wanted, seeds, allow_unused=True)
+    return [g for g in found if g is not None]
 
 
 def trace_module(
@@ -258,20 +337,29 @@ def trace_module(
 ) -> Trace:
     """Trace ``module(*args, **kwargs)`` on fake copies; where fake tensors cannot follow (a value decides the
     control flow), on the given tensors themselves, with a warning."""
+    indices = [_integers(t) for t in [*_leaves(args, kwargs), *(t for _, t in _state(module))]]
     try:
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-            return _trace_as(module, args, kwargs, mode.from_tensor, gradients)
+            return _trace_as(module, args, kwargs, mode.from_tensor, gradients, indices)
     except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
-        found = _trace_as(module, args, kwargs, lambda t: t.detach().clone(), gradients)
+        found = _trace_as(module, args, kwargs, lambda t: t.detach().clone(), gradients, indices)
         note = f"traced on the example itself: {type(error).__name__} on fake tensors"
-        return Trace(
-            operators=found.operators,
-            input_bytes=found.input_bytes,
-            output_bytes=found.output_bytes,
-            unused_inputs=found.unused_inputs,
-            conditional=found.conditional,
-            warnings=(*found.warnings, note),
-        )
+        return dataclasses.replace(found, warnings=(*found.warnings, note))
+
+
+def _leaves(args: Sequence[object], kwargs: dict[str, object]) -> list[torch.Tensor]:
+    return [t for t in tree_flatten((tuple(args), dict(kwargs)))[0] if isinstance(t, torch.Tensor)]
+
+
+def _state(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    return [*module.named_parameters(), *module.named_buffers()]
+
+
+def _integers(tensor: torch.Tensor) -> np.ndarray | None:
+    """The values of a tensor that may name elements of others, else None."""
+    if tensor.dtype not in (torch.int64, torch.int32, torch.bool):
+        return None
+    return tensor.detach().cpu().numpy()
 
 
 def _trace_as(
@@ -280,20 +368,21 @@ def _trace_as(
     kwargs: dict[str, object],
     convert: Callable[[torch.Tensor], torch.Tensor],
     gradients: bool,
+    indices: Sequence[np.ndarray | None],
 ) -> Trace:
     def prepared(t: torch.Tensor) -> torch.Tensor:
         return convert(t).requires_grad_(gradients and t.is_floating_point())
 
     state = {
-        name: prepared(t) if isinstance(t, torch.nn.Parameter) else convert(t.detach())
-        for name, t in [*module.named_parameters(), *module.named_buffers()]
+        name: convert(t.detach()).requires_grad_(gradients and t.requires_grad and isinstance(t, torch.nn.Parameter))
+        for name, t in _state(module)
     }
     fake_args, fake_kwargs = tree_map_only(torch.Tensor, prepared, (tuple(args), dict(kwargs)))
-    inputs = [t for t in tree_flatten((fake_args, fake_kwargs))[0] if isinstance(t, torch.Tensor)]
     with torch.set_grad_enabled(gradients):
         return trace(
             lambda: torch.func.functional_call(module, state, fake_args, fake_kwargs),
-            inputs,
+            _leaves(fake_args, fake_kwargs),
             list(state.values()),
             gradients=gradients,
+            indices=indices,
         )
