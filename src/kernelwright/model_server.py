@@ -147,10 +147,12 @@ def completion(text: str, request: dict[str, Any], behaviour: str = "ok") -> dic
 
 def streamed(whole: dict[str, Any]) -> bytes:
     """A completion as a stream of events."""
-    choice, text = whole["choices"][0], whole["choices"][0]["message"]["content"]
+    choice = (whole["choices"] or [{"message": {"content": ""}, "finish_reason": "stop"}])[0]
+    said = choice["message"]["content"]
+    text = said if isinstance(said, str) else "".join(part["text"] for part in said)
     frame = {key: whole[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
-    deltas = [{"index": 0, "delta": {"content": text[at : at + 64]}, "finish_reason": None} for at in
-              range(0, len(text), 64)]  # fmt: skip
+    deltas = [{"index": 0, "delta": {"content": text[at : at + 4096]}, "finish_reason": None} for at in
+              range(0, len(text), 4096)]  # fmt: skip
     events = [frame | {"choices": [delta]} for delta in deltas]
     events.append(frame | {"choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
     events.append(frame | {"choices": [], "usage": whole.get("usage")})

@@ -42,10 +42,11 @@ def get_init_inputs():
 TASK = Task(name="double", form="kernelbench", reference=REFERENCE)
 MANNERS = [
     "429", "500", "truncated", "malformed", "wrong-language", "empty", "three-fences", "no-fence", "syntax-error",
-    "ok", "503", "not-json", "drop", "cut-off", "ok", "hang", "prose", "ok",
+    "ok", "503", "not-json", "drop", "cut-off", "ok", "hang", "prose", "ok", "think", "reasoning", "no-choices",
+    "parts", "length", "529", "newer-limit", "ok", "no-usage", "stream-only", "ok", "at-most", "no-system",
 ]  # fmt: skip
-OBEDIENT = [name for name in MANNERS if name != "prose"]
-"""Without replies longer than what was asked for, which no budget can foresee."""
+OBEDIENT = [name for name in MANNERS if name not in ("prose", "no-usage")]
+"""Without replies longer than what was asked for, which no budget can foresee, and such as are charged in full."""
 CANARY = "sk-canary-0451-kernelwright"
 HOST = {"compiler": [Structure(name="mode", note="a mode", language="torch",
                                space=Space(parameters=(), constraints=()), order=1.0)]}  # fmt: skip
@@ -307,13 +308,18 @@ def test_an_agent_command_leaves_files_that_are_judged(tmp_path: Path, monkeypat
     ("act", "match"),
     [("time.sleep(600)", "no end within"), ("shutil.rmtree(os.getcwd())", "deleted its folder"),
      ("pass", "left neither"), ("sys.exit(3)", "status 3"),
-     ("if os.fork(): time.sleep(600)\nos.setsid(); time.sleep(600)", "no end within")],
+     ("if os.fork(): time.sleep(600)\nos.setsid(); time.sleep(600)", "no end within"),
+     ("os.symlink('/etc/passwd', 'kernel.py')", "left neither"), ("os.mkfifo('ANSWER.md')", "left neither"),
+     ("os.symlink('/etc/passwd', 'ANSWER.md')", "left neither"), ("os.truncate(os.open('kernel.py', os.O_CREAT | "
+      "os.O_RDWR), 1 << 32)", "left neither"), ("while True: print('y' * 4096)", "of output"),
+     ("here = os.getcwd(); shutil.rmtree(here); os.symlink('/etc', here)", "deleted its folder")],
 )  # fmt: skip
 def test_an_agent_that_misbehaves_is_one_clear_error(tmp_path: Path, act: str, match: str) -> None:
     """Never ends, deletes its folder, leaves nothing, fails: said in words, nothing keeps running."""
     guide = Guide(agent=agent(tmp_path, act), agent_seconds=1.0, recipe="fsr", language="torch", parallel=1)
     with pytest.raises(ModelError, match=match):
         go(tmp_path / "run", guide)
+    assert [] == list((tmp_path / "run" / "agent").iterdir())
     script = str(tmp_path / "agent.py").encode()
     alive = [p for p in Path("/proc").glob("[0-9]*/cmdline") if script in _bytes(p)]
     assert [] == alive
@@ -332,7 +338,9 @@ def _bytes(path: Path) -> bytes:
      ({"llm": ("local:a",), "language": "rust"}, BadCommand, "language"),
      ({"llm": ("local:a",), "max_usd": 0.0}, BadCommand, "max_usd"),
      ({"agent": "no-such-program-here x"}, ModelError, "cannot be started"),
-     ({"agent": "'open"}, BadCommand, "cannot be read")],
+     ({"agent": "'open"}, BadCommand, "cannot be read"),
+     ({"agent": "true", "max_tokens": 9}, BadCommand, "does not say how many tokens"),
+     ({"llm": ("local:a",), "price": (1.0,)}, BadCommand, "two numbers")],
 )  # fmt: skip
 def test_a_guide_that_cannot_work_is_refused(
     fields: dict[str, object], error: type[KernelwrightError], match: str

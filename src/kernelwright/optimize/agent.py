@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -50,6 +53,8 @@ class CommandModel:
                 raise ModelFailure(f"the agent command was ended: {finished.killed}", temporary=False)
             return self._reply(place, finished)
         finally:
+            if place.is_symlink():
+                place.unlink(missing_ok=True)
             shutil.rmtree(place, ignore_errors=True)
 
     def price(self, input_tokens: int, output_tokens: int) -> float | None:
@@ -58,38 +63,51 @@ class CommandModel:
 
     def _reply(self, place: Path, finished: sandbox.Finished) -> Reply:
         said = self._clean((finished.stderr or finished.stdout)[-500:])
-        if not place.is_dir():
+        if not place.is_dir() or place.is_symlink():
             raise ModelFailure(f"the agent command deleted its folder; it said: {said}", temporary=False)
-        text = self._files(place) or _read(place / ANSWER) or (finished.stdout if finished.returncode == 0 else "")
+        text = self._files(place) or _text(place / ANSWER) or (finished.stdout if finished.returncode == 0 else "")
         if not text.strip():
             raise ModelFailure(
                 f"the agent command left neither {MAIN} nor {ANSWER} (status {finished.returncode}); it said: {said}",
                 temporary=False,
             )
+        # The command pays its own bills; --max-tokens is refused with it, so nothing rests on these counts.
         return Reply(text=text, model=self.name, input_tokens=0, output_tokens=0, usd=None, finish="stop")
 
     @staticmethod
     def _files(place: Path) -> str:
         """The program as a reply would hold it: one fenced block a file, kernel.py last."""
-        if not (place / MAIN).is_file() or (place / MAIN).is_symlink():
-            return ""
         main = place / MAIN
-        found = [
-            path
-            for path in sorted(place.iterdir())
-            if path.suffix in ENDINGS and path.is_file() and not path.is_symlink() and path.name != REFERENCE
-        ]
-        found = [path for path in found if path != main and path.stat().st_size <= MOST_BYTES][:MOST_FILES]
+        if not _text(main):
+            return ""
+        with os.scandir(place) as entries:
+            names = sorted(itertools.islice((entry.name for entry in entries if _wanted(entry.name)), MOST_FILES))
         blocks = []
-        for path in [*found, main]:
-            body = _read(path)
+        for path in [*(place / name for name in names), main]:
+            body = _text(path)
+            if not body:
+                continue
             fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", body)), default=0))
             blocks.append(f"{fence}{ENDINGS[path.suffix]} {path.name}\n{body.rstrip()}\n{fence}")
         return "\n\n".join(blocks)
 
 
-def _read(path: Path) -> str:
+def _wanted(name: str) -> bool:
+    return os.path.splitext(name)[1] in ENDINGS and name not in (MAIN, REFERENCE)
+
+
+def _text(path: Path) -> str:
+    """A regular file of at most MOST_BYTES in the folder itself; "" for links, pipes, devices and anything larger."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return ""
+    try:
+        facts = os.fstat(file)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > MOST_BYTES:
+            return ""
+        return os.pread(file, MOST_BYTES, 0).decode("utf-8", errors="replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(file)
