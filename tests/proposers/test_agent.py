@@ -302,6 +302,23 @@ def test_an_unreadable_reply_is_asked_again_in_the_same_conversation() -> None:
     assert "no fenced code block" in parrot.heard[1][3].text
 
 
+@pytest.mark.parametrize(
+    ("reply", "note"),
+    [("Rows in parallel, then SIMD.\n```python\n{code}```\nUsage:", "Rows in parallel, then SIMD."),
+     ("```python\n# one pass over each row\n{code}```\nTo compile by hand:\n", "one pass over each row"),
+     ("```cpp kernel.cpp\n#include <cmath>\n// two rows at once\n```\n```python\n{code}```", "two rows at once"),
+     ("```python\n# kernel.py\n# tunable A: 1, 2, 3\n{code}```\nUsage of the model:", "")],
+)  # fmt: skip
+def test_the_note_says_what_the_model_did(reply: str, note: str) -> None:
+    """What stands before the code, else a comment in it; never how to call it, the file's name or what is left open."""
+    assert note == parsed(reply.replace("{code}", CODE)).note
+
+
+def test_a_comment_that_names_the_file_is_no_part_of_it() -> None:
+    """It would begin every diff."""
+    assert CODE == dict(parsed(f"```python\n# kernel.py\n{CODE}```").sources)["kernel.py"]
+
+
 def test_an_adviser_that_was_cut_off_is_no_adviser() -> None:
     """Prose counts as advice, its end first; the beginning of something endless does not."""
     voice, parrot = agent("So much to say. " * 999 + "Use tiles of 32.", "So much to say. " * 999)

@@ -38,7 +38,7 @@ CRITIC_EVERY = 8
 """Asks after which prompts' advice and a tester's cases are written again; a run of 40 does so five times."""
 MOST_SILENT = 3
 """Asks in a row that one model leaves unanswered before it is given up; one that never answered goes at once."""
-MOST_REPLY = 65536
+MOST_REPLY = 32768
 """Tokens asked for at most: a reply that was cut off doubles the room of all later ones, up to here."""
 NO_ADVICE = ("", 1.0)
 T = TypeVar("T")

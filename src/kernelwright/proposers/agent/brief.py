@@ -34,6 +34,7 @@ SHOWN_FACTS = (
     ("latency.fork_join_us", "an empty OpenMP parallel region"),
 )
 """Measured facts that decide designs, and what each is in words."""
+SPOKEN = {"cpp": "C++ with OpenMP", "cuda": "CUDA C++", "triton": "Triton", "torch": "PyTorch"}
 STAGES = {
     "scan": "it was refused unread",
     "build": "compiling it",
@@ -186,7 +187,7 @@ def describe_time(outcome: Outcome | None) -> str:
 
 def describe_attempt(shown: Evidence, most: int = 140) -> str:
     """What a program is and what came of it, in one line of history."""
-    note = shown.candidate.note[:most].rstrip(" .:") or "a program"
+    note = shown.candidate.note[:most].rstrip(" .:") or f"a program in {SPOKEN[shown.candidate.language]}"
     return f"{note}: {_result(shown.outcome)}"
 
 

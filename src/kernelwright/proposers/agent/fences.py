@@ -42,6 +42,13 @@ def code_blocks(reply: str) -> list[Block]:
     return _read(reply)[0]
 
 
+def opening(reply: str) -> str:
+    """What a reply says before its first block."""
+    lines = reply[:LONGEST_REPLY].split("\n")
+    first = next((at for at, line in enumerate(lines) if FENCE.match(line)), len(lines))
+    return "\n".join(lines[:first])
+
+
 def prose(reply: str) -> str:
     """What a reply says outside its blocks."""
     return _read(reply)[1]
@@ -80,6 +87,8 @@ def _block(info: str, body: list[str], title: str) -> Block:
     name = next((word for word in bare if NAME.match(word)), "")
     said = SAID.match(body[0]) if body and not name else None
     name = name or (said[1] if said else _titled(title))
+    if said:
+        body = body[1:]  # it names the file and would be the first line of every comparison of two programs
     text = "\n".join(body) + "\n" if body else ""
     if text[:1] in (" ", "\t"):
         text = textwrap.dedent(text)  # a block inside a list

@@ -8,12 +8,15 @@ import re
 from typing import Any
 
 from kernelwright.candidate import Candidate
-from kernelwright.proposers.agent.fences import LONGEST_REPLY, NAME, Block, code_blocks, prose
+from kernelwright.proposers.agent.fences import LONGEST_REPLY, NAME, Block, code_blocks, opening
 from kernelwright.proposers.agent.patch import applied, is_edit
 from kernelwright.proposers.agent.talk import objects, spoken
 
 CLASS = re.compile(r"^class\s+(\w+)\s*\(\s*(?:torch\.)?(?:nn\.)?Module\s*\)", re.M)
 OPEN = re.compile(r"^[ \t]*(?:```|~~~)", re.M)
+COMMENT = re.compile(
+    r"^[ \t]*(?:#(?!pragma|include|define|if|endif)|//+|/\*+|\"\"\")[ \t]*([^\n]*?)(?:\*/|\"\"\")?$", re.M
+)
 KEPT = frozenset({"cpp", "cu", "cuh", "h", "hpp", "py"})
 MAIN = "kernel.py"
 
@@ -139,10 +142,19 @@ def language_of(sources: dict[str, str]) -> str:
 
 
 def first_line(reply: str) -> str:
-    """The first line of prose, at most 160 characters: what the model said it did. File names do not count."""
-    lines = [re.sub(r"^[\W_]+", "", line).strip() for line in prose(reply[:20_000]).splitlines()]
+    """What the model said it did, at most 160 characters: its first line before the code, else the first comment in it.
+
+    File names do not count, nor does what stands below the code: that is how to call it."""
+    lines = [re.sub(r"^[\W_]+", "", line).strip() for line in opening(reply[:20_000]).splitlines()]
     lines = [re.sub(r"[*_`#]+", "", line) for line in lines if line and not NAME.match(line.rstrip(":*_`# "))]
-    return next((line[:160] for line in lines if len(line.split()) > 2), next((line[:160] for line in lines), ""))
+    said = next((line for line in lines if len(line.split()) > 2), "")
+    for block in code_blocks(reply[:LONGEST_REPLY]) if not said else ():
+        said = said or next((text for text in COMMENT.findall(block.text) if _tells(text)), "")
+    return (said or next(iter(lines), ""))[:160]
+
+
+def _tells(comment: str) -> bool:
+    return len(comment.split()) > 2 and not comment.startswith(("tunable ", "where "))
 
 
 def json_object(reply: str, *required: str) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from kernelwright.trial import Rejected
 
 LONGEST_ADVICE = 2000
 LONGEST_QUOTE = 12_000
-"""Characters of an unreadable reply that are shown again to the model that gave it."""
+LONGEST_RAMBLE = 1000
+"""Characters of an unreadable reply that are shown again to the model that gave it; of one that was cut off, fewer."""
 
 
 @dataclass(slots=True)
@@ -56,7 +57,8 @@ class AgentProposer:
         messages = [Message(role="user", text=text)]
         if ask.fault:
             again = self.prompts.render("coder_again", fault=ask.fault)
-            messages.append(Message(role="assistant", text=ask.unread[:LONGEST_QUOTE] or "(nothing)"))
+            most = LONGEST_RAMBLE if "cut off for its length" in ask.fault else LONGEST_QUOTE
+            messages.append(Message(role="assistant", text=ask.unread[:most] or "(nothing)"))
             messages.append(Message(role="user", text=again))
         role = f"coder.{ask.kind}" + (".again" if ask.fault else "")
         reply = self._said(messages, role=role, seed=ask.seed, temperature=ask.temperature)

@@ -14,7 +14,6 @@ from kernelwright.trial import Rejected, Timed
 
 NATIVE = {"cpp": "cpp", "cuda": "cu"}
 IMPORTS = {"triton": ", triton", "cpp": ", ctypes", "cuda": ", ctypes", "torch": ""}
-SPOKEN = {"cpp": "C++ with OpenMP", "cuda": "CUDA C++", "triton": "Triton", "torch": "PyTorch"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +110,9 @@ class Wording:
         program = base | self.program(ask.parent) | {"advice": ask.advice}
         if ask.kind == "translate":
             languages = {
-                "source_language": SPOKEN[ask.parent.candidate.language], "target_language": SPOKEN[self.language],
-            }  # fmt: skip
+                "source_language": brief.SPOKEN[ask.parent.candidate.language],
+                "target_language": brief.SPOKEN[self.language],
+            }
             more = {"failures": ask.history, "timed": isinstance(ask.parent.outcome, Timed)}
             return "translator", program | languages | more
         if ask.kind in ("repair", "race"):
