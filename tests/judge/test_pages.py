@@ -36,3 +36,32 @@ def test_what_was_freed_is_used_again_without_page_faults() -> None:
     """By default every large tensor is mapped and cleared afresh: 12288 faults each. Holes take a while to settle."""
     assert faults(kept=True) < 3 * 12288
     assert faults(kept=False) >= 8 * 12288
+
+
+LARGE = """
+import torch
+from kernelwright.judge import pages
+
+def resident():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS:")) >> 10
+
+pages.keep_freed_pages()
+pages.suit({call})
+before = resident()
+held = [torch.ones(16 << 20), torch.ones(4)]  # what is small and above keeps the heap from shrinking
+del held[0]
+print(resident() - before)
+"""
+
+
+def held_mib(call_bytes: int) -> int:
+    """What a fresh judge still has of 64 MiB that it freed."""
+    text = LARGE.format(call=call_bytes)
+    return int(subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout)
+
+
+def test_large_calls_give_their_memory_back_and_small_ones_keep_it() -> None:
+    """Both after the same call of ``keep_freed_pages``."""
+    assert held_mib(1 << 20) >= 60
+    assert held_mib(1 << 30) <= 4

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from plain_tasks import task
 
@@ -31,3 +34,23 @@ def test_what_fits_or_cannot_be_told_passes(inputs: str) -> None:
     """A get_inputs that needs real values is simply run later."""
     made = task("x * 2", inputs)
     room.check(Reference(made, "cpu"), made.timed_case())
+
+
+def test_a_judge_that_takes_too_much_is_told_no_instead_of_killed() -> None:
+    """In a process of its own: three quarters of what is free can be had, the whole cannot, and it is named."""
+    done = subprocess.run([sys.executable, "-c", HOLDS], capture_output=True, text=True, timeout=120, check=True)
+    assert ["within", "NotEnoughMemory"] == done.stdout.split()
+
+
+HOLDS = """
+import torch
+from kernelwright.judge import health, room
+free = room.available_bytes()
+room.hold()
+torch.empty(free // 2, dtype=torch.uint8)
+print("within")
+try:
+    torch.empty(free, dtype=torch.uint8)
+except RuntimeError as error:
+    print(type(health.fault(error)).__name__)
+"""

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from plain_tasks import task
 
+from kernelwright import sandbox
 from kernelwright.candidate import Candidate
 from kernelwright.judge import sanitize
 from kernelwright.judge.bench import Bench
@@ -136,3 +139,92 @@ def test_only_reports_that_name_the_candidates_sources_count() -> None:
     assert ("", "") == tools.fault(tools.THREAD, other, ["my.cpp"])
     assert ("", "") == tools.fault(tools.THREAD, "", ["my.cpp"])
     assert ("data race at my.cpp:12", mine) == tools.fault(tools.THREAD, other + mine + mine, ["my.cpp"])
+
+
+DOUBLE = """#!{python}
+import subprocess, sys
+arguments = sys.argv[1:]
+start = next(i for i, word in enumerate(arguments) if word.startswith("/"))
+options, command = arguments[:start], arguments[start:]
+print("========= COMPUTE-SANITIZER")
+done = subprocess.run(command, capture_output=True, text=True)
+print(done.stdout, done.stderr)
+faulty = "beyond" in done.stdout and "memcheck" in options
+if faulty:
+    print("========= Invalid __global__ read of size 4 bytes")
+    print("=========     at kernel(float*)+0x90 in k.cu:7")
+print("========= ERROR SUMMARY: " + ("1 error" if faulty else "0 errors"))
+sys.exit(66 if faulty else done.returncode)
+"""
+TELLS = """
+import os
+import torch
+def can(path, mode):
+    try:
+        open(path, mode).close()
+        return "yes"
+    except OSError:
+        return "no"
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        if {beyond}:
+            print("beyond")
+        print("writes to its sources:", can(__file__, "a"), "pool:", os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING"))
+        return x * 2
+"""
+
+
+def on_device(
+    beyond: bool, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Sanitized, list[tuple[list[str], str]]]:
+    """A CUDA candidate looked at by a double of compute-sanitizer: what is said, and each tool's options and output."""
+    built, tool = place / "built", place / "tool" / "bin" / "compute-sanitizer"
+    for folder in (built, tool.parent):
+        folder.mkdir(parents=True)
+    tool.write_text(DOUBLE.format(python=sys.executable))
+    (built / "new.py").write_text(TELLS.format(beyond=beyond))
+    for path in (place, *place.rglob("*")):
+        path.chmod(0o777)
+    monkeypatch.setattr(tools, "compute_sanitizer", lambda: tool)
+    seen: list[tuple[list[str], str]] = []
+    plain = sandbox.run
+
+    def noted(*given: Any, **more: Any) -> sandbox.Finished:
+        done = plain(*given, **more)
+        seen.append((list(more.get("watch", ())), done.stdout))
+        return done
+
+    monkeypatch.setattr(sandbox, "run", noted)
+    sources = (("k.cu", ""), ("new.py", ""))
+    candidate = Candidate(task="", language="cuda", entry="new.py::ModelNew", sources=sources, proposer="test")
+    found = sanitize.run(candidate, built, Bench(task("x * 2", "[torch.randn(8, 4)]"), "cpu"), place / "cache")
+    return found, [(watch[1:], said) for watch, said in seen if watch]
+
+
+def test_compute_sanitizer_rejects_what_it_finds_and_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a double: its first line is the reason, its report the evidence; nothing else runs after a fault."""
+    found, runs = on_device(True, tmp_path, monkeypatch)
+    assert found.rejected is not None and found.rejected.stage == sanitize.STAGE, found.notes
+    assert "compute-sanitizer memcheck: Invalid __global__ read of size 4 bytes" == found.rejected.reason
+    assert "k.cu:7" in found.rejected.detail
+    assert ["--tool memcheck --error-exitcode 66 --target-processes all"] == [" ".join(words) for words, _ in runs]
+
+
+def test_what_compute_sanitizer_starts_confines_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both tools run; the program may not write to its own sources, and every tensor is an allocation of its own."""
+    found, runs = on_device(False, tmp_path, monkeypatch)
+    notes = ("compute-sanitizer memcheck: clean on 1 cases", "compute-sanitizer racecheck: clean on 1 cases")
+    assert Sanitized(rejected=None, notes=notes) == found
+    assert ["memcheck", "racecheck"] == [words[1] for words, _ in runs]
+    assert all("writes to its sources: no pool: 1" in said for _, said in runs)
+
+
+def test_without_compute_sanitizer_that_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never a rejection."""
+    monkeypatch.setattr(tools, "compute_sanitizer", lambda: None)
+    candidate = Candidate(task="", language="cuda", entry="new.py::M", sources=(("new.py", ""),), proposer="test")
+    found = sanitize.run(candidate, tmp_path, Bench(task("x * 2", "[torch.randn(8, 4)]"), "cpu"), tmp_path)
+    assert found.rejected is None
+    assert "compute-sanitizer memcheck: not run (it is not installed)" in found.notes

@@ -45,7 +45,7 @@ for line in sys.stdin:
         if not os.path.exists(marker):
             open(marker, "w").close()
             os._exit(9)
-        say(result={"survived": True})
+        say(result={"survived": True, "outcome": {"is": "Timed", "conditions": ["quiet"]}})
 """
 
 
@@ -82,8 +82,13 @@ def test_errors_keep_their_class(worker: LocalWorker) -> None:
 
 
 def test_a_judge_that_dies_is_restarted_and_the_job_repeated(worker: LocalWorker) -> None:
-    """One death costs nothing but time."""
-    assert worker.run({"job": "die once"})["survived"]
+    """One death costs nothing but time, and is told: to the listener, and beside what was timed after it."""
+    events: list[dict[str, object]] = []
+    result = worker.run({"job": "die once"}, events.append)
+    assert result["survived"]
+    assert [{"restarted": "exit status 9"}] == events
+    assert ["quiet", "judged by a second judge, the first ended: exit status 9"] == result["outcome"]["conditions"]
+    assert "restarted" not in worker.run({"job": "die once"})
 
 
 def test_a_fault_that_may_pass_is_tried_again_in_a_fresh_judge(worker: LocalWorker, tmp_path: Path) -> None:

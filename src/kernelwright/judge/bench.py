@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.errors import TaskError
-from kernelwright.judge import measure, race, room, timing_plan
+from kernelwright.judge import measure, pages, race, room, timing_plan
 from kernelwright.judge.admission import Admission, Known, admit
 from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
 from kernelwright.judge.child import Program
@@ -120,7 +120,7 @@ class Bench:
         self.task, self.device, self.contract = task, torch.device(device), task.contract
         self.seed = secrets.randbits(62)
         self.reference = Reference(task, device)
-        room.check(self.reference, task.timed_case())
+        pages.suit(2 * room.check(self.reference, task.timed_case()))
         self._usable: dict[tuple[Case, str, bool], dict[str, bool]] = {}
         self.timed = self._point(task.timed_case())
         self.entrants: dict[str, Entrant] = {}
@@ -146,6 +146,7 @@ class Bench:
         tensors = [*instance.specs, *instance.out_specs]
         self.state_bytes = sum(t.numel() * t.element_size() for _, t in instance.first_state)
         self.call_bytes = sum(spec.nbytes() for spec in tensors) + self.state_bytes
+        pages.suit(self.call_bytes)
         as_given = self.timed.as_given
         self.draw_seconds = measure.stopwatch(lambda: instance.draw(as_given, 0))
         leaves = instance.draw(as_given, 1)

@@ -42,6 +42,13 @@ def fault(error: BaseException) -> KernelwrightError | None:
     return None
 
 
+def pass_on(error: BaseException) -> None:
+    """Raise the machine's fault behind an exception that would else be taken for what a module says of its inputs."""
+    found = fault(error)
+    if found is not None:
+        raise found from error
+
+
 def full(got: str) -> DiskFull:
     """The error for a full disk."""
     return DiskFull(

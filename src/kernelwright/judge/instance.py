@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kernelwright.errors import KernelwrightError, ReferenceIsRandom
-from kernelwright.judge import agreement, calls, inputs, noise, orders, refusals, rounding, skeletons, variants
+from kernelwright.judge import agreement, calls, health, inputs, noise, orders, refusals, rounding, skeletons, variants
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.calls import Given
 from kernelwright.judge.inputs import Variant, seeded
@@ -179,7 +179,8 @@ class Instance:
         self.model.train(not self.training)
         try:
             return self.run(self.model, leaves)
-        except calls.CAUGHT:
+        except calls.CAUGHT as error:
+            health.pass_on(error)
             return None
         finally:
             self.model.train(self.training)
@@ -199,7 +200,8 @@ class Instance:
         """Which outputs are finite, or None where the reference raises."""
         try:
             outputs = self._call(self.model, leaves).outputs
-        except calls.CAUGHT:
+        except calls.CAUGHT as error:
+            health.pass_on(error)
             return None
         finally:
             self._restore()
@@ -313,6 +315,7 @@ class Instance:
             try:
                 outputs = self._raised(leaves, state, mode)
             except calls.CAUGHT as error:
+                health.pass_on(error)
                 self.distrust_double(f"it does not run in float64 ({type(error).__name__})")
             else:
                 if self._shapes_agree(outputs):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,40 @@ from kernelwright.task import Case
 COPIES = 4
 """Of a call's inputs, held at once at the least: two draws, and one of them in float64. A run took 7 times inputs
 and outputs together (1 GiB of them, a ReLU); this only refuses what cannot work."""
-_MEMINFO = Path("/proc/meminfo")
+_MEMINFO, _STATUS = Path("/proc/meminfo"), Path("/proc/self/status")
+OWN_SHARE = 0.75
+"""Of the memory that is free, what the judge may take for itself; the programs it runs need the rest."""
 
 
-def check(reference: Reference, case: Case) -> None:
-    """Raise NotEnoughMemory where the inputs of a case cannot be judged in the memory that is free.
+def hold() -> None:
+    """From here on the judge fails to allocate, and says so, before the system kills it for taking too much.
+
+    Private memory only (RLIMIT_DATA): what it shares with programs is theirs. Asked again for every task.
+    """
+    free = available_bytes()
+    try:
+        lines = _STATUS.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return
+    taken = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), None)
+    if free is not None and taken is not None:
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        wanted = taken + int(OWN_SHARE * free)
+        wanted = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))
+
+
+def check(reference: Reference, case: Case) -> int:
+    """Bytes of the inputs of a case, 0 where they cannot be told.
+
+    Raises NotEnoughMemory where they cannot be judged in the memory that is free.
 
     Sizes are read from ``get_inputs`` run on tensors without data; one that does not run that way is let through.
     """
+    size = input_bytes(reference, case) or 0
     if reference.device.type != "cpu":
-        return
-    needed, free = COPIES * (input_bytes(reference, case) or 0), available_bytes()
+        return size
+    needed, free = COPIES * size, available_bytes()
     if free is not None and needed > free:
         raise NotEnoughMemory(
             f"The inputs of {reference.task.name} are too large to be judged on this machine.",
@@ -35,6 +59,7 @@ def check(reference: Reference, case: Case) -> None:
             expected=f"at least {_gib(needed)}: {COPIES} times the inputs",
             what_next="give the timed case smaller sizes, or use a machine with more memory",
         )
+    return size
 
 
 def input_bytes(reference: Reference, case: Case) -> int | None:

@@ -20,7 +20,7 @@ import torch
 from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.errors import BadCommand, JudgeFailed
-from kernelwright.judge import also, baselines, calibration, facts, race, requests, sanitize, tester, waiting
+from kernelwright.judge import also, baselines, calibration, facts, race, requests, room, sanitize, tester, waiting
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.build import build, commands
 from kernelwright.judge.calibration import energy, store
@@ -345,6 +345,8 @@ class Session:
             self._benches.popitem(last=False)[1].close()
             if device != "cpu":
                 torch.cuda.empty_cache()
+        if device == "cpu":
+            room.hold()
         bench = self._benches[key] = Bench(task, device)
         return bench
 

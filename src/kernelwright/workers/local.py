@@ -56,12 +56,12 @@ class LocalWorker:
         Raises the KernelwrightError that the judge answered, or JudgeFailed when two judges died under it. A fault that
         may pass (``errors``: a lost device, a full disk) counts once it has come again in a fresh judge."""
         request, abandoned = {"device": self.device, **job}, self._abandoned
+        restarted = ""
         for attempt in range(2):
             judge = self._live_judge()
             reply = self._ask(judge, {**request, "id": next(self._ids)}, on_event)
             if "result" in reply:
-                result: Reply = reply["result"]
-                return result
+                return _told(reply["result"], restarted)
             if "error" in reply:
                 error = from_json(reply["error"])
                 if not error.passing:
@@ -69,9 +69,13 @@ class LocalWorker:
                 judge.end()
                 if attempt or self._closed or abandoned != self._abandoned:
                     raise again(error)
+                restarted = f"{type(error).__name__}: {error.got or error.what}"
                 continue
             if self._closed or abandoned != self._abandoned:
                 break
+            restarted = judge.last_words()
+            if on_event is not None:
+                on_event({"restarted": restarted})
         why = ", twice" if abandoned == self._abandoned else ": it was given up"
         raise JudgeFailed(
             "The judge died under a job" + (": the worker was closed" if self._closed else why),
@@ -156,6 +160,18 @@ def again(error: KernelwrightError) -> KernelwrightError:
     """The same error, and that a fresh process met it too."""
     got = f"{error.got}; the same again in a fresh process" if error.got else "the same again in a fresh process"
     return type(error)(error.what, got, error.expected, error.what_next)
+
+
+def _told(result: Reply, restarted: str) -> Reply:
+    """The result, and in the conditions of a time why its judge was not the first."""
+    if not restarted:
+        return result
+    outcome = result.get("outcome")
+    if isinstance(outcome, dict) and "conditions" in outcome:
+        said = f"judged by a second judge, the first ended: {restarted.splitlines()[0][:200]}"
+        outcome = {**outcome, "conditions": [*outcome["conditions"], said]}
+        result = {**result, "outcome": outcome}
+    return {**result, "restarted": restarted}
 
 
 class _Judge:

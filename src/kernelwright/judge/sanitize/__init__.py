@@ -3,8 +3,8 @@
 
 C++: the sources are compiled again for AddressSanitizer (with bounds and null checks) and for ThreadSanitizer, and
 run in fresh confined processes on the smallest cases. torch itself is not instrumented; a report counts where it
-names the candidate's sources. CUDA: compute-sanitizer, where it is installed. What could not be run is a note, never
-a rejection.
+names the candidate's sources. CUDA and Triton: compute-sanitizer, where it is installed; like the counter tools it is
+trusted and starts the program, which confines itself. What could not be run is a note, never a rejection.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from kernelwright.trial import Rejected
 
 STAGE = "sanitize"
 COMPILED = ("cpp", "cuda")
+ON_DEVICE = ("cuda", "triton")
+"""Languages whose kernels compute-sanitizer looks at."""
 LEAST_SECONDS = 15.0
 """Two sanitizers took 8 to 10 s for a small task on two busy cores."""
 MOST_CASES = 3
@@ -56,14 +58,14 @@ class Sanitized:
 
 def within(seconds: float | None, candidate: Candidate, folder: Path, bench: Bench, cache: Path) -> Sanitized:
     """``run``, or a note where fewer than LEAST_SECONDS are left for it (None: as many as it takes)."""
-    if seconds is not None and seconds < LEAST_SECONDS and candidate.language in COMPILED:
+    if seconds is not None and seconds < LEAST_SECONDS and _can_be_looked_at(candidate, bench):
         return Sanitized(rejected=None, notes=("sanitizers: not run (no time was left for them)",))
     return run(candidate, folder, bench, cache)
 
 
 def run(candidate: Candidate, folder: Path, bench: Bench, cache: Path) -> Sanitized:
     """Look at a built candidate (in ``folder``) on the smallest cases of a task. ``cache`` keeps compiled libraries."""
-    if candidate.language not in COMPILED:
+    if not _can_be_looked_at(candidate, bench):
         return Sanitized(rejected=None, notes=("sanitizers: not run (there is nothing of its own to compile)",))
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="kernelwright-sanitize-") as place:
@@ -73,7 +75,7 @@ def run(candidate: Candidate, folder: Path, bench: Bench, cache: Path) -> Saniti
         if not made:
             return Sanitized(rejected=None, notes=("sanitizers: not run (every case is too large)",))
         looks: list[Callable[[], Rejected | str]] = [functools.partial(scene.on_cpu, tool) for tool in CPU_TOOLS]
-        if candidate.language == "cuda":
+        if candidate.language in ON_DEVICE:
             looks = [functools.partial(scene.on_cuda, name) for name in CUDA_TOOLS]
         for look in looks:
             said = look()
@@ -81,6 +83,10 @@ def run(candidate: Candidate, folder: Path, bench: Bench, cache: Path) -> Saniti
                 return Sanitized(rejected=said, notes=(*notes, said.reason))
             notes.append(said.format(cases=f"{made} cases"))
     return Sanitized(rejected=None, notes=tuple(notes))
+
+
+def _can_be_looked_at(candidate: Candidate, bench: Bench) -> bool:
+    return candidate.language in COMPILED or (candidate.language in ON_DEVICE and bench.device.type == "cuda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +135,23 @@ class _Scene:
         if tool is THREAD and any(b"GOMP_task" in file.read_bytes() for file in folder.glob("*.so")):
             return f"{name} not run (OpenMP tasks are not understood)"
         env = {"LD_PRELOAD": " ".join(preload), **dict(tool.environment), "OMP_NUM_THREADS": str(THREADS)}
-        done = self._drive([], folder, env)
+        done = self._drive([], folder, env, None)
         sources = [file for file, _ in self.candidate.sources]
         reason, report = tools.fault(tool, done.stdout + done.stderr, sources)
         return self._said(tool.name, reason, report, done)
 
     def on_cuda(self, name: str) -> Rejected | str:
-        """One tool of compute-sanitizer over the candidate as it is. Not tried on a device yet."""
-        found = shutil.which("compute-sanitizer", path="/usr/local/cuda/bin:/usr/local/bin:/usr/bin")
+        """One tool of compute-sanitizer over the candidate as it is; every tensor an allocation of its own, or a
+        neighbour in the allocator's block would hide what is read beyond the end."""
+        found = tools.compute_sanitizer()
         if found is None:
             return f"compute-sanitizer {name}: not run (it is not installed)"
-        done = self._drive([found, "--tool", name, "--error-exitcode", "66"], self.built, {})
+        own = self.work / "own"
+        for folder in (own, own / "tmp"):
+            folder.mkdir(exist_ok=True)
+        env = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "TRITON_CACHE_DIR": str(own / "triton"), "HOME": str(own)}
+        watch = [str(found), "--tool", name, "--error-exitcode", "66", "--target-processes", "all"]
+        done = self._drive(watch, self.built, env | {"TMPDIR": str(own / "tmp")}, own)
         lines = (done.stdout + done.stderr).splitlines()
         faults = [line for line in lines if line.startswith("=========")]
         told = [line.strip("= ") for line in faults[1:]] if done.returncode == 66 else []
@@ -178,16 +190,23 @@ class _Scene:
             shutil.rmtree(draft, ignore_errors=True)
         return folder, ""
 
-    def _drive(self, before: Sequence[str], folder: Path, env: Mapping[str, str]) -> sandbox.Finished:
+    def _drive(self, watch: Sequence[str], folder: Path, env: Mapping[str, str], own: Path | None) -> sandbox.Finished:
+        """The driver, confined; ``watch`` is a trusted tool that starts it, ``own`` a folder both may write."""
         driver = [sys.executable, "-I", str(self.work / "driver.py"), str(folder), self.candidate.entry, self.device]
         return sandbox.run(
-            [*before, *driver],
+            driver,
             limits=LIMITS,
-            readable=(self.work, folder, sys.prefix, sys.base_prefix, *_preloaded(env)),
+            readable=(self.work, folder, sys.prefix, sys.base_prefix, *_preloaded(env), *_tool_folder(watch)),
+            writable=() if own is None else (own,),
             cwd=folder,
             env={"PATH": "/usr/local/cuda/bin:/usr/bin:/bin", "LC_ALL": "C", **env},
             devices=self.device != "cpu",
+            watch=watch,
         )
+
+
+def _tool_folder(watch: Sequence[str]) -> tuple[Path, ...]:
+    return (Path(watch[0]).resolve().parents[1],) if watch else ()
 
 
 def _preloaded(env: Mapping[str, str]) -> tuple[Path, ...]:

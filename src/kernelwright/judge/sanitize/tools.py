@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,12 @@ def located(name: str) -> Path | None:
     """Where the compiler finds a shared library, links followed; None where it has none."""
     found = _run([compiler(), f"-print-file-name={name}"], Path("/")).stdout.strip()
     return Path(os.path.realpath(found)) if found.startswith("/") and os.path.exists(found) else None
+
+
+def compute_sanitizer() -> Path | None:
+    """Where NVIDIA's compute-sanitizer is, or None."""
+    found = shutil.which("compute-sanitizer", path="/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/opt/cuda/bin")
+    return Path(found) if found else None
 
 
 def shim(cache: Path) -> Path | None:
