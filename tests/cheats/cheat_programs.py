@@ -201,7 +201,8 @@ PHASES = [
             mark.write_text("1")
         except OSError:
             pass
-        """), hostile=True, twin=EAGER, level="precise"),
+        """), hostile=True, twin=EAGER, level="precise",
+          gains=1.5),  # no process finds what another wrote, so it stays right
     cheat(14, "one call's work for all calls of a window", "pointwise", module(
         "f = sys._getframe()\nwhile f is not None and 'order' not in f.f_locals:\n    f = f.f_back\n"
         f"k = id(f)\nif k != self.k:\n    self.k, self.y = k, {GOOD}\nreturn self.y.clone()",

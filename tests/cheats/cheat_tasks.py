@@ -119,3 +119,5 @@ _add("cast", "return torch.relu(self.fc(x))", "[torch.randn(24, 64)]", init="sel
      contract=Contract(autocast=True))  # fmt: skip
 _add("drop_rows", "return F.dropout(x, 0.5, training=True)", "[torch.randn(256, 128)]",
      contract=Contract(random=True))  # fmt: skip
+_add("variance", "return x.var(-1, unbiased=False)", "[torch.randn(128, 256)]")
+_add("groups", "return self.norm(x)", "[torch.randn(6, 16, 12, 12)]", init="self.norm = nn.GroupNorm(4, 16)")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from plain_tasks import instance
 
+from kernelwright.judge import distribution
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.verify import Checker
 from kernelwright.task import Contract
@@ -78,13 +79,13 @@ def told(answer: Callable[[torch.Tensor], torch.Tensor]) -> str:
 def test_three_rows_that_are_never_dropped_are_seen() -> None:
     """As 1 % of the elements they hide in a distribution over all."""
     said = told(lambda x: torch.cat([torch.nn.functional.dropout(x[:-3], 0.5), x[-3:]]))
-    assert said.startswith("a slice of dimension 0 is drawn otherwise")
+    assert said.startswith("output 0: a slice of dimension 0 is drawn otherwise")
 
 
 def test_one_row_that_is_only_scaled_is_seen() -> None:
     """Each of its elements alone is possible."""
     said = told(lambda x: torch.nn.functional.dropout(x, 0.5).index_copy_(0, torch.tensor([7]), x[7:8] * 2))
-    assert said.startswith("a slice of dimension 0 is drawn otherwise")
+    assert said.startswith("output 0: a slice of dimension 0 is drawn otherwise")
 
 
 def test_masks_that_repeat_within_a_call_are_seen() -> None:
@@ -95,7 +96,7 @@ def test_masks_that_repeat_within_a_call_are_seen() -> None:
         lambda x: torch.rand(256, 64).repeat_interleave(2, -1),
     ]
     said = [told(lambda x, m=mask: x * (m(x) < 0.5) * 2.0) for mask in masks]
-    assert all(word.startswith(("slices of dimension", "a slice of dimension")) for word in said), said
+    assert all(word.startswith(("output 0: slices of", "output 0: a slice of")) for word in said), said
 
 
 def test_randomness_that_the_reference_shares_may_be_shared() -> None:
@@ -124,3 +125,37 @@ def test_a_mask_of_two_calls_ago_is_refused() -> None:
             got = checker.instance.eager(leaves, None)
         details.append(checker.check(GIVEN, leaves, None, got, leaves).detail)
     assert ["", "", "output 0: the same random numbers as in an earlier call"] == details
+
+
+def test_a_rate_a_little_off_shows_over_several_calls() -> None:
+    """0.52 for 0.50: each call alone may pass. The rate itself passes forty calls."""
+    for rate, expected in ((0.52, False), (0.5, True)):
+        checker = half()
+        passed = True
+        for number in range(40 if expected else 20):
+            leaves = checker.instance.draw(GIVEN, number)
+            with seeded(9000 + number):
+                got = [leaves[0] * (torch.rand(256, 128) >= rate) * 2.0]
+            passed = passed and checker.check(GIVEN, leaves, None, got, leaves).passed
+        assert expected == passed, rate
+
+
+def test_what_another_program_drew_is_forgotten() -> None:
+    """The mask of the one before is no repetition."""
+    checker = dropout()
+    for _ in range(2):
+        leaves = checker.instance.draw(GIVEN, 3)
+        with seeded(5):
+            got = checker.instance.eager(leaves, None)
+        assert "" == checker.check(GIVEN, leaves, None, got, leaves).detail
+        checker.draws.forget()
+
+
+def test_the_scatter_of_few_slices_is_a_standard_normal_number() -> None:
+    """With two or eight slices, 4000 honest runs: no more than a normal number's tail beyond 3.5."""
+    for count in (2, 8):
+        slices = torch.rand(4000, count, 64, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
+        scatter = distribution._excess(slices)
+        assert abs(float(scatter.mean())) < 0.1
+        assert abs(float(scatter.std()) - 1) < 0.1
+        assert int((scatter > 3.5).sum()) < 8

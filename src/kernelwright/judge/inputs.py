@@ -21,6 +21,13 @@ Few enough that rounding them does not average out in a reduction over all rows;
 """
 
 
+SHIFT, FAR = 2.0, 8.0
+"""What ``shifted`` and ``far`` add, in sizes (RMS) of the tensor: the first leaves the range of what was positive, the
+second makes the mean large against the spread. There E[x^2] - E[x]^2 cancels: a variance so computed in float32 errs by
+over 20 roundings, while Welford's in 8 lanes stays within 1.3 times the honest error (it reaches 2 near 20 sizes).
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """One way of drawing inputs and weights for a case."""
@@ -37,8 +44,8 @@ class Variant:
     special: bool = False
     """NaN, +-Inf, -0.0 and denormals sown into the floating inputs."""
     change: str = ""
-    """``negated``, ``shifted``, ``sparse``, ``sparser``, ``zero rows``, ``near-duplicate``, ``mixed``, ``masks``,
-    ``mask rows`` or nothing."""
+    """``negated``, ``shifted``, ``far``, ``sparse``, ``sparser``, ``zero rows``, ``near-duplicate``, ``mixed``,
+    ``masks``, ``mask rows`` or nothing."""
     factors: tuple[float, ...] = ()
     """Scales that ``mixed`` deals to parts of the rows."""
     draws: int = 1
@@ -177,10 +184,13 @@ def _redrawn_mask(leaf: torch.Tensor, rng: torch.Generator, *, rows: bool) -> to
     return made
 
 
+_MIXED = ("negated", "shifted", "far", "sparse", "zero rows")
+
+
 def _mixed(leaf: torch.Tensor, variant: Variant, rng: torch.Generator) -> torch.Tensor:
     """Parts of the rows (or of the elements of a vector), each with a change of its own; the first part as it is."""
     leaf = leaf.clone(memory_format=torch.contiguous_format)
-    changes = [Variant(name="", required=True, change=name) for name in ("negated", "shifted", "sparse", "zero rows")]
+    changes = [Variant(name="", required=True, change=name) for name in _MIXED]
     changes += [Variant(name="", required=True, scale=factor) for factor in variant.factors]
     if leaf.dim() == 0:
         return leaf
@@ -204,7 +214,9 @@ def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *
     if variant.change == "negated":
         leaf = -leaf
     elif variant.change == "shifted":
-        leaf = leaf + 2 * size_of(leaf)
+        leaf = leaf + SHIFT * size_of(leaf)
+    elif variant.change == "far":
+        leaf = leaf + FAR * size_of(leaf)
     elif variant.change == "mixed":
         leaf = _mixed(leaf, variant, rng)
     elif variant.change == "zero rows":

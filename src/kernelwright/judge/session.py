@@ -34,6 +34,7 @@ from kernelwright.judge.programs import Programs
 from kernelwright.judge.server import Emit, Handler
 from kernelwright.judge.stages import Judgement
 from kernelwright.judge.verify import noted
+from kernelwright.judge.warm import Warm
 from kernelwright.machine import Machine
 from kernelwright.trial import Outcome, Rejected, Timed
 
@@ -51,6 +52,7 @@ class Session:
         torch.set_num_threads(self.threads)
         self.programs = Programs(self.threads, cache)
         self.entrants = Entrants(self.programs, state, cache)
+        self.warm = Warm(self.programs, state, cache)
         self._benches: OrderedDict[tuple[str, str], Bench] = OrderedDict()
         self._leases: dict[str, Lease] = {}
         self._confirmed: dict[tuple[str, str], tester.Extras] = {}
@@ -80,6 +82,7 @@ class Session:
         for bench in self._benches.values():
             bench.close()
         self.programs.close()
+        self.warm.close()
 
     # -- jobs ----------------------------------------------------------------------------------------------
 
@@ -192,7 +195,7 @@ class Session:
         if isinstance(outcome, Timed) and self._lease(device).apart:
             outcome = dataclasses.replace(outcome, conditions=(*outcome.conditions, self._lease(device).apart))
         if job.get("facts"):
-            outcome = profiles.with_compiled(outcome, candidate, folder, self.cache / "jit")
+            outcome = profiles.with_compiled(outcome, candidate, folder, self.warm.kept)
         if job.get("profile") and level == "precise" and isinstance(outcome, Timed):
             outcome = profiles.attached(outcome, self._profile(job, candidate, folder))
         if job.get("sanitize") and level == "precise" and isinstance(outcome, Timed):
@@ -243,7 +246,7 @@ class Session:
             judgement = Judgement(
                 bench=bench,
                 entry=candidate.entry,
-                start=lambda: self._start(bench, folder, candidate, job.get("patience")),
+                start=functools.partial(self._start, bench, folder, candidate, job, level),
                 alone=self._lease(device).alone,
                 baselines=entrants,
                 level=level,
@@ -270,7 +273,7 @@ class Session:
         bench = self._bench(job)
         contenders = [self.entrants.contender(bench, baseline.name) for baseline in outcome.baselines]
         seconds = waiting.limit(bench.eager_us, candidate, job.get("patience"))
-        own = self._own(candidate)
+        own = self.warm.aside(candidate)
         contenders.append(also.Contender(name="candidate", candidate=candidate, own=own, seconds=seconds))
         return also.Scene(
             bench=bench,
@@ -281,10 +284,6 @@ class Session:
             seed=outcome.proof.seed,
             leaves=bench.timed.instance.draw(bench.timed.as_given, outcome.proof.seed ^ 0xA150),
         )
-
-    def _own(self, candidate: Candidate) -> Path | None:
-        """The folder in which a candidate that compiles while it runs keeps what it made."""
-        return self.cache / "jit" / candidate.digest() if candidate.language in waiting.JIT else None
 
     def _extras(self, job: dict[str, Any], bench: Bench) -> tuple[tester.ExtraCase, ...]:
         """The cases of the job's tester that the reference confirms; found out once for each source."""
@@ -317,11 +316,11 @@ class Session:
         assert bench.bound is not None
         return bench.bound[0]
 
-    def _start(self, bench: Bench, folder: Path, candidate: Candidate, patience: float | None) -> Program:
+    def _start(self, bench: Bench, folder: Path, candidate: Candidate, job: dict[str, Any], level: str) -> Program:
         """A fresh confined process for a candidate."""
-        own = self._own(candidate)
-        seconds = waiting.limit(bench.eager_us, candidate, patience)
-        return self.programs.fork(str(bench.device), folder, seconds, own)
+        seconds = waiting.limit(bench.eager_us, candidate, job.get("patience"))
+        several = level == "precise" or bool(job.get("facts"))
+        return self.warm.start(bench, candidate, folder, seconds, several=several)
 
     def _names(self, job: dict[str, Any], level: str, bench: Bench) -> tuple[str, ...]:
         asked = job.get("baselines")

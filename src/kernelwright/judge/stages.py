@@ -70,6 +70,7 @@ class Judgement(Correctness):
         if self.bench.dear:  # every timed call is still compared with eager's own answer
             plan = dataclasses.replace(plan, full_checks=1 if precise else 0)
         self.points = self.bench.points(self.seed) if precise else (self.bench.timed,)
+        self.points[0].checker.draws.forget()
         lanes: list[list[race.Racer]] = []
         for number in range(processes):
             with self._loaded() as program:

@@ -61,6 +61,7 @@ def _wanted(contract: Contract, specs: Sequence[TensorSpec], weights: bool, work
         sparser,
         Variant(name="negated", required=True, change="negated"),
         Variant(name="shifted", required=True, change="shifted"),
+        Variant(name="far from zero", required=True, change="far"),
         Variant(name="zero rows", required=True, change="zero rows"),
         Variant(name="near-duplicate", required=True, change="near-duplicate", draws=2),
     ]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.judge import distribution, numerics
+from kernelwright.judge.draws import Draws
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.numerics import Comparison
@@ -63,7 +64,7 @@ class Checker:
         self._recent: list[Truth] = []
         self._floors: dict[str, tuple[list[Floor], list[float]]] = {}
         self._count = 0
-        self._drawn: dict[int, list[distribution.Drawn]] = {}
+        self.draws = Draws()
 
     def check(
         self,
@@ -119,23 +120,9 @@ class Checker:
             if value.dtype != dtype or value.shape != column[0].shape:
                 detail = f"got {value.dtype}{list(value.shape)}, expected {dtype}{list(column[0].shape)}"
             elif value.numel():
-                value = value.to(self.instance.device)
-                detail = detail or distribution.differs(value, column)
-                detail = detail or self._repeats(index, variant, value, column)
+                said = self.draws.told(index, value.to(self.instance.device), column)
+                detail = detail or (f"{self._label(index)}: {said}" if said else "")
         return self._result(variant, passed=not detail, detail=detail, ratio=math.inf if detail else 0.0)
-
-    def _repeats(self, index: int, variant: Variant, value: torch.Tensor, column: Sequence[torch.Tensor]) -> str:
-        """Empty unless this output shows the random numbers of an earlier call."""
-        runs = torch.stack([run.to(torch.float64) for run in column])
-        base, held = runs[: -distribution.HELD_OUT], runs[-distribution.HELD_OUT :]
-        now = distribution.features(distribution.snapped(value.to(torch.float64), base, value.dtype), base)
-        before = self._drawn.get(index, [])
-        self._drawn[index] = [now, *before[: distribution.REMEMBERED - 1]]
-        if not before:
-            return ""
-        honest = [distribution.features(one, base) for one in held]
-        same = any(distribution.repeated(one, now, honest) for one in before)
-        return f"{self._label(index)}: the same random numbers as in an earlier call" if same else ""
 
     def truth(self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None) -> Truth:
         """Eager, oracle and floors for one call; remembered for the next program that answers the same call."""

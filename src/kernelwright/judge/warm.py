@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a candidate compiles while it runs, handed from one of its processes to the next, and nothing else.
+
+A program that compiles itself (torch.compile, Triton) may write to a folder of its own. Were that the same folder for
+all its processes, the second could read there what the first saw: which calls were asked first, with what values, and
+how many came before the race. So every process gets a folder that no process had before it. It begins with a copy of
+what a process left that was warmed up only: loaded, and called once on values that are used for nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from kernelwright.candidate import Candidate
+from kernelwright.judge import race, waiting
+from kernelwright.judge.bench import Bench
+from kernelwright.judge.child import Program
+from kernelwright.judge.programs import Programs
+
+MOST_BYTES = 512 << 20
+"""A larger folder is not copied for every process: each then compiles for itself. Inductor and Triton leave a few MiB;
+the limit keeps a program from filling the disk."""
+
+
+class Warm:
+    """Folders of programs that compile themselves; ``cache`` keeps what warm-ups left between judges."""
+
+    def __init__(self, programs: Programs, state: Path, cache: Path) -> None:
+        self.kept = cache / "warm"
+        self._programs = programs
+        self._places = state / "jit"
+        self._mine = self._places / str(os.getpid())
+        self._used: dict[Path, Program] = {}
+
+    def start(
+        self, bench: Bench, candidate: Candidate, folder: Path, seconds: float, *, several: bool
+    ) -> Program:
+        """A fresh confined process in ``folder``. ``several``: others follow, so a warm-up of its own pays.
+
+        Raises ChildFailure: that of the warm-up, where the candidate fails in it.
+        """
+        device = str(bench.device)
+        if candidate.language not in waiting.JIT:
+            return self._programs.fork(device, folder, seconds, None)
+        if several and waiting.mentions_a_compiler(candidate) and not self._left(candidate).exists():
+            self._warm_up(bench, candidate, folder, seconds)
+        own = self._fresh()
+        self._begin(candidate, own)
+        self._used[own] = program = self._programs.fork(device, folder, seconds, own)
+        return program
+
+    def aside(self, candidate: Candidate) -> Path | None:
+        """A folder for processes that no verdict comes from, valid until asked for again; None where none is due."""
+        if candidate.language not in waiting.JIT:
+            return None
+        own = self._mine / "aside"
+        shutil.rmtree(own, ignore_errors=True)
+        self._begin(candidate, own)
+        return own
+
+    def _begin(self, candidate: Candidate, own: Path) -> None:
+        if self._left(candidate).is_dir():
+            shutil.copytree(self._left(candidate), own)
+
+    def close(self) -> None:
+        """Remove the folders of this judge, whose programs have ended."""
+        shutil.rmtree(self._mine, ignore_errors=True)
+
+    def _left(self, candidate: Candidate) -> Path:
+        return self.kept / candidate.digest()
+
+    def _fresh(self) -> Path:
+        """An empty place, the same one again where its program has ended: compilers' caches go by paths too."""
+        if not self._used:
+            self._forget_others()
+        for number in range(len(self._used) + 1):
+            place = self._mine / str(number)
+            known = self._used.pop(place, None)
+            if known is None or not Path(f"/proc/{known.pid}").exists():
+                shutil.rmtree(place, ignore_errors=True)
+                return place
+            self._used[place] = known
+        raise AssertionError("one place more than programs is free")
+
+    def _forget_others(self) -> None:
+        """Folders of judges that were killed."""
+        for place in self._places.glob("*"):
+            if not Path(f"/proc/{place.name}").exists():
+                shutil.rmtree(place, ignore_errors=True)
+
+    def _warm_up(self, bench: Bench, candidate: Candidate, folder: Path, seconds: float) -> None:
+        own, point = self._fresh(), bench.timed
+        instance = point.instance
+        with self._programs.fork(str(bench.device), folder, seconds, own) as program:
+            program.load(
+                candidate.entry,
+                instance.init_args,
+                instance.init_kwargs,
+                instance.first_state,
+                training=bench.contract.training,
+                autocast=instance.autocast,
+            )
+            program.stage = "smoke"
+            buffers = point.bind(program, point.as_given, 1)
+            race.fill(buffers, 0, instance.draw(point.as_given, int.from_bytes(os.urandom(7))))
+            program.window([0], grad=bench.contract.gradients)
+        self._keep(own, self._left(candidate))
+
+    @staticmethod
+    def _keep(own: Path, place: Path) -> None:
+        """Move what a warm-up left to where copies are made from; links lead nowhere, and are dropped."""
+        size = 0
+        for path in own.rglob("*"):
+            if path.is_symlink() or not (path.is_dir() or path.is_file()):
+                path.unlink()
+            elif path.is_file():
+                size += path.stat().st_size
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if size > MOST_BYTES:
+            shutil.rmtree(own, ignore_errors=True)
+            own.mkdir()
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.move(own, place)
