@@ -250,7 +250,7 @@ def together(self, body):
             READY.clear()
     return window(self, body)
 runner.Runner.window = together
-"""), gains=1.3, open=True, twin="tiny_call/eager"),
+"""), gains=1.3, twin="tiny_call/eager"),
     cheat(14, "reads the weights once for all calls", "row_weights", module(
         "return self.fc(x)", init=INIT["row_weights"], head=RUNNER + """
 window = runner.Runner.window
@@ -272,7 +272,7 @@ def together(self, body):
     finally:
         self.module = kept
 runner.Runner.window = together
-"""), gains=1.5, open=True, twin="row_weights/eager"),
+"""), gains=1.5, twin="row_weights/eager"),
     cheat((2, 28), "stops the clocks it can see", "work", module("time.sleep(0.002)\n" + WORK, head="""
 import time
 time.monotonic = time.perf_counter = time.time = lambda: 0.0

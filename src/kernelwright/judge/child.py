@@ -203,7 +203,7 @@ class Program:
         self.buffers: Buffers | None = None
         self.watched = False
         """Look where results lie after every window (1 ms, outside the clock)."""
-        self._leash, self._clock = leash, clock
+        self.leash, self.clock = leash, clock
         leash.cpu_clock, leash.on_device = clock, device != "cpu"
         self._weights: Regions | None = None
         self._names: list[str] = []
@@ -213,7 +213,7 @@ class Program:
     @property
     def pid(self) -> int:
         """Process id, also the id of its group, as the judge sees it."""
-        return self._leash.pid
+        return self.leash.pid
 
     def load(
         self,
@@ -244,10 +244,10 @@ class Program:
         if tensors:
             self._weights = Regions.create(specs, self.device)
             self._fill_weights(tensors)
-            self._leash.shared_bytes += self._weights.arena.size
+            self.leash.shared_bytes += self._weights.arena.size
             request["size"] = self._weights.arena.size
             descriptors = [self._weights.arena.fd]
-        self._leash.ask(request, "load", descriptors)
+        self.leash.ask(request, "load", descriptors)
         if self._weights is not None:
             self._weights.arena.close_fd()
 
@@ -257,28 +257,28 @@ class Program:
             raise ValueError("set_state needs the names given to load, in order")
         if state:
             self._fill_weights([tensor for _, tensor in state])
-        self._leash.ask({"do": "state"}, self.stage)
+        self.leash.ask({"do": "state"}, self.stage)
 
     def read_state(self) -> list[tuple[str, torch.Tensor]]:
         """Copies of the module's weights and buffers now, as the program says."""
-        self._leash.ask({"do": "read_state"}, self.stage)
+        self.leash.ask({"do": "read_state"}, self.stage)
         tensors = self._weights.tensors() if self._weights else []
         return [(name, tensor.clone()) for name, tensor in zip(self._names, tensors, strict=False)]
 
     def seed(self, seed: int) -> None:
         """torch.manual_seed in the program."""
-        self._leash.ask({"do": "seed", "seed": seed}, self.stage)
+        self.leash.ask({"do": "seed", "seed": seed}, self.stage)
 
     def mode(self, *, training: bool) -> None:
         """Switch the module between train() and eval()."""
-        self._leash.ask({"do": "mode", "training": training}, self.stage)
+        self.leash.ask({"do": "mode", "training": training}, self.stage)
 
     def bind(self, plan: CallPlan) -> Buffers:
         """Allocate shared memory for the plan's call sets and map it on both sides; replaces what was bound."""
         old, self.buffers = self.buffers, Buffers.create(plan, self.device)
         arena = self.buffers.arena
-        self._leash.shared_bytes += arena.size
-        self._leash.ask({"do": "bind", "plan": plan.to_json(), "size": arena.size}, "load", [arena.fd])
+        self.leash.shared_bytes += arena.size
+        self.leash.ask({"do": "bind", "plan": plan.to_json(), "size": arena.size}, "load", [arena.fd])
         arena.close_fd()
         if old is not None:
             old.close()
@@ -295,15 +295,15 @@ class Program:
         number = secrets.randbits(63)
         go, deliver = wires.go(number, order, grad=grad), wires.mark(wires.DELIVER, number)
         done = wires.mark(wires.DONE, number)
-        leash = self._leash
+        leash = self.leash
         leash.expect_silence()
         places, strained = Places(self.pid), load.strain(self.pid)
-        begin = self._clock(0)
+        begin = self.clock(0)
         leash.wake()
         places.free_first()
         leash.send(go, self.stage)
         body = leash.wait(self.stage, self.limits.seconds, places.free_others)
-        end = self._clock(0)
+        end = self.clock(0)
         if self.device == "cpu":  # at once: what another thread still does is not done
             leash.stop()
         places.free_others()
@@ -311,16 +311,16 @@ class Program:
         if body[: len(done)] != done:
             leash.stop()
             leash.refuse(body, self.stage)
-        used = self._clock(self.pid)
+        used = self.clock(self.pid)
         fetched, found = self._fetch(order, body[len(done) :], grad=grad)
-        asked = self._clock(0)
+        asked = self.clock(0)
         leash.send(deliver, self.stage)
         leash.wake()
         body = leash.wait(self.stage, self.limits.seconds)
-        given = self._clock(0)
+        given = self.clock(0)
         leash.stop()
-        used = max(0, self._clock(self.pid) - used)
-        own_us, aliases = self._delivered(body, number)
+        used = max(0, self.clock(self.pid) - used)
+        own_us, aliases = self.delivered(body, number)
         if isinstance(fetched, str):  # its delivery did not say what is wrong with its results
             leash.end("integrity", fetched)
         if fetched is not None and self.buffers is not None:
@@ -338,22 +338,23 @@ class Program:
         look = self.watched and isinstance(fetched, list)
         return fetched, whereabouts.look(self.pid, notes, self.buffers, order, wanted) if look else None
 
-    def _delivered(self, body: bytes, number: int) -> tuple[float, tuple[tuple[int, int], ...]]:
+    def delivered(self, body: bytes, number: int) -> tuple[float, tuple[tuple[int, int], ...]]:
+        """What it says after a delivery; raises ChildFailure where that is none."""
         try:
             echoed, own_us, aliases = wires.parse_delivered(body)
         except (struct.error, ValueError):
             echoed = -1
         if echoed != number or body[:1] != wires.DELIVERED:
-            self._leash.refuse(body, self.stage)
+            self.leash.refuse(body, self.stage)
         return own_us, aliases
 
     def output(self) -> str:
         """The last part of what the program wrote to stdout and stderr."""
-        return self._leash.output()
+        return self.leash.output()
 
     def close(self) -> None:
         """Kill the program and free what it used. Safe to call twice."""
-        self._leash.forget()
+        self.leash.forget()
         if self.buffers is not None:
             self.buffers.close()
         if self._weights is not None:

@@ -8,13 +8,13 @@ import os
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kernelwright.judge import health, measure, race, spot_checks, timing_plan
+from kernelwright.judge import health, measure, race, singly, spot_checks, timing_plan
 from kernelwright.judge.bench import Entrant
 from kernelwright.judge.child import Program
 from kernelwright.judge.clocks import Clocks
@@ -46,6 +46,8 @@ class Judgement(Correctness):
     disk: Path
     """Where programs keep what they compile."""
     clocks: Clocks
+    gains: list[list[float]] = field(default_factory=list)
+    """Of each process: what single calls gained over eager's, in microseconds, where that was looked at."""
 
     def run(self) -> Outcome | None:
         """The verdict; None from a passed smoke test. Raises nothing for what a candidate does; DeviceLost, DiskFull or
@@ -140,6 +142,7 @@ class Judgement(Correctness):
         try:
             with self.alone():
                 contest.run()
+                self.gains.append(self._gains(contest))
         finally:
             torch.set_num_threads(self.threads)
             if weights:
@@ -149,18 +152,30 @@ class Judgement(Correctness):
         self.results += racers[-1].suspect.checks
         return racers
 
+    def _gains(self, contest: race.Race) -> list[float]:
+        """What single calls gain over eager's, where many at a time do: on a device their times say too little."""
+        if contest.plan.sets == 1 or self.bench.device.type != "cpu":
+            return []
+        lanes = [racer.lane for racer in contest.racers]
+        counted = measure.chosen_rounds(lanes, contest.plan.least)
+        eager, mine = (measure.per_call_us(one, lanes[0], contest.plan.sets, counted) for one in (lanes[0], lanes[-1]))
+        return singly.gains_us(contest) if singly.claimed(eager, mine) else []
+
     # -- verdict -----------------------------------------------------------------------------------------------------
 
     def _timed(self, lanes: list[list[race.Racer]], plan: timing_plan.TimingPlan) -> Timed | Rejected:
         samples: dict[str, list[float]] = {}
         failed: set[str] = set()
         sampled = rounds = 0
-        for racers in lanes:
+        for racers, gains in zip(lanes, self.gains, strict=True):
             honest = racers[0].lane
             counted = measure.chosen_rounds([racer.lane for racer in racers], plan.least)
             rounds += len(honest.calls_us)
             for racer in racers:
-                samples.setdefault(racer.name, []).extend(measure.per_call_us(racer.lane, honest, plan.sets, counted))
+                times = measure.per_call_us(racer.lane, honest, plan.sets, counted)
+                if racer is racers[-1]:
+                    times = self._each(measure.per_call_us(honest, honest, plan.sets, counted), times, gains)
+                samples.setdefault(racer.name, []).extend(times)
                 if any(not check.passed for check in racer.suspect.checks):
                     failed.add(racer.name)
             sampled += racers[-1].suspect.sampled
@@ -193,6 +208,13 @@ class Judgement(Correctness):
             repeats=len(lanes),
             profile=(),
         )
+
+    def _each(self, eager: list[float], mine: list[float], gains: list[float]) -> list[float]:
+        """The candidate's times per call, with what only a window of many calls gains put back on."""
+        vanished = singly.vanished_us(gains, eager, mine)
+        if vanished > 0:
+            self.conditions.append(f"{vanished:.3g} us a call, gained in windows of many calls only, do not count")
+        return [time + vanished for time in mine]
 
     def _proof(self, sampled: int) -> Verified:
         checkers = [point.checker for point in self.points]

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls one at a time, for programs that are faster than eager many at a time: is the gain one of each call?
+
+All inputs of a window lie open while it runs, so its calls can be computed as one: the weights read once for all, the
+operators called once for all. Here the inputs of a call are written when the one before is delivered, so there is
+nothing to put it together with. A call then takes two messages there and two back, which eager's and the candidate's
+have in common: only gains are compared, in microseconds a call, never times. The program is not stopped between calls
+(that would cost ten times as much and be as much less exact); what it might do ahead is shown by the windows.
+"""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+from collections.abc import Sequence
+
+from kernelwright.judge import measure, wires
+from kernelwright.judge.race import Leaves, Race, Racer, blamed, fill
+
+CLAIM = 1.05
+"""Speedup over eager from which a gain is looked at."""
+SERIES = (8, 200)
+"""Series of calls at the least, and at the most, each of eager's and of the candidate's."""
+CALLS = 12
+"""Calls of a series; the first few find nothing warm after a sleep."""
+COLD = 3
+SECONDS = 0.5
+VANISHED = 0.5
+"""A gain is a window's own where less than this share of it is left of single calls. What a first call pays after a
+sleep (its code is in no cache) is more for longer programs, so a part of an honest gain is missing there too."""
+
+
+def gains_us(contest: Race) -> list[float]:
+    """Eager's time less the candidate's in single calls, one number a series; raises as a race does."""
+    eager, mine = contest.racers[0], contest.racers[-1]
+    calls = range(min(CALLS, contest.plan.sets))
+    found: list[float] = []
+    began = measure.clock()
+    for number in range(SERIES[1]):
+        if number >= SERIES[0] and (measure.clock() - began) * 1e-9 > SECONDS:
+            break
+        values = [contest.draw() for _ in calls]
+        taken: dict[str, list[float]] = {}
+        for racer in contest.dice.sample([eager, mine], 2):
+            with blamed(racer.name, last=racer is mine):
+                taken[racer.name] = _series(racer, values, grad=contest.grad)[min(COLD, len(calls) - 1) :]
+        found.append(statistics.median(taken[eager.name]) - statistics.median(taken[mine.name]))
+        if not contest.checks.random_outputs or number == 0:
+            contest.checks.look(values, contest.state)
+    return found
+
+
+def _series(racer: Racer, values: Sequence[Leaves], *, grad: bool) -> list[float]:
+    """Microseconds from each call's start to its delivery, its inputs written just before."""
+    program, found = racer.program, []
+    leash, stage = program.leash, program.stage
+    leash.expect_silence()
+    leash.wake()
+    for call, leaves in enumerate(values):
+        number = secrets.randbits(63)
+        done, deliver = (wires.mark(kind, number) for kind in (wires.DONE, wires.DELIVER))
+        fill(racer.buffers, call, leaves)
+        began = program.clock(0)
+        leash.send(wires.go(number, [call], grad=grad), stage)
+        body = leash.wait(stage, program.limits.seconds)
+        if body[: len(done)] != done:
+            leash.stop()
+            leash.refuse(body, stage)
+        leash.send(deliver, stage)
+        body = leash.wait(stage, program.limits.seconds)
+        found.append((program.clock(0) - began) / 1e3)
+        program.delivered(body, number)
+    leash.stop()
+    return found
+
+
+def claimed(eager_us: Sequence[float], mine_us: Sequence[float]) -> bool:
+    """Whether there is a gain to look at: both in microseconds a call, many at a time."""
+    return statistics.median(eager_us) > CLAIM * statistics.median(mine_us)
+
+
+def vanished_us(gains: Sequence[float], eager_us: Sequence[float], mine_us: Sequence[float]) -> float:
+    """How much of the gain per call is a window's own: 0 where single calls may have most of it."""
+    gain = statistics.median(eager_us) - statistics.median(mine_us)
+    if not gains or gain <= 0:
+        return 0.0
+    single = max(0.0, statistics.median(gains))
+    return gain - single if single < VANISHED * gain else 0.0

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders of programs that compile themselves: fresh for every process, begun from what a warm-up left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+from kernelwright.candidate import Candidate
+from kernelwright.judge.warm import Warm
+
+
+def candidate(language: str = "torch") -> Candidate:
+    """Any one."""
+    return Candidate(
+        task="t" * 64, language=language, entry="new.py::ModelNew", sources=(("new.py", ""),), proposer="p", note=""
+    )
+
+
+class Ended:
+    """A program that has ended, or this process."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+
+class Started:
+    """Stands in for ``Programs``: notes the folder of each process."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self.folders = pid, list[Path]()
+
+    def fork(self, device: str, folder: Path, seconds: float, own: Path | None) -> Ended:
+        """What it found there is noted, and something written."""
+        assert own is not None
+        own.mkdir(parents=True, exist_ok=True)
+        self.folders.append(own)
+        (own / "note").write_text(str(sorted(path.name for path in own.iterdir())))
+        return Ended(self.pid)
+
+
+class OnCpu:
+    """As much of a bench as is asked for."""
+
+    device = "cpu"
+
+
+def test_no_process_finds_what_another_wrote(tmp_path: Path) -> None:
+    """Two after each other get the same place, emptied; two at a time get two."""
+    for pid, places in ((1 << 30, 1), (1, 2)):
+        programs = Started(pid)
+        warm = Warm(cast(Any, programs), tmp_path / "state", tmp_path / "cache")
+        for _ in range(2):
+            warm.start(cast(Any, OnCpu()), candidate(), tmp_path, 1.0, several=True)
+            assert "[]" == (programs.folders[-1] / "note").read_text()
+        assert places == len(set(programs.folders))
+        warm.close()
+        assert not programs.folders[0].exists()
+
+
+def test_what_a_warm_up_left_is_copied_and_kept_as_it_was(tmp_path: Path) -> None:
+    """A process that changes its copy changes nothing for the next; links are not followed."""
+    warm = Warm(cast(Any, Started(1 << 30)), tmp_path / "state", tmp_path / "cache")
+    left = tmp_path / "left"
+    (left / "inductor").mkdir(parents=True)
+    (left / "inductor" / "kernel.so").write_text("code")
+    (left / "link").symlink_to("/etc/passwd")
+    warm._keep(left, warm.kept / candidate().digest())
+    for _ in range(2):
+        own = warm.aside(candidate())
+        assert own is not None
+        assert ["inductor"] == [path.name for path in own.iterdir()]
+        assert "code" == (own / "inductor" / "kernel.so").read_text()
+        (own / "inductor" / "kernel.so").write_text("changed")
+    assert warm.aside(candidate("cpp")) is None
