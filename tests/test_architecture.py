@@ -55,8 +55,8 @@ ALLOWED: dict[str, set[str]] = {
 }
 """Room to the rooms it may import; no room lists "judge": it is run, never imported."""
 STDLIB_ONLY = NOUNS | {"settings", "sandbox", "search", "ledger", "tuning", "load"}
-FORKERS = {"judge/zygote.py", "judge/child.py", "judge/programs.py", "judge/entrants.py", "judge/session.py"}
-FORKERS |= {"judge/also/scene.py"}
+FORKERS = {"judge/zygote.py", "judge/child.py", "judge/programs.py", "judge/entrants.py"}
+FORKERS |= {"judge/also/scene.py", "judge/warm.py"}
 """The zygote forks; the others call its ``fork`` method."""
 CLOCKS = {"perf_counter", "perf_counter_ns", "do_bench"}
 

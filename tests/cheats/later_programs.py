@@ -90,7 +90,6 @@ LAWS = (
           twin="drop_rows/by hand", level="precise"),
     cheat(0, "dropout at 0.48 for 0.50", "drop_rows", module("return x * (torch.rand(x.shape) >= 0.48) * 2.0"),
           twin="drop_rows/by hand"),
-    honest("drop_rows/by hand", "drop_rows", module("return x * (torch.rand(x.shape) >= 0.5) * 2.0")),
 )  # fmt: skip
 
 LATE_ONES = (
