@@ -102,15 +102,7 @@ class Judgement(Correctness):
         def check(leaves: race.Leaves, state: Any, outputs: race.Leaves, inputs: race.Leaves) -> CaseResult:
             return point.checker.check(as_given, leaves, state, outputs, inputs)
 
-        for baseline in self.baselines:
-            baseline.ready()
-        entrants = [(e.name, e.program) for e in self.baselines if e.program is not None]
-        racers = []
-        for name, entrant in [*entrants, ("candidate", program)]:
-            assert entrant.buffers is not None, f"{name} is not bound"
-            lane = measure.Lane(name, entrant, on_device=bench.device.type != "cpu")
-            suspect = spot_checks.Suspect(entrant.buffers, check, entrant is program)
-            racers.append(race.Racer(name, entrant, suspect, lane))
+        racers = self._racers(program, check)
         dice = random.Random(self.seed + 7919 * (number + 1))
         stock_seed = self.seed if self.level == "precise" else None
         draws = bench.draws(dice.getrandbits(60), plan.draw_seconds, stock_seed)
@@ -150,6 +142,19 @@ class Judgement(Correctness):
                     if baseline.program is not None:
                         baseline.program.set_state(point.instance.first_state)
         self.results += racers[-1].suspect.checks
+        return racers
+
+    def _racers(self, program: Program, check: spot_checks.Check) -> list[race.Racer]:
+        """The baselines that run, eager first, then the candidate."""
+        for baseline in self.baselines:
+            baseline.ready()
+        entrants = [(e.name, e.program) for e in self.baselines if e.program is not None]
+        racers = []
+        for name, entrant in [*entrants, ("candidate", program)]:
+            assert entrant.buffers is not None, f"{name} is not bound"
+            lane = measure.Lane(name, entrant, on_device=self.bench.device.type != "cpu")
+            suspect = spot_checks.Suspect(entrant.buffers, check, entrant is program)
+            racers.append(race.Racer(name, entrant, suspect, lane))
         return racers
 
     def _gains(self, contest: race.Race) -> list[float]:
