@@ -118,6 +118,10 @@ MEAN_OF_MANY = reference("return F.avg_pool1d(x, 40, 3)", "torch.randn(2, 3, 90)
 FILTERS = reference(
     "return self.c(x)", "torch.randn(2, 3, 11, 13)", setup="self.c = nn.Conv2d(3, 6, (3, 2), 2, 1, groups=3)"
 )
+GROUPS = reference(
+    "return torch.relu(self.n(F.silu(x)))", "torch.randn(3, 12, 7, 9) + 3", setup="self.n = nn.GroupNorm(4, 12)"
+)
+GROUPS_OF_VECTORS = reference("return self.n(x)", "torch.randn(5, 12)", setup="self.n = nn.GroupNorm(4, 12)")
 
 SMALL_TERMS = {"BM": 64, "BN": 64, "BK": 32, "WARPS": 4, "STAGES": 2}
 SHARED = {"BLOCK": 32, "WARPS": 1, "WAVES": 16}
@@ -177,6 +181,9 @@ CASES = {
     "mean of boxes by torch": (MEAN_OF_BOXES, "rowwise", {"WINDOWS": False}),
     "mean of many": (MEAN_OF_MANY, "windows", {"BLOCK": 64}),
     "filters": (FILTERS, "windows", {"BLOCK": 64}),
+    "groups rows": (GROUPS, "rowwise", {}),
+    "groups loop": (GROUPS, "looped", {"BLOCK": 32}),
+    "groups of vectors": (GROUPS_OF_VECTORS, "rowwise", {}),
     "places in columns, loop": (PLACE_DOWN, "looped", {"BLOCK": 16, "R": 16}),
 }
 DEVICE_CASES = {

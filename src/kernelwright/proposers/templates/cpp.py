@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from kernelwright.proposers.templates import cpp_expr, cpp_fold
 from kernelwright.proposers.templates.cpp_expr import NotEmittable, Plan, Writer, declared, expression, hoisted, number
 from kernelwright.proposers.templates.ir import (
+    BAND,
     COLUMN,
     CYCLE,
     FULL,
@@ -25,6 +26,8 @@ from kernelwright.proposers.templates.ir import (
 )  # fmt: skip
 from kernelwright.tuning import Value as Setting
 
+LONGEST_SUM = 64
+"""Float32 additions in a row of one lane, before the sum goes on in float64."""
 NEAR = 32768
 """Elements of a row up to which the next one fits beside it in a second-level cache of 512 KiB or more."""
 _CTYPES = {"f32": "float", "i64": "int64_t", "bool": "uint8_t"}
@@ -68,7 +71,7 @@ def signature(name: str, region: Region) -> str:
             raise NotEmittable("an integer output")
         parts.append(f"{_CTYPES[region.values[position].dtype]}* out{slot}")
     parts += [f"int64_t period{index}" for index in cycles_of(region)]
-    parts += ["int64_t R", "int64_t C", "int64_t N"]
+    parts += ["int64_t R", "int64_t C", "int64_t N"] + ["int64_t band"] * banded(region)
     parts += [f"double s{index}" for index in range(scalars_of(region))]
     return f'extern "C" void {name}({", ".join(parts)})'
 
@@ -86,7 +89,12 @@ def inputs_of(region: Region) -> dict[int, Value]:
 
 def cycles_of(region: Region) -> list[int]:
     """Input slots that are read cyclically."""
-    return [index for index, value in sorted(inputs_of(region).items()) if value.kind in (CYCLE, TILE)]
+    return [index for index, value in sorted(inputs_of(region).items()) if value.kind in (CYCLE, TILE, BAND)]
+
+
+def banded(region: Region) -> bool:
+    """Whether some values are shared by a band of columns."""
+    return any(value.kind == BAND for value in region.values)
 
 
 def scalars_of(region: Region) -> int:
@@ -110,6 +118,7 @@ class Kernel(cpp_fold.Folds):
         w, region = self.w, self.region
         w.add(signature(self.name, region) + " {")
         w.add("(void)R; (void)C; (void)N;")
+        w.add(f"constexpr int64_t BLOCK = {LONGEST_SUM * self.knobs.unroll} * W;")
         self._before()
         extent, least = ("C", 1024) if region.flat else ("R", 1)
         unit = f"{self.knobs.block * 1024}" + ("" if region.flat else " / (C > 0 ? C : 1)")
@@ -147,6 +156,7 @@ class Kernel(cpp_fold.Folds):
         if self.knobs.stream:
             full = [s for p, s in self.slots.items() if self.region.values[p].kind == FULL]
             aligned = "".join(f" && (uintptr_t)out{s} % (4 * W) == 0" for s in full)
+            aligned += " && band % W == 0" if banded(self.region) else ""
             self.w.add(f"const bool streaming = R * C >= 2097152 && (C % W == 0 || R == 1){aligned};")
         for position, value in enumerate(self.region.values):
             if value.kind == SCALAR:
@@ -166,7 +176,9 @@ class Kernel(cpp_fold.Folds):
         if value.op == "scalar":
             return f"kw_splat((float)s{value.index})"
         if value.op == "input":
-            at = {ROW: "r", CYCLE: f"r % period{value.index}", SCALAR: "0"}[value.kind]
+            period = f"period{value.index}"
+            share = f"r % ({period} / (C / band)) * (C / band) + e0 / band"
+            at = {ROW: "r", CYCLE: f"r % {period}", SCALAR: "0", BAND: share}[value.kind]
             read = f"in{value.index}[{at}]"
             if value.dtype == I64:
                 return read
@@ -178,13 +190,13 @@ class Kernel(cpp_fold.Folds):
             column = f"v{value.args[1]}"
             guard = f"(uint64_t){column} < (uint64_t)C"
             return f'kw_splat({guard} ? in{source.index}[r * C + {column}] : __builtin_nanf(""))'
-        return expression(self.region, position)
+        return (self.rounded(position) if value.kind == ROW else "") or expression(self.region, position)
 
     def _rows(self) -> None:
         w = self.w
         w.add("const int64_t first_row = block * unit, last_row = first_row + unit < R ? first_row + unit : R;")
         if self.cache_slot:
-            w.add("const int64_t K = (C + W - 1) / W * W;")
+            w.add("const int64_t K = (C + 2 * W - 1) / W * W;  // a vector may begin anywhere in a row cut into bands")
         for slot in self.cache_slot.values():
             w.add(f"float* const kept{slot} = kw_scratch({len(self.cache_slot)} * K) + {slot} * K;")
         self._populate("first_row * C", "(last_row - first_row) * C")
@@ -243,11 +255,18 @@ class Kernel(cpp_fold.Folds):
         scans = self._scans(number_of_pass)
         for position in scans:
             w.add(f"double carry{position} = {cpp_fold.first(self.region.values[position].op)};")
-        if back := self.backward(scans):
-            w.add(f"for (int64_t b0 = {first} + ({last} - {first} - 1) / 8192 * 8192; b0 >= {first}; b0 -= 8192) {{")
+        if bands := self._bands(number_of_pass):
+            w.add("for (int64_t e0 = 0; e0 < C; e0 += band) {")
+            for position in bands:
+                w.add(f"const {declared(self.region.values[position])} v{position} = {self._outer(position)};")
+            first, last = "e0", "(e0 + band)"
+        if (back := self.backward(scans)) and bands:
+            raise NotEmittable("a scan over bands")
+        if back:
+            w.add(f"for (int64_t b0 = {first} + ({last} - {first} - 1) / BLOCK * BLOCK; b0 >= {first}; b0 -= BLOCK) {{")
         else:
-            w.add(f"for (int64_t b0 = {first}; b0 < {last}; b0 += 8192) {{")
-        w.add(f"const int64_t b1 = b0 + 8192 < {last} ? b0 + 8192 : {last};")
+            w.add(f"for (int64_t b0 = {first}; b0 < {last}; b0 += BLOCK) {{")
+        w.add(f"const int64_t b1 = b0 + BLOCK < {last} ? b0 + BLOCK : {last};")
         self.open_block(reductions, unroll)
         self._step(number_of_pass)
         if back:
@@ -263,7 +282,21 @@ class Kernel(cpp_fold.Folds):
             w.add("if (c < b1) step.template operator()<true>(c, 0, (int)(b1 - c));")
         self.close_block(reductions, unroll)
         w.add("}")
+        if bands:
+            w.add("}")
         self.close_row(of_row)
+
+    def _bands(self, number_of_pass: int) -> list[int]:
+        """Values of this pass that are shared by bands of columns."""
+        values, found = self.region.values, set()
+        stack = self._needed(self._roots(number_of_pass), number_of_pass)
+        stack = [a for p in stack if not self._reloaded(p, number_of_pass) for a in values[p].args] + stack
+        while stack:
+            position = stack.pop()
+            if values[position].kind == BAND and position not in found:
+                found.add(position)
+                stack.extend(values[position].args)
+        return sorted(found)
 
     def _roots(self, number_of_pass: int) -> list[int]:
         reductions, outputs, kept = self._targets(number_of_pass)
@@ -286,7 +319,7 @@ class Kernel(cpp_fold.Folds):
         for position in reductions:
             w.add(self.accumulate(position))
         for position in kept:
-            w.add(f"*(V*)(kept{self.cache_slot[position]} + c) = v{position};")
+            w.add(f"*(VU*)(kept{self.cache_slot[position]} + c) = v{position};")
         for position in outputs:
             self._write(position)
         w.add("};")
@@ -332,7 +365,7 @@ class Kernel(cpp_fold.Folds):
     def _inner(self, position: int, number_of_pass: int) -> str:
         value = self.region.values[position]
         if self._reloaded(position, number_of_pass):
-            return f"const V v{position} = *(const V*)(kept{self.cache_slot[position]} + c);"
+            return f"const V v{position} = *(const VU*)(kept{self.cache_slot[position]} + c);"
         if value.op in SCANS:
             scan = f"kw_scan<T, {cpp_fold.arguments(value.op)}>(v{value.args[0]}, &carry{position}, n)"
             return f"const V v{position} = {scan};"
@@ -354,7 +387,8 @@ class Kernel(cpp_fold.Folds):
         for position, value in enumerate(self.region.values):
             if value.kind != TOTAL:
                 continue
-            what = f"kw_splat((float)sum{position})" if position in self.totals else expression(self.region, position)
+            what = f"kw_splat((float)sum{position})" if position in self.totals else self.rounded(position)
+            what = what or expression(self.region, position)
             w.add(f"const {declared(value)} v{position} = {what};")
         for slot, position in enumerate(self.region.outputs):
             if self.region.values[position].kind == TOTAL:

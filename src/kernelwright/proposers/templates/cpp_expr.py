@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kernelwright.proposers.templates.ir import (
+    BAND,
     BINARY,
     COLUMN,
     CYCLE,
@@ -177,4 +178,4 @@ def declared(value: Value) -> str:
 
 def hoisted(value: Value) -> bool:
     """Whether the value is computed outside the loop over a row."""
-    return value.kind in (ROW, CYCLE, SCALAR, TOTAL)
+    return value.kind in (ROW, CYCLE, BAND, SCALAR, TOTAL)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from kernelwright.proposers.templates.cpp_expr import NotEmittable, Writer
+from kernelwright.proposers.templates.cpp_expr import NotEmittable, Writer, number
 from kernelwright.proposers.templates.ir import SCANS, Region
 
 START = {
@@ -88,6 +88,18 @@ def first(op: str) -> str:
     return "1" if "prod" in op else "0"
 
 
+_EXACT = {
+    "add": "({} + {})",
+    "sub": "({} - {})",
+    "mul": "({} * {})",
+    "div": "({} / {})",
+    "neg": "(-{})",
+    "sqrt": "__builtin_sqrt({})",
+    "rsqrt": "(1.0 / __builtin_sqrt({}))",
+    "reciprocal": "(1.0 / {})",
+}
+
+
 class Folds:
     """The part of a kernel that carries values from element to element of a row."""
 
@@ -117,6 +129,25 @@ class Folds:
             return f"{name} += {what};"
         sign = ">" if op == "max" else "<"
         return f"{{ const double h = {what}; if (h {sign} {name} || h != h) {name} = h; }}"
+
+    def exact(self, position: int) -> str:
+        """A number per row, or one in all, in float64 from sums that still are; empty where it is not arithmetic."""
+        value = self.region.values[position]
+        if value.op in ("row_sum", "total_sum"):
+            return f"sum{position}"
+        if value.op == "scalar":
+            return f"s{value.index}"
+        if value.op == "const":
+            return f"(double){number(value.number).removeprefix('(float)')}"
+        args = [self.exact(arg) for arg in value.args]
+        if value.op not in _EXACT or not all(args):
+            return ""
+        return _EXACT[value.op].format(*args)
+
+    def rounded(self, position: int) -> str:
+        """The same as a vector, rounded once; empty for what is no result of a sum."""
+        text = self.exact(position) if self.region.values[position].op in _EXACT else ""
+        return f"kw_splat((float){text})" if "sum" in text else ""
 
     def open_row(self, positions: list[int]) -> None:
         """Before a pass over a row: the results that its blocks are folded into."""

@@ -14,7 +14,9 @@ FULL     rows * cols                 ``r * cols + c``
 ROW      rows                        ``r``
 COLUMN   cols                        ``c``
 CYCLE    a divisor p of rows         ``r % p`` (a per-channel value of an N x C x H x W space)
-TILE     p * cols, p divides rows    ``(r % p) * cols + c`` (a mask of scores; only where an emitter asks for it)
+TILE     p * cols, p divides rows    ``(r % p) * cols + c`` (a mask of scores)
+BAND     p * q, p divides rows       ``(r % p) * q + c // band`` where ``q = cols / band`` (a value per channel of a
+                                     space whose columns are the elements of several channels)
 SCALAR   1                           ``0``
 TOTAL    1                           known only after every row is done (``total_*`` and what follows it)
 =======  ==========================  ==================================================================
@@ -43,8 +45,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from keyword import iskeyword
 
-FULL, ROW, COLUMN, CYCLE, TILE, SCALAR, TOTAL = "full", "row", "column", "cycle", "tile", "scalar", "total"
-KINDS = (FULL, ROW, COLUMN, CYCLE, TILE, SCALAR, TOTAL)
+FULL, ROW, COLUMN, CYCLE, TILE, BAND = "full", "row", "column", "cycle", "tile", "band"
+SCALAR, TOTAL = "scalar", "total"
+KINDS = (FULL, ROW, COLUMN, CYCLE, TILE, BAND, SCALAR, TOTAL)
 
 F32, I64, BOOL = "f32", "i64", "bool"
 
@@ -168,7 +171,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fused:
-    """One region with its operands. The period of a CYCLE or TILE input is its number of elements at the call."""
+    """One region with its operands. The period of a CYCLE, TILE or BAND input is its number of elements at the call."""
 
     region: Region
     inputs: tuple[str, ...]
@@ -180,6 +183,8 @@ class Fused:
     rows: str
     cols: str
     inner: str = "1"
+    band: str = "1"
+    """Columns that share a BAND value, one after the other; it divides ``cols``."""
     sample: tuple[int, int, int] = (1, 1, 1)
     """(rows, cols, inner) of the timed case."""
 

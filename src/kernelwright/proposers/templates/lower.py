@@ -10,13 +10,14 @@ from typing import Any
 
 import torch
 
-from kernelwright.proposers.templates import calls, norms, rules, scans, windows
+from kernelwright.proposers.templates import calls, losses, norms, rules, scans, windows
 from kernelwright.proposers.templates.graph import Capture, NotCaptured, size_text
 from kernelwright.proposers.templates.graph import tensor as describe
 from kernelwright.proposers.templates.ir import Call, Fused, Program, Tensor
-from kernelwright.proposers.templates.space import Growing, Handle, Logical, NotFusible, transplant
+from kernelwright.proposers.templates.space import Growing, Handle, Logical, NotFusible
+from kernelwright.proposers.templates.transplant import transplant
 
-RULES = rules.RULES | norms.RULES | scans.RULES
+RULES = rules.RULES | norms.RULES | losses.RULES | scans.RULES
 _DTYPES = {"float32": "f32", "int64": "i64", "bool": "bool"}
 _HALVES = {"float16": "f32", "bfloat16": "f32"}
 """Read into float32 and rounded where they are written; only for emitters that can."""
@@ -186,7 +187,7 @@ class Lowering:
         for region in candidates:
             if self._join(node, rule, region):
                 return True
-        fresh = self._fresh(read)
+        fresh = norms.cut_in_groups(node, self._fresh(read))
         if fresh is not None and self._join(node, rule, fresh):
             self.regions.append(fresh)
             return True
@@ -210,7 +211,7 @@ class Lowering:
         if len(shape) != len(handle.logical):
             raise NotFusible("rank differs")
         for size, axis in zip(shape, handle.logical, strict=True):
-            if size != ("1" if axis is None else region.sizes[axis]):
+            if size != ("1" if axis is None else region.size(axis)):
                 raise NotFusible("shape differs")
 
     def _fresh(self, read: list[Item]) -> Growing | None:
@@ -226,7 +227,7 @@ class Lowering:
         axes = [pair for pair in shape if pair[0] != "1"]
         if not axes:
             return None
-        return Growing(tuple(a for a, _ in axes), tuple(b for _, b in axes), level + 1, tiles=not self.halves)
+        return Growing(tuple(a for a, _ in axes), tuple(b for _, b in axes), level + 1)
 
     def _tensor(self, node: torch.fx.Node) -> Tensor:
         value = node.meta["val"]
@@ -269,7 +270,7 @@ class Lowering:
             raise NotFusible("a tensor is needed")
         (axis,) = (a for a in logical if a is not None)
         item = self.items[arg]
-        if item.tensor.shape != (self.here.sizes[axis],):
+        if item.tensor.shape != (self.here.size(axis),):
             raise NotFusible("another length than the axis")
         if item.home is self.here and item.handle is not None:
             return Handle(item.handle.value, logical) if item.handle.logical == (axis,) else _no("another axis")
@@ -292,17 +293,17 @@ class Lowering:
         n = len(self.here.sizes)
         out = list(frame)
         wanted = [d for d, size in enumerate(sizes) if size != "1"]
+        proposal: dict[int, int] = {}
         if len(wanted) == n:
             proposal = dict(zip(wanted, range(n), strict=True))
-        else:
-            proposal = {}
-            for d in wanted:
-                if out[d] is None:
-                    raise NotFusible("unclear which axis a dimension runs along")
+        elif self.here.merged and any(out[d] is None for d in wanted):
+            proposal = dict(zip(wanted, self.here.regroup(list(range(n)), (sizes[d] for d in wanted)), strict=True))
+        elif any(out[d] is None for d in wanted):
+            raise NotFusible("unclear which axis a dimension runs along")
         for d in wanted:
             out[d] = out[d] if out[d] is not None else proposal[d]
             axis = out[d]
-            if axis is None or self.here.sizes[axis] != sizes[d] or (proposal and proposal[d] != axis):
+            if axis is None or self.here.size(axis) != sizes[d] or (proposal and proposal[d] != axis):
                 raise NotFusible("sizes disagree")
         return tuple(out)
 
@@ -313,11 +314,11 @@ class Lowering:
         tail = target[len(target) - len(item.tensor.shape) :]
         logical = tuple(None if size == "1" else axis for size, axis in zip(item.tensor.shape, tail, strict=True))
         if item.home is not None and item.handle is not None:
-            pairs = zip(item.handle.logical, logical, strict=True)
-            axes = {a: b for a, b in pairs if a is not None and b is not None}
+            both = zip(item.handle.logical, logical, strict=True)
+            pairs = [(a, b) for a, b in both if a is not None and b is not None]
             saved = self.here.snapshot()
             try:
-                return Handle(transplant(item.home, item.handle.value, axes, self.here), logical)
+                return Handle(transplant(item.home, item.handle.value, pairs, self.here), logical)
             except NotFusible:
                 self.here.restore(saved)
         base = item.base or item

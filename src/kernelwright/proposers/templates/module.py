@@ -49,7 +49,7 @@ def _header(library: str, program: Program) -> list[str]:
     ]
     for number, fused in enumerate(program.regions()):
         pointers = len(fused.inputs) + len(fused.outputs)
-        integers = len(cpp.cycles_of(fused.region)) + 3
+        integers = len(cpp.cycles_of(fused.region)) + 3 + cpp.banded(fused.region)
         lines += [
             f"_kw_region{number} = _KW_LIBRARY.kw_region{number}",
             f"_kw_region{number}.restype = None",
@@ -150,7 +150,14 @@ def _names_in(program: Program) -> str:
         elif isinstance(step, Call):
             parts.append(step.expression)
         else:
-            parts += [step.rows, step.cols, step.inner, *step.scalars, *(d for t in step.outputs for d in t.shape)]
+            parts += [
+                step.rows,
+                step.cols,
+                step.inner,
+                step.band,
+                *step.scalars,
+                *(d for t in step.outputs for d in t.shape),
+            ]
     return " ".join(parts)
 
 
@@ -172,7 +179,7 @@ def _call(program: Program, position: int, fused: Fused, number: int, tensors: d
             lines.append(f"{tensor.name} = torch.empty(({shape}), dtype=torch.{tensor.dtype})")
     arguments = [f"{name}.data_ptr()" for name in fused.inputs] + [f"{t.name}.data_ptr()" for t in fused.outputs]
     arguments += [f"{fused.inputs[i]}.numel()" for i in cpp.cycles_of(fused.region)]
-    arguments += [fused.rows, fused.cols, fused.inner, *fused.scalars]
+    arguments += [fused.rows, fused.cols, fused.inner, *([fused.band] * cpp.banded(fused.region)), *fused.scalars]
     lines.append(f"_kw_region{number}({', '.join(arguments)})")
     return lines
 

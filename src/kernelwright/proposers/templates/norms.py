@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What aten's reductions, normalisations and losses mean in primitive ops."""
+"""What aten's reductions and normalisations mean in primitive ops."""
 
 from __future__ import annotations
 
@@ -7,20 +7,11 @@ from typing import Any
 
 import torch
 
-from kernelwright.proposers.templates.rules import Lowering, Rule, arg, number, region
+from kernelwright.proposers.templates.rules import Lowering, Rule, arg, number, region, registrar
 from kernelwright.proposers.templates.space import Growing, Handle, NotFusible, product
 
 RULES: dict[str, Rule] = {}
-
-
-def rule(*names: str) -> Any:
-    """Register a rule under aten names without ``aten.`` and ``.default``."""
-
-    def register(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(names, function))
-        return function
-
-    return register
+rule = registrar(RULES)
 
 
 def _dims(node: torch.fx.Node, position: int, rank: int) -> list[int]:
@@ -219,6 +210,54 @@ def _instance_norm(low: Lowering, node: torch.fx.Node) -> Handle:
     return r.apply("add", out, _channel(low, full, bias)) if bias is not None else out
 
 
+def cut_in_groups(node: torch.fx.Node, region: Growing | None) -> Growing | None:
+    """For a group_norm, a region whose channels are cut into groups; for any other node the region as it is."""
+    if str(node.target) != "aten.group_norm.default" or region is None:
+        return region
+    shape, groups = node.meta["val"].shape, int(node.args[1])  # type: ignore[arg-type]
+    channels = str(shape[1])
+    before = sum(str(size) != "1" for size in shape[:1])
+    if not channels.isdigit() or groups == 1 or groups == int(channels) or region.sizes[before] != channels:
+        return region
+    cut = (groups, int(channels) // groups)
+    sizes, sample = list(region.sizes), list(region.sample)
+    sizes[before : before + 1], sample[before : before + 1] = map(str, cut), cut
+    grown = Growing(tuple(sizes), tuple(sample), region.level)
+    grown.merge((before, before + 1), channels)
+    return grown
+
+
+@rule("group_norm")
+def _group_norm(low: Lowering, node: torch.fx.Node) -> Handle:
+    """Groups of channels by their own mean and variance; the axes of a group follow each other in memory."""
+    x, groups = node.args[0], int(node.args[1])  # type: ignore[arg-type]
+    weight, bias, eps = arg(node, 2, "weight"), arg(node, 3, "bias"), number(arg(node, 4, "eps", 1e-5))
+    (full,) = low.operands(x)
+    r = region(low)
+    channel = full.logical[1]
+    inside = r.real(full.logical[2:])
+    if channel is None:
+        raise NotFusible("one channel only")
+    own = r.real([channel])
+    if groups == 1:
+        inside = own + inside
+    elif r.size(channel) != str(groups):
+        if len(own) != 2 or r.sizes[own[0]] != str(groups):
+            raise NotFusible("its channels are not cut into these groups")
+        inside = own[1:] + inside
+    left = (full.logical[0], *(None for _ in full.logical[1:]))
+    axes = frozenset(inside)
+    count = r.scalar(f"float({product(r.sizes[axis] for axis in inside)})")
+    mean = r.apply("div", r.reduce_axes("sum", full, axes, left), count)
+    centred = r.apply("sub", full, mean)
+    squares = r.reduce_axes("sum", r.apply("mul", centred, centred), axes, left)
+    scale = r.apply("rsqrt", r.apply("add", r.apply("div", squares, count), r.const(eps)))
+    if weight is not None:
+        scale = r.apply("mul", scale, _channel(low, full, weight))
+    out = r.apply("mul", centred, scale)
+    return r.apply("add", out, _channel(low, full, bias)) if bias is not None else out
+
+
 @rule("batch_norm", "_native_batch_norm_legit_no_training")
 def _batch_norm(low: Lowering, node: torch.fx.Node) -> Handle:
     """Outside training only: (x - mean) * (weight * rsqrt(var + eps)) + bias along dimension 1."""
@@ -242,114 +281,3 @@ def _channel(low: Lowering, full: Handle, value: Any) -> Handle:
         raise NotFusible("one channel only")
     logical = tuple(axis if d == 1 else None for d in range(1, len(full.logical)))
     return low.vector(value, logical)
-
-
-def _apply_reduction(low: Lowering, loss: Handle, reduction: Any, count: Handle) -> Handle:
-    r = region(low)
-    if reduction == 0:
-        return loss
-    total = r.reduce("sum", loss, range(len(loss.logical)), False)
-    return r.apply("div", total, count) if reduction == 1 else total
-
-
-@rule("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
-def _pointwise_loss(low: Lowering, node: torch.fx.Node) -> Handle:
-    a, b = low.operands(node.args[0], node.args[1])
-    r = region(low)
-    name = str(node.target)
-    delta = r.apply("sub", a, b)
-    if "mse" in name:
-        loss = r.apply("mul", delta, delta)
-    else:
-        loss = r.apply("abs", delta)
-        if "l1_loss" not in name or "smooth" in name:
-            loss = _smooth(r, loss, delta, "huber" in name, number(arg(node, 3, "beta", arg(node, 3, "delta", 1.0))))
-    sizes = product(r.sizes[axis] for axis in loss.logical if axis is not None)
-    return _apply_reduction(low, loss, arg(node, 2, "reduction", 1), r.scalar(f"float({sizes})"))
-
-
-@rule("kl_div")
-def _kl_div(low: Lowering, node: torch.fx.Node) -> Handle:
-    """target (log(target) - input), zero where the target is zero; or with a target given as its logarithm."""
-    given, target = low.operands(node.args[0], node.args[1])
-    r = region(low)
-    if arg(node, 3, "log_target", False):
-        loss = r.apply("mul", r.apply("exp", target), r.apply("sub", target, given))
-    else:
-        zero = r.const(0.0)
-        entropy = r.apply("mul", target, r.apply("log", target))
-        entropy = r.apply("where", r.apply("eq", target, zero), zero, entropy)
-        loss = r.apply("sub", entropy, r.apply("mul", target, given))
-    sizes = product(r.sizes[axis] for axis in loss.logical if axis is not None)
-    return _apply_reduction(low, loss, arg(node, 2, "reduction", 1), r.scalar(f"float({sizes})"))
-
-
-@rule("triplet_margin_loss")
-def _triplet(low: Lowering, node: torch.fx.Node) -> Handle:
-    """max(0, margin + |a - p + eps| - |a - n + eps|) with Euclidean distances along the last dimension."""
-    anchor, positive, negative = low.operands(*node.args[:3])
-    if number(arg(node, 4, "p", 2.0)) != 2 or arg(node, 6, "swap", False):
-        raise NotFusible("another distance")
-    r = region(low)
-    eps = r.const(number(arg(node, 5, "eps", 1e-6)))
-
-    def distance(other: Handle) -> Handle:
-        delta = r.apply("add", r.apply("sub", anchor, other), eps)
-        return r.apply("sqrt", r.reduce("sum", r.apply("mul", delta, delta), [-1], False))
-
-    loss = r.apply("add", r.const(number(arg(node, 3, "margin", 1.0))), distance(positive))
-    loss = r.apply("max", r.apply("sub", loss, distance(negative)), r.const(0.0))
-    sizes = product(r.sizes[axis] for axis in loss.logical if axis is not None)
-    return _apply_reduction(low, loss, arg(node, 7, "reduction", 1), r.scalar(f"float({sizes})"))
-
-
-def _smooth(r: Growing, distance: Handle, delta: Handle, huber: bool, beta: float) -> Handle:
-    if beta <= 0:
-        raise NotFusible("beta")
-    near = r.apply("mul", r.apply("mul", delta, delta), r.const(0.5 if huber else 0.5 / beta))
-    far = r.apply("sub", distance, r.const(0.5 * beta))
-    far = r.apply("mul", far, r.const(beta)) if huber else far
-    return r.apply("where", r.apply("lt", distance, r.const(beta)), near, far)
-
-
-@rule("gather")
-def _gather(low: Lowering, node: torch.fx.Node) -> Handle:
-    """One element of each row: the last dimension of the index is 1."""
-    source, dim, index = node.args[:3]
-    full, at = low.operands(source, index)
-    if int(dim) % len(full.logical) != len(full.logical) - 1 or at.logical[-1] is not None:  # type: ignore[arg-type]
-        raise NotFusible("more than one element of a row")
-    if full.logical[:-1] != at.logical[:-1] or region(low).values[at.value].op != "input":
-        raise NotFusible("the index is not one per row")
-    return region(low).pick(full, at)
-
-
-@rule("cross_entropy_loss", "nll_loss", "nll_loss_nd")
-def _cross_entropy(low: Lowering, node: torch.fx.Node) -> Handle:
-    """Class indices, logits (rows, classes): mean over rows whose target is not ``ignore_index``."""
-    logits, target = node.args[:2]
-    (x,) = low.operands(logits)
-    r = region(low)
-    smoothing = number(arg(node, 5, "label_smoothing", 0.0)) if "cross" in str(node.target) else 0.0
-    if arg(node, 2, "weight") is not None or smoothing != 0 or len(x.logical) != 2:
-        raise NotFusible("weights, smoothing or more dimensions")
-    if x.logical[0] is None or x.logical[1] is None:
-        raise NotFusible("one row or one class")
-    index = low.vector(target, (x.logical[0],))
-    if r.values[index.value].dtype != "i64":
-        raise NotFusible("targets are probabilities")
-    reduction, ignored = arg(node, 3, "reduction", 1), r.const(number(arg(node, 4, "ignore_index", -100)))
-    if "cross" in str(node.target):
-        top = r.reduce("max", x, [1], False)
-        lifted = Handle(top.value, (x.logical[0], None))
-        total = r.reduce("sum", r.apply("exp", r.apply("sub", x, lifted)), [1], False)
-        picked = r.apply("sub", r.pick(x, index), top)
-        loss = r.apply("sub", r.apply("log", total), picked)
-    else:
-        loss = r.apply("neg", r.pick(x, index))
-    counted = r.apply("ne", r.apply("cast", index), ignored)
-    loss = r.apply("where", counted, loss, r.const(0.0))
-    if reduction != 1:
-        return _apply_reduction(low, loss, reduction, ignored)
-    ones = r.apply("where", counted, r.const(1.0), r.const(0.0))
-    return r.apply("div", r.reduce("sum", loss, [0], False), r.reduce("sum", ones, [0], False))

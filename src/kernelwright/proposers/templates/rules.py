@@ -35,14 +35,20 @@ SQRT_HALF = math.sqrt(0.5)
 SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
 
 
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register a rule under aten names without ``aten.`` and ``.default``."""
+def registrar(table: dict[str, Rule]) -> Callable[..., Callable[[Rule], Rule]]:
+    """A decorator that enters a rule in a table under aten names without ``aten.`` and ``.default``."""
 
-    def register(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(names, function))
-        return function
+    def named(*names: str) -> Callable[[Rule], Rule]:
+        def register(function: Rule) -> Rule:
+            table.update(dict.fromkeys(names, function))
+            return function
 
-    return register
+        return register
+
+    return named
+
+
+rule = registrar(RULES)
 
 
 def arg(node: torch.fx.Node, position: int, name: str, default: Any = None) -> Any:
@@ -316,16 +322,14 @@ def _softsign(low: Lowering, node: torch.fx.Node) -> Handle:
 
 @rule("unsqueeze", "squeeze.dim", "view", "reshape", "_unsafe_view", "squeeze", "squeeze.dims")
 def _axes_only(low: Lowering, node: torch.fx.Node) -> Handle:
-    """A reshape that only adds or drops dimensions of size 1 moves nothing; it must follow work in this region."""
+    """A reshape that merges dimensions or cuts them where they were merged; it must follow work in this region."""
     source = node.args[0]
     (x,) = low.operands(source)
     r = region(low)
     if r.values[x.value].op == "input":
         raise NotFusible("a view of something in memory stays a view")
     wanted = [size for size in low.shape_of(node) if size != "1"]
-    axes = [axis for axis in x.logical if axis is not None]
-    if wanted != [r.sizes[axis] for axis in axes]:
-        raise NotFusible("a reshape that moves axes")
+    axes = r.regroup(r.real(x.logical), wanted)
     left = iter(axes)
     logical = tuple(None if size == "1" else next(left) for size in low.shape_of(node))
     return Handle(x.value, logical)

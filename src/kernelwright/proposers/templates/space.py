@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import sympy
 
 from kernelwright.proposers.templates.ir import (
+    BAND,
     BOOL,
     COLUMN,
     COMPARE,
@@ -25,10 +28,16 @@ from kernelwright.proposers.templates.ir import (
 )  # fmt: skip
 
 Logical = tuple[int | None, ...]
-"""Per dimension of a tensor: the axis of the space it runs along, or None where its size is 1."""
+"""Per dimension of a tensor: the axis of the space it runs along, or None where its size is 1.
+
+A negative number stands for several axes in a row that the dimension runs through; see ``Growing.merge``."""
 
 Split = tuple[int, int]
 """(a, b): axes a..b-1 are the columns, all others the rows; b < number of axes makes the region strided."""
+
+
+_COSTS = {CYCLE: 1, TILE: 1, BAND: 2}
+"""How unwelcome a kind is where a region may still be split in several ways."""
 
 
 class NotFusible(Exception):
@@ -76,13 +85,13 @@ class Growing:
     sizes: tuple[str, ...]
     sample: tuple[int, ...]
     level: int
-    tiles: bool = False
-    """Whether a tensor may span the columns and some of the rows; see ``ir.TILE``."""
     values: list[Grown] = field(default_factory=list)
     inputs: list[str] = field(default_factory=list)
     scalars: list[str] = field(default_factory=list)
     outputs: list[tuple[int, Tensor]] = field(default_factory=list)
     splits: list[Split] = field(default_factory=list)
+    merged: dict[int, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    """Negative number to the axes it stands for, and their size as one."""
 
     def __post_init__(self) -> None:
         n = len(self.sizes)
@@ -95,6 +104,42 @@ class Growing:
     def restore(self, saved: tuple[list[Grown], list[str], list[str], list[Split]]) -> None:
         """Back to the snapshot."""
         self.values, self.inputs, self.scalars, self.splits = saved
+
+    def merge(self, axes: tuple[int, ...], size: str) -> int:
+        """One number for a dimension of ``size`` elements that runs through several axes."""
+        if len(axes) == 1:
+            return axes[0]
+        for number, known in self.merged.items():
+            if known == (axes, size):
+                return number
+        self.merged[-1 - len(self.merged)] = (axes, size)
+        return -len(self.merged)
+
+    def real(self, axes: Iterable[int | None]) -> list[int]:
+        """The axes of the space behind those of some dimensions, in order."""
+        found: list[int] = []
+        for axis in axes:
+            if axis is not None:
+                found += self.merged[axis][0] if axis < 0 else (axis,)
+        return found
+
+    def size(self, axis: int) -> str:
+        """The size of a dimension along it."""
+        return self.merged[axis][1] if axis < 0 else self.sizes[axis]
+
+    def regroup(self, axes: list[int], wanted: Iterable[str]) -> list[int]:
+        """An axis, or several merged, for each size in order; NotFusible where they do not come out even."""
+        left, found = list(axes), []
+        for size in wanted:
+            group: list[int] = []
+            while left and not (group and _equal(product(self.sizes[a] for a in group), size)):
+                group.append(left.pop(0))
+            if not group or not _equal(product(self.sizes[a] for a in group), size):
+                raise NotFusible("a reshape that cuts through an axis")
+            found.append(self.merge(tuple(group), size))
+        if left:
+            raise NotFusible("a reshape that moves axes")
+        return found
 
     def kind(self, axes: frozenset[int], split: Split) -> str | None:
         """How a tensor over these axes is read under a split, or None if no kind fits."""
@@ -109,9 +154,9 @@ class Growing:
             return COLUMN
         if axes == rows:
             return ROW
-        tail = min(axes)
-        if self.tiles and b == n and tail < a and axes == frozenset(range(tail, n)):
-            return TILE
+        tail, end = min(axes), max(axes) + 1
+        if b == n and axes == frozenset(range(tail, end)) and tail <= a < end:
+            return TILE if end == n else BAND
         return CYCLE if b == n and axes == frozenset(range(tail, a)) else None
 
     def _narrow(self, keep: Callable[[Split], bool]) -> None:
@@ -125,13 +170,21 @@ class Growing:
         if value in self.values:
             return self.values.index(value)
         if not value.total:
-            self._narrow(lambda split: self.kind(value.axes, split) is not None)
+            self._narrow(lambda split: self._holds(value.axes, split))
         self.values.append(value)
         return len(self.values) - 1
 
+    def _holds(self, axes: frozenset[int], split: Split) -> bool:
+        """Whether a value over these axes has a kind, with at most one width of bands in the region."""
+        kind = self.kind(axes, split)
+        if kind != BAND:
+            return kind is not None
+        ends = {max(v.axes) for v in self.values if not v.total and self.kind(v.axes, split) == BAND}
+        return ends <= {max(axes)}
+
     def external(self, name: str, logical: Logical, dtype: str) -> Handle:
         """A tensor from outside, read contiguously."""
-        axes = [axis for axis in logical if axis is not None]
+        axes = self.real(logical)
         if axes != sorted(axes) or len(set(axes)) != len(axes):
             raise NotFusible("its axes are in another order")
         if name not in self.inputs:
@@ -164,11 +217,15 @@ class Growing:
         """``sum``, ``max`` or ``min`` over dimensions of the tensor: a row reduction, or one over everything."""
         rank = len(handle.logical)
         chosen = {d % rank for d in dims} if rank else set()
-        value = self.values[handle.value]
-        axes = frozenset(axis for d, axis in enumerate(handle.logical) if d in chosen and axis is not None)
+        axes = frozenset(self.real(axis for d, axis in enumerate(handle.logical) if d in chosen))
         left: Logical = tuple(None if d in chosen else axis for d, axis in enumerate(handle.logical))
         if not keepdim:
             left = tuple(axis for d, axis in enumerate(left) if d not in chosen)
+        return self.reduce_axes(op, handle, axes, left)
+
+    def reduce_axes(self, op: str, handle: Handle, axes: frozenset[int], left: Logical) -> Handle:
+        """The same over axes of the space; ``left`` is what remains of the tensor."""
+        value = self.values[handle.value]
         if value.dtype == F32 and not axes and op != "argmax":
             return Handle(handle.value, left)  # dimensions of size 1
         if value.total or value.dtype != F32:
@@ -185,7 +242,7 @@ class Growing:
         value = self.values[handle.value]
         if axis is None or value.total or value.dtype != F32:
             raise NotFusible("nothing to add up")
-        self._columns(value.axes, frozenset({axis}))
+        self._columns(value.axes, frozenset(self.real([axis])))
         return Handle(self.add(Grown(op, (handle.value,), value.axes, F32, False)), handle.logical)
 
     def _columns(self, filled: frozenset[int], axes: frozenset[int]) -> None:
@@ -229,7 +286,7 @@ class Growing:
         if any(t.name == tensor.name for _, t in self.outputs):
             return
         value = self.values[handle.value]
-        axes = [axis for axis in handle.logical if axis is not None]
+        axes = self.real(handle.logical)
         if axes != sorted(axes):
             raise NotFusible("its axes are in another order")
         if not value.total:
@@ -268,15 +325,23 @@ class Growing:
                 strided=split[1] < len(self.sizes),
             ),
             inputs=tuple(self.inputs[i] for i in inputs), scalars=tuple(self.scalars[i] for i in scalars),
-            outputs=tuple(t for _, t in self.outputs), rows=rows, cols=cols, inner=inner, sample=sample,
+            outputs=tuple(t for _, t in self.outputs), rows=rows, cols=cols, inner=inner,
+            band=self._band(split), sample=sample,
         )  # fmt: skip
 
     def _chosen(self) -> Split:
         """Of the splits left, the first whose cycles are fewest: (0, n), one long run, comes first when it can."""
         return min(
             self.splits,
-            key=lambda s: sum(self.kind(v.axes, s) in (CYCLE, TILE) for v in self.values if not v.total),
+            key=lambda s: sum(_COSTS.get(self.kind(v.axes, s) or "", 0) for v in self.values if not v.total),
         )
+
+    def _band(self, split: Split) -> str:
+        """How many columns share a BAND value."""
+        for value in self.values:
+            if not value.total and self.kind(value.axes, split) == BAND:
+                return product(self.sizes[max(value.axes) + 1 : split[1]])
+        return "1"
 
     def _extent(self, split: Split) -> tuple[tuple[str, str, str], tuple[int, int, int]]:
         a, b = split
@@ -298,32 +363,6 @@ def product(sizes: Iterable[str]) -> str:
     return " * ".join(s if s.isidentifier() or s.isdigit() else f"({s})" for s in sizes) or "1"
 
 
-def transplant(source: Growing, value: int, axes: dict[int, int], target: Growing, limit: int = 12) -> int:
-    """Recompute a pointwise value of one region inside another, whose axes are given; NotFusible if too much."""
-    cone: set[int] = set()
-    stack = [value]
-    while stack:
-        position = stack.pop()
-        if position in cone:
-            continue
-        cone.add(position)
-        grown = source.values[position]
-        if grown.total or grown.op.startswith(("row_", "total_", "pick", "scan_")) or len(cone) > limit:
-            raise NotFusible("too much to repeat")
-        stack.extend(grown.args)
-    placed: dict[int, int] = {}
-    for position in sorted(cone):
-        grown = source.values[position]
-        index = grown.index
-        if grown.op in ("input", "scalar"):
-            pool, names = (target.inputs, source.inputs) if grown.op == "input" else (target.scalars, source.scalars)
-            if names[grown.index] not in pool:
-                pool.append(names[grown.index])
-            index = pool.index(names[grown.index])
-        if not grown.axes <= set(axes):
-            raise NotFusible("an axis has no counterpart")
-        moved = replace(
-            grown, args=tuple(placed[i] for i in grown.args), axes=frozenset(axes[x] for x in grown.axes), index=index
-        )
-        placed[position] = target.add(moved)
-    return placed[value]
+def _equal(one: str, other: str) -> bool:
+    """Whether two sizes are the same number whatever the symbols are."""
+    return one == other or sympy.expand(sympy.sympify(one) - sympy.sympify(other)) == 0

@@ -22,6 +22,7 @@ from kernelwright.proposers.templates import ir, triton_loops, triton_online, tr
 
 FLAT, TILE, ROWS, LOOP, SPLIT = "flat", "tile", "rows", "loop", "split"
 
+_CYCLIC = (ir.CYCLE, ir.TILE, ir.BAND)
 _OUTSIDE = (ir.ROW, ir.CYCLE, ir.SCALAR)
 """Kinds that do not change along a row."""
 
@@ -95,6 +96,11 @@ class Writer:
         if value.kind == ir.COLUMN:
             keep = ', eviction_policy="evict_last"' if self.prefix == "v" else ""
             return f"tl.load({pointer} + {self.column}, mask={self.edge}{keep})"
+        if value.kind in (ir.TILE, ir.BAND):
+            shared = "" if value.kind == ir.TILE else " // band"
+            inside = "cols" if value.kind == ir.TILE else "(cols // band)"
+            at = f"r % (y{value.index} // {inside}) * {inside} + {self.column}{shared}"
+            return f"tl.load({pointer} + {at}, mask={self.mask})"
         row = "r" if value.kind == ir.ROW else f"r % y{value.index}"
         return f"tl.load({pointer} + {row}, mask=rm)"
 
@@ -214,12 +220,17 @@ def signature(fused: ir.Fused, partial: bool) -> list[str]:
     names += [f"y{i}" for i in cycles(fused)]
     names += [f"s{i}" for i in range(len(fused.scalars))]
     names += [f"o{i}" for i, v in enumerate(fused.region.outputs) if fused.region.values[v].kind != ir.TOTAL]
-    return names + (["part"] if partial else [])
+    return names + (["part"] if partial else []) + (["band"] if banded(fused) else [])
+
+
+def banded(fused: ir.Fused) -> bool:
+    """Whether some inputs are shared by a band of columns."""
+    return any(value.op == "input" and value.kind == ir.BAND for value in fused.region.values)
 
 
 def cycles(fused: ir.Fused) -> list[int]:
     """Inputs read with a period."""
-    return sorted({v.index for v in fused.region.values if v.op == "input" and v.kind == ir.CYCLE})
+    return sorted({v.index for v in fused.region.values if v.op == "input" and v.kind in _CYCLIC})
 
 
 def kernel(fused: ir.Fused, number: int, style: str, hint: str, early: bool = False) -> str:

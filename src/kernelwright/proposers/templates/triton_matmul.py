@@ -74,7 +74,7 @@ def fusible(fused: ir.Fused, found: Product) -> bool:
     if region.strided or any(region.values[v].kind != ir.FULL for v in region.outputs):
         return False
     kinds = {v.kind for v in region.values}
-    return region.flat or (fused.cols == found.cols and ir.CYCLE not in kinds)
+    return region.flat or (fused.cols == found.cols and not kinds & {ir.CYCLE, ir.TILE, ir.BAND})
 
 
 def pairs(program: ir.Program) -> list[tuple[int, int | None, Product]]:

@@ -120,8 +120,9 @@ def launch(fused: ir.Fused, number: int, plan: Plan) -> str:
     outputs = [f"o{i}" for i in range(len(kinds))]
     passed = inputs + [f"p{i}.numel()" for i in triton_kernels.cycles(fused)] + scalars
     passed += [o for o, kind in zip(outputs, kinds, strict=True) if kind != ir.TOTAL] + ["part"] * bool(totals)
+    passed += ["band"] * triton_kernels.banded(fused)
     device = f"{(inputs + outputs)[0]}.device"
-    lines = [f"def _run{number}({', '.join([*inputs, *scalars, *outputs, 'rows', 'cols', 'inner'])}):"]
+    lines = [f"def _run{number}({', '.join([*inputs, *scalars, *outputs, 'rows', 'cols', 'inner', 'band'])}):"]
     lines += [f"    {line}" for line in _extent(fused, plan)]
     lines += [f"    grid = _programs(tiles, {plan.number('WAVES')}, {device})"]
     if totals:
@@ -276,7 +277,7 @@ def _steps(
         lines += allocate(step, names[0])
         dense |= {tensor.name for tensor in step.outputs}
         passed = [*step.inputs, *(f"float({s})" for s in step.scalars), *(t.name for t in step.outputs)]
-        lines.append(f"_run{position}({', '.join([*passed, step.rows, step.cols, step.inner])})")
+        lines.append(f"_run{position}({', '.join([*passed, step.rows, step.cols, step.inner, step.band])})")
     results = ", ".join(program.results)
     wrapped = {"tensor": results, "tuple": f"({results},)", "list": f"[{results}]"}[program.returns]
     return [*lines, f"return {wrapped}"]

@@ -18,7 +18,7 @@ def splittable(region: ir.Region) -> bool:
         bool(ops & ir.ROW_REDUCTIONS)
         and not ops & ir.TOTAL_REDUCTIONS
         and not ops & (ir.SCANS | {"row_argmax"})
-        and all(value.kind != ir.CYCLE for value in region.values)
+        and all(value.kind not in (ir.CYCLE, ir.TILE, ir.BAND) for value in region.values)
     )
 
 
@@ -137,7 +137,7 @@ def launch(fused: ir.Fused, number: int, shape: tuple[int, int, int, int]) -> st
     levels = max(triton_online.passes(fused.region))
     passed = ", ".join([*inputs, *scalars, *outputs])
     lines = [
-        f"def _run{number}({', '.join([*inputs, *scalars, *outputs, 'rows', 'cols', 'inner'])}):",
+        f"def _run{number}({', '.join([*inputs, *scalars, *outputs, 'rows', 'cols', 'inner', 'band'])}):",
         f"    r, block, warps = {r}, {block}, {warps}",
         f"    tiles = {tiles}",
         f"    s = max(1, min(_programs(1 << 30, {waves}, {device}) // tiles, -(-cols // block)))",
