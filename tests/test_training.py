@@ -65,6 +65,16 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def test_thoughts_beside_the_reply_are_its_reasoning(tmp_path: Path) -> None:
+    """A model that reasons in a field of its own teaches that too."""
+    run = a_run(tmp_path / "run", (reply("fast"), timed(50, 2.0), "precise"))
+    (entry,) = rows(run / "llm.jsonl")
+    entry["reply"]["thoughts"] = "rows fit the cache"
+    (run / "llm.jsonl").write_text(json.dumps(entry) + "\n")
+    export_data([run], tmp_path / "out")
+    assert "rows fit the cache\n\nshort" == rows(tmp_path / "out" / "supervised.jsonl")[0]["reasoning"]
+
+
 def test_only_proved_wins_are_exported_shortest_reasoning_first(tmp_path: Path) -> None:
     """Of a precise win, its wordier twin, a coarse win, a precise loss and a rejection, one record remains."""
     bad = Rejected(stage="verify", reason="wrong", detail="")

@@ -72,7 +72,8 @@ def limits(given: Mapping[str, Any]) -> dict[str, float | int]:
 def cost_line(models: Mapping[str, Any]) -> str:
     """What the models cost, for a person: an unknown price says so."""
     usd = "price unknown" if models["usd"] is None else f"{models['usd']:.4f} USD"
-    text = f"models: {models['requests']} requests, {models['tokens']} tokens, {usd}"
+    tokens = "tokens unknown" if models["tokens"] is None else f"{models['tokens']} tokens"
+    text = f"models: {models['requests']} requests, {tokens}, {usd}"
     each = models.get("usd_per_verified")
     if models.get("verified") is not None:
         text += f"; {models['verified']} verified" + (f", {each:.4f} USD each" if each is not None else "")

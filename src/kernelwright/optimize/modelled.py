@@ -113,13 +113,15 @@ class Modelled:
         return engine.fault
 
     def result(self, winner: Candidate | None) -> dict[str, Any]:
-        """Costs and counts as plain data; ``usd`` is None where a price was not known, never zero."""
+        """Costs and counts as plain data; ``usd`` is None where a price was not known, never zero.
+
+        So is ``tokens`` where an agent command alone was asked: it does not say."""
         used = self._budget.spent()
         data: dict[str, Any] = {
             "recipe": self._recipe.name,
             "models": [model.name for model in self._models],
             "requests": used.requests,
-            "tokens": used.tokens,
+            "tokens": used.tokens if self._guide.llm else None,
             "usd": used.usd,
             "price": "known" if used.usd is not None else "unknown",
         }
@@ -132,7 +134,7 @@ class Modelled:
         return data | {
             "verified": verified,
             "usd_per_verified": used.usd / verified if used.usd is not None and verified else None,
-            "tokens_per_verified": used.tokens / verified if verified else None,
+            "tokens_per_verified": used.tokens / verified if verified and self._guide.llm else None,
             "winner": own and {key: own[key] for key in ("ask", "arm", "tokens", "usd", "requests")},
             "tally": tally,
         }

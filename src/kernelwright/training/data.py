@@ -52,6 +52,8 @@ class _Told:
     plain: list[dict[str, str]]
     """The run's first request for a program from the task alone, or nothing where there was none."""
     reply: str
+    thoughts: str
+    """Reasoning that came beside the reply, in a field of its own."""
     trial: Trial
     """The most precise one."""
     coarse: Trial
@@ -65,8 +67,8 @@ class _Told:
 
     @property
     def reasoning(self) -> str:
-        """What the reply says outside its code."""
-        return prose(self.reply).strip()
+        """What was thought beside the reply and what the reply says outside its code."""
+        return "\n\n".join(text for text in (self.thoughts.strip(), prose(self.reply).strip()) if text)
 
     @property
     def shape(self) -> str:
@@ -110,7 +112,8 @@ def _told(run: Path) -> Iterator[_Told]:
             trials = _judged(ledger, task, entry["reply"]["text"])
             if trials:
                 coarse = next((trial for trial in trials if trial.level == "coarse"), trials[-1])
-                yield _Told(task, messages, plain, entry["reply"]["text"], trials[-1], coarse, str(run))
+                text, thoughts = entry["reply"]["text"], str(entry["reply"].get("thoughts", ""))
+                yield _Told(task, messages, plain, text, thoughts, trials[-1], coarse, str(run))
     finally:
         ledger.close()
 
