@@ -24,4 +24,10 @@ def test_the_first_difference_is_shown() -> None:
 
 def test_nan_equals_nan() -> None:
     """Constant inputs may hold NaN."""
-    assert agreement.same(torch.tensor([float("nan")]), torch.tensor([float("nan")]))
+    nan, mixed = torch.tensor([float("nan")]), torch.tensor([1.0, float("nan")])
+    assert agreement.same(nan, nan.clone()) and agreement.same(mixed, mixed.clone())
+    assert not agreement.same(nan, torch.zeros(1))  # and nothing else does
+    assert not agreement.same(mixed, torch.tensor([2.0, float("nan")]))
+    assert not agreement.same(torch.ones(2), torch.tensor([1.0, float("inf")]))
+    assert not agreement.same(torch.ones(2), torch.ones(2, dtype=torch.float64))
+    assert agreement.same(torch.tensor([True]), torch.tensor([True]))

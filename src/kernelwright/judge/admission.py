@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.errors import NotAdmitted, TaskDoesNotImport
-from kernelwright.judge import calls, decoys
+from kernelwright.judge import agreement, calls, decoys
 from kernelwright.judge.decoys import Decoy
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance, State
@@ -192,13 +192,9 @@ def _try(
     if answer is None:
         return ""
     item.applied += 1
-    item.equal = item.equal and len(answer) == len(eager) and all(map(_identical, answer, eager))
+    item.equal = item.equal and len(answer) == len(eager) and all(map(agreement.same, answer, eager))
     result = checker.check(variant, leaves, state, answer, None)
     return "" if result.passed else f"{result.name}: {result.detail}"
-
-
-def _identical(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a.nan_to_num(), b.nan_to_num())
 
 
 def _conclude(

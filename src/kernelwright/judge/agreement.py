@@ -13,7 +13,13 @@ from kernelwright.judge.oracle import RAISED
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Equal shape, dtype and values; NaN equals NaN."""
-    return a.shape == b.shape and a.dtype == b.dtype and torch.equal(a.nan_to_num(), b.nan_to_num())
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if torch.equal(a, b):
+        return True
+    if not (a.is_floating_point() or a.is_complex()) or not bool(a.isnan().any()):
+        return False  # two copies without NaN cost more than anything else here
+    return torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num())
 
 
 def differ(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
@@ -21,6 +27,8 @@ def differ(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> boo
     for a, b in zip(first, second, strict=True):
         if a.shape != b.shape or a.dtype != b.dtype:
             return True
+        if torch.equal(a, b):
+            continue
         if a.dtype not in RAISED and a.dtype is not torch.float64:
             if not torch.equal(a, b):
                 return True
