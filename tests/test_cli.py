@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from kernelwright import errors
+from kernelwright import cli_judge, errors
 from kernelwright.cli import app
 from kernelwright.optimize import services
 from kernelwright.proposers import Structure
@@ -175,6 +176,35 @@ def test_judge_shows_the_verdict_with_the_proof_or_the_reason(bench: Bench) -> N
     told = bench.run("judge", bench.folder / "new.py", "--task", bench.task, "--json")
     assert (3, "Rejected") == (told.exit_code, json.loads(told.stdout)["outcome"]["is"])
     assert 3 not in {error.exit_code for error in vars(errors).values() if isinstance(error, type)}
+
+
+def test_what_was_measured_besides_is_a_table_for_every_program() -> None:
+    """One row for each program, a column for each number; who was not measured has the reason."""
+    facts = [
+        ("registers", "32"), ("server.eager.median_us", "10"), ("server.eager.p99_us", "30"),
+        ("server.compile", "not measured: smoke: it crashed"), ("server.candidate.median_us", "5"),
+        ("server.candidate.p99_us", "6.5"), ("cold.eager.included_s", "1"),
+    ]  # fmt: skip
+    lines = cli_judge.besides_lines("server", facts)
+    rows = [["server", "median_us", "p99_us"], ["eager", "10", "30"], ["candidate", "5", "6.5"]]
+    assert rows == [lines[0].split(), lines[2].split(), lines[4].split()]
+    assert lines[3].startswith("compile    not measured: smoke: it crashed") and 5 == len(lines)
+    assert [] == cli_judge.besides_lines("memory", facts)
+
+
+def test_what_is_to_be_measured_besides_reaches_the_judge(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list by commas; what cannot be measured is the judge's to refuse."""
+    jobs: list[dict[str, Any]] = []
+    answer = FakeWorker.run
+
+    def noted(worker: FakeWorker, job: dict[str, Any], *more: Any) -> Any:
+        jobs.append(job)
+        return answer(worker, job, *more)
+
+    monkeypatch.setattr(FakeWorker, "run", noted)
+    (bench.folder / "new.py").write_text("class ModelNew: pass\n")
+    bench.run("judge", bench.folder / "new.py", "--task", bench.task, "--also", "server, memory")
+    assert [["server", "memory"]] == [job["also"] for job in jobs if job["job"] == "judge"]
 
 
 def test_the_admission_of_a_task_is_shown(bench: Bench) -> None:

@@ -3,8 +3,14 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+from kernelwright.workers import LocalWorker
 
 PROGRAM = """
 import resource, threading, torch
@@ -65,3 +71,30 @@ def test_large_calls_give_their_memory_back_and_small_ones_keep_it() -> None:
     """Both after the same call of ``keep_freed_pages``."""
     assert held_mib(1 << 20) >= 60
     assert held_mib(1 << 30) <= 4
+
+
+HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+AFRESH = """
+import resource, torch
+from kernelwright.judge import pages
+pages.keep_freed_pages()
+pages.suit(1 << 30)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(8):
+    torch.empty(12 << 20).fill_(1)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(
+    not HUGE.exists() or "[never]" in HUGE.read_text() or not platform.libc_ver()[1] >= "2.35",
+    reason="needs huge pages and a C library that asks for them",
+)
+def test_memory_of_large_calls_comes_in_huge_pages(tmp_path: Path) -> None:
+    """In the environment that a worker gives its judge: 98304 faults for 8 times 48 MiB without, hundreds here."""
+    with LocalWorker("cpu", tmp_path, tmp_path) as worker:
+        environment = worker._environment()
+    done = subprocess.run(
+        [sys.executable, "-c", AFRESH], capture_output=True, text=True, check=True, env=dict(environment)
+    )
+    assert int(done.stdout) < 98304 // 10
