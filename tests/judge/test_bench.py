@@ -17,7 +17,7 @@ def test_weights_too_dear_to_draw_are_recombined_anew_each_round_and_stay_tied()
     """No two rounds share their weights, whatever a draw may cost; tied names get one tensor."""
     bench = Bench(task("self.b(self.a(x))", "[torch.randn(8, 64)]", init=TIED), "cpu")
     for budget in (10.0, 0.0):
-        states = [dict(state) for state in itertools.islice(bench.states(7, budget), 4)]
+        states = [dict(state) for state in itertools.islice(bench.states(bench.timed.instance, 7, budget, None), 4)]
         assert all(state["a.weight"] is state["b.weight"] for state in states)
         for one, other in itertools.combinations(states, 2):
             assert not torch.equal(one["a.weight"], other["a.weight"])

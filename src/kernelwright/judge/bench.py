@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import secrets
 import threading
@@ -250,23 +251,23 @@ class Bench:
             made = [_recombined(a, b, dice) for a, b in zip(stock[first], stock[second], strict=True)]
             yield instance.given(made, int(torch.randint(2**60, (), generator=dice)))
 
-    def states(self, seed: int, budget: float) -> Iterator[State]:
-        """Endless fresh weights of the timed case: real draws if one costs at most ``budget`` seconds, else
-        recombinations of one with the first weights, as ``draws`` makes them. Tied tensors stay tied."""
-        instance = self.timed.instance
-        drawn: list[State] = []
-        spent = measure.stopwatch(lambda: drawn.append(instance.draw_state(seed % 2**62)))
-        yield drawn[0]
-        for number in itertools.count(1):
-            if spent <= budget:
-                yield instance.draw_state((seed + number) % 2**62)
+    def states(self, instance: Instance, seed: int, budget: float, stock: State | None) -> Iterator[State]:
+        """Endless fresh weights of an instance: real draws until one costs more than ``budget`` seconds, from then on
+        recombinations of that one (or of ``stock``) with the first weights, as ``draws`` makes them. Tied tensors
+        stay tied."""
+        for number in itertools.count():
+            if stock is None:
+                draw = functools.partial(instance.draw_state, (seed + number) % 2**62)
+                real, seconds = measure.timed(draw)
+                stock = real if seconds > budget else None
+                yield real
                 continue
             dice = torch.Generator().manual_seed((seed + number) % 2**62)
             made: dict[int, torch.Tensor] = {}
-            for (_, first), (_, other) in zip(instance.first_state, drawn[0], strict=True):
+            for (_, first), (_, other) in zip(instance.first_state, stock, strict=True):
                 if id(other) not in made:
                     made[id(other)] = _recombined(other, first, dice)
-            yield [(name, made[id(other)]) for name, other in drawn[0]]
+            yield [(name, made[id(other)]) for name, other in stock]
 
     def close(self) -> None:
         """End the baselines' programs."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import agreement, race, spot_checks, timing_plan, variants
+from kernelwright.judge import agreement, measure, race, spot_checks, timing_plan, variants
 from kernelwright.judge.bench import Bench, Point
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.child import Program, Window
@@ -55,6 +55,10 @@ class Correctness:
     """What the first process was asked first, and what is known about it."""
     points: tuple[Point, ...] = ()
     """The cases, the timed one first."""
+    fresh: Any = None
+    """Fresh weights of the timed case, once some were drawn."""
+    fresh_seconds: float = 0.0
+    """What drawing those took."""
     extras: tuple[ExtraCase, ...] = ()
     """Cases that a tester wrote and the reference confirmed; they come on top of all others."""
 
@@ -248,7 +252,7 @@ class Correctness:
         dice = random.Random(self.seed ^ 0x57A7E)
         before = instance.first_state
         if not self.bench.contract.frozen_parameters:
-            before = instance.draw_state(dice.getrandbits(62))
+            before = self.fresh or self._fresh_state(point, dice.getrandbits(62))
         leaves = instance.draw(variant, dice.getrandbits(62))
         buffers = point.bind(program, variant, 1)
         program.set_state(before)
@@ -324,7 +328,7 @@ class Correctness:
         state = point.instance.first_state
         loaded = state
         for variant in chosen:
-            wanted = point.instance.draw_state(dice.getrandbits(62)) if variant.fresh_weights else state
+            wanted = self._fresh_state(point, dice.getrandbits(62)) if variant.fresh_weights else state
             if wanted is not loaded:
                 program.set_state(wanted)
                 loaded = wanted
@@ -337,6 +341,13 @@ class Correctness:
             self._guards(program)
         if loaded is not state:
             program.set_state(state)
+
+    def _fresh_state(self, point: Point, seed: int) -> Any:
+        """New weights of a case; those of the timed one are remembered: drawing 256 MB of them takes a second."""
+        made, seconds = measure.timed(lambda: point.instance.draw_state(seed))
+        if point is self.points[0]:
+            self.fresh, self.fresh_seconds = made, seconds
+        return made
 
     def _guards(self, program: Program) -> None:
         if program.buffers is not None and not program.buffers.guards_intact():

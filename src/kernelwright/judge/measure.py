@@ -11,13 +11,14 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from kernelwright.judge.load import Strain
 from kernelwright.trial import Baseline, Timing
 
+T = TypeVar("T")
 RESAMPLES = 2000
 DELIVERY_SLACK = 0.25
 """Share of an honest program's delivery by which another's may exceed it before the excess is charged."""
@@ -244,3 +245,9 @@ def stopwatch(action: Callable[[], object]) -> float:
     start = clock()
     action()
     return (clock() - start) * 1e-9
+
+
+def timed(action: Callable[[], T]) -> tuple[T, float]:
+    """What ``action`` gives, and the seconds it takes: for budgets, as ``stopwatch``."""
+    start = clock()
+    return action(), (clock() - start) * 1e-9

@@ -106,7 +106,8 @@ class Judgement(Correctness):
         dice = random.Random(self.seed + 7919 * (number + 1))
         stock_seed = self.seed if self.level == "precise" else None
         draws = bench.draws(dice.getrandbits(60), plan.draw_seconds, stock_seed)
-        states = bench.states(dice.getrandbits(62), plan.draw_seconds * plan.sets)
+        stock = self.fresh if self.fresh_seconds > plan.draw_seconds * plan.sets else None
+        states = bench.states(point.instance, dice.getrandbits(62), plan.draw_seconds * plan.sets, stock)
         weights = bool(point.instance.first_state) and not bench.contract.frozen_parameters
         contest = race.Race(
             racers=racers,
