@@ -19,7 +19,7 @@ from kernelwright.candidate import Candidate
 from kernelwright.errors import BadCommand, KernelwrightError, ModelError
 from kernelwright.llm import read_record, speaker
 from kernelwright.model_server import ScriptedServer
-from kernelwright.optimize import Options, Result, Services, optimize_task, resume_run
+from kernelwright.optimize import Options, Result, Services, flight, optimize_task, resume_run
 from kernelwright.optimize.guide import Guide
 from kernelwright.optimize.modelled import replay_run
 from kernelwright.proposers import Structure
@@ -251,6 +251,18 @@ def test_an_address_where_nobody_listens_is_one_clear_error(tmp_path: Path) -> N
     guide = Guide(llm=("local:x",), base_url="http://127.0.0.1:9/v1", language="torch", parallel=1)
     with pytest.raises(ModelError, match="no answer in 6 attempt"):
         go(tmp_path / "run", guide)
+
+
+def test_an_address_where_nobody_listens_is_said_though_the_time_ends_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The budget is over between two attempts: the message names what failed, not only that nothing was found."""
+    monkeypatch.setattr(speaker, "FIRST_WAIT_S", 3600.0)
+    monkeypatch.setattr(speaker, "LONGEST_WAIT_S", 3600.0)
+    monkeypatch.setattr(flight, "GRACE_S", 0.0)
+    guide = Guide(llm=("local:x",), base_url="http://127.0.0.1:9/v1", language="torch")
+    with pytest.raises(ModelError, match="onnection"):
+        go(tmp_path / "run", guide, seconds=4.0)
 
 
 def test_one_dead_model_of_two_is_given_up(tmp_path: Path) -> None:

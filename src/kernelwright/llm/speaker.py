@@ -53,6 +53,8 @@ class Speaker:
         self.meter = Meter()
         self._memory, self._offline, self._clean = memory, offline, clean
         self._patience = patience
+        self._failed: list[str] = []
+        """Why attempts failed, of this speaker and its copies, since the last reply; the latest is at the end."""
         self._random = random.Random(0)
         self._lock = threading.Lock()
 
@@ -84,6 +86,7 @@ class Speaker:
                 # A request that failed may still have been billed for what was sent; the budget assumes it was.
                 usd = self.model.price(input_tokens, 0)
                 reason, final = self._clean(failure.reason), not failure.temporary or attempt == ATTEMPTS
+                self._failed.append(reason)
                 self.budget.settle(held, input_tokens, usd)
                 self.meter.add(1, input_tokens, usd)
                 outcome = {"reply": None, "failure": reason, "final": final, "tokens": input_tokens, "usd": usd}
@@ -96,6 +99,7 @@ class Speaker:
                 self.budget.settle(held, worst, held.usd)
                 raise
             reply = dataclasses.replace(reply, text=self._clean(reply.text), thoughts=self._clean(reply.thoughts))
+            self._failed.clear()
             # A server that does not say what it took may have taken all it was allowed.
             tokens = reply.input_tokens + reply.output_tokens if reply.counted else worst
             usd = reply.usd if reply.counted else held.usd
@@ -116,6 +120,10 @@ class Speaker:
         if found.reply is None:
             raise self._silent(found.attempts, found.failure)
         return found.reply
+
+    def trouble(self) -> ModelError | None:
+        """Why there is no reply yet, where attempts failed and none has succeeded since."""
+        return self._silent(len(self._failed), self._failed[-1]) if self._failed else None
 
     def _silent(self, attempts: int, reason: str) -> ModelError:
         return ModelError(

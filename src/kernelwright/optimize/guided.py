@@ -90,6 +90,9 @@ class Guided:
             self._ask_on(window)
         except Late:
             self._say("note", f"the time is over: {1 + len(window)} request(s) in flight are not waited for")
+            if not self.answered:
+                troubles = [voice.speaker.trouble() for voice in self._voices.values()]
+                self.fault = next((trouble for trouble in troubles if trouble is not None), None)
 
     def _ask_on(self, window: deque[Open]) -> None:
         over = self._begin()
