@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Best known time of each program of gap_programs.py against its bounds, and the limiter that explains the gap.
 
-python -m benchmarks.gaps cpu|cuda OUT.json MACHINE.json [--cache FOLDER] [--part compile|measure|explain] [--only NAME]
+python -m benchmarks.gaps cpu|cuda OUT.json MACHINE.json [--part compile|measure|explain|name]
 
 Entrants: eager, torch.compile, and the default of each of our templates' structures; one whose result differs from
 eager's does not count. Caches are cold before every timed call. ``explain`` reads OUT.json again, profiles the best
-entrant of each program that is not a streaming one within 15 % of its bound, and adds the named limiter.
+entrant of each program that is not a streaming one within 15 % of its bound, and adds the named limiter. ``name``
+needs no device: bounds and limiters again, from the facts in OUT.json; what was not profiled is named by its bounds.
 """
 
 import argparse
@@ -188,6 +189,29 @@ def explain(row, found, kind, machine, cache):
               "facts": seen.facts, "notes": seen.notes, "counted": counted.where if counted else ""}  # fmt: skip
 
 
+def name_again(row, found, kind, machine):
+    """Bounds by the present rules, and the limiter from the facts that a row has."""
+    namespace = {}
+    exec(compile(task(row, "inputs").reference, row["name"], "exec"), namespace)
+    torch.manual_seed(1)
+    traced = limits.trace_module(namespace["Model"](), namespace["get_inputs"](), {})
+    bound = limits.bounds(traced, machine)
+    # An operator that is one on the device and unknown here keeps the work that was counted there.
+    written = max(bound.as_written_us, found["written_bound_us"])
+    unfused = max(bound.unfused_us, found["unfused_us"])
+    found |= {"read": traced.input_bytes, "written": traced.output_bytes, "bound_us": bound.unavoidable_us,
+              "written_bound_us": written, "unfused_us": unfused,
+              "over": found["best_us"] / bound.unavoidable_us}  # fmt: skip
+    own = {"written_us": written, "unfused_us": unfused, "bound_us": bound.unavoidable_us,
+           "launch_bound": float(bound.limiter == "launch"),
+           "launch_us": machine.value("latency.launch_us")}  # fmt: skip
+    facts = found.get("facts", {}) | own
+    page = diagnose(facts, device=kind, time_us=found["best_us"], bound_us=bound.unavoidable_us)
+    limiter = UNNAMED if page.limiter == "cold start" else page.limiter  # a job's, and these are times of calls
+    found |= {"limiter": limiter, "rules": [one.rule for one in page.findings],
+              "named_by": "its profile" if "facts" in found else "its bounds alone"}  # fmt: skip
+
+
 def write(options, machine, found):
     """The file, with what it belongs to and how many are near or named."""
     streaming = [one for one in found if one["kind"] == "streaming"]
@@ -216,7 +240,7 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("machine", type=Path)
     parser.add_argument("--cache", type=Path, default=Path("/tmp/gaps"))
-    parser.add_argument("--part", choices=("compile", "measure", "explain"), default="")
+    parser.add_argument("--part", choices=("compile", "measure", "explain", "name"), default="")
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--seconds", type=float, default=170.0)
     parser.add_argument("--workers", type=int, default=0)
@@ -251,6 +275,9 @@ def main():
 
         with concurrent.futures.ThreadPoolExecutor(4 if options.kind == "cuda" else 1) as pool:
             list(pool.map(job, left))
+    if options.part == "name":
+        for one in found:
+            name_again(chosen[one["name"]], one, options.kind, machine)
     table(found)
     print({key: value for key, value in write(options, machine, found).items() if isinstance(value, int)})
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fits the product-time model to what gemm_measure.py measured and reports its error on shapes it has not seen.
 
-python -m benchmarks.gemm_model MEASURED.json MACHINE.json OUT.json [MODEL.json]
+python -m benchmarks.gemm_model MEASURED.json MACHINE.json OUT.json [MODEL.json [POWER.json]]
 
-With what gemm_tiles.py measured it fits the model over tile choices, and MODEL.json is the file that ships.
+POWER.json has watts of other products on the same device (gemm_measure.py with ``power``); MODEL.json is then what
+limits/products.py ships, time and power. With what gemm_tiles.py measured it fits the model over tile choices, and
+MODEL.json is what limits/tiles.py ships.
 """
 
 import json
@@ -15,12 +17,16 @@ import numpy as np
 
 from benchmarks.provenance import commit
 from kernelwright import wire
-from kernelwright.limits import gemm, tiles
+from kernelwright.limits import gemm, products, tiles
 from kernelwright.machine import Machine
 
 FOLDS = 5
 TREES = {"trees": 120, "depth": 5, "rate": 0.15}
 """For tile choices; 200 trees at half the rate were no better on held-out products."""
+
+
+SHIPPED = {"trees": 150, "depth": 4, "rate": 0.1}
+"""For library products, so that the file stays below 200 KB."""
 
 
 def device_of(machine, processors):
@@ -40,7 +46,7 @@ def held_out(rows, target, back):
     found = np.empty(len(target))
     for part in folds(len(target)):
         rest = np.setdiff1d(np.arange(len(target)), part)
-        found[part] = back(part, gemm.fit(rows[rest], target[rest]).correction(rows[part]))
+        found[part] = back(part, gemm.fit(rows[rest], target[rest], **SHIPPED).correction(rows[part]))
     return found
 
 
@@ -82,6 +88,32 @@ def over_tiles(measured, machine, device):
         tiles.save(tiles.Learned(model, result["median_error"], len(products), machine.name), Path(sys.argv[4]))
 
 
+def over_power(data, timer, machine, device):
+    """(what is known of it, the power model) from rows with watts; products are held out whole, their times too: each
+    is the time that a model of other products predicts."""
+    data = [row for row in data if "watts" in row]
+    shapes = [(row["dtype"], row["m"], row["n"], row["k"]) for row in data]
+    watts = np.array([row["watts"] for row in data])
+    target = np.log(watts / machine.value("power.gemm_W"))
+    measured = [row["seconds"] * 1e6 for row in data]
+    known = np.array([products.load_features(*pair, device) for pair in zip(shapes, measured, strict=True)])
+    found = {}
+    for name, times in (("measured", measured), ("predicted", gemm.predict_us(timer, shapes, device))):
+        seen = np.array([products.load_features(*pair, device) for pair in zip(shapes, times, strict=True)])
+        guess = np.empty(len(target))
+        for part in folds(len(target)):
+            rest = np.setdiff1d(np.arange(len(target)), part)
+            guess[part] = gemm.fit(known[rest], target[rest], **SHIPPED).correction(seen[part])
+        found[name] = np.abs(np.exp(guess - target) - 1)
+        print(f"  power, {name} times: median error {np.median(found[name]):.1%}, "
+              f"90th percentile {np.percentile(found[name], 90):.1%} of {len(target)}")  # fmt: skip
+    about = {"median_error": float(np.median(found["predicted"])), "products": len(target),
+             "p90_error": float(np.percentile(found["predicted"], 90)),
+             "median_error_at_measured_times": float(np.median(found["measured"])),
+             "least_W": float(watts.min()), "most_W": float(watts.max())}  # fmt: skip
+    return about, gemm.fit(known, target, **SHIPPED)
+
+
 def main():
     """Fit, print, write."""
     measured = json.loads(Path(sys.argv[1]).read_text())
@@ -105,17 +137,8 @@ def main():
         mask = np.array([shape[0] == dtype for shape in shapes])
         by_dtype[dtype] = float(np.median(error[mask]))
         print(f"  {dtype}: {by_dtype[dtype]:.1%} of {mask.sum()}")
-    powered = np.array(["watts" in row for row in data])
-    power = {}
-    if powered.sum() > 20:
-        watts = np.array([row["watts"] for row in data if "watts" in row])
-        extra = np.column_stack([rows[powered], np.log(took[powered] / roof[powered])])
-        seen = held_out(extra, np.log(watts), lambda part, value: np.exp(value))
-        wrong = np.abs(seen / watts - 1)
-        power = {"median_error": float(np.median(wrong)), "products": int(powered.sum())}
-        print(
-            f"  power: median error {np.median(wrong):.1%} of {powered.sum()}, {watts.min():.0f} to {watts.max():.0f} W"
-        )
+    given = json.loads(Path(sys.argv[5]).read_text())["rows"] if len(sys.argv) > 5 else data
+    power, drawn = over_power(given, gemm.fit(rows, np.log(took / roof), **SHIPPED), machine, device)
     rank = float(np.corrcoef(np.argsort(np.argsort(guess)), np.argsort(np.argsort(took)))[0, 1])
     result = {
         "command": ["python", "-m", "benchmarks.gemm_model"], "commit": commit(),
@@ -130,7 +153,11 @@ def main():
     }  # fmt: skip
     Path(sys.argv[3]).write_text(json.dumps(result))
     if len(sys.argv) > 4:
-        gemm.save(gemm.fit(rows, np.log(took / roof)), Path(sys.argv[4]))
+        learned = products.Learned(
+            gemm.fit(rows, np.log(took / roof), **SHIPPED), drawn, result["median_error"], power["median_error"],
+            len(took), power["products"], machine.name,
+        )  # fmt: skip
+        products.save(learned, Path(sys.argv[4]))
 
 
 if __name__ == "__main__":

@@ -55,7 +55,8 @@ PROVOKED = {
     "cpu-cache-misses": {"cache_misses_per_thousand": 30.0, "instructions_per_cycle": 0.4},
     "cpu-branches": {"branch_misses_per_thousand": 20.0},
     "cpu-division": {"division_instructions": 30.0}, "cpu-calls": {"math_calls": 3.0},
-    "small-call": {"launch_bound": 1.0}, "arithmetic": {"written_us": 90.0},
+    "small-call": {"launch_bound": 1.0, "launch_us": 8.0},
+    "instruction-issue": {"issue_active": 0.9}, "arithmetic": {"written_us": 90.0},
     "cpu-intermediates": {"operators": 3.0, "unfused_us": 90.0}, "intermediates": {"kernels": 3.0, "unfused_us": 90.0},
 }  # fmt: skip
 NAMES = [rule.name for rule in load_rules()]

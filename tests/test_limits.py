@@ -68,6 +68,12 @@ def test_matmul_counts_two_operations_a_multiply_add() -> None:
     assert pytest.approx((21 + 35 + 15) * F32 / 1e5) == slow.unavoidable_us
 
 
+def test_distances_of_all_pairs_are_a_product() -> None:
+    """30 rows of 7 against 40: a multiply-add for each pair and column."""
+    found = limits.trace_module(fn(torch.cdist), [torch.randn(30, 7), torch.randn(40, 7)], {})
+    assert [2 * 30 * 40 * 7] == [op.operations for op in found.operators if op.unit == "matmul"]
+
+
 def test_backward_moves_gradients_too() -> None:
     """y = x * w: backward reads x, w and the incoming gradient, and writes both gradients besides y."""
 

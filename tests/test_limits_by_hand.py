@@ -79,6 +79,10 @@ FORWARD = {
         (16 + 48) * 4 * 4, 64 * 4 * 4),
     "a view of the input, scaled": (
         lambda x: x.t()[1:3] * 2, [torch.randn(32, 8)], 2 * 32 * 4, 2 * 32 * 4),
+    "a mask that is an input lets half of each operand through": (
+        torch.where, [torch.arange(64) % 2 == 0, torch.randn(64), torch.randn(64)], 64 + 32 * 4 + 32 * 4, 64 * 4),
+    "a mask that is an input hides a quarter": (
+        lambda x, m: x.masked_fill(m, 0.0) * 2, [torch.randn(64), torch.arange(64) % 4 == 0], 48 * 4 + 64, 64 * 4),
     "double and complex": (
         lambda x: torch.complex(x, x * 2), [torch.randn(16).double()], 16 * 8, 16 * 16),
 }  # fmt: skip

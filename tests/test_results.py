@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -36,3 +38,15 @@ def test_a_time_under_its_bound_is_found_wherever_it_stands(tmp_path: Path) -> N
         compared,
         [where for _, where, _, _ in under],
     )
+
+
+def test_every_result_is_named_with_its_command() -> None:
+    """In the table of commands beside the files, or in the file itself."""
+    table = (under_bound.HERE / "README.md").read_text().partition("## Commands")[2]
+    patterns = [name for row in table.splitlines() for name in re.findall(r"`([^`]+\.json)`", row.split(" | ")[0])]
+    for path in sorted(under_bound.HERE.rglob("*.json")):
+        name = str(path.relative_to(under_bound.HERE))
+        own = json.loads(path.read_text())
+        listed = any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+        assert listed or (isinstance(own, dict) and own.get("command")), name
+    assert len(patterns) > 20

@@ -37,12 +37,25 @@ CODE = """
 USAGE = " Function _Z4copyPfPKf:\n  REG:40 STACK:96 SHARED:0 LOCAL:0 CONSTANT[0]:536\n"
 
 
-def test_instructions_in_a_loop_weigh_more_and_the_runtime_is_left_out() -> None:
-    """One scalar instruction before a loop of one packed product, one packed division and one library call."""
+def test_instructions_in_a_loop_weigh_more_and_what_is_beside_it_is_left_out() -> None:
+    """A loop of one packed product, one packed division and one library call; the scalar product before it is what is
+    left over of the vectors, and the runtime's is nobody's."""
     found = binary.summary(binary.counts(OBJECT))
-    expected = {"packed_instructions": 16.0, "floating_instructions": 17.0, "widest_bits": 512.0,
+    expected = {"packed_instructions": 16.0, "floating_instructions": 16.0, "widest_bits": 512.0,
                 "gather_instructions": 0.0, "division_instructions": 8.0, "math_calls": 8.0}  # fmt: skip
     assert expected == found
+
+
+def test_lanes_loaded_one_by_one_are_gathers_too() -> None:
+    """Tuned for processors with slow gathers, a compiler fills vectors by insertions; one from a register is none."""
+    code = """
+0000000000001200 <turned>:
+    1200:	vinsertps $0x10,(%rdi,%rcx,4),%xmm0,%xmm0
+    1208:	vinsertps $0x10,%xmm1,%xmm0,%xmm0
+    120e:	vaddps %xmm0,%xmm2,%xmm2
+    1212:	jne    1200 <turned>
+"""
+    assert 8.0 == binary.summary(binary.counts(code))["gather_instructions"]
 
 
 def test_machine_code_of_a_kernel_is_counted_by_kind() -> None:

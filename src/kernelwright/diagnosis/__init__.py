@@ -22,8 +22,10 @@ NODES = (
     ast.Mult, ast.Div, ast.Compare, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq, ast.IfExp, ast.Call,
     ast.Constant, ast.Name, ast.Load,
 )  # fmt: skip
-NEAR = 0.6
+NEAR = 0.8
 """Share of the bound from which a program without findings counts as held by the bound's own limiter."""
+AT_BOUND = 0.87
+"""Share of the bound from which the bound's own limiter holds a program, whatever else is true of it (1 / 1.15)."""
 MINOR = 0.1
 UNNAMED = "not named by the facts measured here"
 FUNCTIONS = {"min": min, "max": max, "abs": abs}
@@ -48,7 +50,7 @@ class Rule:
     unless: tuple[str, ...] = ()
     """Causes of which this limiter would be a symptom; one with facts that were not measured counts as absent."""
     last: bool = False
-    """Asked only where no other rule names a share of ``MINOR`` or more: it explains by the bounds alone."""
+    """Asked only where no other rule names a share of ``MINOR`` or more of a call: it knows the whole alone."""
     within: str = "call"
     """``call``: the share is of the whole call; ``kernel``: of the time the device is busy; ``job``: of many calls."""
 
@@ -185,26 +187,46 @@ def diagnose(
     busy = min(1.0, known["busy_us"] / time_us) if kind == "cuda" and "busy_us" in known and time_us > 0 else 1.0
     most = 1.0 - min(1.0, known.get("reach_us", 0.0) / time_us) if time_us > 0 else 1.0
     findings: list[tuple[float, Finding]] = []
+    of_calls: list[tuple[float, float, Finding]] = []
     silent: set[str] = set()
     for rule in sorted(rules if rules is not None else load_rules(), key=lambda rule: rule.last):
-        if rule.device not in ("any", kind) or (rule.last and any(pair[0] >= MINOR for pair in findings)):
+        if rule.device not in ("any", kind) or (rule.last and any(share >= MINOR for share, *_ in of_calls)):
             continue
         missing = rule.facts() - known.keys()
         if missing:
             silent |= missing
         elif _value(rule.when, known) and not _caused(rule, known):
             share = min(0.98, max(0.0, _value(rule.share, known))) * (busy if rule.within == "kernel" else 1.0)
-            findings.append((share, _finding(rule, share if rule.within == "job" else min(share, most), known)))
-    near = bound_us is None or time_us <= 0 or bound_us / time_us > NEAR
+            finding = _finding(rule, share if rule.within == "job" else min(share, most), known)
+            findings.append((share, finding))
+            if rule.within != "job":
+                of_calls.append((finding.share, share, finding))
     findings.sort(key=lambda pair: (-pair[1].share, -pair[0], pair[1].rule))
     return Diagnosis(
         time_us=time_us,
         bound_us=bound_us,
-        limiter=findings[0][1].limiter if findings else limiter if near else UNNAMED,
+        limiter=_limiter([pair[1] for pair in findings], of_calls, limiter, known.get("bound_fraction")),
         findings=tuple(found for _, found in findings),
         unknown=tuple(sorted(silent)),
         since=changes(parent, known) if parent else (),
     )
+
+
+def _limiter(
+    findings: Sequence[Finding], of_calls: Sequence[tuple[float, float, Finding]], bound: str, reached: float | None
+) -> str:
+    """What holds the program: at its bound the bound's own limiter; else what costs a call most; else, not far from
+    it, the bound's own again; else what costs a job most."""
+    if reached is not None and reached >= AT_BOUND:
+        return bound
+    major = [one for one in of_calls if one[0] >= MINOR or one[1] >= MINOR]
+    if major:
+        return max(major, key=lambda one: one[:2])[2].limiter
+    if reached is not None and reached > NEAR:
+        return bound
+    if findings:
+        return findings[0].limiter
+    return bound if reached is None else UNNAMED
 
 
 def _finding(rule: Rule, share: float, known: Mapping[str, float]) -> Finding:

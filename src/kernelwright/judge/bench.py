@@ -22,6 +22,7 @@ from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.reference import Reference
 from kernelwright.judge.variants import HEAVY, LIGHT
 from kernelwright.judge.verify import Checker
+from kernelwright.limits import Trace
 from kernelwright.task import Case, Task
 
 KNOWN_CALL_USES = 16
@@ -128,6 +129,8 @@ class Bench:
         self.admission: Admission | None = None
         self.bound: tuple[float | None, str] | None = None
         """(unavoidable microseconds or None, limiter), once asked for."""
+        self.traced: Trace | None = None
+        """The timed case of the reference, once traced: what its bounds come from."""
         self.looked_again = False
         """Whether ``bound`` comes from a second look at the device's memory, which then outdoes any other."""
         self.cache_bytes = cache_bytes(self.device)

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from kernelwright import limits
 from kernelwright.judge import skeletons
 from kernelwright.judge.bench import Bench, Point
 from kernelwright.judge.buffers import TensorSpec
+from kernelwright.limits import Operator, Trace, products
 from kernelwright.machine import Machine
 
 
@@ -43,17 +45,48 @@ def describe(bench: Bench, machine: Machine) -> dict[str, Any]:
 
 def bounds(bench: Bench, machine: Machine) -> dict[str, Any] | None:
     """Every bound of the timed case on ``machine``, as plain data, or None where there is no bandwidth to divide by."""
-    instance = bench.timed.instance
-    leaves = instance.draw(bench.timed.as_given, 0)
-    args = skeletons.unflatten(instance.skeleton, leaves)
-    traced = limits.trace_module(instance.model, args, {}, gradients=bench.contract.gradients)
+    traced = traced_once(bench)
     found = limits.bounds(traced, machine)
     if found is None:
         return None
     plain = dataclasses.asdict(found)
     plain["conditional"] = list(traced.conditional)
     plain |= {"read_bytes": traced.input_bytes, "written_bytes": traced.output_bytes}
-    return plain
+    return plain | {"products": _products(traced.operators, machine)}
+
+
+def traced_once(bench: Bench) -> Trace:
+    """The reference's trace on the timed case; the same for every machine, so it is kept with the bench."""
+    if bench.traced is None:
+        instance = bench.timed.instance
+        args = skeletons.unflatten(instance.skeleton, instance.draw(bench.timed.as_given, 0))
+        bench.traced = limits.trace_module(instance.model, args, {}, gradients=bench.contract.gradients)
+    return bench.traced
+
+
+def bound_notes(bench: Bench) -> list[str]:
+    """What a proof says of the bound: operators of unknown work, elements that a mask or an index may leave out."""
+    found = traced_once(bench)
+    return [f"bound: {text}" for text in (*found.warnings, *found.conditional)]
+
+
+def _products(operators: Sequence[Operator], machine: Machine) -> dict[str, Any] | None:
+    """What a library's matrix products are predicted to take and to draw; None where there is nothing to predict by."""
+    rates = products.of_machine(machine) if machine.device != "cpu" else None
+    shapes = [shape for shape in map(products.shape_of, operators) if shape is not None]
+    if rates is None or not shapes:
+        return None
+    learned = products.load()
+    found = products.predict(learned, shapes, rates, machine.value("power.gemm_W"))
+    energies = [one.millijoules for one in found]
+    return {
+        "us": sum(one.us for one in found),
+        "mJ": None if None in energies else sum(energy for energy in energies if energy is not None),
+        "count": len(found),
+        "time_error": learned.time_error,
+        "watts_error": learned.watts_error,
+        "learnt_on": learned.device,
+    }
 
 
 def _point(point: Point) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import health, measure, race, singly, spot_checks, timing_plan
+from kernelwright.judge import facts, health, measure, race, singly, spot_checks, timing_plan
 from kernelwright.judge.bench import Entrant
 from kernelwright.judge.child import Program
 from kernelwright.judge.clocks import Clocks
@@ -227,7 +227,9 @@ class Judgement(Correctness):
         notes = [f"{sampled} further timed calls agreed with eager's own outputs on the same inputs"]
         for case in (point.case for point in self.points if point.case.name.startswith("hidden:")):
             notes.append(f"{case.name}: " + ", ".join(f"{axis}={size}" for axis, size in case.axes))
-        if self.level != "precise":
+        if self.level == "precise":
+            notes += facts.bound_notes(self.bench)
+        else:
             notes.append("the first checked call is shared by coarse candidates and does not follow from the seed")
         return verified(
             checkers,

@@ -74,19 +74,20 @@ def save(learned: Learned, path: Path = FILE) -> None:
         "device": learned.device,
         "base": learned.model.base,
         "rate": learned.model.rate,
-        "trees": [_short(tree) for tree in learned.model.trees],
+        "trees": [short(tree) for tree in learned.model.trees],
     }
     path.write_text(json.dumps(data, separators=(",", ":")) + "\n", encoding="ascii")
 
 
-def _short(tree: dict[str, Any]) -> dict[str, Any]:
+def short(tree: dict[str, Any]) -> dict[str, Any]:
+    """A tree with the digits that are kept in a file."""
     if "value" in tree:
         return {"value": float(f"{tree['value']:.4g}")}
     return {
         "column": tree["column"],
         "edge": float(f"{tree['edge']:.6g}"),
-        "low": _short(tree["low"]),
-        "high": _short(tree["high"]),
+        "low": short(tree["low"]),
+        "high": short(tree["high"]),
     }
 
 

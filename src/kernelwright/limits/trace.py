@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
+from kernelwright.limits import counting
 from kernelwright.limits.demand import Needs, Read, Step, View
 
 SFU = {"exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tanh", "erf", "sigmoid", "pow", "rsqrt", "sqrt"}
@@ -141,20 +142,34 @@ class _Recorder(TorchDispatchMode):
     ) -> tuple[Read, ...]:
         found = []
         for position, tensor in enumerate(operands):
-            leaf, seen = self.leaves.get(_key(tensor)), float(_distinct(tensor))
+            seen = float(_distinct(tensor))
             if name in GATHERS and position == 0 and results:
                 seen = min(seen, self._named(name, operands, args))
             elif name in ("tril", "triu"):
-                seen *= _triangle(tensor, name, int(args[1]) if len(args) > 1 else int(kwargs.get("diagonal", 0)))
-            elif position in MASKED.get(name, ()) and leaf is not None:
-                seen, leaf.conditional = 0.0, True
-                self.conditional.add("elements behind a mask (where) may never be read")
+                seen *= counting.triangle(
+                    tensor, name, int(args[1]) if len(args) > 1 else int(kwargs.get("diagonal", 0))
+                )
+            elif position in MASKED.get(name, ()):
+                seen = self._behind(name, position, operands, seen)
             elif name in OVERWRITING and position == 0:
                 seen = max(0.0, seen - operands[-1].numel())
             elif name in ("convolution", "max_pool2d_with_indices", "avg_pool2d") and position == 0:
-                seen *= _window_coverage(name, operands, args)
+                seen *= counting.window_coverage(name, operands, args)
             found.append(Read(_key(tensor), _view(tensor), seen))
         return tuple(found)
+
+    def _behind(self, name: str, position: int, operands: list[torch.Tensor], seen: float) -> float:
+        """Elements that a mask lets through: counted where its values are an input's, else none of an input."""
+        tensor, mask = operands[position], operands[0 if name == "where" else 1]
+        known, leaf = self.leaves.get(_key(mask)), self.leaves.get(_key(tensor))
+        if known is not None and known.index is not None and known.index.size == mask.numel() == tensor.numel():
+            through = int(np.count_nonzero(known.index))
+            return float(through if (name, position) == ("where", 1) else mask.numel() - through)
+        if leaf is None:
+            return seen
+        leaf.conditional = True
+        self.conditional.add("elements behind a mask (where) may never be read")
+        return 0.0
 
     def _named(self, name: str, operands: list[torch.Tensor], args: Any) -> float:
         """Elements of the first operand that the index names; none where its values are not an input's."""
@@ -169,15 +184,15 @@ class _Recorder(TorchDispatchMode):
         if name.startswith("nll_loss"):
             return float(values.size)
         if name == "take":
-            return _different(values, table.numel())
+            return counting.different(values, table.numel())
         if name == "gather":
             places = list(np.indices(values.shape, sparse=True))
             places[int(args[1])] = values
             steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
             flat = np.asarray(sum(at * step for at, step in zip(places, steps, strict=True)))
-            return _different(flat, table.numel())
+            return counting.different(flat, table.numel())
         across = 0 if name == "embedding" else int(args[1]) if name == "index_select" else _indexed(args[1])
-        rows = _different(values, shape[across]) if values.dtype != bool else int(values.sum())
+        rows = counting.different(values, shape[across]) if values.dtype != bool else int(values.sum())
         covered = math.prod(shape[across : across + (values.ndim if values.dtype == bool else 1)])
         return float(rows * table.numel() / max(1, covered))
 
@@ -192,6 +207,8 @@ class _Recorder(TorchDispatchMode):
         if counter is not None:
             out_val = results[0] if len(results) == 1 else tuple(results)
             work, unit = int(counter(*args, **kwargs, out_val=out_val)), "matmul"
+        elif name in counting.DISTANCES:
+            work, unit = counting.distances(operands), "matmul"
         elif "attention" in name or "_lstm" in name or "gru" in name or "fft" in name:
             known = False
             self.unknown.add(name)
@@ -207,13 +224,6 @@ class _Recorder(TorchDispatchMode):
             unit=unit,
             known=known,
         )
-
-
-def _different(values: np.ndarray, size: int) -> float:
-    """How many of ``size`` places are named; negative ones count from the end."""
-    marks = np.zeros(max(1, size), dtype=bool)
-    marks[values.reshape(-1)] = True
-    return float(marks.sum())
 
 
 def _extra(name: str) -> int:
@@ -243,26 +253,6 @@ def _view(tensor: torch.Tensor) -> View:
 
 def _reduces(name: str) -> bool:
     return name in REDUCING or "norm" in name or "softmax" in name
-
-
-def _triangle(tensor: torch.Tensor, name: str, diagonal: int) -> float:
-    rows, cols = tensor.shape[-2], tensor.shape[-1]
-    lower = sum(min(max(row + diagonal + 1, 0), cols) for row in range(rows))
-    if name == "triu":
-        lower = rows * cols - sum(min(max(row + diagonal, 0), cols) for row in range(rows))
-    return lower / max(rows * cols, 1)
-
-
-def _window_coverage(name: str, operands: list[torch.Tensor], args: Any) -> float:
-    """Least share of the input a strided window reads: prod(min(1, kernel / stride))."""
-    if name == "convolution":
-        kernel, stride = list(operands[1].shape[2:]), list(args[3])
-    else:
-        kernel = list(args[1])
-        stride = list(args[2]) if len(args) > 2 and args[2] else kernel
-    if len(stride) == 1:
-        stride = stride * len(kernel)
-    return math.prod(min(1.0, size / step) for size, step in zip(kernel, stride, strict=False))
 
 
 def trace(
@@ -341,7 +331,7 @@ def trace_module(
     try:
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             return _trace_as(module, args, kwargs, mode.from_tensor, gradients, indices)
-    except (RuntimeError, NotImplementedError, TypeError, ValueError) as error:
+    except (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, LookupError) as error:
         found = _trace_as(module, args, kwargs, lambda t: t.detach().clone(), gradients, indices)
         note = f"traced on the example itself: {type(error).__name__} on fake tensors"
         return dataclasses.replace(found, warnings=(*found.warnings, note))

@@ -26,8 +26,20 @@ def limits(bounds: Mapping[str, Any] | None) -> str:
     ]
     if bounds.get("measured_us"):
         lines.append(f"eager        {bounds['measured_us']:.4g} us (its operators one by one)")
+    if bounds.get("products"):
+        lines.append(_products(bounds["products"]))
     lines += [f"warning: {text}" for text in (*bounds.get("warnings", ()), *bounds.get("conditional", ()))]
     return "\n".join(lines) + "\n"
+
+
+def _products(found: Mapping[str, Any]) -> str:
+    """One line about the library's matrix products, with the predictors' own errors."""
+    energy = "energy unknown" if found["mJ"] is None else f"{found['mJ']:.4g} mJ"
+    return (
+        f"products     {found['us']:.4g} us, {energy}: what the library's {found['count']} matrix products should take "
+        f"(learnt on {found['learnt_on']}; median error {found['time_error']:.0%} of time, "
+        f"{found['watts_error']:.0%} of power)"
+    )
 
 
 def _row(row: Mapping[str, Any]) -> tuple[str, ...]:

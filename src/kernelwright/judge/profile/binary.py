@@ -23,6 +23,8 @@ _ARITHMETIC = re.compile(
     r"|addsub|hadd)(ps|pd|ph|ss|sd|sh)$"
 )
 _DIVISION = re.compile(r"v?(?:div|sqrt)(?:ps|pd|ss|sd|ph|sh)$")
+_INSERTION = re.compile(r"v?(?:insertps|pinsr[dq])$")
+"""Lanes loaded one by one: what a compiler makes of strided access where it holds gathers to be slow."""
 _MATH = re.compile(
     r"(?:__)?(?:exp2?|expm1|log(?:2|10|1p)?|pow|tanh?|sinh?|cosh?|atan2?|asin|acos|erfc?|cbrt|fmod|hypot|[lt]gamma)f?"
     r"(?:_finite)?(?:@.*)?$"
@@ -84,20 +86,26 @@ def functions(text: str) -> dict[str, list[Instruction]]:
 
 
 def counts(text: str) -> dict[str, float]:
-    """Weighted counts over all functions of one object's disassembly."""
+    """Weighted counts over all functions of one object's disassembly.
+
+    Arithmetic counts where a function's loops are deepest: what is left over beside a vector loop is written out as
+    scalar code around it, many times as long and seldom run.
+    """
     total = dict.fromkeys(("packed", "scalar", "gathers", "divisions", "calls", "bits128", "bits256", "bits512"), 0.0)
     for body in functions(text).values():
-        for found, weight in zip(body, weights(body), strict=True):
+        weighed = list(zip(body, weights(body), strict=True))
+        deepest = max((weight for found, weight in weighed if _ARITHMETIC.match(found.name)), default=0)
+        for found, weight in weighed:
             kind = _ARITHMETIC.match(found.name)
-            if kind:
+            if kind and weight == deepest:
                 packed = kind[1] in ("ps", "pd", "ph")
                 total["packed" if packed else "scalar"] += weight
                 if packed:
                     bits = next((width for register, width in WIDTHS if register in found.operands), 128.0)
                     total[f"bits{bits:.0f}"] += weight
-            if _DIVISION.match(found.name):
+            if _DIVISION.match(found.name) and weight == deepest:
                 total["divisions"] += weight
-            if found.name.startswith("vgather"):
+            if found.name.startswith("vgather") or (_INSERTION.match(found.name) and "(" in found.operands):
                 total["gathers"] += weight
             if found.name.startswith("call") and weight > 1:
                 called = _TARGET.match(found.operands)

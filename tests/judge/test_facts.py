@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a proof says of its bound, and what is predicted of matrix products on a device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernelwright.judge import facts
+from kernelwright.judge.bench import Bench
+from kernelwright.limits import products
+from kernelwright.limits.gemm import Device
+from kernelwright.machine import Fact, Machine
+from kernelwright.optimize import tables
+from tests.judge.plain_tasks import task
+
+
+def machine(device: str, **more: float) -> Machine:
+    """A device of round numbers."""
+    values = {f"peak.gemm.{dtype}_TFLOPs": 100.0 for dtype in products.RATES}
+    values |= {"bandwidth.copy.dram_GBps": 4000.0, "count.processors": 132.0, **more}
+    rows = tuple(Fact(name=name, value=value, unit="", spread=0.0, note="") for name, value in values.items())
+    return Machine(device=device, name="x", fingerprint="f", versions=(), facts=rows, measured_at=0.0)
+
+
+def test_operators_of_unknown_work_are_named_beside_the_bound() -> None:
+    """A Fourier transform has no count of operations: its bytes bound it, and the proof says so; once traced, kept."""
+    bench = Bench(task("torch.fft.rfft(x).real.clone()", "[torch.randn(8, 64)]"), "cpu")
+    assert ["bound: _fft_r2c: no operation count, bounded by bytes alone"] == facts.bound_notes(bench)
+    assert bench.traced is facts.traced_once(bench)
+
+
+def test_a_plain_program_has_nothing_to_say_of_its_bound() -> None:
+    """Bytes and operations are all known."""
+    assert [] == facts.bound_notes(Bench(task("torch.relu(x)", "[torch.randn(8, 64)]"), "cpu"))
+
+
+def test_products_are_predicted_on_a_device_and_stated_with_the_models_errors() -> None:
+    """Two products of a task, in time and energy; without the power of a large one only in time; none on a CPU."""
+    bench = Bench(task("(x @ y) @ y", "[torch.randn(256, 256), torch.randn(256, 256)]", args="x, y"), "cpu")
+    found = facts.bounds(bench, machine("cuda:0", **{"power.gemm_W": 700.0}))
+    assert found is not None
+    assert (2, True) == (found["products"]["count"], 0 < found["products"]["mJ"] < 700.0 * found["products"]["us"])
+    line = next(line for line in tables.limits(found).splitlines() if line.startswith("products"))
+    assert f"{found['products']['time_error']:.0%} of time" in line and "of power" in line
+    silent = facts.bounds(bench, machine("cuda:0"))
+    assert silent is not None and silent["products"]["mJ"] is None
+    plain = facts.bounds(bench, machine("cpu"))
+    assert plain is not None and plain["products"] is None
+
+
+@pytest.mark.parametrize("size", [1024, 8192])
+def test_the_shipped_power_model_is_near_what_large_products_draw(size: int) -> None:
+    """On rates of the device it was learnt on, bfloat16 products of 1024 and more draw between a third and all of what
+    the largest draws; its own error is stated and below a quarter."""
+    device = Device(132, 4.24e6, {"bfloat16": 7.8e8, "float16": 7.5e8, "float32": 5.06e7, "tf32": 3.8e8})
+    learned = products.load()
+    (found,) = products.predict(learned, [("bfloat16", size, size, size)], device, 691.0)
+    assert found.watts is not None and 230.0 < found.watts < 800.0
+    assert 0.0 < learned.watts_error < 0.25 and 0.0 < learned.time_error < 0.1
+
+
+def test_models_of_products_survive_their_file(tmp_path: object) -> None:
+    """Predictions stay within the digits that are kept."""
+    device = Device(132, 4.24e6, {"bfloat16": 7.8e8, "float16": 7.5e8, "float32": 5.06e7, "tf32": 3.8e8})
+    path = products.Path(str(tmp_path)) / "products.json"
+    products.save(products.load(), path)
+    job = [("tf32", 1024, 2048, 512)], device, 700.0
+    before, after = products.predict(products.load(), *job)[0], products.predict(products.load(path), *job)[0]
+    assert torch.allclose(torch.tensor([before.us, before.watts]), torch.tensor([after.us, after.watts]), rtol=1e-2)
