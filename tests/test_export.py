@@ -5,156 +5,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
+from export_bench import (
+    CASES,
+    FAST,
+    REFERENCE,
+    SQUARE,
+    alone,
+    leaf,
+    make,
+    trial,
+)
 
 from kernelwright import export, wire
-from kernelwright.candidate import Candidate
 from kernelwright.export.space import proven_space
 from kernelwright.task import Contract, Task
-from kernelwright.trial import Rejected, Timed, Trial
-
-REFERENCE = '''"""Scale and square."""
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def __init__(self, cols):
-        super().__init__()
-        self.weight = nn.Parameter(torch.rand(cols))
-        self.register_buffer("seen", torch.zeros(1))
-
-    def forward(self, x, power=2):
-        return (x * self.weight) ** power
-
-
-def get_inputs(rows=4, cols=8):
-    return [torch.randn(rows, cols), 2]
-
-
-def get_init_inputs(rows=4, cols=8):
-    return [cols]
-'''
-# Marked wrong by exactly one, so that a test can see which program answered.
-FAST = REFERENCE.replace("class Model(", "class ModelNew(").replace("** power", "** power + 1")
-CPP = 'extern "C" void square(const float* x, float* y, long n) { for (long i = 0; i < n; ++i) y[i] = x[i] * x[i]; }\n'
-SQUARE = """import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x * x
-
-
-def get_inputs():
-    return [torch.randn(6)]
-
-
-def get_init_inputs():
-    return []
-"""
-BINDING = """import ctypes
-import os
-
-import torch
-from torch import nn
-
-_library = ctypes.CDLL(os.path.join(os.path.dirname(os.path.abspath(__file__)), "square.so"))
-
-
-class ModelNew(nn.Module):
-    calls = 0
-
-    def forward(self, x):
-        type(self).calls += 1
-        x = x.contiguous()
-        y = torch.empty_like(x)
-        _library.square(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(y.data_ptr()), ctypes.c_long(x.numel()))
-        return y
-"""
-COMMAND = ("g++", "-O2", "-shared", "-fPIC", "-o", "{output}", "{source}")
-
-
-def leaf(*shape: int, dtype: str = "float32") -> dict[str, object]:
-    """Facts of a tensor leaf."""
-    return {"shape": list(shape), "dtype": dtype}
-
-
-def case(rows: int, cols: int) -> dict[str, object]:
-    """Facts of one judged case of REFERENCE."""
-    return {"name": f"{rows}x{cols}", "inputs": [leaf(rows, cols), {"value": 2}], "state": [leaf(cols), leaf(1)]}
-
-
-CASES = [case(4, 8), case(1, 33), case(7, 2)]
-
-
-def timed(**changes: object) -> Timed:
-    """A timed outcome, as the ledger would bring it back."""
-    timing = {"samples_us": [10.0, 11.0, 12.0], "low_us": 10.5, "high_us": 11.5}
-    baseline = {"name": "eager", "timing": timing, "speedup": 3.0, "speedup_low": 2.5, "speedup_high": 3.5}
-    data = {
-        "proof": {
-            "cases": [
-                {"name": "4x8", "required": True, "passed": True, "detail": "", "error_ratio": 1.0, "calls": 3}
-            ],
-            "outputs": 1, "checked_calls": 3, "error_ratio": 1.1, "bits_lost": 0.14, "oracle": "float64",
-            "deterministic": True, "seed": 7, "sandbox": "namespaces", "notes": [],
-        },
-        "timing": timing, "baselines": [baseline], "best_baseline": "eager", "speedup": 3.0, "speedup_low": 2.5,
-        "speedup_high": 3.5, "bound_us": 5.0, "bound_fraction": 0.45, "limiter": "memory",
-        "conditions": ["cold cache"], "repeats": 2, "profile": [],
-    }  # fmt: skip
-    return wire.from_data(Timed, data | changes)
-
-
-def trial(task: Task, sources: dict[str, str], language: str = "torch") -> Trial:
-    """A winning trial of the given sources; the first is the entry."""
-    candidate = Candidate(
-        task=task.digest(),
-        language=language,
-        entry=f"{next(iter(sources))}::ModelNew",
-        sources=tuple(sorted(sources.items())),
-        proposer="test",
-    )
-    return Trial(
-        candidate=candidate, outcome=timed(), level="precise", machine="m1", versions=(("torch", "x"),),
-        seconds=1.0, started_at=0.0,
-    )  # fmt: skip
-
-
-def make(folder: Path, contract: Contract | None = None, reference: str = REFERENCE, fast: str = FAST) -> None:
-    """Export the marked program into ``folder``."""
-    task = Task(name="scale", form="folder", reference=reference, contract=contract or Contract())
-    export.write(folder, task, trial(task, {"fast.py": fast}), cases=CASES)
-
-
-def alone(folder: Path, code: str, path: str | None = None, **environment: str) -> list[object]:
-    """Run code in a process in which kernelwright cannot be imported; returns what it appended to ``out``."""
-    head = f"""
-        import json, sys, warnings
-        sys.modules["kernelwright"] = None
-        sys.path.insert(0, {str(folder)!r})
-        out, said = [], []
-        warnings.simplefilter("always")
-        warnings.showwarning = lambda message, *rest, **more: said.append(str(message))
-        import torch
-        torch.manual_seed(0)
-    """
-    tail = "\nprint(json.dumps([out, [s for s in said if s.startswith('optimized')]]))"
-    script = textwrap.dedent(head) + textwrap.dedent(code) + tail
-    base = {"PATH": path if path is not None else "/usr/local/bin:/usr/bin:/bin", "HOME": str(folder)}
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", script], capture_output=True, text=True, env=base | environment, check=False
-    )
-    assert 0 == done.returncode, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+from kernelwright.trial import Rejected, Trial
 
 
 @pytest.fixture(scope="module")
@@ -313,99 +181,6 @@ def test_a_broken_fast_program_leaves_the_reference(tmp_path: Path) -> None:
 
     assert [0.0] == out
     assert 1 == len(said) and "a_package_that_is_not_there" in said[0]
-
-
-@pytest.fixture(scope="module")
-def square(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An exported C++ program with its compiled file."""
-    if shutil.which("g++") is None:
-        pytest.skip("no g++")
-    folder, built = tmp_path_factory.mktemp("square"), tmp_path_factory.mktemp("built")
-    (built / "square.cpp").write_text(CPP)
-    command = [part.format(source=built / "square.cpp", output=built / "square.so") for part in COMMAND]
-    subprocess.run(command, check=True)
-    task = Task(name="square", form="folder", reference=SQUARE)
-    export.write(
-        folder,
-        task,
-        trial(task, {"fast.py": BINDING, "square.cpp": CPP}, "cpp"),
-        cases=[{"name": "main", "inputs": [leaf(6)], "state": []}],
-        built=built,
-        commands={"square.cpp": COMMAND},
-    )
-    return folder
-
-
-CALL = """
-import optimized
-out += optimized.optimized(torch.arange(6.0)).tolist()
-out.append(getattr(optimized.ModelNew, "calls", 0))
-"""
-SQUARES = [0.0, 1.0, 4.0, 9.0, 16.0, 25.0]
-
-
-def test_the_compiled_file_beside_the_module_is_used(square: Path) -> None:
-    """No compiler is needed where the compiled file fits."""
-    assert [[*SQUARES, 1], []] == alone(square, CALL, path="")
-
-
-def test_a_missing_compiled_file_is_built_again(square: Path, tmp_path: Path) -> None:
-    """With a compiler the file comes back; the second import finds it."""
-    copy = shutil.copytree(square, tmp_path / "copy")
-    (copy / "square.so").unlink()
-
-    assert [[*SQUARES, 1], []] == alone(copy, CALL)
-    assert [[*SQUARES, 1], []] == alone(copy, CALL, path="")
-
-
-def test_a_compiled_file_for_another_machine_is_not_loaded(square: Path, tmp_path: Path) -> None:
-    """Unknown instruction sets mean a rebuild; without a compiler the reference answers, with one warning."""
-    copy = shutil.copytree(square, tmp_path / "copy")
-    record = json.loads((copy / "square.so.json").read_text())
-    (copy / "square.so.json").write_text(json.dumps(record | {"features": ["avx9000"]}))
-    (copy / "square.so").write_bytes(b"would crash")
-    out, said = alone(copy, CALL, path="")
-
-    assert [*SQUARES, 0] == out
-    assert 1 == len(said) and "g++" in said[0]
-    assert [[*SQUARES, 1], []] == alone(copy, CALL)
-
-
-def test_a_triton_candidate_finds_its_own_source(tmp_path: Path) -> None:
-    """The kernel text lives inside the module; Triton (here interpreted) still reads it."""
-    pytest.importorskip("triton")
-    kernel = """
-        import torch
-        import triton
-        import triton.language as tl
-        from torch import nn
-
-
-        @triton.jit
-        def _square(x, y, n, BLOCK: tl.constexpr):
-            offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-            value = tl.load(x + offsets, mask=offsets < n)
-            tl.store(y + offsets, value * value, mask=offsets < n)
-
-
-        class ModelNew(nn.Module):
-            calls = 0
-
-            def forward(self, x):
-                type(self).calls += 1
-                y = torch.empty_like(x)
-                _square[(1,)](x, y, x.numel(), BLOCK=16)
-                return y
-    """
-    task = Task(name="square", form="folder", reference=SQUARE)
-    export.write(
-        tmp_path,
-        task,
-        trial(task, {"fast.py": textwrap.dedent(kernel)}),
-        cases=[{"name": "main", "inputs": [leaf(6)], "state": []}],
-    )
-
-    assert [[*SQUARES, 1], []] == alone(tmp_path, CALL, TRITON_INTERPRET="1")
 
 
 def test_the_proof_holds_everything_needed_to_replay(scale: Path) -> None:

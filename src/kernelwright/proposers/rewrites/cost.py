@@ -11,6 +11,9 @@ from kernelwright.proposers.rewrites.terms import POINTWISE, VIEWS, Term, numel,
 FUSED = 0.5
 """Share of a read still charged when a pointwise operator reads what another has just written (cache, fusion)."""
 
+TRIANGLE = 0.5 + 0.5 / 8
+"""Share of a product's operations that its triangle takes in eight strips of rows."""
+
 PREFERENCE = 1e-9
 """Seconds charged per node, so that equal programs are ordered by size."""
 
@@ -50,6 +53,8 @@ def _multiplied(term: Term) -> float:
     """Operations of matrix products and convolutions (two per multiplication)."""
     if term.op == "matmul":
         return 2.0 * numel(term.shape) * term.args[0].shape[-1]
+    if term.op == "call" and term.attrs[0].startswith("triangle."):
+        return 2.0 * TRIANGLE * numel(term.shape) * term.args[0].shape[-1]
     if term.op == "call" and "conv" in term.attrs[0] and len(term.args) > 1:
         weight = term.args[1].shape
         places = term.args[0] if "transpose" in term.attrs[0] else term

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from kernelwright.proposers.rewrites import triangles
 from kernelwright.proposers.rewrites.terms import REDUCTIONS, VIEWS, Term, walk
 from kernelwright.proposers.rewrites.trace import Program
 
@@ -29,6 +30,8 @@ def _column_sums(matrix, block=128):
 
 
 '''
+
+_HELPERS = (("_in_blocks(", BLOCKS), ("_column_sums(", COLUMNS), ("_triangle(", triangles.CODE))
 
 MODULE = '''
 class {name}({entry}):
@@ -130,6 +133,8 @@ class _Writer:
 
     def _call(self, term: Term) -> str:
         target, template = term.attrs
+        if target.startswith("triangle."):
+            return f"_triangle({', '.join(map(self.expression, term.args))}, {target == triangles.UPPER})"
         for index, arg in reversed([*enumerate(term.args)]):
             template = template.replace(f"<{index}>", self.expression(arg))
         return f"torch.ops.{target}({template.replace('<device>', self.device)})"
@@ -214,9 +219,7 @@ def emit(program: Program, root: Term, style: Style, *, batch: int | None = None
     place = f"{tensors[0]}.device" if tensors else "next(self.parameters()).device"
     lines = _body(program, root, device=place, blocked=style.device == "cpu")
     body = "\n".join(f"        {line}" for line in lines)
-    needed = "".join(
-        code.lstrip("\n") for name, code in (("_in_blocks(", BLOCKS), ("_column_sums(", COLUMNS)) if name in body
-    )
+    needed = "".join(code.lstrip("\n") for name, code in _HELPERS if name in body)
     shapes = "".join(f"\n            and {path}.shape == {shape}" for path, shape in _paths(program))
     fits = "".join(_fit(index, spec, batch) for index, (_, spec) in enumerate(program.inputs))
     batched = [index for index, (_, spec) in enumerate(program.inputs) if _batched(spec, batch)]
