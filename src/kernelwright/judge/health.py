@@ -60,7 +60,8 @@ def blame_disk(said: str, folder: Path) -> None:
     """Raise DiskFull where a program complains of a full disk and it is: a candidate may say anything."""
     if _FULL not in said:
         return
-    left = shutil.disk_usage(folder).free
+    present = next((place for place in (folder, *folder.parents) if place.exists()), Path("/"))
+    left = shutil.disk_usage(present).free
     if left < NO_ROOM_BYTES:
         raise full(f"{left >> 20} MiB left below {folder}")
 
