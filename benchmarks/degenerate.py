@@ -3,10 +3,16 @@
 
     python benchmarks/degenerate.py PATH_OF_KernelBench --out FILE [--problem level2/80 ...]
 
-PATH is a checkout (problems are read from PATH/KernelBench/levelN). Nothing of it is written but names and reasons.
-Each problem runs as it was published,
-or with its module-level sizes capped (``--cap``, or ``NAME@CAP``): the shipped sizes
-take minutes each.
+PATH is a checkout (problems are read from PATH/KernelBench/levelN). Nothing of it is written but names, numbers and
+reasons. Two questions are asked of each problem, each in a process of its own:
+
+- as published, at its own sizes: what the reference gives for one draw of inputs, held as a constant against what it
+  gives for other draws, under the problem's own comparison (absolute and relative 1e-4, in float32). Where it passes,
+  a program that computes nothing passes.
+- the judge's admission, with module-level sizes capped where the name says so (``NAME@CAP``): the shipped sizes take
+  minutes each. ``--no-admission`` leaves it out.
+
+With ``--out`` what FILE already has is kept, so that a run can be continued problem by problem.
 """
 
 from __future__ import annotations
@@ -19,14 +25,22 @@ import queue
 import re
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(Path(__file__).parent)]
+
+import provenance  # noqa: E402
 
 CHOSEN = (
-    "level2/23@8", "level2/80@32", "level2/83@8", "level2/9@32", "level2/36@8", "level2/42@8", "level3/28@32",
+    "level2/80@32", "level2/9@32", "level2/23@8", "level2/83@8", "level2/36@8", "level2/42@8", "level3/28@32",
+    "level3/3@32", "level3/7@32", "level3/11@32", "level3/18@32", "level3/35@32",
 )  # fmt: skip
+TOLERANCE = 1e-4
+"""KernelBench's for float32, absolute and relative (its ``eval.py``)."""
+DRAWS = 3
+"""Draws of the inputs that the constant, a fourth draw's result, must pass on."""
 
 
 def find(root: Path, name: str) -> Path:
@@ -60,11 +74,31 @@ def examine(path: Path, cap: int, answer: multiprocessing.Queue) -> None:
     answer.put({"admitted": found.admitted, "passes": passed, "reasons": found.reasons, "as published": published})
 
 
-def within(path: Path, cap: int, seconds: float) -> dict:
-    """``examine`` in a process of its own, given up after ``seconds``."""
+def constant(path: Path, cap: int, answer: multiprocessing.Queue) -> None:
+    """Hold the result for one draw of the inputs against the results for others, as the problem was published."""
+    import torch
+
+    torch.set_num_threads(2)
+    space: dict = {"__name__": path.stem}
+    exec(compile(path.read_text(), str(path), "exec"), space)  # noqa: S102 - the user's own checkout
+    torch.manual_seed(42)
+    model = space["Model"](*space["get_init_inputs"]())
+    found = []
+    with torch.no_grad():
+        for seed in range(DRAWS + 1):
+            torch.manual_seed(1000 + seed)
+            found.append(model(*space["get_inputs"]()))
+    held, *others = found
+    gaps = [float((one - held).abs().max()) for one in others]
+    passes = [torch.allclose(held, one, atol=TOLERANCE, rtol=TOLERANCE) for one in others]
+    answer.put({"passes": all(passes), "largest difference": max(gaps), "shape": list(held.shape)})
+
+
+def within(question: Callable[..., None], path: Path, cap: int, seconds: float) -> dict:
+    """A question in a process of its own, given up after ``seconds``."""
     context = multiprocessing.get_context("spawn")
     answer = context.Queue()
-    process = context.Process(target=examine, args=(path, cap, answer))
+    process = context.Process(target=question, args=(path, cap, answer))
     began = time.monotonic()
     process.start()
     found = {"undecided": f"no answer within {seconds:g} s"}
@@ -87,24 +121,46 @@ def main() -> int:
     parser.add_argument("--problem", action="append")
     parser.add_argument("--cap", type=int, default=0, help="cap module-level sizes (0: as published)")
     parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--no-admission", action="store_true")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    results = {}
+    results: dict[str, dict] = {}
+    if asked.out and asked.out.exists():
+        results = json.loads(asked.out.read_text())["problems"]
     for name in asked.problem or CHOSEN:
         name, _, cap = name.partition("@")
         path = find(asked.path, name)
-        found = {"sizes capped at": int(cap or asked.cap)} | within(path, int(cap or asked.cap), asked.seconds)
-        results[f"{name} {path.stem.partition('_')[2]}"] = found
-        sys.stdout.write(f"{name} {path.stem}: {json.dumps(found)[:500]}\n")
+        row = results.setdefault(f"{name} {path.stem.partition('_')[2]}", {})
+        row["constant at published sizes"] = within(constant, path, 0, asked.seconds)
+        if not asked.no_admission:
+            capped_at = int(cap or asked.cap)
+            row["admission"] = {"sizes capped at": capped_at} | within(examine, path, capped_at, asked.seconds)
+        sys.stdout.write(f"{name} {path.stem}: {json.dumps(row)[:600]}\n")
         sys.stdout.flush()
-    degenerate = sorted(
-        name for name, found in results.items() if found.get("as published") or found.get("admitted") is False
-    )
-    if asked.out:
-        body = {"degenerate": degenerate}
-        asked.out.write_text(json.dumps({**body, "problems": results}, indent=1, sort_keys=True) + "\n")
-    sys.stdout.write(f"{len(degenerate)} of {len(results)} degenerate\n")
+        if asked.out:
+            asked.out.write_text(json.dumps(summary(results), indent=1, sort_keys=True) + "\n")
+    found = summary(results)
+    sys.stdout.write(f"{len(found['degenerate'])} of {len(results)} degenerate\n")
     return 0
+
+
+def summary(results: dict[str, dict]) -> dict:
+    """The rows, and which problems a constant passes at published sizes, or the judge does not admit."""
+
+    def judged(row: dict) -> bool:
+        found = row.get("admission", {})
+        return found.get("admitted") is False or bool(found.get("as published"))
+
+    by_constant = sorted(n for n, row in results.items() if row["constant at published sizes"].get("passes"))
+    by_judge = sorted(name for name, row in results.items() if judged(row))
+    return {
+        "commit": provenance.commit(),
+        "command": "python benchmarks/degenerate.py PATH_OF_KernelBench --out FILE",
+        "a constant passes at published sizes": by_constant,
+        "named by the judge": by_judge,
+        "degenerate": sorted({*by_constant, *by_judge}),
+        "problems": results,
+    }
 
 
 if __name__ == "__main__":

@@ -107,3 +107,19 @@ def test_outputs_of_exact_dtypes_have_no_magnitudes() -> None:
     """Their floor is nothing."""
     scale = Magnitudes(torch.arange(4))
     assert NO_FLOOR == yardstick.honest_floor([scale.measure(torch.arange(4))])
+
+
+def test_a_zero_that_rounding_lifts_is_honest_and_many_are_not() -> None:
+    """Behind a ReLU: an argument of 0 to within rounding may land on the other side, one in thousands."""
+    draw = torch.Generator().manual_seed(3)
+    exact = torch.randn(20_000, dtype=torch.float64, generator=draw).clamp_min(0.0)
+    eager = exact.float()
+    zeros = torch.nonzero(exact == 0.0).reshape(-1)
+    one, several, all_of_them = eager.clone(), eager.clone(), eager.clone()
+    one[zeros[7]] = 5e-8
+    several[zeros[:40]] = 1e-6
+    all_of_them[zeros] = 1e-8
+    held = Yardstick(eager, exact, NO_FLOOR)
+    assert held.compare(one).error_ratio <= 2.0
+    assert held.compare(several).error_ratio > 8.0
+    assert held.compare(all_of_them).error_ratio > 2.0

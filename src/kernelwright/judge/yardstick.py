@@ -201,6 +201,10 @@ class Yardstick:
     ``eager`` has the reference's dtype, ``exact`` is float64 or complex128; both have the output's shape. A ``floor``
     that must be measured first is asked for when an answer errs by more than eager, since it can only raise what is
     allowed: a ratio of at most 1 is one over eager's own error.
+
+    The last band holds what is zero beside the largest (below 1e-13 of it). Where a ReLU or a clamp makes zeros, an
+    element is wrong there when its argument, of size 0 to within rounding, lands on the other side: so rarely that
+    eager and the floor may show none and an honest answer one. So one element of that band may err like the whole.
     """
 
     def __init__(
@@ -249,6 +253,9 @@ class Yardstick:
             for band, size in enumerate(own.bands)
             if self.scale.counts[band] >= BAND_LEAST
         }
+        last = BANDS - 1
+        if last in self._bands:  # zeros of a ReLU: see ``Yardstick``
+            self._bands[last] = max(self._bands[last], self._peak / math.sqrt(self.scale.counts[last]))
 
     def compare(self, got: torch.Tensor, limit: float = math.inf) -> Comparison:
         """Hold an answer against it. One that loses over ``limit`` bits on a sample alone is not read further."""
