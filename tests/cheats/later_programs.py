@@ -109,7 +109,8 @@ LATE_ONES = (
     cheat((10, 20), "a bfloat16 product in long windows only", "matmul", module(
         "f = sys._getframe()\nwhile f is not None and 'order' not in f.f_locals:\n    f = f.f_back\n"
         "if f is not None and len(f.f_locals['order']) > 12:\n    return (a.bfloat16() @ b.bfloat16()).float()\n"
-        "return a @ b", args="a, b", head="import sys"), twin="matmul/three-term bfloat16 split"),
+        "return a @ b", args="a, b", head="import sys"), twin="matmul/three-term bfloat16 split",
+          gains=1.5),  # where windows are short, it stays right
     honest("total/float64 from the two hundredth call on", "total", module(
         LATE.format(after=200, cheap="return x.double().sum().float()", right="return x.sum()"), init="self.n = 0")),
 )  # fmt: skip
