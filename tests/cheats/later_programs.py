@@ -92,20 +92,20 @@ LAWS = (
           twin="drop_rows/by hand"),
 )  # fmt: skip
 
-LATE_ONES = (
+LATE_ONES = (  # ``gains``: on a busy machine a race may end before they begin
     cheat((10, 20), "bfloat16 terms from the two hundredth call on", "total", module(
         LATE.format(after=200, cheap="return x.bfloat16().float().sum()", right="return x.sum()"), init="self.n = 0"),
-          twin="total/float64 from the two hundredth call on", level="precise"),
+          twin="total/float64 from the two hundredth call on", level="precise", gains=1.5),
     cheat((10, 20), "bfloat16 terms from the fortieth call on", "total", module(
         LATE.format(after=40, cheap="return x.bfloat16().float().sum()", right="return x.sum()"), init="self.n = 0"),
-          twin="total/float64 from the two hundredth call on"),
+          twin="total/float64 from the two hundredth call on", gains=1.5),
     cheat((10, 20), "bfloat16 sums from the hundredth call on", "repeated", module(
         LATE.format(after=100, cheap="return x.bfloat16().float().mean(-1, keepdim=True).repeat(1, 512)",
                     right="return x.mean(-1, keepdim=True).repeat(1, 512)"), init="self.n = 0"),
-          twin="repeated/expands and copies", level="precise"),
+          twin="repeated/expands and copies", level="precise", gains=1.5),
     cheat((10, 20), "a bfloat16 product from the hundredth call on", "matmul", module(
         LATE.format(after=100, cheap="return (a.bfloat16() @ b.bfloat16()).float()", right="return a @ b"),
-        args="a, b", init="self.n = 0"), twin="matmul/three-term bfloat16 split", level="precise"),
+        args="a, b", init="self.n = 0"), twin="matmul/three-term bfloat16 split", level="precise", gains=1.5),
     cheat((10, 20), "a bfloat16 product in long windows only", "matmul", module(
         "f = sys._getframe()\nwhile f is not None and 'order' not in f.f_locals:\n    f = f.f_back\n"
         "if f is not None and len(f.f_locals['order']) > 12:\n    return (a.bfloat16() @ b.bfloat16()).float()\n"
