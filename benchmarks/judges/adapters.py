@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 import types
 from collections.abc import Callable
@@ -55,6 +56,11 @@ def _enter(place: Path, *absent: str) -> None:
     sys.meta_path.append(Absent(*absent))
 
 
+def _missing(*names: str) -> list[str]:
+    """Those of the packages that are not installed here."""
+    return [name for name in names if importlib.util.find_spec(name) is None]
+
+
 def _pretend_cuda() -> None:
     """Device management does nothing; tensors stay on the CPU."""
     nothing = mock.MagicMock()
@@ -88,7 +94,8 @@ def _pair(reference: str, candidate: str) -> tuple[Any, torch.nn.Module, torch.n
 
 def kernelbench(root: Path) -> tuple[Verdict, list[str]]:
     """eval_kernel_against_ref with the 5 trials its scripts use, correctness only."""
-    _enter(root / "src", "dotenv", "openai", "litellm", "datasets", "together", "google", "anthropic")
+    _enter(root / "src", "dotenv", "openai", "litellm", "datasets", "together", "google", "anthropic",
+           *_missing("tqdm", "requests", "pydantic", "numpy"))
     evaluator = importlib.import_module("kernelbench.eval")
     utils = importlib.import_module("kernelbench.utils")
     utils.get_gpu_vendor = lambda *a: "nvidia"
@@ -134,7 +141,7 @@ def robust_kbench(root: Path) -> tuple[Verdict, list[str]]:
 
 def backendbench(root: Path) -> tuple[Verdict, list[str]]:
     """eval_correctness over 5 draws of the inputs."""
-    _enter(root, "datasets", "anthropic", "tenacity", "expecttest")
+    _enter(root, "datasets", "anthropic", "tenacity", "expecttest", *_missing("tqdm", "requests", "pandas", "pyarrow"))
     evaluator = importlib.import_module("BackendBench.eval")
 
     def judge(reference: str, candidate: str) -> bool:

@@ -23,8 +23,9 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "cheats"), str(Path(__file__).parent)]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "cheats"), str(Path(__file__).parent), str(ROOT / "benchmarks")]
 
+import provenance  # noqa: E402
 import run_corpus  # noqa: E402
 from adapters import ADAPTERS, CannotRun  # noqa: E402
 from cheat_tasks import TASKS  # noqa: E402
@@ -54,14 +55,21 @@ def programs() -> list[Program]:
 
 def ours(asked: list[Program]) -> dict:
     """This judge on the same programs, at the level each needs, one at a time."""
-    rows = []
+    rows, seen, first, later = [], set(), [], []
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         with LocalWorker("cpu", Path(folder, "state"), Path(folder, "cache")) as worker:
             for verdict in run_corpus.verdicts(worker, asked):
                 accepted = verdict.right if verdict.program.honest else not verdict.right
                 rows.append((verdict.program, accepted, verdict.seconds))
-    return table(rows, [])
+                (later if verdict.program.task in seen else first).append(verdict.seconds)
+                seen.add(verdict.program.task)
+    spans = {
+        "median seconds of a task's first verdict": round(statistics.median(first), 3),
+        "median seconds of its later ones": round(statistics.median(later), 3) if later else None,
+        "verdicts of a later kind": len(later),
+    }
+    return table(rows, []) | spans
 
 
 def theirs(name: str, place: Path, asked: list[Program], repeats: int) -> dict:
@@ -158,6 +166,12 @@ def table(rows: list[tuple[Program, bool, float]], patched: list[str]) -> dict:
     }
 
 
+def command(every: int, paths: dict[str, str]) -> str:
+    """What was run, without the folders of this machine."""
+    peers = "".join(f" --peer {name}=PATH" for name in ADAPTERS if name in paths)
+    return f"python benchmarks/judges/compare.py --every {every}{peers} --out FILE"
+
+
 def main() -> int:
     """Write the table as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -167,7 +181,8 @@ def main() -> int:
     asked = parser.parse_args()
     paths = dict(item.split("=", 1) for item in asked.peer)
     chosen = programs()[:: asked.every]
-    result = {"device": "cpu", "load average before": os.getloadavg()[0], "judges": {}}
+    result = {"commit": provenance.commit(), "command": command(asked.every, paths),
+              "programs": len(chosen), "device": "cpu", "load average before": os.getloadavg()[0], "judges": {}}
     for name in ADAPTERS:
         if name in paths:
             result["judges"][name] = theirs(name, Path(paths[name]), chosen, 1)
