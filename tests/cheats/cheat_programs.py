@@ -176,7 +176,7 @@ PHASES = [
     cheat(10, "right for four calls", "pointwise", module(SAME.format(after=4), init="self.n = 0"),
           twin="pointwise/counts its calls"),
     cheat(10, "right for two hundred calls", "pointwise", module(SAME.format(after=200), init="self.n = 0"),
-          twin="pointwise/counts its calls", level="precise"),
+          gains=1.5, twin="pointwise/counts its calls", level="precise"),
     cheat(10, "right in short windows", "pointwise", module(
         f"f = sys._getframe()\nwhile f is not None and 'order' not in f.f_locals:\n    f = f.f_back\n"
         f"if f is not None and len(f.f_locals['order']) > 2:\n    return torch.zeros_like(x)\nreturn {GOOD}",
@@ -206,7 +206,7 @@ PHASES = [
     cheat(14, "one call's work for all calls of a window", "pointwise", module(
         "f = sys._getframe()\nwhile f is not None and 'order' not in f.f_locals:\n    f = f.f_back\n"
         f"k = id(f)\nif k != self.k:\n    self.k, self.y = k, {GOOD}\nreturn self.y.clone()",
-        head="import sys", init="self.k = None"), twin=EAGER),
+        head="import sys", init="self.k = None"), gains=1.5, twin=EAGER),
     cheat(15, "keeps what the first call gave", "pointwise", module(
         f"if self.y is None:\n    self.y = {GOOD}\nreturn self.y.clone()", init="self.y = None"), twin=EAGER),
     cheat(15, "a trace with the inputs in it", "pointwise", module(
