@@ -18,6 +18,7 @@ from kernelwright.errors import BadCommand
 from kernelwright.judge import also, correctness, measure, race, spot_checks
 from kernelwright.judge.also import idle
 from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.load import Strain
 from kernelwright.task import Contract, Task
 from kernelwright.testing import timed
 from kernelwright.trial import CaseResult, Outcome, Rejected, Timed
@@ -161,7 +162,7 @@ class Fake:
             call_us=took,
             deliver_us=1.0,
             deliver_cpu_us=1.0,
-            waited_us=0.0,
+            strain=Strain(0.0, 0),
             self_us=(took,),
             aliases=(),
             whereabouts=None,

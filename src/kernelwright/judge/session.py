@@ -20,7 +20,19 @@ import torch
 from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.errors import BadCommand, JudgeFailed
-from kernelwright.judge import also, baselines, calibration, facts, race, requests, room, sanitize, tester, waiting
+from kernelwright.judge import (
+    also,
+    baselines,
+    calibration,
+    facts,
+    mathlib,
+    race,
+    requests,
+    room,
+    sanitize,
+    tester,
+    waiting,
+)
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.build import build, commands
 from kernelwright.judge.calibration import energy, store
@@ -50,6 +62,7 @@ class Session:
         self.device, self.state, self.cache = device, state, cache
         self.threads = len(os.sched_getaffinity(0))
         torch.set_num_threads(self.threads)
+        mathlib.settle()
         self.programs = Programs(self.threads, cache)
         self.entrants = Entrants(self.programs, state, cache)
         self.warm = Warm(self.programs, state, cache)

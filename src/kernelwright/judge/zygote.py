@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from kernelwright import sandbox
-from kernelwright.judge import runner, wires
+from kernelwright.judge import mathlib, runner, wires
 
 
 def main() -> None:
@@ -32,6 +32,7 @@ def main() -> None:
     sandbox.prctl(sandbox.PR_SET_CHILD_SUBREAPER, 1)
     for name in json.loads(sys.argv[2]):
         importlib.import_module(name)
+    mathlib.settle()
     gc.collect()
     gc.freeze()  # the collector of a fork must not touch, and so copy, what was loaded here
     threads = len(os.listdir("/proc/self/task"))
