@@ -22,6 +22,14 @@ def test_no_result_is_under_its_bound() -> None:
     assert [] == under
 
 
+def test_samples_of_a_judge_count_by_their_median(tmp_path: Path) -> None:
+    """One window that reads short is noise; a time that is short in most of them is not possible."""
+    for name, samples in (("noise", [96.0, 104.0, 101.0]), ("short", [96.0, 104.0, 97.0])):
+        data = {"bound_us": 100.0, "timing": {"samples_us": samples}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(data))
+    assert ["short.json"] == [file for file, *_ in under_bound.search(tmp_path)[1]]
+
+
 def test_a_time_under_its_bound_is_found_wherever_it_stands(tmp_path: Path) -> None:
     """In the bound's object, below it, in a list, in a proof; not where data may have stayed in a cache."""
     data = {
