@@ -125,6 +125,7 @@ class Race:
     def _round(self, index: int) -> None:
         torch.set_num_threads(1)  # no pool of ours spins while a program is timed
         values = [self.draw() for _ in range(self.plan.sets)]
+        other = [self.draw()] * self.plan.sets if self._singles else []
         if self.draw_state is not None and index > 0:
             self.state = self.draw_state()
             for racer in self.racers:
@@ -135,7 +136,7 @@ class Race:
             with self._blame(racer):
                 measure.run_empty(racer.lane, grad=self.grad)  # before the values are there: nothing to work ahead on
             if self._singles:
-                self._run_single(racer, values)
+                self._run_single(racer, other)
             self._fill(racer, values)
             self._cold.walk()
             with self._blame(racer):
@@ -147,11 +148,12 @@ class Race:
         torch.set_num_threads(self.threads)
         self.checks.look(values, self.state)
 
-    def _run_single(self, racer: Racer, values: list[Leaves]) -> None:
-        """A window of one call, before the window that counts and in all things like it: after two empty ones, on
-        inputs just written. All programs run it, so that all come to that window alike; where only eager did, on an
-        H200, its next window read 200 us longer than its twin's."""
-        self._fill(racer, values)
+    def _run_single(self, racer: Racer, other: list[Leaves]) -> None:
+        """A window of one call, before the window that counts and like it: after two empty ones, on inputs just
+        written, but on ``other`` inputs, or all that counts could be computed here. All programs run it, so that all
+        come to that window alike; where only eager did, on an H200, its next window read 200 us longer than its twin's.
+        """
+        self._fill(racer, other)
         self._cold.walk()
         with self._blame(racer):
             measure.run_single(racer.lane, grad=self.grad)
