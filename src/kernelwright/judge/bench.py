@@ -309,6 +309,18 @@ def synchronise(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def load(program: Program, entry: str, instance: Instance) -> None:
+    """Import, construct and load with an instance's first weights what is entered by ``entry``."""
+    program.load(
+        entry,
+        instance.init_args,
+        instance.init_kwargs,
+        instance.first_state,
+        training=instance.contract.training,
+        autocast=instance.autocast,
+    )
+
+
 def bind(program: Program, point: Point, sets: int, leaves: list[torch.Tensor]) -> None:
     """Bind the call sets of the timed case and put real values in each, so that a first window can run."""
     buffers = point.bind(program, point.as_given, sets)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kernelwright.judge import agreement, measure, race, spot_checks, timing_plan, variants
-from kernelwright.judge.bench import Bench, Point
+from kernelwright.judge.bench import Bench, Point, load
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.child import Program, Window
 from kernelwright.judge.inputs import Variant
@@ -70,14 +70,7 @@ class Correctness:
         program = self.start()
         program.watched = True
         try:
-            program.load(
-                self.entry,
-                instance.init_args,
-                instance.init_kwargs,
-                instance.first_state,
-                training=self.bench.contract.training,
-                autocast=instance.autocast,
-            )
+            load(program, self.entry, instance)
             if instance.training != self.bench.contract.training:
                 program.mode(training=instance.training)
         except BaseException:

@@ -17,7 +17,7 @@ from kernelwright.candidate import Candidate
 from kernelwright.errors import JudgeFailed
 from kernelwright.judge import baselines, timing_plan, waiting
 from kernelwright.judge.also.scene import Contender
-from kernelwright.judge.bench import Bench, Entrant, bind
+from kernelwright.judge.bench import Bench, Entrant, bind, load
 from kernelwright.judge.build import build
 from kernelwright.judge.child import Program
 from kernelwright.judge.leash import ChildFailure
@@ -81,13 +81,7 @@ class Entrants:
             limit = waiting.seconds(bench.eager_us, own is not None)
             program = self._programs.fork(str(bench.device), folder, limit, own)
             entrant.program = program
-            program.load(
-                candidate.entry,
-                instance.init_args,
-                instance.init_kwargs,
-                instance.first_state,
-                training=bench.contract.training,
-            )
+            load(program, candidate.entry, instance)
             if entrant.name == "eager" and not bench.sized:  # once: all baselines are bound to equally many sets
                 self._size_up(bench, program, leaves)
             sets = bench.plan(timing_plan.PRECISE, 2).sets

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from kernelwright.candidate import Candidate
 from kernelwright.judge import race, waiting
-from kernelwright.judge.bench import Bench
+from kernelwright.judge.bench import Bench, load
 from kernelwright.judge.child import Program
 from kernelwright.judge.programs import Programs
 
@@ -94,14 +94,7 @@ class Warm:
         own, point = self._fresh(), bench.timed
         instance = point.instance
         with self._programs.fork(str(bench.device), folder, seconds, own) as program:
-            program.load(
-                candidate.entry,
-                instance.init_args,
-                instance.init_kwargs,
-                instance.first_state,
-                training=bench.contract.training,
-                autocast=instance.autocast,
-            )
+            load(program, candidate.entry, instance)
             program.stage = "smoke"
             buffers = point.bind(program, point.as_given, 1)
             race.fill(buffers, 0, instance.draw(point.as_given, int.from_bytes(os.urandom(7))))

@@ -13,7 +13,7 @@ import torch
 
 from kernelwright.candidate import Candidate
 from kernelwright.judge import race
-from kernelwright.judge.bench import Bench, Point
+from kernelwright.judge.bench import Bench, Point, load
 from kernelwright.judge.build import build
 from kernelwright.judge.child import Program
 from kernelwright.judge.correctness import Wrong
@@ -78,13 +78,7 @@ class Scene:
         instance = self.point.instance
         program.stage = STAGE
         try:
-            program.load(
-                contender.candidate.entry,
-                instance.init_args,
-                instance.init_kwargs,
-                instance.first_state,
-                training=self.bench.contract.training,
-            )
+            load(program, contender.candidate.entry, instance)
             self.point.bind(program, self.point.as_given, 1)
         except BaseException:
             program.close()
