@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a bench draws for the rounds of a race."""
+"""What a bench draws for the rounds of a race, and which variants a dear case takes."""
 
 from __future__ import annotations
 
 import itertools
 
+import pytest
 import torch
 from plain_tasks import task
 
+from kernelwright.judge import correctness
 from kernelwright.judge.bench import Bench
+from kernelwright.judge.child import Program
+from kernelwright.judge.instance import Instance
+from kernelwright.judge.weights import State
 
 TIED = "self.a = nn.Linear(64, 64)\nself.b = nn.Linear(64, 64)\nself.b.weight = self.a.weight"
 
@@ -22,3 +27,49 @@ def test_weights_too_dear_to_draw_are_recombined_anew_each_round_and_stay_tied()
         for one, other in itertools.combinations(states, 2):
             assert not torch.equal(one["a.weight"], other["a.weight"])
         assert all(0.5 < float(state["a.weight"].std() / states[0]["a.weight"].std()) < 2.0 for state in states)
+
+
+def test_dear_weights_are_drawn_once_and_no_two_requests_get_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second request is made of the first one's weights: new values, without a draw."""
+    monkeypatch.setattr(correctness, "DEAR_BYTES", 0)
+    bench = Bench(task("self.b(self.a(x))", "[torch.randn(8, 64)]", init=TIED), "cpu")
+    checks = correctness.Correctness(bench=bench, entry="x.py::Model", start=_never, seed=5)
+    drawn: list[int] = []
+    real = Instance.draw_state
+
+    def draw(self: Instance, seed: int) -> State:
+        drawn.append(seed)
+        return real(self, seed)
+
+    monkeypatch.setattr(Instance, "draw_state", draw)
+    states = [dict(checks._fresh_state(bench.timed, seed)) for seed in (1, 2, 3)]
+    assert drawn == [1]
+    for one, other in itertools.combinations(states, 2):
+        assert not torch.equal(one["a.weight"], other["a.weight"])
+
+
+def _never() -> Program:
+    raise AssertionError("no program is needed")
+
+
+def test_dear_cases_take_together_what_smaller_ones_took_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only names taken in the same manner count; fresh weights and the task's own draws are never left out."""
+    bench = Bench(task("self.b(self.a(x))", "[torch.randn(8, 64)]", init=TIED), "cpu")
+    point = bench.timed
+    names = [v.name for v in point.offered]
+    taken: list[list[str]] = []
+    record = lambda self, program, point, chosen: taken.append([v.name for v in chosen])  # noqa: E731
+    monkeypatch.setattr(correctness.Correctness, "_variants", record)
+    for manner, dear in itertools.product((point.manner, ("bfloat16", False)), (True, False)):
+        taken.clear()
+        monkeypatch.setattr(type(point), "dear", dear)
+        checks = correctness.Correctness(bench=bench, entry="x.py::Model", start=_never, seed=5)
+        seen = {(manner, name) for name in names}
+        checks._one_by_one(None, point, point.offered, seen)  # type: ignore[arg-type]
+        if manner == point.manner and dear:
+            assert taken[0] == [v.name for v in point.offered if v.fresh_weights or v.name == "as given"]
+            assert taken[1][0].startswith("mixed rows") and len(taken) == 2
+            assert any("checked one by one on cases smaller than" in text for text in checks.conditions)
+        else:
+            assert taken == [[name for name in names if point.known[name]]]
+            assert {(point.manner, name) for name in taken[0]} <= seen

@@ -21,7 +21,7 @@ from kernelwright.judge.inputs import Variant, layout_of
 from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.reference import Reference
 from kernelwright.judge.variants import HEAVY, LIGHT
-from kernelwright.judge.verify import Checker
+from kernelwright.judge.verify import Checker, Floors
 from kernelwright.limits import Trace
 from kernelwright.task import Case, Task
 
@@ -49,6 +49,20 @@ class Point:
         """What may be drawn; the first is the task's own. Nothing can be varied where there is nothing."""
         if any(0 in spec.shape for spec in self.instance.specs):
             self.offered = self.offered[:1]
+        tensors = [*self.instance.specs, *self.instance.out_specs]
+        self.state_bytes = sum(t.numel() * t.element_size() for _, t in self.instance.first_state)
+        self.call_bytes = sum(spec.nbytes() for spec in tensors) + self.state_bytes
+        """Inputs, outputs and weights of one call."""
+
+    @property
+    def dear(self) -> bool:
+        """A full check costs so much that variants proven on smaller cases are not repeated one by one."""
+        return self.call_bytes > DEAR_BYTES or self.instance.work > LIGHT
+
+    @property
+    def manner(self) -> tuple[str, bool]:
+        """In which precision and mode it is run: what holds in one may not hold in another."""
+        return self.instance.autocast, self.instance.training
 
     @property
     def as_given(self) -> Variant:
@@ -124,6 +138,7 @@ class Bench:
         self.reference = Reference(task, device)
         pages.suit(2 * room.check(self.reference, task.timed_case()))
         self._usable: dict[tuple[Case, str, bool], dict[str, bool]] = {}
+        self._floors: dict[tuple[Case, str, bool], Floors] = {}
         self.timed = self._point(task.timed_case())
         self.entrants: dict[str, Entrant] = {}
         self.admission: Admission | None = None
@@ -139,6 +154,7 @@ class Bench:
         self.eager_shared: frozenset[int] = frozenset()
         """Outputs whose memory is the same in every call of the reference, such as a weight that it returns."""
         self._stock: tuple[int, list[list[torch.Tensor]]] = (-1, [])
+        self._fresh: State | None = None
         self.sized = False
         """Whether ``eager_us`` is that of the reference as a program of its own, not in this process."""
         self._known: tuple[list[torch.Tensor], int] | None = None
@@ -147,9 +163,7 @@ class Bench:
     def _measure_reference(self) -> None:
         """Sizes and rough costs, for planning only."""
         instance = self.timed.instance
-        tensors = [*instance.specs, *instance.out_specs]
-        self.state_bytes = sum(t.numel() * t.element_size() for _, t in instance.first_state)
-        self.call_bytes = sum(spec.nbytes() for spec in tensors) + self.state_bytes
+        self.state_bytes, self.call_bytes = self.timed.state_bytes, self.timed.call_bytes
         pages.suit(self.call_bytes)
         as_given = self.timed.as_given
         self.draw_seconds = measure.stopwatch(lambda: instance.draw(as_given, 0))
@@ -159,8 +173,6 @@ class Bench:
             measure.stopwatch(lambda: self._eager(leaves)) for _ in range(2 if instance.work <= HEAVY else 1)
         )
         self.timed.checker.truth(as_given, self.known_call(), instance.first_state)
-        self.dear = self.call_bytes > DEAR_BYTES or instance.work > LIGHT
-        """A full check of the timed case costs so much that variants proven on smaller cases are not repeated on it."""
 
     def _eager(self, leaves: list[torch.Tensor]) -> None:
         self.timed.instance.eager(leaves, None)
@@ -170,8 +182,9 @@ class Bench:
         """A case with a checker of its own; everything drawn on it follows from ``seed`` (None: the bench's own)."""
         seed = self.seed if seed is None else seed
         instance = self.reference.instance(case, autocast, switched=switched)
-        checker = Checker(instance, seed=seed % 2**31)
-        return Point(case, instance, checker, seed, self._usable.setdefault((case, autocast, switched), {}))
+        key = case, autocast, switched
+        checker = Checker(instance, seed=seed % 2**31, floors=self._floors.setdefault(key, {}))
+        return Point(case, instance, checker, seed, self._usable.setdefault(key, {}))
 
     def points(self, seed: int) -> tuple[Point, ...]:
         """Every case, the timed one first: those of the task (errors are the user's) and hidden ones that make sense.
@@ -253,6 +266,12 @@ class Bench:
             first, second = torch.randperm(STOCK, generator=dice)[:2].tolist()
             made = [_recombined(a, b, dice) for a, b in zip(stock[first], stock[second], strict=True)]
             yield instance.given(made, int(torch.randint(2**60, (), generator=dice)))
+
+    def fresh(self) -> State | None:
+        """Fresh weights of the timed case that all coarse candidates' weights are made of, where a draw is dear."""
+        if self._fresh is None and self.timed.state_bytes > DEAR_BYTES:
+            self._fresh = self.timed.instance.draw_state(self.seed)
+        return self._fresh
 
     def states(self, instance: Instance, seed: int, budget: float, stock: State | None) -> Iterator[State]:
         """Endless fresh weights of an instance: real draws until one costs more than ``budget`` seconds, from then on

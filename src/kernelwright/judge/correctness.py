@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import agreement, measure, race, spot_checks, timing_plan, variants
-from kernelwright.judge.bench import Bench, Point, load
+from kernelwright.judge import agreement, race, spot_checks, timing_plan, variants
+from kernelwright.judge.bench import DEAR_BYTES, Bench, Point, load
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.child import Program, Window
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.tester import ExtraCase
-from kernelwright.judge.variants import HEAVY
+from kernelwright.judge.variants import AS_GIVEN, HEAVY
 from kernelwright.judge.verify import Truth
 from kernelwright.judge.whereabouts import laid_out_oddly
 from kernelwright.trial import CaseResult, Rejected
@@ -56,9 +56,7 @@ class Correctness:
     points: tuple[Point, ...] = ()
     """The cases, the timed one first."""
     fresh: Any = None
-    """Fresh weights of the timed case, once some were drawn."""
-    fresh_seconds: float = 0.0
-    """What drawing those took."""
+    """Fresh weights, once some were drawn that are dear to draw: others are made of them."""
     extras: tuple[ExtraCase, ...] = ()
     """Cases that a tester wrote and the reference confirmed; they come on top of all others."""
 
@@ -206,29 +204,42 @@ class Correctness:
                 raise Wrong("verify", reason, "row-major order is right too; another makes its reader pay")
 
     def _verify(self, program: Program) -> None:
-        """Every case in every variant: small cases first, so that most wrong programs are cheap to refuse."""
+        """Every case in every variant, but on dear cases most variants together once smaller ones took them one by one.
+
+        Small cases first, so that most wrong programs are cheap to refuse.
+        """
         program.stage = "verify"
-        covered: set[str] = set()
-        for point in self.points[1:]:
+        covered: set[tuple[Any, str]] = set()
+        for point in sorted(self.points[1:], key=lambda point: point.instance.work):
             with self._loaded(point) as other:
                 other.stage = "verify"
-                self._variants(other, point, point.variants)
+                self._one_by_one(other, point, point.offered, covered)
                 if point.instance.training != self.bench.contract.training:
                     self._back_in(other, point)
-            covered |= {variant.name for variant in point.variants}
         timed = self.points[0]
-        rest = timed.offered[1:]
-        spared = [v for v in rest if self.bench.dear and v.name in covered and not v.fresh_weights]
-        self._variants(program, timed, [v for v in rest if v not in spared and timed.usable(v)])
-        if spared:
-            self._variants(program, timed, self._instead(timed))
-            names = ", ".join(v.name for v in spared)
-            self.conditions.append(f"checked one by one on the smaller cases only: {names}")
+        self._one_by_one(program, timed, timed.offered[1:], covered)
         self._keeps_state(program, timed)
         program.set_state(timed.instance.first_state)
         self._without_gradients(program, timed)
         self._in_other_mode(program, timed)
         self._probe()
+
+    def _one_by_one(
+        self, program: Program, point: Point, offered: Sequence[Variant], covered: set[tuple[Any, str]]
+    ) -> None:
+        """The variants of a case; on a dear one, those ``covered`` by others in the same manner come mixed into one.
+
+        What was taken joins ``covered``.
+        """
+        spared = [v for v in offered if point.dear and (point.manner, v.name) in covered and not v.fresh_weights]
+        spared = [v for v in spared if v.name != AS_GIVEN]
+        taken = [v for v in offered if v not in spared and point.usable(v)]
+        self._variants(program, point, taken)
+        covered |= {(point.manner, v.name) for v in taken}
+        if spared:
+            self._variants(program, point, self._instead(point))
+            names = ", ".join(v.name for v in spared)
+            self.conditions.append(f"checked one by one on cases smaller than {point.case.name} only: {names}")
 
     def _instead(self, point: Point) -> list[Variant]:
         """For variants too dear to repeat one by one on the timed case: all of them mixed in one draw, and a layout."""
@@ -245,7 +256,7 @@ class Correctness:
         dice = random.Random(self.seed ^ 0x57A7E)
         before = instance.first_state
         if not self.bench.contract.frozen_parameters:
-            before = self.fresh or self._fresh_state(point, dice.getrandbits(62))
+            before = self._fresh_state(point, dice.getrandbits(62))
         leaves = instance.draw(variant, dice.getrandbits(62))
         buffers = point.bind(program, variant, 1)
         program.set_state(before)
@@ -336,15 +347,22 @@ class Correctness:
             program.set_state(state)
 
     def _fresh_state(self, point: Point, seed: int) -> Any:
-        """New weights of a case; those of the timed one are remembered: drawing 256 MB of them takes a second."""
-        made, seconds = measure.timed(lambda: point.instance.draw_state(seed))
-        if point is self.points[0]:
-            self.fresh, self.fresh_seconds = made, seconds
-        return made
+        """New weights of a case. Dear ones are drawn once, for the first case that has them: 256 MB take 1.3 s."""
+        if point.state_bytes <= DEAR_BYTES:
+            return point.instance.draw_state(seed)
+        if self.fresh is None or not _alike(self.fresh, point.instance.first_state):
+            self.fresh = point.instance.draw_state(seed)
+            return self.fresh
+        return next(self.bench.states(point.instance, seed, 0.0, self.fresh))
 
     def _guards(self, program: Program) -> None:
         if program.buffers is not None and not program.buffers.guards_intact():
             raise Wrong("integrity", "it wrote outside the memory it was handed")
+
+
+def _alike(state: Any, other: Any) -> bool:
+    """The same names, shapes and dtypes."""
+    return [(n, t.shape, t.dtype) for n, t in state] == [(n, t.shape, t.dtype) for n, t in other]
 
 
 def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

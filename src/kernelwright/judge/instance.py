@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kernelwright.errors import KernelwrightError, ReferenceIsRandom
-from kernelwright.judge import agreement, calls, health, inputs, noise, orders, refusals, rounding, skeletons, variants
+from kernelwright.judge import agreement, calls, health, inputs, noise, orders, refusals, rounding, skeletons, weights
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.calls import Given
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.oracle import Counting, Float64Trace, raised, run_raised
-from kernelwright.judge.variants import AS_GIVEN, HEAVY
+from kernelwright.judge.variants import AS_GIVEN, HEAVY, offered
+from kernelwright.judge.weights import State
 from kernelwright.judge.yardstick import Floor, Magnitudes, Spread, honest_floor
 
 if TYPE_CHECKING:
     from kernelwright.judge.reference import Reference
     from kernelwright.task import Case
 
-State = list[tuple[str, torch.Tensor]]
 _DRAWS = ((2 * 10**6, 8), (2 * 10**7, 5), (10**9, 4), (HEAVY, 3), (10**30, 1))
 """How many draws one floor takes, by the work of a call."""
 
@@ -43,7 +43,7 @@ class Instance:
         reference.check_axes(case)
         self.init_args, self.init_kwargs = self._init_inputs()
         self.model = self._construct(seed)
-        self.first_state: State = self._read_state(self.model)
+        self.first_state: State = weights.read(self.model)
         first, self.skeleton = self._raw(seed)
         second, _ = self._raw(seed + 1)
         self.names = skeletons.names(self.skeleton)
@@ -61,9 +61,9 @@ class Instance:
         the call last looked at."""
         self.work = 0
         """Multiply-adds of one call, roughly."""
+        self._giver = weights.Giver()
         self._learn_outputs(first, seed)
         self._settle_constants(seed)
-        self._loaded: State | None = None
         self._double: torch.nn.Module | None = None
         self.without_double = ""
         """Why the reference cannot run in float64, or empty."""
@@ -96,11 +96,6 @@ class Instance:
             raise self.reference.failure("the constructor", error) from error
         model.train(self.training)
         return model
-
-    @staticmethod
-    def _read_state(model: torch.nn.Module) -> State:
-        found = model.state_dict().items()
-        return [(name, value.detach().clone()) for name, value in found if isinstance(value, torch.Tensor)]
 
     def _raw(self, seed: int) -> tuple[list[torch.Tensor], Any]:
         """One run of ``get_inputs`` under a seed: tensor leaves on the device, and the skeleton of the arguments."""
@@ -140,6 +135,7 @@ class Instance:
             self.out_skeleton = answer.skeleton
             self.out_specs = tuple(TensorSpec.contiguous(t.shape, t.dtype) for t in outputs)
             self.out_strides = tuple(tuple(t.stride()) for t in outputs)
+            self._giver.keeps = weights.still(self.model, self.first_state)
             self._restore()  # a module in train() mode has changed its buffers
             with seeded(12):
                 again = self._call(self.model, leaves).outputs
@@ -235,7 +231,7 @@ class Instance:
 
     def draw_state(self, seed: int) -> State:
         """Every parameter and buffer at its own scale but with new values; tied tensors stay tied."""
-        redrawn = dict(self._read_state(self._construct(seed)))
+        redrawn = dict(weights.read(self._construct(seed)))
         fresh: dict[int, torch.Tensor] = {}
         out: State = []
         live = {k: v for k, v in self.model.state_dict().items() if isinstance(v, torch.Tensor)}
@@ -258,7 +254,7 @@ class Instance:
 
     def offered(self, hidden_seed: int) -> list[Variant]:
         """The same, the reference not yet asked (``usable``)."""
-        return variants.offered(
+        return offered(
             self.contract,
             self.specs,
             weights=bool(self.first_state) and not self.contract.frozen_parameters,
@@ -291,22 +287,17 @@ class Instance:
 
     def _restore(self) -> None:
         """Put the first weights back: a module in train() mode changes its buffers."""
-        self._load(self.model, self.first_state)
-
-    @staticmethod
-    def _load(model: torch.nn.Module, state: State) -> None:
-        if state:
-            model.load_state_dict(dict(state), strict=False)
+        self._giver.give(self.model, self.first_state)
 
     def eager(self, leaves: Sequence[torch.Tensor], state: State | None) -> list[torch.Tensor]:
         """What the reference itself returns for these leaves and weights (None: the first ones), then gradients."""
-        self._load(self.model, self.first_state if state is None else state)
+        self._giver.give(self.model, self.first_state if state is None else state)
         return self.run(self.model, leaves)
 
     def state_after(self, leaves: Sequence[torch.Tensor], state: State) -> State:
         """Parameters and buffers as one call of the reference leaves them."""
         self.eager(leaves, state)
-        return self._read_state(self.model)
+        return weights.read(self.model)
 
     def oracle(self, leaves: Sequence[torch.Tensor], state: State | None) -> tuple[list[torch.Tensor], str]:
         """The same in float64, and which kind of oracle that is."""
@@ -344,11 +335,11 @@ class Instance:
         if self._double is None:
             self._double = copy.deepcopy(self.model).to(torch.float64)
         double = self._double
-        weights = [(name, raised(value)) for name, value in (self.first_state if state is None else state)]
+        given = self.first_state if state is None else state
         if jitter is not None:
-            moved = jitter([value for _, value in weights])
-            weights = [(name, value) for (name, _), value in zip(weights, moved, strict=True)]
-        self._load(double, weights)
+            moved = jitter([raised(value) for _, value in given])
+            given = [(name, value) for (name, _), value in zip(given, moved, strict=True)]
+        self._giver.give(double, given, lasting=jitter is None)
 
         self.adopt(leaves)
         incoming = [raised(value) for value in self.incoming] if self.incoming else None

@@ -75,7 +75,7 @@ class SpotChecks:
 
     suspects: Sequence[Suspect]
     budget: int
-    """Calls of the candidate compared in full; of each baseline one."""
+    """Calls of the candidate compared in full."""
     thorough: bool
     """Compare every element of every other call with eager's; else a sample of one call per round."""
     random_outputs: bool
@@ -85,6 +85,8 @@ class SpotChecks:
     dice: random.Random
     tolerated: Distances
     """Largest distances from eager among calls that passed in full, per output."""
+    of_baselines: bool = True
+    """One call of each baseline is compared in full too."""
     _kept: list[_Kept] = field(default_factory=list)
     _rounds: int = 0
 
@@ -121,7 +123,7 @@ class SpotChecks:
         answers = []
         for suspect in self.suspects[1:]:
             # Where results are random ``look`` compares each round's in full, and one seen twice would look repeated.
-            wanted = not self.random_outputs if suspect.on_trial else slot == 0
+            wanted = not self.random_outputs if suspect.on_trial else slot == 0 and self.of_baselines
             buffers = suspect.buffers
             answers.append((_copies(buffers.answers(call)), _copies(buffers.inputs[call])) if wanted else ([], []))
         self._kept[slot : slot + 1] = [_Kept(values[call], state, answers)]

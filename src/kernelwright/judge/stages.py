@@ -20,6 +20,7 @@ from kernelwright.judge.child import Program
 from kernelwright.judge.clocks import Clocks
 from kernelwright.judge.correctness import DETAIL, Correctness, Wrong
 from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.variants import LIGHT
 from kernelwright.judge.verify import verified
 from kernelwright.trial import CaseResult, Outcome, Rejected, Timed, Verified
 
@@ -69,7 +70,7 @@ class Judgement(Correctness):
         processes = 2 if precise else 1
         spend = timing_plan.PRECISE if precise else timing_plan.COARSE
         plan = self.bench.plan(spend, processes)
-        if self.bench.dear:  # every timed call is still compared with eager's own answer
+        if self.bench.timed.dear:  # every timed call is still compared with eager's own answer
             plan = dataclasses.replace(plan, full_checks=1 if precise else 0)
         self.points = self.bench.points(self.seed) if precise else (self.bench.timed,)
         self.points[0].checker.draws.forget()
@@ -106,9 +107,9 @@ class Judgement(Correctness):
         dice = random.Random(self.seed + 7919 * (number + 1))
         stock_seed = self.seed if self.level == "precise" else None
         draws = bench.draws(dice.getrandbits(60), plan.draw_seconds, stock_seed)
-        stock = self.fresh if self.fresh_seconds > plan.draw_seconds * plan.sets else None
-        states = bench.states(point.instance, dice.getrandbits(62), plan.draw_seconds * plan.sets, stock)
         weights = bool(point.instance.first_state) and not bench.contract.frozen_parameters
+        stock = (self.fresh if self.level == "precise" else bench.fresh()) if weights else None
+        states = bench.states(point.instance, dice.getrandbits(62), plan.draw_seconds * plan.sets, stock)
         contest = race.Race(
             racers=racers,
             plan=plan,
@@ -125,6 +126,7 @@ class Judgement(Correctness):
                 mutates=frozenset(bench.contract.mutates),
                 dice=dice,
                 tolerated=far,
+                of_baselines=number == 0,
             ),
             look=lambda window: self._looked_at(window, point, as_given),
             threads=self.threads,
@@ -227,6 +229,8 @@ class Judgement(Correctness):
         notes = [f"{sampled} further timed calls agreed with eager's own outputs on the same inputs"]
         for case in (point.case for point in self.points if point.case.name.startswith("hidden:")):
             notes.append(f"{case.name}: " + ", ".join(f"{axis}={size}" for axis, size in case.axes))
+        if any(point.instance.work > LIGHT for point in self.points):
+            notes.append("honest error of dear cases: measured once for all candidates, scaled with the outputs")
         if self.level == "precise":
             notes += facts.bound_notes(self.bench)
         else:

@@ -36,6 +36,8 @@ DETAIL = 600
 """Characters of evidence kept per case."""
 
 
+Floors = dict[str, tuple[list[Floor], list[float]]]
+"""By variant: the honest floor per output, and the size of the outputs on which it was measured."""
 Honest = Callable[[], list[Floor]]
 """The honest floors of a call, one per output: measured when first asked for."""
 
@@ -54,15 +56,18 @@ class Truth:
 
 
 class Checker:
-    """Judges the calls of one case. Not thread-safe. ``seed`` decides the draws of the honest floor."""
+    """Judges the calls of one case. Not thread-safe. ``seed`` decides the draws of the honest floor.
 
-    def __init__(self, instance: Instance, *, seed: int = 0) -> None:
+    ``floors``: those of other checkers of the same case, by variant, where they are dear to measure.
+    """
+
+    def __init__(self, instance: Instance, *, seed: int = 0, floors: Floors | None = None) -> None:
         self.instance, self.contract, self.seed = instance, instance.contract, seed
         self.specs = instance.all_specs()
         self.oracle = ""
         self.notes: list[str] = []
         self._recent: list[Truth] = []
-        self._floors: dict[str, tuple[list[Floor], list[float]]] = {}
+        self._floors: Floors = {} if floors is None else floors
         self._count = 0
         self.draws = Draws()
 

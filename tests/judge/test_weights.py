@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights are given to a module when it has others, and only then."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernelwright.judge import weights
+
+
+class Counted(torch.nn.Linear):
+    """Counts how often weights are copied in."""
+
+    given = 0
+
+    def load_state_dict(self, *args: object, **kwargs: object) -> object:
+        """As torch's, counted."""
+        self.given += 1
+        return super().load_state_dict(*args, **kwargs)
+
+
+@pytest.fixture
+def model() -> Counted:
+    torch.manual_seed(0)
+    return Counted(3, 2)
+
+
+def other(model: Counted) -> weights.State:
+    return [(name, value + 1) for name, value in weights.read(model)]
+
+
+def test_the_same_weights_are_copied_once_and_others_each_time(model: Counted) -> None:
+    giver, first, second = weights.Giver(keeps=True), weights.read(model), other(model)
+    for state in (first, first, second, second, first):
+        giver.give(model, state)
+        assert weights.still(model, state)
+    assert model.given == 3
+
+
+def test_weights_that_were_written_to_or_replaced_are_given_again(model: Counted) -> None:
+    giver, first = weights.Giver(keeps=True), weights.read(model)
+    giver.give(model, first)
+    with torch.no_grad():
+        model.weight.mul_(2)
+    giver.give(model, first)
+    assert weights.still(model, first)
+    model.bias = torch.nn.Parameter(torch.full((2,), 7.0))
+    giver.give(model, first)
+    assert weights.still(model, first) and model.given == 3
+
+
+def test_a_module_whose_calls_change_its_weights_gets_them_every_time(model: Counted) -> None:
+    giver, first = weights.Giver(), weights.read(model)
+    for _ in range(3):
+        giver.give(model, first)
+    assert model.given == 3
+
+
+def test_weights_for_one_call_are_not_taken_for_the_lasting_ones(model: Counted) -> None:
+    giver, first, passing = weights.Giver(keeps=True), weights.read(model), other(model)
+    giver.give(model, first)
+    giver.give(model, passing, lasting=False)
+    giver.give(model, first)
+    assert weights.still(model, first)
+
+
+def test_still_sees_one_changed_element_and_forgives_equal_nan() -> None:
+    model = torch.nn.BatchNorm1d(4)
+    model.running_mean[1] = float("nan")
+    state = weights.read(model)
+    assert weights.still(model, state)
+    model.running_var[2] += 1e-7
+    assert not weights.still(model, state)
