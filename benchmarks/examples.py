@@ -2,6 +2,7 @@
 """Optimises every shipped task on one device and records what the README's table shows, raw samples included.
 
 Run: python benchmarks/examples.py [--device cpu|cuda:N] [--budget 60s] [--task NAME ...] [--runs DIR]
+or, for finished runs, as of `make demo DEMO="--out DIR"`: python benchmarks/examples.py --device ... --finished DIR
 Writes benchmarks/results/<machine>/examples.json; nothing else writes there and nothing is edited by hand.
 """
 
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--task", action="append", help="name of a task; default: all")
     parser.add_argument("--runs", help="keep the run folders here; give it last")
+    parser.add_argument("--finished", help="run nothing: record the runs in this folder, one for each task")
     given = parser.parse_args()
     folders = sorted(path.parent for path in ROOT.glob("tasks/*/*/task.toml"))
     chosen = [folder for folder in folders if not given.task or folder.name in given.task]
@@ -51,16 +53,22 @@ def main() -> None:
         target = RESULTS / slug(machine.name) / "examples.json"
         rows = json.loads(target.read_text())["rows"] if given.task and target.exists() else []
         for folder in chosen:
-            result = kernelwright.optimize(
-                str(folder),
-                device=given.device,
-                budget=given.budget,
-                seed=given.seed,
-                out=home / folder.name,
-                services=services,
-            )
-            print(f"{folder.name}: {result.message}", flush=True)
-            rows = [old for old in rows if old["task"] != folder.name] + [row(folder, result)]
+            if given.finished:
+                run = Path(given.finished) / folder.name
+                if not (run / "run.json").exists():
+                    continue
+            else:
+                run = kernelwright.optimize(
+                    str(folder),
+                    device=given.device,
+                    budget=given.budget,
+                    seed=given.seed,
+                    out=home / folder.name,
+                    services=services,
+                ).run
+            said = json.loads((run / "run.json").read_text())["result"]
+            print(f"{folder.name}: {said['message']}", flush=True)
+            rows = [old for old in rows if old["task"] != folder.name] + [row(folder, run, said)]
             write(target, record, rows)
     print(target)
 
@@ -75,23 +83,23 @@ def write(target: Path, record: dict[str, Any], rows: list[dict[str, Any]]) -> N
     target.write_text(json.dumps(full, indent=1) + "\n")
 
 
-def row(folder: Path, result: kernelwright.Result) -> dict[str, Any]:
+def row(folder: Path, run: Path, said: dict[str, Any]) -> dict[str, Any]:
     """One task's outcome: the winner's, or the best proved attempt's where nothing won."""
-    ledger = open_ledger(result.run / "ledger.sqlite", writable=False)
+    ledger = open_ledger(run / "ledger.sqlite", writable=False)
     try:
         best = ledger.best("precise")
-        trial = result.winner or (ledger.trial(best.id) if best else None)
+        trial = ledger.trial(best.id) if best else None
     finally:
         ledger.close()
     timed = trial.outcome if trial is not None and isinstance(trial.outcome, Timed) else None
-    task = kernelwright.load_task(folder, result.device)
+    task = kernelwright.load_task(folder, said["device"])
     return {
         "task": folder.name,
         "axes": dict(task.timed_case().axes),
         "commit": commit(),
-        "status": result.status,
-        "tried": result.tried,
-        "seconds": round(result.seconds, 1),
+        "status": said["status"],
+        "tried": said["tried"],
+        "seconds": round(said["seconds"], 1),
         "candidate": trial.candidate.digest() if trial else None,
         "proposer": trial.candidate.proposer if trial else None,
         "outcome": wire.to_data(timed) if timed else None,
