@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.diagnosis import diagnose, load_rules
+from kernelwright.diagnosis.observed import observed
 from kernelwright.errors import BadCommand
 
 QUIET = {
@@ -146,3 +147,11 @@ def test_rules_that_know_the_bounds_alone_are_asked_last() -> None:
     busy = QUIET | PROVOKED["arithmetic"]
     assert ["arithmetic"] == found(busy, "arithmetic")
     assert ["strided-access"] == found(busy | PROVOKED["strided-access"], "strided-access")
+
+
+def test_what_was_counted_is_said_whether_or_not_a_rule_speaks() -> None:
+    """Only what was measured, in the words of the device; sentences that lack a fact are left out."""
+    line = observed(QUIET | {"division_instructions": 10.0}, "cpu")
+    assert "2.00 of 2 threads" in line and "10% of the floating" in line and "kernels" not in line
+    assert "32 registers a thread" in observed(QUIET, "cuda:0")
+    assert "" == observed({"page_faults": 3.0}, "cpu") == observed({}, "cuda:0")

@@ -94,6 +94,18 @@ def test_only_what_a_language_can_do_is_shown_and_this_machine_first(tmp_path: P
     assert {"cpp": ["there", "here"], "cuda": ["blocks"], "torch": []} == found
 
 
+def test_gains_are_shown_once_and_headings_not_at_all(tmp_path: Path) -> None:
+    """Of many edits that fit alike, those that helped come along; a number without words is of no use."""
+    edits = {f"harm {number}": 0.5 + number / 100 for number in range(6)} | {"rows at once": 3.0, "Usage:": 9.0}
+    with Knowledge(tmp_path / "k.sqlite") as known:
+        for machine in ("A", "B"):
+            for edit, ratio in edits.items():
+                known.add(Effect(machine=machine, features=("op:exp",), diagnosis="", edit=edit, language="cpp",
+                                 ratios=(ratio,), failures=0))  # fmt: skip
+        shown = [effect.edit for effect in known.retrieve(("op:exp",), language="cpp", most=4)]
+    assert "rows at once" in shown and "Usage:" not in shown and 4 == len(set(shown))
+
+
 def test_the_interval_is_that_of_the_geometric_mean() -> None:
     """Ratios 2 and 1/2 have mean 1, and the interval spans it."""
     mean, low, high = made(ratios=(2.0, 0.5, 2.0, 0.5)).interval()

@@ -35,6 +35,8 @@ create virtual table if not exists words using fts5(key unindexed, text, tokeniz
 LONGEST_EDIT = 200
 KIN = {"triton": frozenset({"triton", "cuda"}), "cuda": frozenset({"triton", "cuda"})}
 """Languages whose edits carry over: they are for one kind of device."""
+POOL = 4
+"""So many times as many effects as are wanted are looked through for gains."""
 CLOSEST = 200
 """Effects ranked in full after the cheap structural cut."""
 
@@ -57,6 +59,11 @@ class Effect:
     def key(self) -> str:
         """Identity: what was edited, where, under which diagnosis."""
         return wire.digest(self.machine, self.features, self.diagnosis, self.edit, self.language)
+
+    @property
+    def mean(self) -> float:
+        """Geometric mean of the ratios; 0 where it never worked."""
+        return math.exp(statistics.fmean(math.log(ratio) for ratio in self.ratios)) if self.ratios else 0.0
 
     def interval(self) -> tuple[float, float, float]:
         """(geometric mean, low, high) of the ratios; the 95 % interval is a bootstrap of the mean of logs."""
@@ -113,7 +120,7 @@ class Knowledge:
         added = 0
         for digest, trial in trials.items():
             parent = trials.get(trial.candidate.parent)
-            if parent is None or not isinstance(parent.outcome, Timed):
+            if parent is None or not isinstance(parent.outcome, Timed) or not describe_edit(trial, parent):
                 continue
             mark = wire.digest(digest, parent.candidate.digest(), trial.machine, trial.started_at)
             if self._db.execute("insert or ignore into sightings values (?)", (mark,)).rowcount == 0:
@@ -126,13 +133,14 @@ class Knowledge:
         self, features: Sequence[str], *, diagnosis: str = "", words: str = "", most: int = 5, language: str = "",
         machine: str = "",
     ) -> list[Effect]:  # fmt: skip
-        """The effects most likely to bear on a task: by structure, then words, then compression distance.
+        """The effects most likely to bear on a task: by structure, then words, then compression distance; of those, the
+        largest gains for half of the places, so that what helped is not lost among what did not.
 
         ``language``: only edits that a program in it can make. Those measured on ``machine`` go before others."""
         hits, kin = self._matches(words), KIN.get(language, frozenset({language}))
         ranked = []
         for effect in self:
-            if language and effect.language not in kin:
+            if language and effect.language not in kin or not _tells(effect.edit):
                 continue
             shared = _overlap(set(features), set(effect.features))
             same = 0.25 if diagnosis and diagnosis == effect.diagnosis else 0.0
@@ -143,7 +151,7 @@ class Knowledge:
         query = " ".join((*features, diagnosis, words))
         text = {effect.key: " ".join((*effect.features, effect.diagnosis, effect.edit)) for _, _, effect in close}
         close.sort(key=lambda item: (round(item[0], 2), round(item[1], 1), _distance(query, text[item[2].key])))
-        return [effect for _, _, effect in close[:most]]
+        return _chosen([effect for _, _, effect in close[: POOL * most]], most)
 
     def copy_to(self, path: Path) -> None:
         """A copy of the whole store in a new file."""
@@ -246,12 +254,31 @@ def _effect(trial: Trial, parent: Trial, machine: str, features: Sequence[str]) 
 
 
 def describe_edit(trial: Trial, parent: Trial) -> str:
-    """What was changed: exactly, where only tunables did; else in the candidate's own one line."""
+    """What was changed: exactly, where only tunables did; else in the candidate's own one line.
+
+    Empty where that line says nothing ("Usage:"): a number that belongs to no words helps nobody."""
     before, after = dict(parent.candidate.tunables), dict(trial.candidate.tunables)
     if before and before.keys() == after.keys() and before != after:
         moved = [f"{name} {before[name]} to {after[name]}" for name in sorted(before) if before[name] != after[name]]
         return ", ".join(moved)[:LONGEST_EDIT]
-    return (trial.candidate.note or f"an edit by {trial.candidate.proposer}")[:LONGEST_EDIT]
+    note = trial.candidate.note.strip()
+    return note[:LONGEST_EDIT] if _tells(note) else ""
+
+
+def _tells(edit: str) -> bool:
+    """Whether words say what was done: a heading does not."""
+    return bool(edit) and not edit.endswith(":") and not edit.startswith("an edit by ")
+
+
+def _chosen(ranked: Sequence[Effect], most: int) -> list[Effect]:
+    """``most`` of them in their order: the largest gains, each edit once, and then the first others."""
+    once: dict[str, Effect] = {}
+    for effect in ranked:
+        once.setdefault(effect.edit, effect)
+    gains = sorted((effect for effect in once.values() if effect.mean > 1.0), key=lambda effect: -effect.mean)
+    taken = gains[: (most + 1) // 2]
+    taken += [effect for effect in once.values() if effect not in taken][: most - len(taken)]
+    return [effect for effect in once.values() if effect in taken]
 
 
 def _row(row: Sequence[object]) -> Effect:

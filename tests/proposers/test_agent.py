@@ -307,10 +307,18 @@ def test_an_unreadable_reply_is_asked_again_in_the_same_conversation() -> None:
     [("Rows in parallel, then SIMD.\n```python\n{code}```\nUsage:", "Rows in parallel, then SIMD."),
      ("```python\n# one pass over each row\n{code}```\nTo compile by hand:\n", "one pass over each row"),
      ("```cpp kernel.cpp\n#include <cmath>\n// two rows at once\n```\n```python\n{code}```", "two rows at once"),
-     ("```python\n# kernel.py\n# tunable A: 1, 2, 3\n{code}```\nUsage of the model:", "")],
+     ("```python\n# kernel.py\n# tunable A: 1, 2, 3\n{code}```\nUsage of the model:", ""),
+     ("The defect is an index.\n\n**In short:** rows, four at once.\n```python\n{code}```", "rows, four at once."),
+     ("```python\n{code}```\nIn short: one pass, tail masked", "one pass, tail masked"),
+     ("Designs:\n1. Three passes over x.\n2. One pass, row in cache.\n3. A table.\n\nThe least time (about 1.1 ms) "
+      "has design 2.\n```python\n{code}```", "One pass, row in cache."),
+     ("**Design 1:** three passes\n**Design 2:** one pass, two rows\nI choose 2.\n```python\n{code}```",
+      "one pass, two rows"),
+     ("The new kernel is below:\n```python\n# two rows at once\n{code}```", "two rows at once")],
 )  # fmt: skip
 def test_the_note_says_what_the_model_did(reply: str, note: str) -> None:
-    """What stands before the code, else a comment in it; never how to call it, the file's name or what is left open."""
+    """The line asked for, else the design chosen, what stands before the code, a comment in it; never a heading, how
+    to call it, the file's name or what is left open."""
     assert note == parsed(reply.replace("{code}", CODE)).note
 
 

@@ -125,12 +125,17 @@ def _compile(candidate: Candidate, toolchain: Toolchain, folder: Path, device: s
             env={"TMPDIR": str(scratch), "PATH": "/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"},
         )
         if finished.killed:
-            return _rejected(f"compiling {name} did not finish: {finished.killed}", finished.stderr)
+            return _rejected(f"compiling {name} did not finish: {finished.killed}", _told(finished.stderr, folder))
         if finished.returncode != 0 or not output.is_file() or output.is_symlink():
             health.blame_disk(finished.stderr + finished.stdout, folder)
-            return _rejected(f"{name} does not compile", finished.stderr or finished.stdout)
+            return _rejected(f"{name} does not compile", _told(finished.stderr or finished.stdout, folder))
     shutil.rmtree(scratch, ignore_errors=True)
     return None
+
+
+def _told(output: str, folder: Path) -> str:
+    """What a compiler said, files by the names their author gave them: the folder is a passing one."""
+    return output.replace(f"{folder}/", "")
 
 
 def _move(workshop: Path, folder: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from kernelwright import diagnosis
 from kernelwright.candidate import Candidate
+from kernelwright.diagnosis.observed import observed
 from kernelwright.optimize.traits import fingerprint, number
 from kernelwright.proposers.agent import Ask, Evidence, describe_attempt
 from kernelwright.trial import Outcome, Rejected, Timed
@@ -76,14 +77,16 @@ class Shelf:
             return ""
         facts = {name: number(value) for name, value in outcome.profile if name != "object"}
         facts |= {name: value for name, value in profile.items() if not isinstance(value, str)}
+        counted = {name: value for name, value in facts.items() if value is not None}
         found = diagnosis.diagnose(
-            {name: value for name, value in facts.items() if value is not None},
+            counted,
             device=self._device,
             time_us=outcome.timing.median_us,
             bound_us=outcome.bound_us,
             limiter=outcome.limiter,
         )
-        return "\n".join(line for line in found.text().splitlines() if not line.startswith("Not measured here"))
+        lines = [line for line in found.text().splitlines() if not line.startswith("Not measured here")]
+        return "\n".join([*lines, observed(counted, self._device)]).strip()
 
 
 def _speed(shown: Evidence) -> float:

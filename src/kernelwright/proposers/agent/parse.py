@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 from kernelwright.candidate import Candidate
-from kernelwright.proposers.agent.fences import LONGEST_REPLY, NAME, Block, code_blocks, opening
+from kernelwright.proposers.agent.fences import LONGEST_REPLY, NAME, Block, code_blocks, opening, prose
 from kernelwright.proposers.agent.patch import applied, is_edit
 from kernelwright.proposers.agent.talk import objects, spoken
 
@@ -17,6 +17,10 @@ OPEN = re.compile(r"^[ \t]*(?:```|~~~)", re.M)
 COMMENT = re.compile(
     r"^[ \t]*(?:#(?!pragma|include|define|if|endif)|//+|/\*+|\"\"\")[ \t]*([^\n]*?)(?:\*/|\"\"\")?$", re.M
 )
+SHORT = re.compile(r"^[ \t>*_#`-]*in short[ \t*_`]*[:\-\u2013\u2014][ \t*_`]*(\S[^\n]*)$", re.I | re.M)
+"""The line that every request for a program asks for."""
+LISTED = re.compile(r"(?:design|option|idea)?\s*(\d)\s*[.):\-\u2013\u2014]\s*(\S.*)$", re.I)
+TAKEN = re.compile(r"\b(?:cho(?:os|se)\w*|pick\w*|go(?:ing)? with|select\w*|tak(?:e|ing)|least|fastest|best)\b", re.I)
 KEPT = frozenset({"cpp", "cu", "cuh", "h", "hpp", "py"})
 MAIN = "kernel.py"
 
@@ -142,19 +146,37 @@ def language_of(sources: dict[str, str]) -> str:
 
 
 def first_line(reply: str) -> str:
-    """What the model said it did, at most 160 characters: its first line before the code, else the first comment in it.
+    """What the model said it did, at most 160 characters: its line ``In short: ...`` wherever that stands; else the
+    design it chose of a list, its first line before the code, or the first comment in the code.
 
-    File names do not count, nor does what stands below the code: that is how to call it."""
+    File names and headings do not count, nor does what stands below the code: that is how to call it."""
+    asked = SHORT.findall(prose(reply[-20_000:])) or SHORT.findall(prose(reply[:20_000]))
+    if asked:
+        return asked[-1].strip(" *_`#")[:160]
     lines = [re.sub(r"^[\W_]+", "", line).strip() for line in opening(reply[:20_000]).splitlines()]
     lines = [re.sub(r"[*_`#]+", "", line) for line in lines if line and not NAME.match(line.rstrip(":*_`# "))]
-    said = next((line for line in lines if len(line.split()) > 2), "")
+    telling = [line for line in lines if _tells(line)]
+    said = _chosen(telling) or next(iter(telling), "")
     for block in code_blocks(reply[:LONGEST_REPLY]) if not said else ():
         said = said or next((text for text in COMMENT.findall(block.text) if _tells(text)), "")
     return (said or next(iter(lines), ""))[:160]
 
 
-def _tells(comment: str) -> bool:
-    return len(comment.split()) > 2 and not comment.startswith(("tunable ", "where "))
+def _chosen(lines: list[str]) -> str:
+    """The one of several numbered designs that a later line says is taken; "" where there is no such list."""
+    listed = {found[1]: found[2] for line in lines if (found := LISTED.match(line))}
+    for line in reversed(lines) if len(listed) > 1 else ():
+        if LISTED.match(line) or not TAKEN.search(line):
+            continue
+        named = re.findall(r"(?:design|option|idea|plan|number|no\.?|#)\s*\(?(\d)\b", line, flags=re.I)
+        number = next((number for number in [*named, *re.findall(r"\b\d\b", line)] if number in listed), "")
+        if number:
+            return listed[number]
+    return ""
+
+
+def _tells(line: str) -> bool:
+    return len(line.split()) > 2 and not line.startswith(("tunable ", "where ")) and not line.endswith(":")
 
 
 def json_object(reply: str, *required: str) -> dict[str, Any]:
