@@ -130,6 +130,22 @@ def test_no_candidate_is_judged_twice_at_a_level(tmp_path: Path) -> None:
     assert "faster" == result.status
 
 
+def test_values_that_change_nothing_are_no_further_trials(tmp_path: Path) -> None:
+    """Choices of an arm that write the same text are one trial, and leave the few of a spent budget to others."""
+    deaf = FakeHost({"templates": [structure("a", SIZES), structure("b"), structure("c", order=2.0)]})
+    original = deaf.render
+    deaf.render = lambda proposer, task, device, machine, name, values: original(  # type: ignore[method-assign]
+        proposer, task, device, machine, name, {}
+    )
+    heard: list[Event] = []
+    result, _ = go(
+        tmp_path / "run", lambda candidate: 90.0, host=deaf, heard=heard, options=Options(proposers=("templates",))
+    )
+    coarse = [event.data["structure"] for event in heard if event.data.get("level") == "coarse"]
+    assert ["templates/a", "templates/b", "templates/c"] == coarse
+    assert len([event for event in heard if event.kind == "trial"]) == result.tried
+
+
 def test_when_nothing_beats_the_best_baseline_that_is_the_result(tmp_path: Path) -> None:
     """1.1x over eager and slower than torch.compile is no win; the message cites it and nothing is exported."""
     result, _ = go(tmp_path / "run", lambda candidate: 90.0)

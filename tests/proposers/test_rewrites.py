@@ -54,6 +54,10 @@ FOUND = {
     ),
     "sum-all": (form("return torch.sum(x @ self.weight.T) * self.scale", init=WEIGHT), "torch.sum("),
     "sum-rows": (form("return torch.sum(x @ self.weight.T / 2, dim=1) * 1.5", init=WEIGHT), "torch.sum(self.weight"),
+    "number-written-out": (
+        form("return torch.min(torch.sum(x @ self.weight.T, dim=1), torch.tensor(0.5, device=x.device))", init=WEIGHT),
+        "torch.sum(self.weight",
+    ),
     "mean-bias": (
         form("return F.gelu(self.linear(x).mean(1, keepdim=True)) + x", init=LINEAR),
         "torch.mean(self.linear.weight",

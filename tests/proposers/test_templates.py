@@ -58,11 +58,14 @@ CASES = {
                          "self.l = nn.TripletMarginLoss(margin=0.7, reduction='none')", "x, y, z"),
     "spelled_out": reference("return torch.divide(torch.multiply(torch.subtract(x, 1.0), 0.5), y)",
                              "torch.randn(20, 30), torch.rand(20, 30) + 0.5", arguments="x, y"),
+    "written_out": reference("x = torch.min(x, torch.tensor(0.5, device=x.device)) + torch.tensor([1.0, 2.0, 4.0])\n"
+                             "return torch.clamp(x, torch.tensor(0.1), torch.tensor(3.0)) * y",
+                             "torch.randn(20, 3), torch.randn(20, 1)", arguments="x, y"),
 }  # fmt: skip
 STRUCTURES = {
     "mlp": "segments.cpp", "channels": "segments.cpp", "loss": "pointwise.cpp", "copied": "segments.cpp",
     "largest": "segments.cpp", "masked": "segments.cpp", "divergence": "segments.cpp",
-    "log_divergence": "pointwise.cpp", "spelled_out": "pointwise.cpp",
+    "log_divergence": "pointwise.cpp", "spelled_out": "pointwise.cpp", "written_out": "segments.cpp",
 }  # fmt: skip
 
 
@@ -102,6 +105,17 @@ def test_every_choice_of_parameters_gives_a_right_program(name: str, values: dic
     module = load(_candidate(name, **values))
     torch.manual_seed(2)
     assert max(error_ratios(module, module.get_inputs())) <= 2.0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_value_of_every_parameter_changes_the_program(name: str) -> None:
+    """A parameter that this program does not hear would be tuned for nothing."""
+    asked = request(CASES[name][0])
+    for found in PROPOSER.structures(asked):
+        plain = PROPOSER.render(asked, found.name, {}).digest()
+        for parameter in found.space.parameters:
+            others = [PROPOSER.render(asked, found.name, {parameter.name: v}).digest() for v in parameter.values[1:]]
+            assert any(digest != plain for digest in others), parameter.name
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,23 @@ def test_a_size_that_enters_the_arithmetic_is_known_only_at_the_call() -> None:
     assert {f"float({symbols['a0.shape[0]']})", f"float({symbols['a0.shape[1]']})"} == set(fused.scalars)
 
 
+def test_a_number_that_forward_writes_out_joins_the_region_it_is_used_in() -> None:
+    """``torch.tensor(0.5)`` is a constant of the kernel; a tensor of several numbers is made and read."""
+    found = program("y = torch.min(x, torch.tensor(0.5, device=x.device))\nreturn y * torch.tensor([1.0, 2.0, 4.0])",
+                    "torch.randn(5, 3)")  # fmt: skip
+    made, fused = found.steps
+    assert isinstance(made, Call) and isinstance(fused, Fused)
+    assert "torch.tensor([1.0, 2.0, 4.0], dtype=torch.float32)" == made.expression
+    assert {"a0": "full", made.output.name: "column"} == kinds(fused)
+    assert [0.5] == [v.number for v in fused.region.values if v.op == "const"]
+
+
+def test_torch_gets_a_tensor_where_forward_wrote_one() -> None:
+    """An operation that stays torch's own takes the number as the tensor it was."""
+    steps = program("return torch.fmod(x, torch.tensor(0.5))", "torch.randn(5, 3)").steps
+    assert "torch.tensor(0.5, dtype=torch.float32)" in "".join(s.expression for s in steps if isinstance(s, Call))
+
+
 def test_products_stay_torch_calls_and_know_their_epilogue() -> None:
     """linear, gelu, linear: two calls, and the first is read by one region only."""
     found = program("return self.b(F.gelu(self.a(x)))", "torch.randn(4, 8)",

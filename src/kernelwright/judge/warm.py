@@ -34,9 +34,7 @@ class Warm:
         self._mine = self._places / str(os.getpid())
         self._used: dict[Path, Program] = {}
 
-    def start(
-        self, bench: Bench, candidate: Candidate, folder: Path, seconds: float, *, several: bool
-    ) -> Program:
+    def start(self, bench: Bench, candidate: Candidate, folder: Path, seconds: float, *, several: bool) -> Program:
         """A fresh confined process in ``folder``. ``several``: others follow, so a warm-up of its own pays.
 
         Raises ChildFailure: that of the warm-up, where the candidate fails in it.

@@ -121,6 +121,7 @@ class Loop:
         self._recall()
         proved_early = False
         asked, fewest = 0, FEWEST + len(self._given)  # kernels given to start from may all hang
+        told: dict[str, float | None] = {}
         while self._left() > max(self._reserve(), kept) or (asked < fewest and self._overtime(bool(self._coarse))):
             if search.first_pass_over and not proved_early and self._left() > 3 * self._reserve():
                 # One proof early: whoever stops the run from here on keeps a result.
@@ -134,12 +135,17 @@ class Loop:
             if self._coarse and "compile" in choice.arm and self._left() < self._reserve() + COMPILING_S:
                 search.tell(choice, None)  # for what the compiled baseline shows already
                 continue
-            asked += 1
             candidate = self._render(choice)
-            timed = self._judge(candidate, "coarse", choice.arm) if candidate is not None else None
-            if timed is not None and candidate is not None:
+            if candidate is None or candidate.digest() in told:
+                # Other values, the same text: what it takes is known, and it is no further try.
+                search.tell(choice, told[candidate.digest()] if candidate is not None else None)
+                continue
+            asked += 1
+            timed = self._judge(candidate, "coarse", choice.arm)
+            if timed is not None:
                 self._coarse.setdefault(candidate.digest(), (candidate, choice.arm, timed))
-            search.tell(choice, timed.timing.median_us if timed else None)
+            told[candidate.digest()] = timed.timing.median_us if timed else None
+            search.tell(choice, told[candidate.digest()])
         for line in search.expectations():
             self._say("note", line)
 

@@ -57,8 +57,8 @@ def read_extreme(node: torch.fx.Node, terms: Terms) -> Term | None:
 
 
 def is_identity(node: torch.fx.Node) -> bool:
-    """Dropout outside training."""
-    return node.target in DROPOUTS and node.args[2:3] == (False,)
+    """Dropout outside training, and detaching what never had a gradient."""
+    return node.target in DROPOUTS and node.args[2:3] == (False,) or node.target is _aten.detach_.default
 
 
 def lift(term: Term, rank: int) -> Term:
@@ -248,6 +248,9 @@ READERS: dict[Any, Callable[[_Call], Term | None]] = {
     _aten.clone.default: _same_shape,
     _aten.contiguous.default: _same_shape,
     _aten.alias.default: _same_shape,
+    _aten.detach.default: _same_shape,
+    _aten.detach_.default: _same_shape,
+    _aten.lift_fresh_copy.default: _same_shape,
     _aten.to.dtype: _same_shape,
     _aten._to_copy.default: _same_shape,
     _aten.diag.default: _diagonal,

@@ -127,7 +127,7 @@ def _program(exported: torch.export.ExportedProgram, args: list[Any], init: tupl
             parameters.append((node.name, str(spec.target), tuple(value.shape)))
             reader.terms[node] = leaf(node.name, *value.shape)
         elif node.users:
-            raise NotRewritable(f"constant tensor {spec.target}")
+            reader.terms[node] = _number(exported.constants.get(str(spec.target)), dtype, str(spec.target))
     for node in graph.nodes:
         if node.op == "call_function":
             reader.read(node)
@@ -144,6 +144,14 @@ def _program(exported: torch.export.ExportedProgram, args: list[Any], init: tupl
         init=init,
         training=training,
     )
+
+
+def _number(value: Any, dtype: torch.dtype, name: str) -> Term:
+    """A tensor without dimensions that ``forward`` writes out from a number."""
+    plain = type(value) is torch.Tensor and value.dim() == 0 and value.dtype == dtype
+    if not plain or not bool(torch.isfinite(value)):
+        raise NotRewritable(f"constant tensor {name}")
+    return make("fill", (), (float(value), ()))
 
 
 def _leaves(root: Term) -> list[Term]:
@@ -188,7 +196,8 @@ class _Reader:
         target = node.target
         if not isinstance(target, torch._ops.OpOverload):
             raise NotRewritable(f"operator {target}")
-        if target._schema.is_mutable or torch.Tag.nondeterministic_seeded in target.tags and not aten.is_identity(node):
+        random = torch.Tag.nondeterministic_seeded in target.tags
+        if (target._schema.is_mutable or random) and not aten.is_identity(node):
             raise NotRewritable(f"{target} writes or draws random numbers")
         structured = None
         if isinstance(value, torch.Tensor) and self._floating(node, value):

@@ -10,7 +10,7 @@ from kernelwright.proposers import Request, Structure
 from kernelwright.proposers.templates import cpp_program, expected, triton_program
 from kernelwright.proposers.templates.graph import Capture, NotCaptured, capture
 from kernelwright.proposers.templates.ir import Program
-from kernelwright.proposers.templates.lower import lower, worth
+from kernelwright.proposers.templates.lower import lower
 
 
 class TemplatesProposer:
@@ -28,7 +28,7 @@ class TemplatesProposer:
             return []
         if request.device.startswith("cuda"):
             return expected.ordered(triton_program.structures(traced[1]), traced[1], request.machine)
-        return cpp_program.structures(traced[1]) if worth(traced[1])["fused"] else []
+        return cpp_program.structures(traced[1]) if _fused(traced[1]) else []
 
     def render(self, request: Request, structure: str, values: Mapping[str, int | float | str | bool]) -> Candidate:
         """The candidate of one structure for one choice of values."""
@@ -51,3 +51,8 @@ class TemplatesProposer:
                     return None
                 self._traced[key] = (captured, program)
         return self._traced[key]
+
+
+def _fused(program: Program) -> int:
+    """Operations that would no longer be torch's own; none: there is nothing to gain."""
+    return sum(1 for f in program.regions() for v in f.region.values if v.args) + len(program.windows())

@@ -3,14 +3,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
+from kernelwright.proposers.templates import windows
 from kernelwright.proposers.templates.graph import NotCaptured, size_text
+from kernelwright.proposers.templates.ir import Call, Tensor
 
 _STRICT_VIEWS = frozenset({"aten.view.default", "aten._unsafe_view.default"})
+_VIEWS = frozenset(
+    "view reshape transpose.int permute unsqueeze squeeze expand t select.int slice.Tensor flatten split".split()
+)
+
+
+def kept(
+    node: torch.fx.Node, out: Tensor, operands: Sequence[str], names: Mapping[torch.fx.Node, str],
+    *, on_host: bool, windowed: bool,
+) -> Call:  # fmt: skip
+    """The step that leaves a node to torch; ``windowed``: the emitter has code for windows of this type."""
+    target = str(node.target)
+    if node.target is operator.getitem:
+        text, target = f"{operands[0]}[{node.args[1]}]", "getitem"
+    else:
+        text = expression(node, names, on_host)
+    base = target.removeprefix("aten.").removesuffix(".default")
+    return Call(
+        output=out, target=target, operands=tuple(operands), expression=text,
+        view=base in _VIEWS or target == "getitem",
+        window=windows.window(node) if windowed else None,
+    )  # fmt: skip
 
 
 def expression(node: torch.fx.Node, names: Mapping[torch.fx.Node, str], on_host: bool) -> str:
@@ -48,5 +72,20 @@ def _argument(arg: Any, names: Mapping[torch.fx.Node, str], on_host: bool) -> st
     if arg is None or isinstance(arg, (bool, int, str)):
         return repr(arg)
     if isinstance(arg, float):
-        return repr(arg) if arg == arg and abs(arg) != float("inf") else f"float('{arg}')"
+        return _number(arg)
     raise NotCaptured(f"an argument that cannot be written down: {type(arg).__name__}")
+
+
+def tensor_text(value: torch.Tensor) -> str:
+    """Python text that makes a small tensor again on the CPU."""
+    return f"torch.tensor({_nested(value.tolist())}, dtype={value.dtype})"
+
+
+def _nested(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_nested, value)) + "]"
+    return _number(value) if isinstance(value, float) else repr(value)
+
+
+def _number(value: float) -> str:
+    return repr(value) if value == value and abs(value) != float("inf") else f"float('{value}')"

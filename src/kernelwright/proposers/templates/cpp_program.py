@@ -55,7 +55,9 @@ def _space(program: Program, elements: int) -> Space:
         parameters.append(Parameter(name="stream", values=(True, False)))
     if elements * 4 >= 4 << 20:
         parameters.append(Parameter(name="pages", values=("plain", "populate", "huge")))
-    return Space(parameters=tuple(parameters), constraints=())
+    plain = _sources(program, Knobs.of({}))
+    heard = [p for p in parameters if any(_sources(program, Knobs.of({p.name: v})) != plain for v in p.values[1:])]
+    return Space(parameters=tuple(heard), constraints=())
 
 
 def _sources(program: Program, knobs: Knobs) -> str:

@@ -9,7 +9,7 @@ import sys
 import types
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
@@ -37,6 +37,9 @@ ORDINARY_ERRORS = (
 )
 """What a reference, or torch.export on its behalf, may raise: the task is then not one for templates."""
 
+MOST_WRITTEN = 64
+"""Elements of a constant tensor that a program writes out again at every call."""
+
 _PLAIN = re.compile(r"[\w\s+*/()-]*")
 
 
@@ -60,6 +63,8 @@ class Capture:
     """Python literals of the constructor's positional and keyword arguments in the timed case."""
     results: tuple[torch.fx.Node, ...]
     returns: str
+    literals: dict[torch.fx.Node, torch.Tensor] = field(default_factory=dict)
+    """Small tensors that ``forward`` writes out itself, such as ``torch.tensor(0.5)``."""
 
 
 def capture(task: Task) -> Capture:
@@ -184,6 +189,7 @@ def _describe(
     sources: dict[torch.fx.Node, Source] = {}
     arguments: list[str] = []
     constants: list[tuple[int, str]] = []
+    literals: dict[torch.fx.Node, torch.Tensor] = {}
     position = 0
     for node, spec in zip(placeholders, signature.input_specs, strict=True):
         value = node.meta.get("val")
@@ -196,6 +202,8 @@ def _describe(
                 arguments.append("")
                 constants.append((position, literal(inputs[position])))
             position += 1
+        elif (written := _written(model, spec.target, program.constants)) is not None:
+            literals[node] = written
         else:
             _check_attribute(model, spec.target)
             sources[node] = Source(tensor=tensor(f"p{len(sources)}", value), path=spec.target)
@@ -207,16 +215,29 @@ def _describe(
     return Capture(
         graph=program.graph, sources=sources, arguments=tuple(arguments), constants=tuple(constants),
         symbols=symbols, guards=guards, training=training, init=init, results=results, returns=returns,
+        literals=literals,
     )  # fmt: skip
+
+
+def _attribute(model: torch.nn.Module, path: str) -> object:
+    found: object = model
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def _check_attribute(model: torch.nn.Module, path: str) -> None:
     """A constant that torch.export lifted has no path in the module, and so no place to be read from at a call."""
-    found: Any = model
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    if not isinstance(found, torch.Tensor):
+    if not isinstance(_attribute(model, path), torch.Tensor):
         raise NotCaptured(f"the graph holds a tensor that the module does not: {path}")
+
+
+def _written(model: torch.nn.Module, path: str, constants: Mapping[str, Any]) -> torch.Tensor | None:
+    """The values of a small tensor that ``forward`` makes from numbers, or None where it is no such tensor."""
+    value = constants.get(path)
+    if _attribute(model, path) is not None or type(value) is not torch.Tensor or value.is_complex():
+        return None
+    return value.detach() if value.device.type == "cpu" and value.numel() <= MOST_WRITTEN else None
 
 
 def _results(program: Any, out: torch.fx.Node) -> tuple[tuple[torch.fx.Node, ...], str]:

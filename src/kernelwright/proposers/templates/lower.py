@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from kernelwright.proposers.templates import calls, losses, norms, rules, scans, windows
+from kernelwright.proposers.templates import calls, losses, norms, rules, scans
 from kernelwright.proposers.templates.graph import Capture, NotCaptured, size_text
 from kernelwright.proposers.templates.graph import tensor as describe
 from kernelwright.proposers.templates.ir import Call, Fused, Program, Tensor
@@ -23,9 +22,6 @@ _HALVES = {"float16": "f32", "bfloat16": "f32"}
 """Read into float32 and rounded where they are written; only for emitters that can."""
 _ALIASES = frozenset({"clone", "contiguous", "detach", "alias", "lift_fresh_copy", "dropout"})
 _RESHAPES = frozenset("unsqueeze squeeze squeeze.dim squeeze.dims view reshape _unsafe_view".split())
-_VIEWS = frozenset(
-    "view reshape transpose.int permute unsqueeze squeeze expand t select.int slice.Tensor flatten split".split()
-)
 
 
 @dataclass
@@ -51,6 +47,8 @@ class Lowering:
     items: dict[torch.fx.Node, Item] = field(default_factory=dict)
     texts: dict[torch.fx.Node, str] = field(default_factory=dict)
     """Nodes that are numbers: sizes and what is computed from them."""
+    numbers: dict[torch.fx.Node, torch.Tensor] = field(default_factory=dict)
+    """Nodes that are tensors of one number and no dimension, written out in ``forward``."""
     regions: list[Growing] = field(default_factory=list)
     calls: list[tuple[int, Call]] = field(default_factory=list)
     groups: dict[torch.fx.Node, list[Item]] = field(default_factory=dict)
@@ -71,6 +69,8 @@ class Lowering:
         self.number = {node: position for position, node in enumerate(self.capture.graph.nodes)}
         for node, source in self.capture.sources.items():
             self.items[node] = Item(source.tensor, 0)
+        for node, value in self.capture.literals.items():
+            self._literal(node, value)
         self.compounds = scans.compounds(self.capture.graph)
         self.waiting = set().union(*(compound.inner for compound in self.compounds.values()))
         for node in self.capture.graph.nodes:
@@ -94,6 +94,17 @@ class Lowering:
             results=tuple(results), returns=self.capture.returns, arguments=self.capture.arguments,
             constants=self.capture.constants, symbols=self.capture.symbols, guards=self.capture.guards,
         )  # fmt: skip
+
+    def _literal(self, node: torch.fx.Node, value: torch.Tensor) -> None:
+        """A tensor that ``forward`` writes out: a number in regions, and made again for torch's own operations."""
+        if value.dim() == 0:
+            self.numbers[node] = value
+            return
+        if self.halves:
+            raise NotCaptured("a constant tensor has no device to be made on")
+        out = self._tensor(node)
+        self.calls.append((1, Call(output=out, target="constant", operands=(), expression=calls.tensor_text(value))))
+        self.items[node] = Item(out, 1)
 
     def _visit(self, node: torch.fx.Node) -> None:
         value = node.meta.get("val")
@@ -140,6 +151,9 @@ class Lowering:
         if base == "dropout" and node.args[2]:
             return False
         source = node.args[0]
+        if source in self.numbers:
+            self.numbers[node] = self.numbers[source]  # type: ignore[index]
+            return True
         if node.kwargs.get("memory_format") is not None or source not in self.items:
             return False
         item = self.items[source]  # type: ignore[index]
@@ -282,6 +296,8 @@ class Lowering:
             return self.here.const(float(arg))
         if isinstance(arg, torch.fx.Node) and arg in self.texts:
             return self.here.scalar(f"float({self.texts[arg]})")
+        if isinstance(arg, torch.fx.Node) and arg in self.numbers:
+            return self.here.const(float(self.numbers[arg]))
         if not self.is_tensor(arg):
             raise NotFusible("an argument is neither tensor nor number")
         item = self.items[arg]
@@ -347,27 +363,19 @@ class Lowering:
         inputs = [self.items[n] for n in node.all_input_nodes if n in self.items]
         level = 1 + max((item.level for item in inputs), default=0)
         names = tuple(self.materialise(item).name for item in inputs)
-        if node.target is operator.getitem:
-            expression, target = f"{names[0]}[{node.args[1]}]", "getitem"
-        else:
-            known = {n: item.tensor.name for n, item in self.items.items()} | self.texts
-            expression, target = calls.expression(node, known, on_host=not self.halves), str(node.target)
+        known = {n: item.tensor.name for n, item in self.items.items()} | self.texts
+        known |= {n: calls.tensor_text(value) for n, value in self.numbers.items()}
         if isinstance(value, torch.Tensor):
             out = self._tensor(node)
         else:
             out = Tensor(name=f"t{self.number[node]}", shape=(), sample=(), dtype="tuple")
-        base = target.removeprefix("aten.").removesuffix(".default")
         optional = tuple(
             self.items[a].tensor.name if isinstance(a, torch.fx.Node) and a in self.items else ""
             for a in node.args
             if a is None or self.is_tensor(a)
         )
         operands = optional if len([o for o in optional if o]) == len(names) else names
-        call = Call(
-            output=out, target=target, operands=operands, expression=expression,
-            view=base in _VIEWS or target == "getitem",
-            window=windows.window(node) if out.dtype in self._dtypes() else None,
-        )  # fmt: skip
+        call = calls.kept(node, out, operands, known, on_host=not self.halves, windowed=out.dtype in self._dtypes())
         self.calls.append((level, call))
         self.items[node] = made or Item(out, level)
         self.items[node].level = level
@@ -385,10 +393,3 @@ def _no(reason: str) -> Handle:
 def lower(capture: Capture, halves: bool = False) -> Program:
     """The program of a captured graph. Raises NotCaptured where the whole cannot be expressed."""
     return Lowering(capture, halves=halves).run()
-
-
-def worth(program: Program) -> Mapping[str, int]:
-    """Counts that tell whether fusing gains anything: regions, fused operations, torch calls that compute."""
-    fused = sum(1 for f in program.regions() for v in f.region.values if v.args) + len(program.windows())
-    calls = sum(1 for step in program.steps if isinstance(step, Call) and not step.view)
-    return {"regions": sum(1 for _ in program.regions()), "fused": fused, "calls": calls}

@@ -177,6 +177,16 @@ def _clamp(low: Lowering, node: torch.fx.Node) -> Handle:
     return x
 
 
+@rule("clamp.Tensor")
+def _clamp_between(low: Lowering, node: torch.fx.Node) -> Handle:
+    bounds = [(op, bound) for op, bound in (("max", arg(node, 1, "min")), ("min", arg(node, 2, "max"))) if bound]
+    x, *limits = low.operands(node.args[0], *(bound for _, bound in bounds))
+    r = region(low)
+    for (op, _), limit in zip(bounds, limits, strict=True):
+        x = r.apply(op, x, floats(low, limit))
+    return x
+
+
 @rule("where.self", "where.ScalarOther", "where.ScalarSelf")
 def _where(low: Lowering, node: torch.fx.Node) -> Handle:
     condition, a, b = low.operands(*node.args[:3])
