@@ -32,6 +32,24 @@ def gelu_norm(x, y):
     return torch.nn.functional.gelu(norm(x)) * y[0] + y[1]["shift"]
 
 
+def several(*inputs):
+    return inputs[0]
+
+
+def scaled(x, y=None, *, factor, power: int = 2):
+    return x.pow(power) * factor + (0 if y is None else y)
+
+
+class Tilted(nn.Module):
+    def __init__(self, size: int):
+        super().__init__()
+        self.size = size
+        self.weight = nn.Parameter(torch.randn(size))
+
+    def forward(self, x, *, slope):
+        return x * self.weight * slope
+
+
 class Block(nn.Module):
     def __init__(self, width: int, eps: float = 1e-5, hidden: int | None = None):
         super().__init__()
@@ -137,6 +155,30 @@ def test_nested_user_and_torch_modules_are_rebuilt(user: ModuleType, tmp_path: P
         assert list(module.state_dict()) == list(copy.state_dict())
 
 
+def test_keywords_are_inputs_too_and_may_be_used_again_on_the_result(user: ModuleType, tmp_path: Path) -> None:
+    """Given as a dict or as a pair, left to a default in between, or taken by keyword only."""
+    x, factor = torch.randn(3, 8), torch.randn(8)
+    for given in ({"factor": factor, "x": x}, ((x,), {"factor": factor})):
+        scope = rebuilt(capture(user.scaled, given, tmp_path, None))
+        model, made = scope["Model"](), scope["get_inputs"]()
+        assert [(3, 8), None, (8,)] == [x if x is None else tuple(x.shape) for x in made]  # type: ignore[attr-defined]
+        torch.testing.assert_close(user.scaled(x, factor=factor), model(x, factor=factor), rtol=0, atol=0)  # type: ignore[operator]
+        torch.testing.assert_close(user.scaled(x, factor=factor), model(x, None, factor), rtol=0, atol=0)  # type: ignore[operator]
+    module = user.Tilted(8)
+    copy = rebuilt(capture(module, {"slope": factor, "x": x}, tmp_path, None))["Model"]()
+    copy.load_state_dict(module.state_dict())  # type: ignore[attr-defined]
+    torch.testing.assert_close(module(x, slope=factor), copy(x, factor), rtol=0, atol=0)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("given", [{"x": 1.0}, (), ((), {"y": 1.0}), {"x": 1.0, "factor": 2.0, "y": 3.0, "other": 4.0}])
+def test_inputs_that_are_no_call_are_refused_with_the_signature(
+    user: ModuleType, tmp_path: Path, given: object
+) -> None:
+    """Something is missing, or names no parameter."""
+    with pytest.raises(TaskError, match=r"(?s)not a call.*\*, factor, power: int = 2"):
+        capture(user.scaled, given, tmp_path, None)
+
+
 def test_what_cannot_be_read_off_can_be_given(user: ModuleType, tmp_path: Path) -> None:
     """Without init_args it is refused with that advice; with them it works."""
     module = user.Opaque(3)
@@ -175,7 +217,7 @@ def test_inputs_are_described_by_shape_dtype_and_range(user: ModuleType, tmp_pat
         torch.rand(1000).to(torch.bfloat16) + 1,
         7,
     )
-    made = rebuilt(capture(user.norm, inputs, tmp_path, None))["get_inputs"]()
+    made = rebuilt(capture(user.several, inputs, tmp_path, None))["get_inputs"]()
     assert [x.dtype for x in inputs[:4]] == [x.dtype for x in made[:4]]
     assert 5 <= int(made[0].min()) <= int(made[0].max()) <= 8
     assert 150 < int(made[1].sum()) < 350

@@ -171,6 +171,25 @@ def test_a_program_without_weights_is_also_a_function(tmp_path: Path) -> None:
     assert 1 == len(said)
 
 
+def test_keywords_take_their_places_and_gaps_their_defaults(tmp_path: Path) -> None:
+    """A call that leaves out a parameter before the last is the proved one where the default is the proved value."""
+    reference = SQUARE.replace("self, x", "self, x, shift=0.5, power=2").replace("x * x", "(x + shift) ** power")
+    task = Task(name="power", form="object", reference=reference)
+    fast = reference.replace("class Model(", "class ModelNew(").replace("** power", "** power + 1")
+    seen = [{"name": "main", "inputs": [leaf(6), {"value": 0.5}, {"value": 3}], "state": []}]
+    export.write(tmp_path, task, trial(task, {"fast.py": fast}), cases=seen)
+    code = """
+        from optimized import optimized
+        x = torch.zeros(6)
+        for given in ({"x": x, "power": 3}, {"power": 3, "shift": 0.5, "x": x}, {"x": x, "power": 3, "shift": 1.0}):
+            out.append(float(optimized(**given)[0]))
+    """
+    out, said = alone(tmp_path, code)
+
+    assert [1.125, 1.125, 1.0] == out
+    assert 1 == len(said)
+
+
 def test_a_broken_fast_program_leaves_the_reference(tmp_path: Path) -> None:
     """A candidate whose imports are missing here costs the speed, not the answer."""
     make(tmp_path, fast="import a_package_that_is_not_there\n" + FAST)

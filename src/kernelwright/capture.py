@@ -13,29 +13,50 @@ import inspect
 import io
 import types
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from kernelwright.errors import TaskError
 from kernelwright.load.slicing import needed_source
 from kernelwright.load.source import sibling_imports
-from kernelwright.task import Contract, Task
+from kernelwright.task import Contract, Task, by_position
 
 SEED = 20240229
 
 
-def capture(target: object, inputs: tuple[object, ...], state_dir: Path, init_args: Sequence[object] | None) -> Task:
+@dataclass(frozen=True, slots=True)
+class _Example:
+    """One call: its values by position, and how a ``forward`` of ours takes them and hands them on."""
+
+    values: tuple[object, ...]
+    head: str = "*args"
+    """Parameters of that ``forward``."""
+    passed: str = "*args"
+    """What it hands on: ``x, scale=scale`` where ``scale`` is taken by keyword only."""
+    keywords: tuple[str, ...] = ()
+    """Names of the last values, where the target takes them by keyword only."""
+
+    def of(self, target: Callable[..., Any]) -> object:
+        """What the target answers."""
+        count = len(self.values) - len(self.keywords)
+        return target(*self.values[:count], **dict(zip(self.keywords, self.values[count:], strict=True)))
+
+
+def capture(target: object, inputs: object, state_dir: Path, init_args: Sequence[object] | None) -> Task:
     """The Task of ``target`` called with ``inputs``; weights are saved under ``state_dir`` by their content.
 
-    The reference is in training mode where the module is. Raises TaskError for lambdas, closures, objects
-    without source, and modules whose constructor arguments cannot be found, each with what to do.
+    ``inputs``: the positional arguments of one call, a dict of keywords, or a pair of both. The reference is in
+    training mode where the module is. Raises TaskError for lambdas, closures, objects without source, calls that do
+    not fit, and modules whose constructor arguments cannot be found, each with what to do.
     """
     if isinstance(target, torch.nn.Module):
-        return _module(target, inputs, state_dir, init_args)
+        return _module(target, _example(target.forward, inputs), state_dir, init_args)
     if isinstance(target, types.FunctionType):
-        return _function(target, inputs)
+        return _function(target, _example(target, inputs))
     raise TaskError(
         "This cannot be optimised.",
         got=type(target).__name__,
@@ -43,7 +64,39 @@ def capture(target: object, inputs: tuple[object, ...], state_dir: Path, init_ar
     )
 
 
-def _function(target: types.FunctionType, inputs: tuple[object, ...]) -> Task:
+def _example(target: Callable[..., Any], inputs: object) -> _Example:
+    """The call that example inputs stand for. Raises TaskError where the target does not take them."""
+    signature = inspect.signature(target)
+    given = list(signature.parameters.values())
+    fixed = all(p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in given)
+    try:
+        values = tuple(by_position(inputs, signature, alone=fixed))
+        names = list(signature.parameters)[: len(values)]
+        alone = tuple(p.name for p in given if p.kind is p.KEYWORD_ONLY and p.name in names)
+        found = _Example(values, keywords=alone)
+        found.of(signature.bind)
+    except TypeError as error:
+        raise TaskError(
+            "The example inputs are not a call of what is to be optimised.",
+            got=str(error),
+            expected=f"arguments for {signature}"[:300],
+            what_next="pass those of one call: (x, y), or {'x': x, 'y': y}, or ((x,), {'y': y})",
+        ) from error
+    if not fixed:
+        return found
+    head = list(names)
+    defaults = [signature.parameters[name].default for name in names]
+    if all(value is inspect.Parameter.empty or _is_plain(value) for value in defaults):
+        for i, value in enumerate(defaults):
+            if value is not inspect.Parameter.empty:
+                head[i] += f"={value!r}"
+            elif any("=" in earlier for earlier in head[:i]):
+                head[i] += "=NotImplemented"  # required by keyword, after one with a default: it fails where it is used
+    passed = [f"{name}={name}" if name in alone else name for name in names]
+    return _Example(values, ", ".join(head), ", ".join(passed), alone)
+
+
+def _function(target: types.FunctionType, example: _Example) -> Task:
     name = target.__name__
     if name == "<lambda>":
         raise TaskError("A lambda has no name to find its source by.", got="a lambda", expected="a def function")
@@ -55,13 +108,12 @@ def _function(target: types.FunctionType, inputs: tuple[object, ...]) -> Task:
             what_next="move it there and pass what it closes over as arguments",
         )
     text, imports = _source(target, {name})
-    body = f"class Model(torch.nn.Module):\n    def forward(self, *args):\n        return {name}(*args)\n"
-    return _task(name, text, body, inputs, imports, training=False)
+    head, passed = example.head, example.passed
+    body = f"class Model(torch.nn.Module):\n    def forward(self, {head}):\n        return {name}({passed})\n"
+    return _task(name, text, body, example.values, imports, training=False)
 
 
-def _module(
-    module: torch.nn.Module, inputs: tuple[object, ...], state_dir: Path, init_args: Sequence[object] | None
-) -> Task:
+def _module(module: torch.nn.Module, example: _Example, state_dir: Path, init_args: Sequence[object] | None) -> Task:
     kinds = {type(part) for part in module.modules() if not type(part).__module__.startswith("torch.")}
     for kind in kinds:
         if "<locals>" in kind.__qualname__:
@@ -93,20 +145,22 @@ def _module(
         "        except OSError:",
         "            pass  # the weights given at capture are not on this machine",
         "",
-        "    def forward(self, *args):",
-        "        return self._kind.forward(self, *args)",
+        f"    def forward(self, {example.head}):",
+        f"        return self._kind.forward(self, {example.passed})",
         "",
     ]
     if type(module).forward is torch.nn.Sequential.forward:
         # Sequential iterates over itself; the copied submodules are all there is to it.
-        lines[-2] = (
-            "        for part in self._modules.values():\n            args = (part(*args),)\n        return args[0]"
-        )
+        lines[-2] = f"        for part in self._modules.values():\n            {example.head} = part({example.head})"
+        lines[-1] = f"        return {example.head}\n"
     elif kinds and type(module) in kinds:
         lines[7:] = _subclass(module, construct)
         lines[3:7] = []
-    task = _task(type(module).__name__, text, "\n".join(lines), inputs, imports, training=module.training)
-    _check_rebuilt(task, module, inputs)
+        if example.keywords:
+            lines[-1:] = ["", f"    def forward(self, {example.head}):"]
+            lines += [f"        return super().forward({example.passed})", ""]
+    task = _task(type(module).__name__, text, "\n".join(lines), example.values, imports, training=module.training)
+    _check_rebuilt(task, module, example)
     return task
 
 
@@ -286,7 +340,7 @@ def _save(module: torch.nn.Module, folder: Path) -> Path:
     return path
 
 
-def _check_rebuilt(task: Task, module: torch.nn.Module, inputs: tuple[object, ...]) -> None:
+def _check_rebuilt(task: Task, module: torch.nn.Module, example: _Example) -> None:
     """Raise TaskError unless the written source rebuilds a module with equal outputs on the example inputs."""
     scope: dict[str, object] = {"__name__": "captured"}
     advice = "pass init_args=(...), the arguments it was made with"
@@ -299,10 +353,10 @@ def _check_rebuilt(task: Task, module: torch.nn.Module, inputs: tuple[object, ..
     place = next(module.parameters(), torch.empty(0)).device
     rebuilt.to(place).train(module.training)
     outputs = []
-    for one in (module, rebuilt):
+    for call in (lambda: example.of(module), lambda: rebuilt(*example.values)):
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(SEED)
-            outputs.append(torch.utils._pytree.tree_leaves(one(*inputs)))
+            outputs.append(torch.utils._pytree.tree_leaves(call()))
     same = len(outputs[0]) == len(outputs[1]) and all(
         torch.equal(a.nan_to_num(), b.nan_to_num()) if isinstance(a, torch.Tensor) else a == b
         for a, b in zip(*outputs, strict=True)

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kernelwright import wire
 
@@ -89,3 +92,36 @@ class Task:
     def timed_case(self) -> Case:
         """The case the headline is measured on."""
         return next((case for case in self.cases if case.timed), self.cases[0])
+
+
+def by_position(given: object, signature: inspect.Signature, *, alone: bool = False) -> list[Any]:
+    """What ``get_inputs`` returned as the positional arguments of one call with this signature.
+
+    A list or tuple is that already; a dict whose keys are all parameters is taken for keywords, and so is the dict of
+    an ``[arguments, keywords]`` pair; anything else is one argument. A parameter left out before one that is given
+    gets its default. Raises TypeError where such a call is none, and for parameters taken by keyword only unless
+    ``alone``: these then follow the others.
+    """
+    items = list(given) if isinstance(given, list | tuple) else [given]
+    if keywords := _named(given, signature):
+        items = []
+    elif len(items) == 2 and isinstance(items[0], list | tuple) and (keywords := _named(items[1], signature)):
+        items = list(items[0])
+    if not keywords:
+        return items
+    parameters = signature.parameters
+    odd = [name for name in keywords if parameters[name].kind is inspect.Parameter.KEYWORD_ONLY]
+    if odd and not alone:
+        raise TypeError(f"{', '.join(odd)} can be given by keyword only")
+    bound = signature.bind(*items, **keywords)
+    names = list(parameters)
+    last = max(names.index(name) for name in bound.arguments)
+    bound.apply_defaults()
+    return [bound.arguments[name] for name in names[: last + 1]]
+
+
+def _named(given: object, signature: inspect.Signature) -> Mapping[str, Any]:
+    """A dict that names parameters; an empty one where this is none."""
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    names = {name for name, parameter in signature.parameters.items() if parameter.kind in plain}
+    return given if isinstance(given, Mapping) and all(name in names for name in given) else {}

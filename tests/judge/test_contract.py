@@ -192,13 +192,21 @@ def test_nested_inputs_are_handed_over_as_they_are(worker: LocalWorker) -> None:
     passed(worker, asked, "return 2 * d['a'] - 2 * d['b'][0] + t[0]", args="d, t")
 
 
-def test_keyword_inputs_are_refused_in_one_sentence(worker: LocalWorker) -> None:
-    """What to return instead is in it; a dict that is one argument is not meant."""
-    keywords = task("return x + y", "{'x': torch.randn(16, 8), 'y': torch.randn(16, 8)}", args="x, y")
-    with pytest.raises(TaskError, match=r"(?s)returns keyword arguments.*parameters: x, y"):
-        judged(worker, keywords, "return x + y", args="x, y")
-    one = task("return both['x'] + both['y']", "{'x': torch.randn(16, 8), 'y': torch.randn(16, 8)}", args="both")
-    passed(worker, one, "return both['y'] + both['x']", args="both")
+def test_keyword_inputs_are_put_in_order(worker: LocalWorker) -> None:
+    """A dict that names parameters is one call, in whatever order; a dict that is one argument stays one."""
+    swapped = "{'y': torch.randn(16, 8), 'x': torch.randn(16, 8)}"
+    asked = task("return x - 2 * y", swapped, args="x, y")
+    passed(worker, asked, "return x - (y + y)", args="x, y")
+    refused(worker, asked, "return y - 2 * x", "output 0", args="x, y")
+    one = task("return both['x'] - both['y']", swapped, args="both")
+    passed(worker, one, "return -both['y'] + both['x']", args="both")
+
+
+def test_keywords_without_a_place_are_refused_in_one_sentence(worker: LocalWorker) -> None:
+    """What to do instead is in it."""
+    asked = task("return x + y", "{'x': torch.randn(16, 8), 'y': torch.randn(16, 8)}", args="x, *, y")
+    with pytest.raises(TaskError, match=r"(?s)have no order.*by keyword only.*\(x, y\).*let forward take"):
+        judged(worker, asked, "return x + y", args="x, *, y")
 
 
 def test_autocast_is_judged_where_the_task_says_so(worker: LocalWorker) -> None:

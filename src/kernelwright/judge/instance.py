@@ -101,9 +101,7 @@ class Instance:
         """One run of ``get_inputs`` under a seed: tensor leaves on the device, and the skeleton of the arguments."""
         try:
             given = self._given(seed)
-            args = list(given) if isinstance(given, list | tuple) else [given]
-            skeleton, leaves = skeletons.flatten(args)
-            refusals.keywords(self.reference, given, self.model.forward)
+            skeleton, leaves = skeletons.flatten(refusals.arguments(self.reference, given, self.model.forward))
         except KernelwrightError:
             raise
         except (Exception, SystemExit) as error:

@@ -4,28 +4,32 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from kernelwright.errors import EmptyShape, NoTensorOutput, TaskError, WrongDevice
 from kernelwright.judge import agreement
+from kernelwright.task import by_position
 
 if TYPE_CHECKING:
     from kernelwright.judge.reference import Reference
 
 
-def keywords(reference: Reference, given: Any, forward: Callable[..., Any]) -> None:
-    """A dict that names parameters of ``forward`` was meant as keywords. Raises TaskError."""
-    names = inspect.signature(forward).parameters
-    if isinstance(given, Mapping) and given and all(name in names for name in given):
+def arguments(reference: Reference, given: Any, forward: Callable[..., Any]) -> list[Any]:
+    """What ``get_inputs`` returned, by position. Raises TaskError for keywords that have no position."""
+    signature = inspect.signature(forward)
+    try:
+        return by_position(given, signature)
+    except TypeError as error:
+        names = ", ".join(signature.parameters)
         raise TaskError(
-            f"get_inputs of {reference.task.name} returns keyword arguments; inputs are given by position.",
-            got="a dict of " + ", ".join(map(str, given)),
-            expected="a list in the order of forward's parameters: " + ", ".join(names),
-            what_next="return a list; a dict may be one of its elements",
-        )
+            f"The keyword arguments that get_inputs of {reference.task.name} returns have no order.",
+            got=str(error),
+            expected=f"a list in the order of forward's parameters ({names}), or a dict of some of them",
+            what_next="let forward take these parameters by position too, and return every one without a default",
+        ) from error
 
 
 def elsewhere(reference: Reference, leaves: Sequence[torch.Tensor]) -> None:

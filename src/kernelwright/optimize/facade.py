@@ -26,7 +26,7 @@ from kernelwright.trial import Trial
 
 def optimize(
     target: object,
-    example_inputs: Sequence[object] | None = None,
+    example_inputs: Sequence[object] | Mapping[str, object] | None = None,
     *,
     device: str | None = None,
     budget: float | str | None = None,
@@ -43,8 +43,9 @@ def optimize(
 ) -> Result:
     """Make ``target`` faster and prove it: a task file or folder, a Task, an ``nn.Module`` or a function.
 
-    A module or function needs ``example_inputs``, one call's positional arguments; ``init_args`` are the
-    module's constructor arguments where they cannot be read off it. ``budget`` is seconds or text such as "2m".
+    A module or function needs ``example_inputs``, the arguments of one call: by position, a dict of keywords, or a
+    pair of both; ``init_args`` are the module's constructor arguments where they cannot be read off it. ``budget`` is
+    seconds or text such as "2m".
     ``guide`` names models that write candidates too, after the deterministic proposers (``proposers=["none"]``:
     without them); the default budget is then longer by the minutes it allows. ``bits_lost`` loosens (or tightens)
     the precision contract, and the report says so. ``grid`` is kg CO2e per kWh, for the cost.
@@ -227,7 +228,7 @@ def _device(name: str | None) -> str:
 def _task(
     target: object,
     device: str,
-    example_inputs: Sequence[object] | None = None,
+    example_inputs: Sequence[object] | Mapping[str, object] | None = None,
     init_args: Sequence[object] | None = None,
 ) -> Task:
     if isinstance(target, Task):
@@ -240,7 +241,7 @@ def _task(
         raise BadCommand(
             "A module or function needs example inputs.",
             got=type(target).__name__,
-            expected="optimize(module, (tensor, ...))",
-            what_next="pass the positional arguments of one call",
+            expected="optimize(module, (tensor, ...)), or a dict of keyword arguments",
+            what_next="pass the arguments of one call",
         )
-    return capture(target, tuple(example_inputs), settings.read().home / "state", init_args)
+    return capture(target, example_inputs, settings.read().home / "state", init_args)

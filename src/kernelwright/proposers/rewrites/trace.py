@@ -19,7 +19,7 @@ from torch.utils import _pytree
 
 from kernelwright.proposers.rewrites import aten
 from kernelwright.proposers.rewrites.terms import Term, leaf, make
-from kernelwright.task import Task
+from kernelwright.task import Task, by_position
 
 
 class NotRewritable(ValueError):
@@ -61,9 +61,7 @@ def trace(task: Task, *, batch: int | None = None) -> Program:
         init_args, init_kwargs = _arguments(_call(namespace["get_init_inputs"], axes))
         init = (_literal(init_args), _literal(init_kwargs))
         module = namespace[task.entry](*init_args, **init_kwargs).train(task.contract.training)
-        args, kwargs = _arguments(_call(namespace["get_inputs"], axes))
-        if kwargs:
-            raise NotRewritable("keyword inputs")
+        args = by_position(_call(namespace["get_inputs"], axes), inspect.signature(module.forward))
         if batch is not None:
             args = _resized(args, batch)
         exported = torch.export.export(module, tuple(args), strict=False)
@@ -86,7 +84,7 @@ def _call(function: Any, axes: dict[str, int]) -> Any:
 
 
 def _arguments(given: Any) -> tuple[list[Any], dict[str, Any]]:
-    """KernelBench forms: a list of arguments, a dict of keywords, or a pair of both."""
+    """Forms of get_init_inputs: a list of arguments, a dict of keywords, or a pair of both."""
     if isinstance(given, dict):
         return [], given
     if len(given) == 2 and isinstance(given[0], list | tuple) and isinstance(given[1], dict):

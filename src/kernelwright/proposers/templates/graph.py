@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import re
 import sys
@@ -19,7 +20,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.printers import PythonPrinter
 
 from kernelwright.proposers.templates.ir import Source, Tensor
-from kernelwright.task import Task
+from kernelwright.task import Task, by_position
 
 ORDINARY_ERRORS = (
     ArithmeticError,
@@ -121,9 +122,7 @@ def _attempt(task: Task, module: types.ModuleType, fake: bool, dynamic: bool) ->
         init = _call(module.get_init_inputs, axes) if hasattr(module, "get_init_inputs") else []
         positional, keywords = _split_init(init)
         model = getattr(module, task.entry)(*positional, **keywords)
-        inputs = _call(module.get_inputs, axes)
-    if not isinstance(inputs, (list, tuple)):
-        raise NotCaptured("get_inputs gives no list")
+        inputs = by_position(_call(module.get_inputs, axes), inspect.signature(model.forward))
     model.train(task.contract.training)
     sizes = [
         {d: torch.export.Dim.AUTO for d in range(x.dim())} if isinstance(x, torch.Tensor) else None for x in inputs
