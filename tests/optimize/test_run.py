@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -160,6 +161,23 @@ def test_a_win_within_the_noise_is_no_win(tmp_path: Path) -> None:
     """79.5 against 80 us is a ratio above 1 whose interval reaches below it."""
     result, _ = go(tmp_path / "run", lambda candidate: 79.5)
     assert "not-faster" == result.status
+    assert "quiet machine" not in result.message
+
+
+def test_a_likely_win_that_cannot_be_proved_is_told_from_none(tmp_path: Path) -> None:
+    """Twice as fast in the median with an interval that reaches below 1: no win, and the message says why."""
+
+    class Unsteady(FakeWorker):
+        def run(self, job: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+            found = super().run(job, on_event)
+            if job["job"] == "judge" and job["level"] == "precise":
+                found["outcome"]["speedup_low"] = 0.9
+            return found
+
+    result, _ = go(tmp_path / "run", worker=Unsteady(landscape))
+    assert ("not-faster", None) == (result.status, result.winner)
+    assert "2.67x of compile (95 % interval 0.90" in result.message
+    assert "quiet machine" in result.message
 
 
 def test_a_finalist_that_fails_the_precise_judgement_is_replaced_by_the_next(tmp_path: Path) -> None:

@@ -157,3 +157,18 @@ def test_a_printing_reference_cannot_corrupt_the_replies() -> None:
     assert [1, 2] == [reply["id"] for reply in replies]
     assert "rewrite.0" == replies[0]["result"]["structures"][0]["name"]
     assert "the reference prints at import" in done.stderr
+
+
+def test_warming_up_loads_the_proposers_and_keeps_quiet_about_what_is_missing() -> None:
+    """What cannot be imported is the request's to report, once it is asked for."""
+    host = Host({"echoes": f"{__name__}:Echoes"})
+    host.warm()
+    assert ["echoes"] == list(host._loaded)
+    lost = Host({"lost": "no_such_package:Proposer"})
+    lost.warm()
+    out = io.StringIO()
+    task = wire.to_data(Task(name="t", form="kernelbench", reference=PRINTS))
+    request = {"id": 1, "job": "structures", "proposer": "lost", "task": task, "device": "cpu"}
+    serve(io.StringIO(json.dumps(request) + "\n"), out, lost)
+    assert [] == json.loads(out.getvalue().splitlines()[-1])["result"]["structures"]
+    assert "no_such_package" in out.getvalue()

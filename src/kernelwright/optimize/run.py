@@ -31,6 +31,8 @@ from kernelwright.task import Task
 from kernelwright.trial import Timed
 
 Reply = dict[str, Any]
+LIKELY = 1.1
+"""A median from which a candidate whose interval reaches below 1 is more than noise around the baseline."""
 DETERMINISTIC_SHARE = 0.25
 """Of the budget, for the deterministic proposers where models are asked too; models get at least as much."""
 
@@ -324,8 +326,11 @@ def _finding(loop: Loop) -> str:
     tried = f"{loop.tried} trials, {loop.rejected} of them rejected"
     if loop.nearest is not None:
         near = loop.nearest
-        return (
+        text = (
             f"Nothing honest beats the baseline ({tried}): the best is at {near.speedup:.2f}x "
             f"of {near.best_baseline} (95 % interval {near.speedup_low:.2f} to {near.speedup_high:.2f})."
         )
+        if near.speedup < LIKELY:
+            return text
+        return f"{text} That is likely faster, but times here spread too far to prove it: try again on a quiet machine."
     return f"Nothing honest beats the baseline ({tried})."

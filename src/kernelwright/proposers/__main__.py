@@ -40,6 +40,17 @@ class Host:
             self._loaded[name] = getattr(importlib.import_module(module), attribute)()
         return self._loaded[name]
 
+    def warm(self) -> None:
+        """Import every proposer and run torch.export once, which imports for seconds more when first used.
+
+        Done before the first request, while the judge starts; what fails here fails again, in words, when asked."""
+        try:
+            for name in self._table:
+                self.proposer(name)
+            importlib.import_module("kernelwright.proposers.templates.graph").warm()
+        except Exception:  # noqa: BLE001 - a missing package is the request's to report
+            traceback.print_exc(file=sys.stderr)
+
     def answer(self, job: Mapping[str, Any], emit: Emit) -> dict[str, Any]:
         """Run one job; ``emit`` takes events on the way. Raises ``KernelwrightError`` and nothing else."""
         kind = job.get("job")
@@ -139,7 +150,9 @@ def main(arguments: list[str]) -> int:
         return BadCommand.exit_code
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    serve(sys.stdin, replies)
+    host = Host()
+    host.warm()
+    serve(sys.stdin, replies, host)
     return 0
 
 

@@ -80,6 +80,12 @@ def capture(task: Task) -> Capture:
     raise NotCaptured(failure[:400])
 
 
+def warm() -> None:
+    """Trace a program of one operation: the first use of torch.export imports for seconds."""
+    with FakeTensorMode(shape_env=ShapeEnv()), _quiet():
+        torch.export.export(torch.nn.ReLU(), (torch.ones(2, 2),), strict=False)
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """torch.export logs whole stack traces about sizes that it could not simplify; they are no one's concern here."""
