@@ -33,6 +33,10 @@ OWN = 25
 """Percentile of a program's waiting, and of its page faults, that counts as its own doing."""
 FAULT_US = 1.0
 """Least cost of a fresh page (1.8 us on one thread of a 2-core VM, two threads share them)."""
+NARROW = 0.003
+"""Rounds end before their budget does where every ratio is known to this share of itself, either way."""
+NARROW_ROUNDS = 8
+"""Rounds that say enough about their own scatter for that."""
 PATIENCE = 2.0
 """Rounds go on for this many times their budget where too few were clean."""
 
@@ -76,9 +80,17 @@ def timing(samples: Sequence[float], seed: int = 0) -> Timing:
     return Timing(samples_us=tuple(float(s) for s in samples), low_us=low, high_us=high)
 
 
-def baseline(name: str, samples: Sequence[float], candidate: Sequence[float], seed: int = 0) -> Baseline:
-    """A baseline beside the candidate it was interleaved with (equal rounds)."""
+def baseline(
+    name: str, samples: Sequence[float], candidate: Sequence[float], seed: int = 0, unsure_us: float = 0.0
+) -> Baseline:
+    """A baseline beside the candidate it was interleaved with (equal rounds).
+
+    By ``unsure_us`` the candidate's calls may be shorter than they read, a tenth of them at most: the upper end of
+    its speedup says so.
+    """
     ratio, low, high = ratio_interval(samples, candidate, seed)
+    mine = statistics.median(candidate)
+    high *= mine / (mine - min(unsure_us, 0.1 * mine))
     return Baseline(name=name, timing=timing(samples, seed), speedup=ratio, speedup_low=low, speedup_high=high)
 
 
@@ -221,19 +233,53 @@ def per_call_us(lane: Lane, honest: Lane, calls: int, rounds: Sequence[int]) -> 
     return [(max(window - base, 0.1 * window) + extra) / calls for window in windows]
 
 
+def narrow(lanes: Sequence[Lane]) -> bool:
+    """Whether the clean rounds already tell the last program's ratio to every other one's to NARROW.
+
+    From the median absolute deviation of the paired ratios, as of normal ones. It looks at the scatter only, never at
+    who is faster, so ending here favours nobody.
+    """
+    clean = clean_rounds(lanes)
+    if len(clean) < NARROW_ROUNDS:
+        return False
+    mine = np.asarray([lanes[-1].calls_us[r] for r in clean])
+    for lane in lanes[:-1]:
+        ratios = np.asarray([lane.calls_us[r] for r in clean]) / mine
+        scatter = 1.4826 * float(np.median(np.abs(ratios / np.median(ratios) - 1.0)))
+        if 1.96 * 1.2533 * scatter / len(clean) ** 0.5 > NARROW:
+            return False
+    return True
+
+
+def unsure_us(lane: Lane, honest: Lane, calls: int) -> float:
+    """Per call: what the program's own windows cost beyond the honest one's, by which ``per_call_us`` may read long.
+
+    A fresh process wakes later than one that has run for a while, and nothing tells that from dawdling: it counts as
+    the program's time, and only the upper end of its speedup leaves it open.
+    """
+    return max(0.0, lane.overhead_us(calls) - honest.overhead_us(calls)) / calls
+
+
 def rounds_until(
-    step: Callable[[int], None], clean: Callable[[], int], *, least: int, most: int, seconds: float
+    step: Callable[[int], None],
+    clean: Callable[[], int],
+    *,
+    least: int,
+    most: int,
+    seconds: float,
+    settled: Callable[[], bool] = lambda: False,
 ) -> int:
     """Call ``step(i)`` until ``seconds`` are spent and ``clean()`` is at least ``least``; at most ``most`` times.
 
-    Where other load keeps rounds from being clean, patience ends at PATIENCE times ``seconds``.
+    ``settled()`` ends it early. Where other load keeps rounds from being clean, patience ends at PATIENCE times
+    ``seconds``.
     """
     start = clock()
     done = 0
     while done < most:
         spent = (clock() - start) * 1e-9
         enough = clean() >= least or spent >= PATIENCE * seconds
-        if done >= least and spent >= seconds and enough:
+        if done >= least and enough and (spent >= seconds or settled()):
             break
         step(done)
         done += 1

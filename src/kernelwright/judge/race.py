@@ -98,6 +98,7 @@ class Race:
             least=self.plan.least,
             most=self.plan.most,
             seconds=self.plan.seconds,
+            settled=lambda: measure.narrow(lanes),
         )
         self.checks.conclude()
         return rounds
