@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from kernelwright.errors import CandidateError, KernelwrightError
+from kernelwright.optimize import host as hosts
 from kernelwright.optimize.host import ProposerHost
 from kernelwright.task import Task
 
 TASK = Task(name="t", form="kernelbench", reference="")
 SERVER = """
-import json, os, sys
+import json, os, sys, time
 from kernelwright import wire
 from kernelwright.candidate import Candidate
 marks = {marks!r}
@@ -26,6 +27,8 @@ for line in sys.stdin:
         open(marks, "w").close()
         sys.stderr.write("out of luck")
         os._exit(3)
+    if job["proposer"] == "hangs":
+        time.sleep(3600)
     if job["proposer"] == "noisy":
         print("not json", flush=True)
     if job["job"] == "structures":
@@ -74,3 +77,18 @@ def test_a_host_that_dies_or_babbles_twice_is_an_error_and_the_next_question_wor
     with pytest.raises(KernelwrightError, match="twice"):
         host.structures(proposer, TASK, "cpu", None)
     assert [] == host.structures("p", TASK, "cpu", None)
+
+
+def test_a_host_that_hangs_is_an_error_and_its_task_is_not_traced_again(
+    host: ProposerHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waiting twice, or once for every proposer, would take as long again; other tasks are traced."""
+    other = Task(name="o", form="kernelbench", reference="pass")
+    assert [] == host.structures("p", other, "cpu", None)
+    monkeypatch.setattr(hosts, "PATIENCE_SECONDS", 0.0)
+    with pytest.raises(KernelwrightError, match="(?s)hangs on this task.*no answer"):
+        host.structures("hangs", TASK, "cpu", None)
+    monkeypatch.undo()
+    with pytest.raises(KernelwrightError, match="not asked: tracing this task hangs"):
+        host.structures("p", TASK, "cpu", None)
+    assert [] == host.structures("p", other, "cpu", None)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from kernelwright.errors import (
     NoSuchDevice,
     NoSuchRun,
     NotAdmitted,
+    ReferenceFails,
     ReferenceIsRandom,
     RunFolderBusy,
     RunFolderError,
@@ -33,6 +35,7 @@ from kernelwright.errors import (
 from kernelwright.ledger import open_ledger
 from kernelwright.optimize import Event, Options, Result, Services, optimize_task, resume_run
 from kernelwright.optimize import folder as folders
+from kernelwright.optimize import run as running
 from kernelwright.proposers import Structure
 from kernelwright.task import Task
 from kernelwright.testing import FakeHost, FakeWorker, Verdict
@@ -250,6 +253,24 @@ def test_a_task_or_device_that_is_at_fault_is_that_error(tmp_path: Path, error: 
         folders.read(tmp_path / "run")[key] if key == "status" else folders.read(tmp_path / "run")[key]["error"]
         for key in ("status", "error")
     ]
+
+
+def test_a_reference_that_never_ends_is_given_up_with_its_own_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The judge that runs it is killed, and the run folder says why."""
+    monkeypatch.setattr(running, "LONGEST_FIRST_CALL_S", 0.0)
+    monkeypatch.setattr(running, "LONGEST_IN_BUDGETS", 0.0)
+
+    class Endless(FakeWorker):
+        def submit(self, job: dict[str, Any]) -> Future[dict[str, Any]]:
+            return Future() if job["job"] == "describe" else super().submit(job)
+
+    judge = Endless(landscape)
+    with pytest.raises(ReferenceFails, match="(?s)does not come to an end.*longer --budget"):
+        go(tmp_path / "run", worker=judge)
+    assert "abandon" in judge.jobs
+    assert "failed" == json.loads((tmp_path / "run" / "run.json").read_text())["status"]
 
 
 def test_an_unknown_proposer_is_refused_before_anything_starts(tmp_path: Path) -> None:

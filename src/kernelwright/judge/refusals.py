@@ -39,7 +39,7 @@ def elsewhere(reference: Reference, leaves: Sequence[torch.Tensor]) -> None:
             raise WrongDevice(
                 f"Input {index} of {reference.task.name} is on another device.",
                 got=str(leaf.device),
-                expected=f"cpu or {reference.device}",
+                expected=" or ".join(dict.fromkeys(("cpu", str(reference.device)))),
                 what_next="let get_inputs return CPU tensors: they are moved to the device asked for",
             )
 

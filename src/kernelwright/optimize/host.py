@@ -56,6 +56,8 @@ class ProposerHost:
         self._numbers = itertools.count(1)
         self.notes: list[str] = []
         """Why a proposer was skipped, in its own words."""
+        self._hung: list[dict[str, Any]] = []
+        """Tasks whose tracing never ended; asking again would take as long."""
 
     def structures(self, proposer: str, task: Task, device: str, machine: Machine | None) -> list[Structure]:
         """See Host."""
@@ -94,9 +96,18 @@ class ProposerHost:
 
     def _ask(self, job: dict[str, Any]) -> dict[str, Any]:
         tail = ""
+        if job["task"] in self._hung:
+            raise KernelwrightError(f"The proposer {job['proposer']} was not asked: tracing this task hangs.")
         for _attempt in range(2):
             self.start()
-            reply = self._reply({**job, "id": next(self._numbers)})
+            try:
+                reply = self._reply({**job, "id": next(self._numbers)})
+            except TimeoutError as error:
+                self.close()
+                self._hung.append(job["task"])
+                raise KernelwrightError(
+                    f"The proposer {job['proposer']} hangs on this task.", str(error), "an answer"
+                ) from error
             if reply is not None:
                 if "error" in reply:
                     raise from_json(reply["error"])
@@ -109,7 +120,7 @@ class ProposerHost:
         )
 
     def _reply(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        """The reply to one request, or None when the child is lost."""
+        """The reply to one request, or None when the child is lost. Raises TimeoutError for a child that hangs."""
         assert self._child is not None
         until = time.monotonic() + PATIENCE_SECONDS
         try:
@@ -129,4 +140,4 @@ class ProposerHost:
                     return dict(reply)
         except (OSError, JudgeFailed):
             return None  # a broken pipe or a line that is not JSON: the child is lost either way
-        return None
+        raise TimeoutError(f"no answer after {PATIENCE_SECONDS:g} s")

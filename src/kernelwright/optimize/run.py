@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright import settings, wire
-from kernelwright.errors import BadCommand, KernelwrightError, ModelError, RunFolderError
+from kernelwright.errors import BadCommand, KernelwrightError, ModelError, ReferenceFails, RunFolderError
 from kernelwright.ledger import Ledger, open_ledger
 from kernelwright.machine import Machine
 from kernelwright.optimize import cost, learning
@@ -33,6 +33,8 @@ from kernelwright.trial import Timed
 Reply = dict[str, Any]
 LIKELY = 1.1
 """A median from which a candidate whose interval reaches below 1 is more than noise around the baseline."""
+LONGEST_FIRST_CALL_S, LONGEST_IN_BUDGETS = 300.0, 5.0
+"""The judge's first look at a reference (a few calls, draws of its inputs) may take the larger of these."""
 DETERMINISTIC_SHARE = 0.25
 """Of the budget, for the deterministic proposers where models are asked too; models get at least as much."""
 
@@ -239,7 +241,7 @@ class _Run:
         loop = Loop(self.task, self.options, judging, services.host, self.say)
         loop.collect(self.machine)
         loop.build_defaults()
-        self.facts = _result(described)
+        self.facts = self._described(described)
         judging.bound = bound_of(self.facts)
         self._admit(_result(admitted))
         # Compiled baselines warm up in the background; the judge freezes them while it times anything.
@@ -247,6 +249,20 @@ class _Run:
         self.record |= {"machine": wire.to_data(self.machine), "facts": self.facts}
         self.folder.write(self.record)
         return loop
+
+    def _described(self, future: Future[Reply]) -> Reply:
+        """Facts of the reference; one that never answers must not keep the run waiting."""
+        limit = max(LONGEST_FIRST_CALL_S, LONGEST_IN_BUDGETS * self.options.budget_seconds)
+        try:
+            return future.result(timeout=limit)
+        except TimeoutError as error:
+            self.services.worker.abandon()
+            raise ReferenceFails(
+                f"The reference of {self.task.name} does not come to an end.",
+                got=f"no result on its own inputs after {limit:.0f} s",
+                expected="a result",
+                what_next="run it on its own inputs; if it ends there, choose smaller sizes or a longer --budget",
+            ) from error
 
     def _admit(self, reply: Reply) -> None:
         self.record["admission"] = reply
