@@ -96,6 +96,17 @@ def test_products_stay_torch_calls_and_know_their_epilogue() -> None:
     assert [(0, 1)] == matmul_epilogues(found)
 
 
+def test_a_large_model_is_traced_at_its_sizes_unless_its_cases_have_others() -> None:
+    """Open sizes take minutes there, and a task with one case proves no others."""
+    init = "self.net = nn.Sequential(*[nn.Tanh() for _ in range(45)])"
+    text = reference("return self.net(x)", "torch.randn(6, 10)", init)
+    assert () == capture(request(text).task).symbols
+    text = text.replace("get_inputs()", "get_inputs(n=6)").replace("torch.randn(6, 10)", "torch.randn(n, 10)")
+    cases = (Case(name="a", axes=(("n", 6),), timed=True), Case(name="b", axes=(("n", 9),)))
+    found = capture(Task(name="t", form="folder", reference=text, cases=cases))
+    assert ["a0.shape[0]", "a0.shape[1]"] == [binding for _, binding in found.symbols]
+
+
 def test_steps_come_after_what_they_read() -> None:
     """Whatever joins whichever region."""
     found = program(

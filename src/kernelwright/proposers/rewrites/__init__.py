@@ -13,7 +13,7 @@ from kernelwright.candidate import Candidate
 from kernelwright.errors import CandidateError
 from kernelwright.proposers import Request, Structure
 from kernelwright.proposers.embed import embed, torch_candidate
-from kernelwright.proposers.rewrites import greedy, saturate, triangles
+from kernelwright.proposers.rewrites import attention, greedy, saturate, triangles
 from kernelwright.proposers.rewrites.cost import Rates, cost, rates, total
 from kernelwright.proposers.rewrites.emit import Style, emit
 from kernelwright.proposers.rewrites.laws import rules
@@ -162,7 +162,8 @@ def rewritten(program: Program, at: Rates) -> list[Rewrite]:
         *greedy.search(program.root, table, at, seconds=SECONDS),
         *saturate.search(program.root, table, at, seconds=SECONDS),
     ]
-    pool += [half for root in (program.root, *pool[:1]) for half in triangles.cut(root)]
+    for engine in (triangles.cut, attention.cut):
+        pool += [made for root in (program.root, *pool[:1]) for made in engine(root)]
     reference = total(program.root, at)
     ranked = sorted({root: total(root, at) for root in pool}.items(), key=lambda entry: (entry[1], repr(entry[0])))
     chosen: dict[tuple[object, ...], Rewrite] = {}

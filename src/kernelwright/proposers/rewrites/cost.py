@@ -55,6 +55,8 @@ def _multiplied(term: Term) -> float:
         return 2.0 * numel(term.shape) * term.args[0].shape[-1]
     if term.op == "call" and term.attrs[0].startswith("triangle."):
         return 2.0 * TRIANGLE * numel(term.shape) * term.args[0].shape[-1]
+    if term.op == "call" and term.attrs[0].startswith("attention."):
+        return 4.0 * numel(term.shape) * term.args[1].shape[-2]
     if term.op == "call" and "conv" in term.attrs[0] and len(term.args) > 1:
         weight = term.args[1].shape
         places = term.args[0] if "transpose" in term.attrs[0] else term

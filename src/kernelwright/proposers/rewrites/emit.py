@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from kernelwright.proposers.rewrites import triangles
+from kernelwright.proposers.rewrites import attention, triangles
 from kernelwright.proposers.rewrites.terms import REDUCTIONS, VIEWS, Term, walk
 from kernelwright.proposers.rewrites.trace import Program
 
@@ -31,7 +31,12 @@ def _column_sums(matrix, block=128):
 
 '''
 
-_HELPERS = (("_in_blocks(", BLOCKS), ("_column_sums(", COLUMNS), ("_triangle(", triangles.CODE))
+_HELPERS = (
+    ("_in_blocks(", BLOCKS),
+    ("_column_sums(", COLUMNS),
+    ("_triangle(", triangles.CODE),
+    ("_attention(", attention.CODE),
+)
 
 MODULE = '''
 class {name}({entry}):
@@ -135,6 +140,8 @@ class _Writer:
         target, template = term.attrs
         if target.startswith("triangle."):
             return f"_triangle({', '.join(map(self.expression, term.args))}, {target == triangles.UPPER})"
+        if target.startswith("attention."):
+            return attention.text(target, template, [self.expression(arg) for arg in term.args])
         for index, arg in reversed([*enumerate(term.args)]):
             template = template.replace(f"<{index}>", self.expression(arg))
         return f"torch.ops.{target}({template.replace('<device>', self.device)})"
@@ -282,9 +289,11 @@ def _body(program: Program, root: Term, *, device: str, blocked: bool) -> list[s
 
 
 def _fresh(writer: _Writer, result: Term) -> str:
-    """The result, copied where it would be an input or parameter itself."""
+    """The result, copied where it would be an input or parameter itself, and in the order one expects."""
     text = writer.expression(result)
     base = result
     while base.op in VIEWS:
         base = base.args[0]
+    if base.op == "call" and base.attrs[0].startswith("attention."):
+        return f"{text}.contiguous()"  # torch's operator keeps the heads innermost but one
     return f"{text}.clone()" if base.op == "leaf" else text
