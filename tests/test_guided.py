@@ -70,9 +70,10 @@ class Bench:
         found = Rejected(stage="sanitize", reason="thread: data race", detail="WARNING: data race at line 7")
         return found if "RACES" in text else None
 
-    def test_with(self, source: str) -> None:
-        """Remember the cases."""
+    def test_with(self, source: str) -> tuple[str, ...]:
+        """Remember the cases; one of them counts."""
         self.cases.append(source)
+        return ("case 'ones' is in force", "case 'huge' is not used: the reference is not finite there")
 
     def seconds_left(self) -> float:
         """For ever."""
@@ -266,6 +267,16 @@ def test_cases_of_the_tester_are_in_force_before_the_first_candidate_is_judged()
     guided.search()
     assert (1, 1, True) == (len(bench.cases), guided.tally.tests, "def cases" in bench.cases[0])
     assert "Write inputs on which" in model.heard[0]
+
+
+def test_a_tester_hears_which_of_its_cases_count_and_what_they_caught() -> None:
+    """The second request shows the judge's word on each case of the first, not every failure of every program."""
+    guided, _, model = engine("mutual", lambda text, n: role(text, program(n if n != 4 else -1)), most=9)
+    guided.search()
+    asked = [text for text in model.heard if "Write inputs on which" in text]
+    assert 2 == len(asked) and "What your earlier inputs did" not in asked[0]
+    assert "- case 'huge' is not used: the reference is not finite there" in asked[1]
+    assert "programs passed every case" in asked[1] and "wrong everywhere" not in asked[1]
 
 
 @pytest.mark.parametrize("name", ["best", "contrast", "elites", "mutual"])

@@ -41,6 +41,13 @@ def test_only_cases_that_the_reference_confirms_are_used(bench: Bench) -> None:
     assert 3 == len(found.notes) and any("not finite" in note for note in found.notes)
 
 
+def test_the_judge_says_which_cases_are_in_force(tmp_path: Path) -> None:
+    """A job of its own: whoever wrote them hears it before a candidate is judged."""
+    with LocalWorker("cpu", tmp_path / "judge", tmp_path / "built") as worker:
+        found = worker.run({"job": "cases", "task": wire.to_data(SUM), "device": "cpu", "extra_cases": GOOD})
+    assert (["0: ones", "2: ramp"], 3) == (found["used"], len(found["notes"]))
+
+
 def test_a_wrong_answer_on_a_case_fails_with_the_case_shown(bench: Bench) -> None:
     """The result names the case, and the detail shows how its input looks."""
     case = tester.confirmed(bench, GOOD).cases[1]

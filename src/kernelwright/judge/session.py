@@ -84,6 +84,7 @@ class Session:
             "profile": self.profile,
             "energy": self.energy,
             "sanitize": self.sanitize,
+            "cases": self.cases,
         }
 
     def beside(self) -> frozenset[str]:
@@ -229,6 +230,11 @@ class Session:
         found = sanitize.run(candidate, folder, self._bench(job), self.cache)
         return {"outcome": wire.to_data(found.rejected) if found.rejected else None, "notes": list(found.notes)}
 
+    def cases(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
+        """{task, device, extra_cases} -> {"used": names of a tester's cases in force, "notes": why others are not}."""
+        found = self._tested(job, self._bench(job))
+        return {"used": [case.name for case in found.cases], "notes": list(found.notes)}
+
     def admit(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
         """{task, device} -> {"admitted", "reasons", "decoys": [[name, rejected by], ...], "notes"}; found out once."""
         found = self._bench(job).admit()
@@ -268,7 +274,7 @@ class Session:
                 limiter=limiter,
                 bound_again=functools.partial(self._bound_again, bench, job),
                 threads=self.threads,
-                extras=self._extras(job, bench),
+                extras=self._tested(job, bench).cases,
                 compiles=waiting.mentions_a_compiler(candidate),
                 disk=self.cache,
                 clocks=Clocks(bench.device),
@@ -298,13 +304,13 @@ class Session:
             leaves=bench.timed.instance.draw(bench.timed.as_given, outcome.proof.seed ^ 0xA150),
         )
 
-    def _extras(self, job: dict[str, Any], bench: Bench) -> tuple[tester.ExtraCase, ...]:
+    def _tested(self, job: dict[str, Any], bench: Bench) -> tester.Extras:
         """The cases of the job's tester that the reference confirms; found out once for each source."""
         source = str(job.get("extra_cases") or "")
         key = bench.task.digest(), source
         if source and key not in self._confirmed:
             self._confirmed = {key: tester.confirmed(bench, source)}  # a later source replaces the one before
-        return self._confirmed[key].cases if source else ()
+        return self._confirmed[key] if source else tester.Extras((), ())
 
     def _bound(self, job: dict[str, Any], bench: Bench) -> tuple[float | None, str]:
         """(unavoidable microseconds, limiter): as the job says, or from what is known of the machine."""

@@ -49,8 +49,8 @@ class Trier(Protocol):
         """What sanitizers found in a C++ candidate: a race, a read out of bounds; None for nothing."""
         ...
 
-    def test_with(self, source: str) -> None:
-        """From now on candidates must also pass the cases that this source makes."""
+    def test_with(self, source: str) -> tuple[str, ...]:
+        """From now on candidates must also pass the cases that this source makes; which count and which do not."""
         ...
 
     def seconds_left(self) -> float:

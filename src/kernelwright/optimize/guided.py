@@ -78,6 +78,8 @@ class Guided:
         self.answered: set[str] = set()
         """Models of which at least one reply came."""
         self._misses: list[str] = []
+        self._cases: tuple[str, ...] = ()
+        """What the judge said of the tester's latest cases."""
         self._sure = 0
         self.tally = Tally()
         self.fault: ModelError | None = None
@@ -138,12 +140,13 @@ class Guided:
         best = self._strategy.best()
         like = self.shelf.known.get(best.candidate) if best is not None else None
         try:
-            source = self._in_time(lambda: voice.tests(like=like, history=self.shelf.failures(), seed=self.tally.asked))
+            told = (*self._cases, *self.shelf.caught())
+            source = self._in_time(lambda: voice.tests(like=like, history=told, seed=self.tally.asked))
         except (Malformed, ModelError) as fault:
             self._say("note", f"there are no cases of a tester: {fault}")
             return
         self.tally.tests += 1
-        self._trier.test_with(source)
+        self._cases = self._trier.test_with(source)
 
     def _stop(self, why: BudgetSpent | ModelError) -> bool:
         self._say("note", f"no more requests: {why.what}", detail=str(why))

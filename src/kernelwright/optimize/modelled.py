@@ -31,7 +31,7 @@ from kernelwright.optimize.guide import Guide
 from kernelwright.optimize.guided import Guided
 from kernelwright.optimize.loop import Loop
 from kernelwright.optimize.result import Options
-from kernelwright.optimize.tiers import NOT_BUILT, Tiers, fault_of
+from kernelwright.optimize.tiers import NOT_BUILT, Tiers, fault_of, said_of
 from kernelwright.optimize.voices import KNOWN, LOG, RECORD, absent, budget, language, models, voices
 from kernelwright.task import Task
 from kernelwright.trial import Outcome, Rejected
@@ -168,8 +168,9 @@ class _Recorded:
         """What was found then."""
         return fault_of(self._book.get("sanitized", candidate.digest()) or {})
 
-    def test_with(self, source: str) -> None:
-        """Outcomes are recorded already."""
+    def test_with(self, source: str) -> tuple[str, ...]:
+        """What was found then; outcomes are recorded already."""
+        return said_of(self._book.get("cases", wire.digest(source)) or {})
 
     def seconds_left(self) -> float:
         """As long as the record."""

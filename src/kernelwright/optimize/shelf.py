@@ -15,6 +15,8 @@ from kernelwright.trial import Outcome, Rejected, Timed
 HISTORY = 8
 """Attempts listed in a prompt: the best three and the latest others."""
 BEST = 3
+CAUGHT = "a case of the tester: "
+"""How the judge begins the reason of a rejection that only a tester's case brought about."""
 Facts = Mapping[str, float | str]
 
 
@@ -70,6 +72,14 @@ class Shelf:
             if isinstance(shown.outcome, Rejected) and shown.outcome.stage in ("smoke", "verify", "time")
         ]
         return tuple(dict.fromkeys(reason[:300] for reason in wrong))[:most]
+
+    def caught(self, most: int = 6) -> tuple[str, ...]:
+        """Programs that a tester's cases rejected, newest first, and how many passed the contract alone."""
+        everyone = [shown.outcome for shown in self.known.values() if shown.outcome is not None]
+        caught = [o.reason for o in everyone if isinstance(o, Rejected) and o.reason.startswith(CAUGHT)]
+        passed = sum(isinstance(outcome, Timed) for outcome in everyone)
+        lines = [f"rejected a program: {reason.removeprefix(CAUGHT)[:300]}" for reason in reversed(caught[-most:])]
+        return (*lines, *([f"{passed} programs passed every case"] if passed else []))
 
     def diagnosis(self, outcome: Outcome | None, profile: Facts) -> str:
         """From recorded facts alone: those of the compiled object, and those of a run where one was made."""

@@ -40,6 +40,11 @@ def fault_of(found: Found) -> Rejected | None:
     return Rejected(stage=str(found["stage"]), reason=str(found["reason"]), detail=str(found["detail"]))
 
 
+def said_of(found: Found) -> tuple[str, ...]:
+    """What was written down of a tester's cases, a line each."""
+    return tuple(str(found.get("said", "")).splitlines())
+
+
 class Tiers:
     """``Trier`` of a live run."""
 
@@ -113,9 +118,21 @@ class Tiers:
             found = self._book.put("sanitized", candidate.digest(), kept)
         return fault_of(found)
 
-    def test_with(self, source: str) -> None:
-        """Candidates judged from now on must also pass these cases."""
+    def test_with(self, source: str) -> tuple[str, ...]:
+        """Candidates judged from now on must also pass these cases; what the judge says of each."""
         self._loop.judge_with(extra_cases=source)
+        found = self._book.get("cases", wire.digest(source))
+        if found is None:
+            job = {"job": "cases", "task": self._task, "device": self._device, "extra_cases": source}
+            try:
+                reply = self._worker.run(job)
+            except KernelwrightError as error:
+                self._say("note", f"nothing is known of the tester's cases: {error.what}", detail=str(error))
+                reply = {"used": [], "notes": []}
+            said = [*(f"case {name!r} is in force" for name in reply["used"]), *reply["notes"]]
+            self._say("note", f"{len(reply['used'])} cases of the tester are in force", cases=said)
+            found = self._book.put("cases", wire.digest(source), {"said": "\n".join(said)})
+        return said_of(found)
 
     def seconds_left(self) -> float:
         """Until the finals must begin."""
