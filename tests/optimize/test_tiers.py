@@ -115,7 +115,7 @@ def test_a_fault_that_a_sanitizer_shows_is_a_rejection_with_its_report(tmp_path:
 
 
 def test_cases_of_a_tester_go_with_every_further_judgement(tmp_path: Path) -> None:
-    """The loop's jobs carry the source, and facts of objects from the start; the judge is asked once which cases count."""
+    """The loop's jobs carry the source, and facts of objects from the start; the judge says once which count."""
     worker = Answers(cases={"used": ["0: ones"], "notes": ["case 'odd' is not used: no"]})
     made = tiers(tmp_path, worker)
     said = ("case '0: ones' is in force", "case 'odd' is not used: no")
