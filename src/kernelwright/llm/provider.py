@@ -16,6 +16,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from kernelwright.errors import ModelError
+from kernelwright.llm import streams
 from kernelwright.llm.messages import Message, ModelFailure, Reply
 from kernelwright.llm.refusals import NEWER, OLDER, Manner, mended, passes, patience
 
@@ -26,6 +27,8 @@ KEY_NAMES: Mapping[str, tuple[str, ...]] = {
     "local": (),
 }
 """Provider to the environment variables that may hold its key; ``local`` is any server at --base-url without one."""
+COMPATIBLE = ("openai", "local")
+"""Providers that speak OpenAI's wire form."""
 TIMEOUT_S = 600.0
 """One request, from the first byte sent to the last one read: a model that reasons may take minutes."""
 
@@ -76,7 +79,7 @@ class ProviderModel:
         # Servers other than OpenAI's own know max_tokens; one that ignores a name it does not know has no limit.
         self._manner = Manner(newer_name=not base_url)
         self._make = functools.partial(_client, provider, model, key or "none", base_url)
-        self._clients = {self._manner.newer_name: self._make(self._manner.newer_name)}
+        self._clients = {self._kind(self._manner): self._make(*self._kind(self._manner))}
 
     def __repr__(self) -> str:
         return f"ProviderModel({self.name!r})"
@@ -123,16 +126,21 @@ class ProviderModel:
 
     async def _ask(self, messages: Sequence[Message], settings: Mapping[str, Any], manner: Manner) -> Any:
         direct = _load("pydantic_ai.direct")
-        if manner.newer_name not in self._clients:
-            self._clients[manner.newer_name] = self._make(manner.newer_name)
-        client = self._clients[manner.newer_name]
+        kind = self._kind(manner)
+        if kind not in self._clients:
+            self._clients[kind] = self._make(*kind)
+        client = self._clients[kind]
         said = _conversation(_joined(messages) if manner.no_system else messages)
-        if not manner.streams:
+        if not manner.streams or self._provider in COMPATIBLE:
             return await direct.model_request(client, said, model_settings=dict(settings))
         async with direct.model_request_stream(client, said, model_settings=dict(settings)) as stream:
             async for _ in stream:
                 pass
             return stream.get()
+
+    @staticmethod
+    def _kind(manner: Manner) -> tuple[bool, bool]:
+        return manner.newer_name, manner.streams
 
     def _waited(self, asking: Coroutine[Any, Any, Any]) -> Any:
         # The client's own limit is for the gap between two bytes: a server that trickles would keep us for ever.
@@ -180,14 +188,17 @@ class ProviderModel:
         return None
 
 
-def _client(provider: str, model: str, key: str, base_url: str | None, newer_name: bool) -> Any:
+def _client(provider: str, model: str, key: str, base_url: str | None, newer_name: bool, streams: bool) -> Any:
     # It warns on standard error of settings that it leaves out; those are not the user's.
     warnings.filterwarnings("ignore", module=r"pydantic_ai\b")
-    if provider in ("openai", "local"):
+    if provider in COMPATIBLE:
         openai = _load("openai")
         providers = _load("pydantic_ai.providers.openai")
         # max_retries=0: each attempt must pass our budget, so the library may make none of its own.
-        wire = openai.AsyncOpenAI(api_key=key, base_url=base_url, max_retries=0, timeout=TIMEOUT_S)
+        carrier = _joining()(timeout=TIMEOUT_S) if streams else None
+        wire = openai.AsyncOpenAI(
+            api_key=key, base_url=base_url, max_retries=0, timeout=TIMEOUT_S, http_client=carrier
+        )  # fmt: skip
         profile = {"openai_chat_supports_max_completion_tokens": newer_name}
         return _counting()(model, provider=providers.OpenAIProvider(openai_client=wire), profile=profile)
     if provider == "anthropic":
@@ -197,6 +208,32 @@ def _client(provider: str, model: str, key: str, base_url: str | None, newer_nam
         return models.AnthropicModel(model, provider=providers.AnthropicProvider(anthropic_client=wire))
     models, providers = _load("pydantic_ai.models.google"), _load("pydantic_ai.providers.google")
     return models.GoogleModel(model, provider=providers.GoogleProvider(api_key=key, base_url=base_url))
+
+
+@functools.cache
+def _joining() -> type:
+    """The library's HTTP client, which asks for a stream and hands over the whole answer."""
+    openai = _load("openai")
+    wire = importlib.import_module(openai.DefaultAsyncHttpxClient.__mro__[2].__module__.partition(".")[0])
+
+    class Joining(openai.DefaultAsyncHttpxClient):  # type: ignore[name-defined]  # loaded when first asked for
+        async def send(self, request: Any, **more: Any) -> Any:
+            head = {name: value for name, value in request.headers.items() if name.lower() != "content-length"}
+            body = streams.asked(await request.aread())
+            again = wire.Request(request.method, request.url, headers=head, content=body, extensions=request.extensions)
+            answer = await super().send(again, **(more | {"stream": True}))
+            try:
+                if answer.status_code != 200 or "json" in answer.headers.get("content-type", ""):
+                    await answer.aread()
+                    return answer
+                status, whole = (await streams.joined(answer.aiter_lines())).answer()
+                return wire.Response(status, json=whole, request=again)
+            except streams.Broken as error:
+                raise wire.RemoteProtocolError(str(error), request=again) from error
+            finally:
+                await answer.aclose()
+
+    return Joining
 
 
 @functools.cache
