@@ -133,6 +133,17 @@ def test_a_coarse_verdict_is_timed_against_eager_alone(worker: LocalWorker) -> N
     assert 1 == outcome.repeats
 
 
+def test_hidden_cases_come_before_a_coarse_time_where_that_is_asked_for(worker: LocalWorker) -> None:
+    """Right on inputs as they are given and wrong on large ones: timed by default, refused before any time if asked."""
+    wrong = CPP.replace("* w[i]", "* (x[r * width + i] > 100 ? 1 : w[i])")
+    assert isinstance(judged(worker, cpp_candidate(wrong), "coarse"), Timed)
+    found = rejected(worker, cpp_candidate(wrong), "coarse", verify=True)
+    assert ("verify", True) == (found.stage, "scale 1000" in found.reason)
+    outcome = judged(worker, cpp_candidate(CPP), "coarse", verify=True)
+    assert isinstance(outcome, Timed) and 1 == outcome.repeats
+    assert {"main: scale 1000", "main: strided inputs"} <= {case.name for case in outcome.proof.cases}
+
+
 @pytest.fixture(scope="module")
 def proven(worker: LocalWorker) -> Timed:
     """A full proof under a given seed."""

@@ -124,6 +124,17 @@ def test_cases_of_a_tester_go_with_every_further_judgement(tmp_path: Path) -> No
     assert {"facts": True, "extra_cases": "def cases(): ..."} == made._loop.fields  # type: ignore[attr-defined]
 
 
+def test_every_case_is_checked_before_a_structure_is_timed_and_not_for_points_of_its_space(tmp_path: Path) -> None:
+    """Models hear of hidden cases while there is time to mend; a tuned point waits for its proof."""
+    made = tiers(tmp_path, Answers())
+    asked: list[bool] = []
+    made._loop.consider = lambda *_: asked.append(made._loop.fields["verify"])  # type: ignore[attr-defined,method-assign,func-returns-value]
+    made.consider(candidate(), "agent/fresh")
+    made.consider(candidate(), "agent/tune")
+    made.consider(candidate(), "agent/repair")
+    assert [True, False, True] == asked
+
+
 def test_a_bare_source_is_shown_and_never_judged(tmp_path: Path) -> None:
     """A CUDA file without an interface has a language and a text; the judge is not asked about it."""
     path = tmp_path / "k.cu"

@@ -191,8 +191,12 @@ class Bench:
 
         What is drawn on them follows from ``seed``; which hidden shapes there are is the bench's own secret.
         """
+        return self._point(self.task.timed_case(), seed), *self.others(seed)
+
+    def others(self, seed: int) -> tuple[Point, ...]:
+        """``points`` without the timed case."""
         timed = self.task.timed_case()
-        points = [self._point(timed, seed), *(self._point(c, seed) for c in self.task.cases if c != timed)]
+        points = [self._point(c, seed) for c in self.task.cases if c != timed]
         empty = self.reference.empty_cases() if self.contract.zero_size else ()
         points += self._accepted((*self.reference.hidden_cases(self.seed), *empty), seed)
         if self.contract.autocast:

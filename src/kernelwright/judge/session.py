@@ -190,7 +190,8 @@ class Session:
 
         Optional: ``seed``; ``baselines`` (names); ``bound_us`` and ``limiter``; ``admit`` false skips admission;
         ``patience``: seconds after which a window counts as hanging; ``profile`` adds facts to a precise result,
-        ``facts`` those of the compiled object to any; ``extra_cases``: source of a tester's inputs, see ``tester``;
+        ``facts`` those of the compiled object to any; ``verify`` checks every case before a coarse time too;
+        ``extra_cases``: source of a tester's inputs, see ``tester``;
         ``sanitize`` looks at a precise result with ``sanitize``, whose fault rejects and whose notes join the proof
         (``winner``: only where it is proved faster than every baseline); ``sanitize_seconds`` are left for that;
         ``also``: names of ``also.WHAT``, measured of a precise result and of its baselines.
@@ -269,6 +270,7 @@ class Session:
                 alone=self._lease(device).alone,
                 baselines=entrants,
                 level=level,
+                verifies=bool(job.get("verify")),
                 seed=int(job["seed"]) if job.get("seed") is not None else secrets.randbits(60),
                 bound_us=bound_us,
                 limiter=limiter,

@@ -47,6 +47,8 @@ class Judgement(Correctness):
     disk: Path
     """Where programs keep what they compile."""
     clocks: Clocks
+    verifies: bool = False
+    """At the coarse level too every case is checked before anything is timed: for programs nobody vouches for."""
     gains: list[list[float]] = field(default_factory=list)
     """Of each process: what single calls gained over eager's, in microseconds, where that was looked at."""
 
@@ -72,7 +74,10 @@ class Judgement(Correctness):
         plan = self.bench.plan(spend, processes)
         if self.bench.timed.dear:  # every timed call is still compared with eager's own answer
             plan = dataclasses.replace(plan, full_checks=1 if precise else 0)
+        checked = precise or self.verifies and self.level == "coarse"
         self.points = self.bench.points(self.seed) if precise else (self.bench.timed,)
+        if checked and not precise:
+            self.points = (self.bench.timed, *self.bench.others(self.seed))
         self.points[0].checker.draws.forget()
         lanes: list[list[race.Racer]] = []
         for number in range(processes):
@@ -82,7 +87,7 @@ class Judgement(Correctness):
                     return None
                 if number == 0:
                     self._tested(program, plan.sets)
-                if precise and number == 0:
+                if checked and number == 0:
                     self._verify(program)
                     self.points[0].bind(program, self.points[0].as_given, plan.sets)
                 lanes.append(self._race(program, plan, far, number))

@@ -9,6 +9,9 @@ from kernelwright.proposers.agent import declared_space, with_values
 from kernelwright.trial import Outcome, Timed
 from kernelwright.tuning import Tuner
 
+TUNED = "agent/tune"
+"""Structure of the points that are tried of a candidate's declared space."""
+
 
 def fitted(candidate: Candidate, outcome: Outcome | None, trier: Trier, most: int) -> tuple[Candidate, Outcome | None]:
     """The candidate at the best of up to ``most`` points of its space; itself where it has none or was rejected."""
@@ -25,7 +28,7 @@ def fitted(candidate: Candidate, outcome: Outcome | None, trier: Trier, most: in
         if point is None or trier.seconds_left() <= 0:
             break
         changed = with_values(candidate, dict(point))
-        found = trier.consider(changed, "agent/tune")
+        found = trier.consider(changed, TUNED)
         tuner.tell(point, found.timing.median_us if isinstance(found, Timed) else None)
         if isinstance(found, Timed) and found.timing.median_us < best[1].timing.median_us:
             best = (changed, found)

@@ -18,6 +18,7 @@ from kernelwright.errors import KernelwrightError
 from kernelwright.machine import Machine
 from kernelwright.optimize.bare import is_bare
 from kernelwright.optimize.facts import FactBook, Found
+from kernelwright.optimize.fitting import TUNED
 from kernelwright.optimize.loop import Loop
 from kernelwright.task import Task
 from kernelwright.trial import Outcome, Rejected
@@ -59,8 +60,13 @@ class Tiers:
         loop.judge_with(facts=True)
 
     def consider(self, candidate: Candidate, structure: str) -> Outcome | None:
-        """Judge coarsely and remember; None for a source without an entry."""
-        return None if is_bare(candidate) else self._loop.consider(candidate, structure)
+        """Judge coarsely and remember, hidden cases before any time; None for a source without an entry.
+
+        A point of a structure's tunables is checked in full when it is proved: its structure was checked here."""
+        if is_bare(candidate):
+            return None
+        self._loop.judge_with(verify=structure != TUNED)
+        return self._loop.consider(candidate, structure)
 
     def build_ahead(self, candidate: Candidate) -> None:
         """Start compiling and reading what was compiled."""

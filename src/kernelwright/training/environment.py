@@ -114,7 +114,7 @@ class Environment:
 
     def _judged(self, candidate: Candidate, level: str) -> Outcome:
         job = {"job": "judge", "task": wire.to_data(self._task), "candidate": wire.to_data(candidate)}
-        answer = self._worker.run(job | {"device": self._device, "level": level})
+        answer = self._worker.run(job | {"device": self._device, "level": level, "verify": True})
         found: Outcome = wire.from_data(Outcome, answer["outcome"])  # type: ignore[arg-type]  # a union is no class
         return found
 
