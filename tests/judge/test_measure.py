@@ -197,7 +197,63 @@ def test_too_few_clean_rounds_are_filled_with_the_calmest() -> None:
     assert [1, 2] == measure.chosen_rounds(lanes, least=2)
 
 
+def read(times: list[float], own: list[float] | None = None, calm: list[float] | None = None) -> measure.Sampled:
+    return measure.Sampled(times=times, own=own or times, calm=calm or times)
+
+
 def test_baseline_compares_itself_with_the_candidate() -> None:
-    """Speedup is baseline over candidate."""
-    made = measure.baseline("eager", [4.0, 4.0, 4.0], [2.0, 2.0, 2.0])
-    assert (2.0, 2.0, 2.0, 4.0) == (made.speedup, made.speedup_low, made.speedup_high, made.timing.median_us)
+    """Speedup is baseline over candidate; rounds without scatter leave that between processes."""
+    made = measure.baseline("eager", read([4.0] * 3), read([2.0] * 3))
+    assert (2.0, 4.0) == (made.speedup, made.timing.median_us)
+    assert made.speedup_low == pytest.approx(2.0 * (1 - measure.PROCESSES))
+    assert made.speedup_high == pytest.approx(2.0 * (1 + measure.PROCESSES))
+
+
+def test_what_is_not_known_of_windows_is_in_the_interval_and_not_in_the_ratio() -> None:
+    """Each program by its own windows; less what disturbed it, but never both at once to its favour."""
+    slow_to_wake = measure.baseline("eager", read([4.0] * 3), read([2.0] * 3, own=[1.6] * 3))
+    assert slow_to_wake.speedup == 2.0 and slow_to_wake.speedup_low > 1.99
+    assert 2.5 <= slow_to_wake.speedup_high < 2.51
+    alike = measure.baseline("compile", read([4.0] * 3, own=[3.2] * 3), read([2.0] * 3, own=[1.6] * 3))
+    assert 1.99 < alike.speedup_low and alike.speedup_high < 2.01
+    disturbed = measure.baseline("eager", read([4.0] * 3, calm=[2.0] * 3), read([2.0] * 3))
+    assert disturbed.speedup == 2.0 and 0.99 < disturbed.speedup_low <= 1.0 and disturbed.speedup_high < 2.01
+
+
+def test_samples_read_a_program_by_its_windows_and_without_what_others_took() -> None:
+    """20 us more overhead in windows of two calls are 10 us a call; only rounds that are not clean are lightened."""
+    honest, lane = disturbed([0.0] * 8), disturbed([0.0] * 7 + [5000.0])
+    honest.empties_us, lane.empties_us = [100.0] * 8, [120.0] * 8
+    honest.deliveries_us, lane.deliveries_us = [1.0] * 8, [1.0] * 8
+    made = measure.sampled(lane, honest, 2, range(8))
+    assert made.times == [(call - 100.0) / 2 for call in lane.calls_us]
+    assert made.own == [time - 10.0 for time in made.times]
+    assert made.calm[:7] == made.times[:7] and made.calm[7] < 0.6 * made.times[7]
+    total = measure.Sampled()
+    total.add(made, 3.0)
+    assert total.own[0] == made.own[0] + 3.0 and total.calm[7] == made.calm[7] + 3.0
+
+
+def test_rounds_that_know_the_ratio_end_early_whoever_is_faster() -> None:
+    """Steady lanes are narrow at any ratio; scattered ones, disturbed ones and few rounds are not."""
+    for factor in (0.5, 1.0, 3.0):
+        assert measure.narrow([steady(9, 100.0 * factor), steady(9, 100.0)])
+    assert not measure.narrow([steady(7, 100.0), steady(7, 100.0)])
+    assert not measure.narrow([steady(9, 100.0), steady(9, 100.0, swing=4.0)])
+    waiting = steady(9, 100.0)
+    waiting.strains = [Strain(waited_us=9e4 * (r % 2), faults=0) for r in range(9)]
+    assert not measure.narrow([waiting, steady(9, 100.0)])
+
+
+def steady(rounds: int, us: float, swing: float = 0.05) -> measure.Lane:
+    """Windows of about the same length, ``swing`` either way."""
+    times = [us + swing * (-1) ** r * (r % 3) for r in range(rounds)]
+    quiet = [Strain(waited_us=0.0, faults=0) for _ in range(rounds)]
+    return measure.Lane("x", FakeProgram(1.0, 1.0, 1.0), calls_us=times, strains=quiet)
+
+
+def test_rounds_end_when_settled_but_not_before_the_least() -> None:
+    """``settled`` counts once there are enough clean rounds."""
+    seen: list[int] = []
+    done = measure.rounds_until(seen.append, lambda: len(seen), least=3, most=9, seconds=60.0, settled=lambda: True)
+    assert done == 3

@@ -177,45 +177,38 @@ class Judgement(Correctness):
     # -- verdict -----------------------------------------------------------------------------------------------------
 
     def _timed(self, lanes: list[list[race.Racer]], plan: timing_plan.TimingPlan) -> Timed | Rejected:
-        samples: dict[str, list[float]] = {}
+        samples: dict[str, measure.Sampled] = {}
         failed: set[str] = set()
-        sampled = rounds = 0
-        unsure: list[float] = []
+        seen = rounds = clean = 0
         for racers, gains in zip(lanes, self.gains, strict=True):
-            honest = racers[0].lane
-            counted = measure.chosen_rounds([racer.lane for racer in racers], plan.least)
+            every = [racer.lane for racer in racers]
+            honest = every[0]
+            counted = measure.chosen_rounds(every, plan.least)
             rounds += len(honest.calls_us)
-            for racer in racers:
-                times = measure.per_call_us(racer.lane, honest, plan.sets, counted)
-                if racer is racers[-1]:
-                    times = self._each(measure.per_call_us(honest, honest, plan.sets, counted), times, gains)
-                samples.setdefault(racer.name, []).extend(times)
-                if any(not check.passed for check in racer.suspect.checks):
-                    failed.add(racer.name)
-            sampled += racers[-1].suspect.sampled
-            unsure.append(measure.unsure_us(racers[-1].lane, honest, plan.sets))
+            clean += len(set(counted) & set(measure.clean_rounds(every)))
+            found = [measure.sampled(lane, honest, plan.sets, counted) for lane in every]
+            for racer, one in zip(racers, found, strict=True):
+                vanished = self._vanished(found[0].times, one.times, gains) if racer is racers[-1] else 0.0
+                samples.setdefault(racer.name, measure.Sampled()).add(one, vanished)
+            failed |= {r.name for r in racers if any(not check.passed for check in r.suspect.checks)}
+            seen += racers[-1].suspect.sampled
             if measure.charged_us(racers[-1].lane, honest, counted) > 0:
                 self.conditions.append("work left for the delivery of outputs was charged to the candidate")
-        mine = samples.pop("candidate")
-        median = statistics.median(mine)
+        candidate = samples.pop("candidate")
+        median = statistics.median(candidate.times)
         if self.bound_us is not None and median < self.bound_us:
             with self.alone():
                 self.bound_us = self.bound_again()
         if self.bound_us is not None and median < IMPLAUSIBLE * self.bound_us:
             reason = f"{median:.3g} us is below the {self.bound_us:.3g} us in which the device can move the bytes"
             return Rejected(stage="integrity", reason=reason, detail="no program is that fast: work is being skipped")
-        open_us = statistics.mean(unsure)
-        if open_us > 0.001 * median:
-            self.conditions.append(f"{open_us:.3g} us a call may be its windows' and not its own: see the upper ends")
-        baselines = tuple(
-            measure.baseline(name, values, mine, self.seed % 2**31, open_us) for name, values in samples.items()
-        )
+        baselines = tuple(measure.baseline(name, one, candidate, self.seed % 2**31) for name, one in samples.items())
         eligible = [b for b in baselines if b.name not in failed] or [baselines[0]]
         best = min(eligible, key=lambda b: b.timing.median_us)
-        self._describe(plan, failed, rounds, len(mine))
+        self._describe(plan, failed, (clean, len(candidate.times), rounds))
         return Timed(
-            proof=self._proof(sampled),
-            timing=measure.timing(mine, self.seed % 2**31),
+            proof=self._proof(seen),
+            timing=measure.timing(candidate.times, self.seed % 2**31),
             baselines=baselines,
             best_baseline=best.name,
             speedup=best.speedup,
@@ -229,12 +222,12 @@ class Judgement(Correctness):
             profile=(),
         )
 
-    def _each(self, eager: list[float], mine: list[float], gains: list[float]) -> list[float]:
-        """The candidate's times per call, with what only a window of many calls gains put back on."""
+    def _vanished(self, eager: list[float], mine: list[float], gains: list[float]) -> float:
+        """Microseconds a call that only a window of many calls gains: they are put back on."""
         vanished = singly.vanished_us(gains, eager, mine)
         if vanished > 0:
             self.conditions.append(f"{vanished:.3g} us a call, gained in windows of many calls only, do not count")
-        return [time + vanished for time in mine]
+        return vanished
 
     def _proof(self, sampled: int) -> Verified:
         checkers = [point.checker for point in self.points]
@@ -256,8 +249,12 @@ class Judgement(Correctness):
             notes=notes,
         )
 
-    def _describe(self, plan: timing_plan.TimingPlan, failed: set[str], rounds: int, counted: int) -> None:
-        order = f"{counted} of {rounds} rounds counted (the least disturbed by other load), programs in random order"
+    def _describe(self, plan: timing_plan.TimingPlan, failed: set[str], rounds: tuple[int, int, int]) -> None:
+        """``rounds``: those that nothing disturbed among the counted ones, the counted ones, all."""
+        clean, counted, run = rounds
+        order = f"{counted} of {run} rounds counted (the least disturbed by other load), programs in random order"
+        if clean < counted:
+            order += f"; {counted - clean} of them disturbed: the intervals are as wide as that makes them"
         self.conditions += [f"level {self.level}", order, *plan.words(), self.clocks.words()]
         if self.bench.device.type == "cpu":
             load = os.getloadavg()[0]
