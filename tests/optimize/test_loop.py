@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is still proved when the budget is over."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kernelwright.optimize.loop import Loop
+
+
+def finished(waiting: list[tuple[str, float]], left: float) -> tuple[list[str], list[str]]:
+    """(structures proved, notes) of a loop with these coarse finalists (structure, speedup) and seconds left."""
+    loop: Any = Loop.__new__(Loop)
+    proved: list[str] = []
+    notes: list[str] = []
+    items = [(name, name, SimpleNamespace(baselines=(), speedup=speedup)) for name, speedup in waiting]
+    loop.tried, loop._missing, loop._precise = len(items), {}, {}
+    loop._judging = SimpleNamespace(expected_seconds=lambda level: 10.0)
+    loop._left = lambda: left
+    loop._finalists = lambda: [item for item in items if item[1] not in proved]
+    loop._prove = lambda candidate, structure: proved.append(structure)
+    loop._say = lambda kind, text, **data: notes.append(text)
+    loop.finish()
+    return proved, notes
+
+
+@pytest.mark.parametrize(
+    "waiting, proved",
+    [
+        ([("templates/rowwise.cpp", 1.2)], ["templates/rowwise.cpp"]),
+        ([("templates/rowwise.cpp", 1.01)], []),
+        ([("compiler/compile.max-autotune", 1.4)], []),
+        ([("compiler/compile.max-autotune", 1.4), ("templates/rowwise.cpp", 1.2)], ["templates/rowwise.cpp"]),
+        ([("compiler/channels_last", 1.2)], ["compiler/channels_last"]),
+    ],
+)
+def test_a_late_proof_is_begun_only_where_it_promises_something(
+    waiting: list[tuple[str, float]], proved: list[str]
+) -> None:
+    """The budget is over: what promises too little, or compiles itself for every case, is noted instead."""
+    first, notes = finished(waiting, left=0.0)
+    assert first[: len(proved)] == proved and bool(first) == bool(proved)
+    assert bool(notes) == (not proved)
+
+
+def test_compilers_are_proved_where_there_is_time() -> None:
+    """In the order of the finalists."""
+    waiting = [("compiler/compile.max-autotune", 1.4), ("templates/rowwise.cpp", 1.2)]
+    assert finished(waiting, left=99.0)[0] == [name for name, _ in waiting]
