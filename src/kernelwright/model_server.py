@@ -50,6 +50,8 @@ FAULTS = (
     "no-choices", "no-quota", *REFUSALS,
 )  # fmt: skip
 HANG_S = 30.0
+PATH = "/v1/chat/completions"
+"""The one place that answers; others are not found, as at any server."""
 
 
 class ScriptedServer:
@@ -197,6 +199,9 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if self.path != PATH:
+                self._answer(404, b'{"detail": "Not Found"}')
+                return
             request = json.loads(body)
             behaviour, answer = server.take(request)
             said = _said(behaviour, answer, request)

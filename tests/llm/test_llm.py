@@ -322,6 +322,55 @@ def test_what_a_server_wants_otherwise_is_put_otherwise(refusal: str, key: str, 
         assert all(CODE in reply.text and reply.counted for reply in replies)
 
 
+@pytest.mark.parametrize("ending", ["", "/", "/v1", "/v1/", "/v1/chat/completions", "without a scheme"])
+def test_an_address_is_understood_as_people_write_it(ending: str) -> None:
+    """With the version or without, with a slash, with the whole path, without a scheme; later requests go straight."""
+    from kernelwright.llm.provider import ProviderModel
+
+    with ScriptedServer(["ok"], CODE) as server:
+        root = server.base_url.removesuffix("/v1")
+        given = root.removeprefix("http://") if ending == "without a scheme" else root + ending
+        voice = Speaker(ProviderModel("local:m", key=None, base_url=given), Budget(Limits()), patience=0.0)
+        replies = [voice.say(ASK, role="coder", max_tokens=64, seed=seed) for seed in range(2)]
+    spare = 1 if ending in ("", "/", "without a scheme") else 0
+    assert all(CODE in reply.text for reply in replies)
+    assert (2, 2 + spare) == (server.requests, voice.budget.spent().requests)
+
+
+def test_a_proxy_is_used_and_never_on_the_way_to_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dead proxy in the environment does not keep us from a local server; a living one is asked for other hosts."""
+    from kernelwright.llm.provider import ProviderModel
+
+    for name in ("NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with ScriptedServer(["ok"], CODE) as server:
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+        assert CODE in speaker(server, Limits()).say(ASK, role="coder", max_tokens=64).text
+        monkeypatch.setenv("HTTP_PROXY", server.base_url.removesuffix("/v1"))
+        monkeypatch.setenv("http_proxy", server.base_url.removesuffix("/v1"))
+        far = ProviderModel("local:m", key=None, base_url="http://model.invalid/v1", timeout_s=5.0)
+        with pytest.raises(ModelError, match="HTTP 404"):
+            Speaker(far, Budget(Limits()), patience=0.0).say(ASK, role="coder", max_tokens=64)
+
+
+@pytest.mark.parametrize("given", ["ftp://host/v1", "http://", "http://host:port/v1"])
+def test_what_is_no_address_is_said_at_once(given: str) -> None:
+    """Before any request."""
+    from kernelwright.llm.provider import ProviderModel
+
+    with pytest.raises(ModelError, match="no address"):
+        ProviderModel("local:m", key=None, base_url=given)
+
+
+def test_names_without_a_scheme_are_taken_for_what_they_are() -> None:
+    """A name with a dot and no port is somewhere else, and spoken to in private."""
+    from kernelwright.llm.address import tidy
+
+    found = [tidy(text) for text in ("localhost:1", "10.0.0.2", "api.example.com/v1", "box:8000/v1/")]
+    assert ["http://localhost:1", "http://10.0.0.2", "https://api.example.com/v1", "http://box:8000/v1"] == found
+
+
 def test_a_model_without_a_system_message_reads_the_rules_first() -> None:
     """The rules stand at the head of the first question from then on."""
     with ScriptedServer(["no-system", "ok"], CODE) as server:

@@ -16,9 +16,9 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from kernelwright.errors import ModelError
-from kernelwright.llm import streams
+from kernelwright.llm import address, streams
 from kernelwright.llm.messages import Message, ModelFailure, Reply
-from kernelwright.llm.refusals import NEWER, OLDER, Manner, mended, passes, patience
+from kernelwright.llm.refusals import BARE, NEWER, OLDER, Manner, mended, passes, patience
 
 KEY_NAMES: Mapping[str, tuple[str, ...]] = {
     "openai": ("OPENAI_API_KEY",),
@@ -73,7 +73,9 @@ class ProviderModel:
             names = " or ".join(KEY_NAMES[provider])
             raise ModelError(f"There is no key for {provider}", f"{names} not set", "a key", f"export {names}=...")
         self.name = spec
+        base_url = address.tidy(base_url) if base_url else None
         self._provider, self._bare, self._base_url = provider, model, base_url
+        self._no_path = base_url is not None and provider in COMPATIBLE and address.is_bare(base_url)
         self._timeout, self._price = timeout_s, price
         self._lock = threading.Lock()
         # Servers other than OpenAI's own know max_tokens; one that ignores a name it does not know has no limit.
@@ -96,6 +98,7 @@ class ProviderModel:
         sent |= {name for name, is_sent in (("stream", manner.streams), ("system", not manner.no_system)) if is_sent}
         if manner.newer_name:
             sent.discard(OLDER)
+        sent |= {BARE} if self._no_path and not manner.versioned else set()
         try:
             found = self._waited(self._ask(messages, settings, manner))
         except exceptions.ModelHTTPError as error:
@@ -139,8 +142,8 @@ class ProviderModel:
             return stream.get()
 
     @staticmethod
-    def _kind(manner: Manner) -> tuple[bool, bool]:
-        return manner.newer_name, manner.streams
+    def _kind(manner: Manner) -> tuple[bool, bool, bool]:
+        return manner.newer_name, manner.streams, manner.versioned
 
     def _waited(self, asking: Coroutine[Any, Any, Any]) -> Any:
         # The client's own limit is for the gap between two bytes: a server that trickles would keep us for ever.
@@ -188,14 +191,18 @@ class ProviderModel:
         return None
 
 
-def _client(provider: str, model: str, key: str, base_url: str | None, newer_name: bool, streams: bool) -> Any:
+def _client(provider: str, model: str, key: str, base_url: str | None, newer_name: bool, streams: bool,
+            versioned: bool) -> Any:  # fmt: skip
     # It warns on standard error of settings that it leaves out; those are not the user's.
     warnings.filterwarnings("ignore", module=r"pydantic_ai\b")
     if provider in COMPATIBLE:
+        base_url = f"{base_url}{address.VERSION}" if base_url and versioned else base_url
         openai = _load("openai")
         providers = _load("pydantic_ai.providers.openai")
         # max_retries=0: each attempt must pass our budget, so the library may make none of its own.
-        carrier = _joining()(timeout=TIMEOUT_S) if streams else None
+        trusted = not (base_url and address.is_here(base_url))
+        kind = _joining() if streams else openai.DefaultAsyncHttpxClient
+        carrier = kind(timeout=TIMEOUT_S, trust_env=trusted)
         wire = openai.AsyncOpenAI(
             api_key=key, base_url=base_url, max_retries=0, timeout=TIMEOUT_S, http_client=carrier
         )  # fmt: skip

@@ -22,6 +22,8 @@ LONGEST_ASKED_S = 600.0
 """A server that asks for more patience than this is not asked again."""
 AGAIN = re.compile(r"(?:try again|retry)\s+(?:in|after)\s+(?:(\d+)m\s*)?([\d.]+)\s*(ms|s)", re.I)
 
+BARE = "bare address"
+"""Named as sent where the address has no path: a server that does not know it there may know it below ``/v1``."""
 OPTIONAL = ("seed", "temperature")
 """Settings that some models refuse."""
 NEWER, OLDER = "max_completion_tokens", "max_tokens"
@@ -59,6 +61,8 @@ class Manner:
     streams: bool = False
     no_system: bool = False
     """Rules are put at the head of the first question."""
+    versioned: bool = False
+    """``/v1`` is added to an address that had no path."""
 
 
 def mended(manner: Manner, status: int, body: str, sent: Collection[str], asked: int) -> Manner | None:
@@ -66,6 +70,8 @@ def mended(manner: Manner, status: int, body: str, sent: Collection[str], asked:
 
     Judged by what this very request sent: others may have changed the manner meanwhile, and it is worth another
     attempt then too. ``asked``: the reply length it asked for."""
+    if status in (404, 405) and BARE in sent:
+        return dataclasses.replace(manner, versioned=True)
     if status not in REFUSED and not STREAM.search(body):
         return None
     if "stream" not in sent and STREAM.search(body):
