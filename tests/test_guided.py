@@ -261,6 +261,20 @@ def test_a_race_is_mended_before_the_device_is_used() -> None:
     assert (1, 1) == (len(bench.judged), guided.tally.costs["sanitize"].count)
 
 
+def test_a_program_that_is_nearly_right_is_told_so_with_what_its_object_shows() -> None:
+    """A few bits lost are rounding, thousands are not; what was compiled is known of rejected programs too."""
+    guided, bench, model = engine("fsr", lambda text, n: role(text, program(float(n))), most=3)
+    lost = iter(("1.2", "19.7"))
+    said = "main: as given: RMS error is x times the honest error"
+    bench.consider = lambda *_: Rejected(  # type: ignore[method-assign]
+        stage="smoke", reason=f"{said} ({next(lost, '3')} bits lost)", detail=""
+    )
+    bench.static = lambda _: {"widest_bits": 0.0, "machine_bits": 512.0}  # type: ignore[method-assign]
+    guided.search()
+    assert "formula is right and its rounding is not" in model.heard[1] and "rounding is not" not in model.heard[2]
+    assert "vectors of 0 of 512 bits (0: scalar code)" in model.heard[1]
+
+
 def test_cases_of_the_tester_are_in_force_before_the_first_candidate_is_judged() -> None:
     """The recipe with a tester hands over its source; recipes without one never ask."""
     guided, bench, model = engine("mutual", lambda text, n: role(text, program(n)), most=2)

@@ -251,7 +251,7 @@ class Guided:
         survivor = "diagnosis" in self._recipe.shows and isinstance(outcome, Timed) and better
         profile = self._trier.profile(candidate) if survivor else {}
         self.tally.profiled += bool(profile)
-        shelf.keep(candidate, outcome, profile)
+        shelf.keep(candidate, outcome, profile, static)
         shelf.prints[print_of] = shelf.prints[fingerprint(candidate)] = candidate.digest()
         shelf.stands[draft.candidate.digest()] = candidate.digest()
         if isinstance(outcome, Rejected):

@@ -38,9 +38,13 @@ class Shelf:
         self.unread: dict[str, tuple[Ask, str, str]] = {}
         """Name of an answer without a program to its request, its text and what was wrong with it."""
 
-    def keep(self, candidate: Candidate, outcome: Outcome | None, profile: Facts) -> Evidence:
-        """File a settled candidate."""
+    def keep(
+        self, candidate: Candidate, outcome: Outcome | None, profile: Facts, static: Facts | None = None
+    ) -> Evidence:
+        """File a settled candidate. ``static``: facts of its compiled object, known of rejected programs too."""
         text = self.diagnosis(outcome, profile)
+        if isinstance(outcome, Rejected):
+            text = observed({n: v for n, v in (static or {}).items() if not isinstance(v, str)}, self._device)
         shown = self.known[candidate.digest()] = Evidence(candidate=candidate, outcome=outcome, diagnosis=text)
         return shown
 

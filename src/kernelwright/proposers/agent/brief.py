@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +49,8 @@ STAGES = {
 }
 LONGEST_DETAIL = 3000
 LONGEST_DIFF = 120
+CLOSE_BITS = 6.0
+"""Bits lost below which a wrong result is called a matter of rounding; half precision loses ten and more."""
 REWRITTEN = 0.7
 """Share of all lines of two programs from which on a diff says no more than the programs themselves."""
 
@@ -216,6 +219,12 @@ def _result(outcome: Outcome | None) -> str:
         return "not judged"
     us = describe_us(outcome.timing.median_us)
     return f"{us}, {outcome.speedup:.3g} times as fast as {outcome.best_baseline}"
+
+
+def is_close(fault: Rejected) -> bool:
+    """Whether a program failed by a few bits alone: its formula is right, its rounding is not."""
+    said = re.search(r"\(([\d.]+) bits lost", fault.reason)
+    return said is not None and float(said[1]) < CLOSE_BITS
 
 
 def cut(text: str) -> str:

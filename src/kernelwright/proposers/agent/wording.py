@@ -140,4 +140,5 @@ class Wording:
         fault = shown.outcome if isinstance(shown.outcome, Rejected) else Rejected(stage="", reason="", detail="")
         detail = "" if fault.detail.strip() in fault.reason else brief.cut(fault.detail.strip())
         meaning = brief.STAGES.get(fault.stage, "")
-        return nouns | {"stage": fault.stage, "reason": fault.reason, "detail": detail, "meaning": meaning}
+        nouns |= {"stage": fault.stage, "reason": fault.reason, "detail": detail, "meaning": meaning}
+        return nouns | {"counted": shown.diagnosis.strip() if fault.stage else "", "close": brief.is_close(fault)}
