@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -376,3 +378,14 @@ def test_a_run_without_models_has_nothing_to_replay(tmp_path: Path) -> None:
     optimize_task(TASK, Options(budget_seconds=5), out=tmp_path / "run", services=services)
     with pytest.raises(BadCommand, match="asked no model"):
         replay_run(tmp_path / "run")
+
+
+def test_the_command_that_an_agent_may_judge_by_is_one(tmp_path: Path) -> None:
+    """TASK.md names it; run as it stands (here for its help) it answers."""
+    keeps = "pathlib.Path(sys.argv[0]).with_suffix('.txt').write_text(pathlib.Path('TASK.md').read_text())"
+    act = f"{keeps}; {WRITES.format(code=program(25))}"
+    go(tmp_path / "run", Guide(agent=agent(tmp_path, act), recipe="fsr", language="torch", max_candidates=1))
+    named = re.search(r"`([^`]* judge kernel\.py [^`]*)`", (tmp_path / "agent.txt").read_text())
+    assert named is not None and named[1].endswith("--task reference.py --device cpu")
+    helped = subprocess.run([*shlex.split(named[1]), "--help"], capture_output=True, text=True, check=True)
+    assert "Build, verify and measure one candidate" in helped.stdout

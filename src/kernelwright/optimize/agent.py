@@ -31,12 +31,13 @@ class CommandModel:
 
     def __init__(
         self, command: str, root: Path, *, reference: str, names: Sequence[str] = (), seconds: float = 900.0,
-        clean: Callable[[str], str] = str,
+        clean: Callable[[str], str] = str, check: str = "",
     ) -> None:  # fmt: skip
+        """``check``: a command line that judges ``kernel.py`` in the folder; the request names it."""
         self.name = f"agent:{Path(split(command)[0]).name}"
         self._argv, self._root, self._reference = split(command), root, reference
         self._names, self._seconds, self._clean = tuple(names), seconds, clean
-        self._prompts = Prompts()
+        self._check, self._prompts = check, Prompts()
 
     def complete(self, messages: Sequence[Message], *, max_tokens: int, temperature: float, seed: int) -> Reply:
         """What the command left. Raises ``ModelFailure`` when it never ended, failed, or left nothing."""
@@ -45,7 +46,8 @@ class CommandModel:
         try:
             system = "\n".join(message.text for message in messages if message.role == "system")
             request = "\n".join(message.text for message in messages if message.role != "system")
-            text = self._prompts.render("agent_task", system=system, request=request, reference=self._reference)
+            nouns = {"system": system, "request": request, "reference": self._reference, "check": self._check}
+            text = self._prompts.render("agent_task", **nouns)
             (place / TASK).write_text(text, encoding="utf-8")
             (place / REFERENCE).write_text(self._reference, encoding="utf-8")
             finished = sandbox.command(self._argv, seconds=self._seconds, cwd=place, env=sandbox.chosen(self._names))

@@ -50,7 +50,7 @@ class Modelled:
         self._task, self._options, self._run = task, options, run
         self._guide = options.guide.checked()
         self._recipe = recipes.find(self._guide.recipe)
-        self._models = models(self._guide, task, run)
+        self._models = models(self._guide, task, run, options.device)
         self._budget = budget(self._guide, run)
         self._refuse_unpriced()
         self._engine: Guided | None = None

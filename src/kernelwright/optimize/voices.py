@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,7 @@ def key_names(guide: Guide) -> tuple[str, ...]:
     return (*named, *([known.llm_key_name] if known.llm_key_name else []), *guide.agent_env)
 
 
-def models(guide: Guide, task: Task, run: Path) -> list[Model]:
+def models(guide: Guide, task: Task, run: Path, device: str = "cpu") -> list[Model]:
     """The models, ready to be asked. Raises ModelError for an unknown provider, BadCommand for a missing key."""
     chosen = settings.read().llm_key_name
     hidden = key_names(guide)
@@ -55,10 +57,15 @@ def models(guide: Guide, task: Task, run: Path) -> list[Model]:
         made.append(
             CommandModel(
                 guide.agent, run / "agent", reference=task.reference, names=guide.agent_env,
-                seconds=guide.agent_seconds, clean=lambda text: settings.redacted(text, hidden),
+                seconds=guide.agent_seconds, clean=lambda text: settings.redacted(text, hidden), check=_check(device),
             )
         )  # fmt: skip
     return made
+
+
+def _check(device: str) -> str:
+    """The command by which an agent judges what it wrote; it names this interpreter, which may not be on its PATH."""
+    return f"{shlex.quote(sys.executable)} -m kernelwright judge kernel.py --task reference.py --device {device}"
 
 
 def absent(guide: Guide, task: Task, run: Path) -> list[Model]:
