@@ -15,7 +15,7 @@ import triton_cases
 
 def looped(reference, early):
     """The text of the only kernel of a reference, row by row in blocks."""
-    (fused,) = lower(capture(Task(name="t", form="kernelbench", reference=reference)), halves=True).regions()
+    (fused,) = lower(capture(Task(name="t", form="kernelbench", reference=reference)), on_host=False).regions()
     return triton_kernels.kernel(fused, 0, triton_kernels.LOOP, "", early)
 
 

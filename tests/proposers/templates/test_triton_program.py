@@ -32,7 +32,7 @@ def text(reference, structure, values):
     """The candidate file of one structure."""
     found = capture(task_of(reference))
     wrapping = triton_module.Wrapping(reference=reference, entry="Model", training=False, init=found.init)
-    return triton_program.source(lower(found, halves=True), structure, values, wrapping)
+    return triton_program.source(lower(found, on_host=False), structure, values, wrapping)
 
 
 def load(path, name="candidate_in_process"):

@@ -39,14 +39,14 @@ class TemplatesProposer:
         return language.render(traced[1], traced[0], structure, values, request)
 
     def _trace(self, request: Request) -> tuple[Capture, Program] | None:
-        halves = request.device.startswith("cuda")
-        key = f"{request.task.digest()}.{halves}"
+        on_host = not request.device.startswith("cuda")
+        key = f"{request.task.digest()}.{on_host}"
         if key not in self._traced:
             self._traced[key] = None
             if not request.task.contract.gradients and not request.task.contract.random:
                 try:
                     captured = capture(request.task)
-                    program = lower(captured, halves)
+                    program = lower(captured, on_host)
                 except NotCaptured:
                     return None
                 self._traced[key] = (captured, program)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from kernelwright.proposers.templates import cpp_expr, cpp_fold
 from kernelwright.proposers.templates.cpp_expr import NotEmittable, Plan, Writer, declared, expression, hoisted, number
+from kernelwright.proposers.templates.cpp_signature import Types, banded, inputs_of, signature
 from kernelwright.proposers.templates.ir import (
     BAND,
     COLUMN,
@@ -22,7 +23,6 @@ from kernelwright.proposers.templates.ir import (
     TOTAL,
     TOTAL_REDUCTIONS,
     Region,
-    Value,
 )  # fmt: skip
 from kernelwright.tuning import Value as Setting
 
@@ -30,7 +30,6 @@ LONGEST_SUM = 64
 """Float32 additions in a row of one lane, before the sum goes on in float64."""
 NEAR = 32768
 """Elements of a row up to which the next one fits beside it in a second-level cache of 512 KiB or more."""
-_CTYPES = {"f32": "float", "i64": "int64_t", "bool": "uint8_t"}
 
 
 @dataclass(frozen=True)
@@ -61,52 +60,11 @@ class Knobs:
         )  # fmt: skip
 
 
-def signature(name: str, region: Region) -> str:
-    """The C declaration: input pointers, output pointers, CYCLE periods, sizes, call-time scalars."""
-    parts = []
-    for index, value in sorted(inputs_of(region).items()):
-        parts.append(f"const {_CTYPES[value.dtype]}* in{index}")
-    for slot, position in enumerate(region.outputs):
-        if region.values[position].dtype == I64 and region.values[position].op != "row_argmax":
-            raise NotEmittable("an integer output")
-        parts.append(f"{_CTYPES[region.values[position].dtype]}* out{slot}")
-    parts += [f"int64_t period{index}" for index in cycles_of(region)]
-    parts += ["int64_t R", "int64_t C", "int64_t N"] + ["int64_t band"] * banded(region)
-    parts += [f"double s{index}" for index in range(scalars_of(region))]
-    return f'extern "C" void {name}({", ".join(parts)})'
-
-
-def inputs_of(region: Region) -> dict[int, Value]:
-    """Input slot to a value that reads it; one slot is read as one kind only."""
-    found: dict[int, Value] = {}
-    for value in region.values:
-        if value.op == "input":
-            if value.index in found:
-                raise NotEmittable("one tensor read in two ways")
-            found[value.index] = value
-    return found
-
-
-def cycles_of(region: Region) -> list[int]:
-    """Input slots that are read cyclically."""
-    return [index for index, value in sorted(inputs_of(region).items()) if value.kind in (CYCLE, TILE, BAND)]
-
-
-def banded(region: Region) -> bool:
-    """Whether some values are shared by a band of columns."""
-    return any(value.kind == BAND for value in region.values)
-
-
-def scalars_of(region: Region) -> int:
-    """How many numbers are handed over at the call."""
-    return max((v.index + 1 for v in region.values if v.op == "scalar"), default=0)
-
-
 class Kernel(cpp_fold.Folds):
     """Emits one region that is not strided."""
 
-    def __init__(self, name: str, region: Region, knobs: Knobs) -> None:
-        self.name, self.region, self.knobs = name, region, knobs
+    def __init__(self, name: str, region: Region, knobs: Knobs, types: Types = ((), ())) -> None:
+        self.name, self.region, self.knobs, self.types = name, region, knobs, types
         self.plan: Plan = cpp_expr.plan(region, knobs.cache_cost)
         self.slots = {position: slot for slot, position in enumerate(region.outputs)}
         self.cache_slot = {position: slot for slot, position in enumerate(sorted(self.plan.cached))}
@@ -116,7 +74,7 @@ class Kernel(cpp_fold.Folds):
     def source(self) -> str:
         """The function's text."""
         w, region = self.w, self.region
-        w.add(signature(self.name, region) + " {")
+        w.add(signature(self.name, region, self.types) + " {")
         w.add("(void)R; (void)C; (void)N;")
         w.add(f"constexpr int64_t BLOCK = {LONGEST_SUM * self.knobs.unroll} * W;")
         self._before()
@@ -151,8 +109,7 @@ class Kernel(cpp_fold.Folds):
     def _before(self) -> None:
         for slot, position in enumerate(self.region.outputs):
             if self.region.values[position].kind == FULL and self.knobs.pages == "huge":
-                size = 4 if self.region.values[position].dtype == "f32" else 1
-                self.w.add(f"kw_huge(out{slot}, R * C * {size});")
+                self.w.add(f"kw_huge(out{slot}, R * C * (int64_t)sizeof(*out{slot}));")
         if self.knobs.stream:
             full = [s for p, s in self.slots.items() if self.region.values[p].kind == FULL]
             aligned = "".join(f" && (uintptr_t)out{s} % (4 * W) == 0" for s in full)
@@ -166,7 +123,7 @@ class Kernel(cpp_fold.Folds):
         if self.knobs.pages == "populate":
             for slot, position in enumerate(self.region.outputs):
                 if self.region.values[position].kind == FULL and self.region.values[position].dtype == "f32":
-                    self.w.add(f"kw_populate(out{slot} + {start}, ({count}) * 4);")
+                    self.w.add(f"kw_populate(out{slot} + {start}, ({count}) * (int64_t)sizeof(*out{slot}));")
 
     def _outer(self, position: int) -> str:
         """A value that is constant along a row."""

@@ -128,7 +128,7 @@ KNOWN = (
     | SCANS
     | frozenset(
         "input const scalar where cast pick not neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh erf"
-        " sigmoid relu floor ceil round trunc sin cos".split()
+        " sigmoid relu floor ceil round trunc sin cos as_f16 as_bf16".split()
     )
 )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from kernelwright.candidate import Candidate
 from kernelwright.proposers import Request, Structure
-from kernelwright.proposers.templates import cpp_fold, cpp_window, module
+from kernelwright.proposers.templates import cpp_fold, cpp_half, cpp_window, module
 from kernelwright.proposers.templates.cpp import Kernel, Knobs
 from kernelwright.proposers.templates.cpp_expr import NotEmittable
 from kernelwright.proposers.templates.cpp_math import prelude
@@ -62,11 +62,14 @@ def _space(program: Program, elements: int) -> Space:
 
 def _sources(program: Program, knobs: Knobs) -> str:
     parts = [prelude(knobs.width)]
+    if cpp_half.needed(program):
+        parts.append(cpp_half.PRELUDE)
     if any(cpp_fold.needed(fused.region) for fused in program.regions()):
         parts.append(cpp_fold.PRELUDE)
     for number, fused in enumerate(program.regions()):
         kernel = Strided if fused.region.strided else Kernel
-        parts.append(kernel(f"kw_region{number}", fused.region, knobs).source())
+        types = cpp_half.types(program, fused.inputs), tuple(t.dtype for t in fused.outputs)
+        parts.append(kernel(f"kw_region{number}", fused.region, knobs, types).source())
     for number, call in enumerate(program.windows()):
         assert call.window is not None
         parts += [cpp_window.PRELUDE] * (number == 0)

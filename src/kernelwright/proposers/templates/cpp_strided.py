@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from kernelwright.proposers.templates import cpp_fold
-from kernelwright.proposers.templates.cpp import Kernel, signature
+from kernelwright.proposers.templates.cpp import Kernel
 from kernelwright.proposers.templates.cpp_expr import NotEmittable, declared, expression
+from kernelwright.proposers.templates.cpp_signature import signature
 from kernelwright.proposers.templates.ir import COLUMN, CYCLE, I64, ROW, ROW_REDUCTIONS, SCANS, TOTAL
 
 
@@ -20,7 +21,7 @@ class Strided(Kernel):
             if value.kind in (TOTAL, CYCLE) or value.op == "pick" or integers:
                 raise NotEmittable("not in a strided region")
         unroll = self.knobs.unroll
-        w.add(signature(self.name, region) + " {")
+        w.add(signature(self.name, region, self.types) + " {")
         self._before()
         w.add(f"constexpr int U = {unroll};")
         w.add("const int64_t chunks = (N + U * W - 1) / (U * W), blocks = R / N * chunks;")

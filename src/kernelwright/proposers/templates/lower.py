@@ -17,9 +17,9 @@ from kernelwright.proposers.templates.space import Growing, Handle, Logical, Not
 from kernelwright.proposers.templates.transplant import transplant
 
 RULES = rules.RULES | norms.RULES | losses.RULES | scans.RULES
-_DTYPES = {"float32": "f32", "int64": "i64", "bool": "bool"}
-_HALVES = {"float16": "f32", "bfloat16": "f32"}
-"""Read into float32 and rounded where they are written; only for emitters that can."""
+_DTYPES = {"float32": "f32", "int64": "i64", "bool": "bool", "float16": "f32", "bfloat16": "f32"}
+"""The last two are read into float32 and rounded where they are written."""
+_FUSED = (torch.float32, torch.bool, torch.float16, torch.bfloat16)
 _ALIASES = frozenset({"clone", "contiguous", "detach", "alias", "lift_fresh_copy", "dropout"})
 _RESHAPES = frozenset("unsqueeze squeeze squeeze.dim squeeze.dims view reshape _unsafe_view".split())
 
@@ -56,8 +56,8 @@ class Lowering:
     here: Growing | None = None
     """The region that the current rule emits into."""
 
-    halves: bool = False
-    """Whether regions may read and write float16 and bfloat16."""
+    on_host: bool = True
+    """Whether the program will run where it was traced."""
     number: dict[torch.fx.Node, int] = field(default_factory=dict)
     """Position of each node in the graph: the tensor's name."""
     compounds: dict[torch.fx.Node, scans.Compound] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Lowering:
         if value.dim() == 0:
             self.numbers[node] = value
             return
-        if self.halves:
+        if not self.on_host:
             raise NotCaptured("a constant tensor has no device to be made on")
         out = self._tensor(node)
         self.calls.append((1, Call(output=out, target="constant", operands=(), expression=calls.tensor_text(value))))
@@ -130,9 +130,8 @@ class Lowering:
         if base in _RESHAPES and isinstance(value, torch.Tensor) and self._lazy_view(node):
             return
         rule = RULES.get(base)
-        fused = (torch.float32, torch.bool, *((torch.float16, torch.bfloat16) if self.halves else ()))
         whole = base in ("argmax", "argmin")
-        if rule is not None and isinstance(value, torch.Tensor) and (value.dtype in fused or whole):
+        if rule is not None and isinstance(value, torch.Tensor) and (value.dtype in _FUSED or whole):
             if self._fuse(node, rule):
                 return
         self._call(node)
@@ -338,12 +337,9 @@ class Lowering:
             except NotFusible:
                 self.here.restore(saved)
         base = item.base or item
-        if base.level >= self.here.level or item.tensor.dtype not in self._dtypes():
+        if base.level >= self.here.level or item.tensor.dtype not in _DTYPES:
             raise NotFusible("it is ready too late, or of another type")
-        return self.here.external(self.materialise(base).name, logical, self._dtypes()[item.tensor.dtype])
-
-    def _dtypes(self) -> dict[str, str]:
-        return _DTYPES | _HALVES if self.halves else _DTYPES
+        return self.here.external(self.materialise(base).name, logical, _DTYPES[item.tensor.dtype])
 
     def materialise(self, item: Item) -> Tensor:
         """The tensor in memory: a region's value becomes one of its outputs, a pending view is made."""
@@ -375,7 +371,8 @@ class Lowering:
             if a is None or self.is_tensor(a)
         )
         operands = optional if len([o for o in optional if o]) == len(names) else names
-        call = calls.kept(node, out, operands, known, on_host=not self.halves, windowed=out.dtype in self._dtypes())
+        windowed = out.dtype == "float32" or (not self.on_host and out.dtype in _DTYPES)
+        call = calls.kept(node, out, operands, known, on_host=self.on_host, windowed=windowed)
         self.calls.append((level, call))
         self.items[node] = made or Item(out, level)
         self.items[node].level = level
@@ -390,6 +387,6 @@ def _no(reason: str) -> Handle:
     raise NotFusible(reason)
 
 
-def lower(capture: Capture, halves: bool = False) -> Program:
+def lower(capture: Capture, on_host: bool = True) -> Program:
     """The program of a captured graph. Raises NotCaptured where the whole cannot be expressed."""
-    return Lowering(capture, halves=halves).run()
+    return Lowering(capture, on_host=on_host).run()

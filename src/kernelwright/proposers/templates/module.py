@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelwright.proposers.templates import cpp, cpp_window
+from kernelwright.proposers.templates import cpp_signature, cpp_window
 from kernelwright.proposers.templates.graph import Capture
 from kernelwright.proposers.templates.ir import FULL, Call, Fused, Program, Source, Tensor
 
@@ -17,7 +17,7 @@ _FRESH = frozenset(
 
 
 def source(reference: str, entry: str, program: Program, capture: Capture, library: str) -> str:
-    """The whole candidate file. Every tensor is float32 on the CPU on the fast path; else the reference runs."""
+    """The whole candidate file. The fast path takes the types that were traced; else the reference runs."""
     lines = [reference.rstrip(), "", "", *_header(library, program), "", "", f"class ModelNew({entry}):"]
     lines += ['    """The reference with its forward replaced wherever the kernels apply."""', ""]
     lines += [
@@ -49,7 +49,7 @@ def _header(library: str, program: Program) -> list[str]:
     ]
     for number, fused in enumerate(program.regions()):
         pointers = len(fused.inputs) + len(fused.outputs)
-        integers = len(cpp.cycles_of(fused.region)) + 3 + cpp.banded(fused.region)
+        integers = len(cpp_signature.cycles_of(fused.region)) + 3 + cpp_signature.banded(fused.region)
         lines += [
             f"_kw_region{number} = _KW_LIBRARY.kw_region{number}",
             f"_kw_region{number}.restype = None",
@@ -178,8 +178,14 @@ def _call(program: Program, position: int, fused: Fused, number: int, tensors: d
             shape = ", ".join(tensor.shape) + ("," if len(tensor.shape) == 1 else "")
             lines.append(f"{tensor.name} = torch.empty(({shape}), dtype=torch.{tensor.dtype})")
     arguments = [f"{name}.data_ptr()" for name in fused.inputs] + [f"{t.name}.data_ptr()" for t in fused.outputs]
-    arguments += [f"{fused.inputs[i]}.numel()" for i in cpp.cycles_of(fused.region)]
-    arguments += [fused.rows, fused.cols, fused.inner, *([fused.band] * cpp.banded(fused.region)), *fused.scalars]
+    arguments += [f"{fused.inputs[i]}.numel()" for i in cpp_signature.cycles_of(fused.region)]
+    arguments += [
+        fused.rows,
+        fused.cols,
+        fused.inner,
+        *([fused.band] * cpp_signature.banded(fused.region)),
+        *fused.scalars,
+    ]
     lines.append(f"_kw_region{number}({', '.join(arguments)})")
     return lines
 
