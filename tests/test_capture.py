@@ -179,6 +179,19 @@ def test_inputs_that_are_no_call_are_refused_with_the_signature(
         capture(user.scaled, given, tmp_path, None)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_types_are_the_modules_own(user: ModuleType, tmp_path: Path, dtype: torch.dtype) -> None:
+    """After ``.bfloat16()``, and where one buffer was left as it was; inside torch's own containers too."""
+    mixed = torch.nn.Sequential(user.Block(8).to(dtype))
+    mixed[0].scale = mixed[0].scale.float()
+    for module in (user.Block(8).to(dtype), mixed):
+        x = torch.randn(4, 8, dtype=dtype)
+        copy = rebuilt(capture(module, (x,), tmp_path, None))["Model"]()
+        types = [tensor.dtype for tensor in copy.state_dict().values()]  # type: ignore[attr-defined]
+        assert [tensor.dtype for tensor in module.state_dict().values()] == types
+        assert torch.equal(module(x), copy(x))  # type: ignore[operator]
+
+
 def test_what_cannot_be_read_off_can_be_given(user: ModuleType, tmp_path: Path) -> None:
     """Without init_args it is refused with that advice; with them it works."""
     module = user.Opaque(3)

@@ -140,6 +140,7 @@ def _module(module: torch.nn.Module, example: _Example, state_dir: Path, init_ar
         "        built = _built()",
         "        self.__dict__.update(built.__dict__)",
         "        self._kind = type(built)",
+        *_types(module),
         "        try:",
         "            self.load_state_dict(torch.load(STATE, weights_only=True))",
         "        except OSError:",
@@ -177,11 +178,26 @@ def _subclass(module: torch.nn.Module, construct: str) -> list[str]:
         f"class Model({base}):",
         "    def __init__(self):",
         f"        super().__init__({arguments})",
+        *_types(module),
         "        try:",
         "            self.load_state_dict(torch.load(STATE, weights_only=True))",
         "        except OSError:",
         "            pass  # the weights given at capture are not on this machine",
         "",
+    ]
+
+
+def _types(module: torch.nn.Module) -> list[str]:
+    """Lines of a constructor that bring parameters and buffers to the types they have in the module."""
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    odd = {name: tensor.dtype for name, tensor in tensors if tensor.dtype is not torch.get_default_dtype()}
+    odd = {name: dtype for name, dtype in odd.items() if dtype.is_floating_point}
+    if not odd:
+        return []
+    return [
+        f"        types = {odd!r}",
+        "        for name, tensor in [*self.named_parameters(), *self.named_buffers()]:",
+        "            tensor.data = tensor.data.to(types.get(name, tensor.dtype))",
     ]
 
 
