@@ -81,6 +81,15 @@ def test_a_parameter_without_effect_is_noted() -> None:
     assert "parameter l.bias ignored without any effect on the result" in found.notes
 
 
+def test_parameters_that_were_not_ignored_in_turn_are_counted() -> None:
+    """A note says how many; with few there is none."""
+    layers = "self.n = nn.Sequential(*[nn.Linear(4, 4) for _ in range(20)])"
+    found = admission("self.n(x) * 1e3", "[torch.randn(8, 4)]", init=layers)
+    assert any(note.startswith("of 40 parameters 24 were ignored") for note in found.notes)
+    plain = admission("self.n(x)", "[torch.randn(8, 4)]", init="self.n = nn.Linear(4, 4)")
+    assert not any("ignored in turn" in note for note in plain.notes)
+
+
 def test_own_decoys_are_run_and_one_that_passes_refuses_the_task() -> None:
     """The same function under another name is no decoy; a crash counts as rejected; private classes are parts."""
     text = (

@@ -24,6 +24,17 @@ def test_every_input_and_parameter_has_its_decoys() -> None:
     } <= names  # fmt: skip
 
 
+def test_of_many_parameters_some_are_drawn() -> None:
+    """The same ones for a seed, in their order, others for another; few are all looked at."""
+    many = instance("self.n(x)", "[torch.randn(2, 4)]", init="self.n = nn.Sequential(*[nn.Linear(4, 4)] * 30)")
+    assert 60 == len(decoys.parameters(many))
+    first, again, other = (decoys.looked_at(many, seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert decoys.MOST_PARAMETERS == len(first) == len(other)
+    assert [name for name in decoys.parameters(many) if name in first] == first
+    assert len(first) == sum(decoy.kind == "parameter" for decoy in decoys.standard(many, seed=1))
+
+
 def test_each_decoy_is_wrong_on_a_plain_task_or_does_not_apply() -> None:
     """None of them is the reference by accident."""
     made = instance("self.l(x)", "[torch.randn(32, 16)]", init="self.l = nn.Linear(16, 32)")

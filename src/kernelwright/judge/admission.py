@@ -86,7 +86,7 @@ def admit(reference: Reference, *, seed: int = 20, known: Known | None = None) -
     first = reference.instance(timed) if known is None else known.instance
     standing = [_Standing(decoy) for decoy in _all_decoys(first, seed)]
     order = [item.decoy.name for item in standing]
-    court = _Court(standing, seed, list(first.notes))
+    court = _Court(standing, seed, [*first.notes, *_unseen(first, seed)])
     main = _Bar(first, Checker(first, seed=seed) if known is None else known.checker, seed, known)
     given, *others = first.offered(seed)
     shown = [item for item in standing if first.work <= HEAVY or item.decoy.kind in _PUBLISHED]
@@ -105,6 +105,13 @@ def admit(reference: Reference, *, seed: int = 20, known: Known | None = None) -
     for variant in others:
         court.hear(main, variant, court.standing)
     return _conclude(court.standing, order, court.rejected, court.notes)
+
+
+def _unseen(instance: Instance, seed: int) -> list[str]:
+    """A note where not every parameter is ignored in turn."""
+    every, some = decoys.parameters(instance), decoys.looked_at(instance, seed)
+    note = f"of {len(every)} parameters {len(some)} were ignored in turn, drawn at random: each costs a call"
+    return [note] if len(some) < len(every) else []
 
 
 class _Bar:
