@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
 
 from kernelwright import limits
+from kernelwright.limits.memory import memory
 from kernelwright.machine import Fact, Machine
 
 
@@ -94,6 +96,30 @@ def test_control_flow_on_values_is_traced_on_the_example() -> None:
     found = limits.trace_module(fn(lambda x: x * 2 if x.sum() > 0 else x - 1), [torch.ones(4)], {})
     assert ["sum", "gt", "_local_scalar_dense", "mul"] == [op.name for op in found.operators]
     assert any("traced on the example" in warning for warning in found.warnings)
+
+
+class Recurrent(nn.Module):
+    """Keeps its hidden state as a plain attribute, as many a recurrent cell does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.Linear(12, 8)
+        self.hidden = torch.zeros(4, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.hidden = torch.tanh(self.cell(torch.cat([x, self.hidden], 1)))
+        self.steps = 1
+        return self.hidden
+
+
+@pytest.mark.parametrize("look", [limits.trace_module, memory])
+def test_a_hidden_state_is_not_left_behind_on_fake_tensors(look: Callable[..., object]) -> None:
+    """What forward assigns is undone, so the next real call computes with real numbers."""
+    module, x = Recurrent(), torch.randn(4, 4)
+    before = module.hidden
+    look(module, (x,), {})
+    assert module.hidden is before and not hasattr(module, "steps")
+    assert type(module(x)) is torch.Tensor and bool(module(x).isfinite().all())
 
 
 def test_unknown_operators_are_named_and_bounded_by_bytes() -> None:

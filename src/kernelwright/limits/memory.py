@@ -17,6 +17,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
+from kernelwright.limits.trace import untouched
+
 GRANULE = 512
 """What torch's CUDA allocator rounds sizes up to, in bytes."""
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm")
@@ -91,7 +93,7 @@ def memory(
         Raises whatever the module raises on fake tensors.
     """
     granule = 1 if device == "cpu" else GRANULE
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+    with untouched(module), FakeTensorMode(allow_non_fake_inputs=True) as mode:
 
         def fake(tensor: torch.Tensor) -> torch.Tensor:
             return mode.from_tensor(tensor.detach()).to(device)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -322,6 +323,18 @@ def _backward(
     return [g for g in found if g is not None]
 
 
+@contextmanager
+def untouched(module: torch.nn.Module) -> Iterator[None]:
+    """Undo what ``forward`` assigns to attributes of the module: a hidden state of fake tensors would stay one."""
+    before = [(part, dict(vars(part))) for part in module.modules()]
+    try:
+        yield
+    finally:
+        for part, values in before:
+            vars(part).clear()
+            vars(part).update(values)
+
+
 def trace_module(
     module: torch.nn.Module, args: Sequence[object], kwargs: dict[str, object], *, gradients: bool = False
 ) -> Trace:
@@ -329,10 +342,11 @@ def trace_module(
     control flow), on the given tensors themselves, with a warning."""
     indices = [_integers(t) for t in [*_leaves(args, kwargs), *(t for _, t in _state(module))]]
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        with untouched(module), FakeTensorMode(allow_non_fake_inputs=True) as mode:
             return _trace_as(module, args, kwargs, mode.from_tensor, gradients, indices)
     except (RuntimeError, TypeError, ValueError, AttributeError, AssertionError, LookupError) as error:
-        found = _trace_as(module, args, kwargs, lambda t: t.detach().clone(), gradients, indices)
+        with untouched(module):
+            found = _trace_as(module, args, kwargs, lambda t: t.detach().clone(), gradients, indices)
         note = f"traced on the example itself: {type(error).__name__} on fake tensors"
         return dataclasses.replace(found, warnings=(*found.warnings, note))
 
