@@ -73,3 +73,24 @@ def test_dear_cases_take_together_what_smaller_ones_took_one_by_one(monkeypatch:
         else:
             assert taken == [[name for name in names if point.known[name]]]
             assert {(point.manner, name) for name in taken[0]} <= seen
+
+
+def test_no_row_of_a_recombined_draw_is_in_proportion_to_one_seen_before() -> None:
+    """Else sorting, normalising or a product of matrices could be done by looking up old rows; zeros stay zeros."""
+    bench = Bench(task("torch.relu(x)", "[torch.randn(512, 256).relu()]"), "cpu")
+    seen = [leaves[0] for leaves in itertools.islice(bench.draws(3, 0.0), 6)]
+    for one, other in itertools.combinations(seen, 2):
+        both = (one != 0) & (other != 0)
+        assert not torch.equal(one, other)
+        ratios = torch.where(both, one / other.where(both, torch.ones(())), torch.nan)
+        spread = torch.nan_to_num(ratios - ratios.nanmedian(-1, keepdim=True).values).abs().amax(-1)
+        assert float(spread.min()) > 1e-3
+    assert all(0.4 < float((leaves == 0).float().mean()) < 0.6 for leaves in seen)
+
+
+def test_inputs_that_must_stay_as_they_are_stay_so_in_recombined_draws() -> None:
+    """A constant without which the reference leaves its domain is in every draw what it was."""
+    bench = Bench(task("torch.sqrt(x * 0 + y)", "[torch.randn(64), torch.zeros(64)]", args="x, y"), "cpu")
+    given = [leaves[1] for leaves in itertools.islice(bench.draws(3, 0.0), 3)]
+    assert {1} == bench.timed.instance.kept
+    assert all(torch.equal(one, torch.zeros(64)) for one in given)

@@ -76,6 +76,24 @@ def told(answer: Callable[[torch.Tensor], torch.Tensor]) -> str:
     return checker.check(GIVEN, leaves, None, got, leaves).detail
 
 
+def test_a_mask_that_is_only_turned_is_refused_whatever_the_signs_of_the_inputs() -> None:
+    """At a rate of one half, where a kept element says nothing without its sign, and by any number of places."""
+    torch.manual_seed(5)
+    mask = torch.rand(64, 96) < 0.5
+    drawn = []
+    for turn in (0, 0, 3001):
+        x = torch.randn(64, 96)
+        count = distribution.RUNS + distribution.HELD_OUT
+        runs = [torch.nn.functional.dropout(x, 0.5) for _ in range(count)]
+        drawn.append(distribution.look(x * mask.view(-1).roll(turn).view(mask.shape) * 2.0, runs))
+    first, same, turned = drawn
+    assert "" == first.detail == same.detail == turned.detail
+    assert first.mine is not None and same.mine is not None and turned.mine is not None
+    assert distribution.repeated(first.mine, same.mine, same.theirs)
+    assert distribution.repeated(first.mine, turned.mine, turned.theirs)
+    assert not any(distribution.repeated(first.mine, honest, same.theirs) for honest in (*same.theirs, *turned.theirs))
+
+
 def test_three_rows_that_are_never_dropped_are_seen() -> None:
     """As 1 % of the elements they hide in a distribution over all."""
     said = told(lambda x: torch.cat([torch.nn.functional.dropout(x[:-3], 0.5), x[-3:]]))

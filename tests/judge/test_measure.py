@@ -34,7 +34,7 @@ class FakeProgram:
         self.each, self.deliver, self.base = each, deliver, base
         self.pid = 0
 
-    def window(self, order: list[int], *, grad: bool) -> FakeWindow:
+    def window(self, order: list[int], *, grad: bool, keep: bool = False) -> FakeWindow:
         """A window in virtual time."""
         calls = len(order)
         return FakeWindow(self.base + self.each * calls, 5e4, Strain(0.0, 0), self.deliver, (self.each,) * calls)

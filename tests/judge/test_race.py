@@ -20,7 +20,7 @@ def test_windows_of_one_call_never_see_the_inputs_that_count(monkeypatch: pytest
     monkeypatch.setattr(race, "fill", lambda buffers, index, leaves: log.append(("fill", buffers, index, leaves)))
     monkeypatch.setattr(measure, "run_empty", lambda lane, grad: log.append(("empty", lane)))
     monkeypatch.setattr(measure, "run_single", lambda lane, grad: log.append(("single", lane)))
-    monkeypatch.setattr(measure, "run_window", lambda lane, order, grad: log.append(("window", lane)))
+    monkeypatch.setattr(measure, "run_window", lambda lane, order, grad, keep: log.append(("window", lane)))
     program = SimpleNamespace(window=lambda order, grad: None)
     racers = [SimpleNamespace(name=name, lane=name, buffers=name, program=program) for name in ("eager", "mine")]
     plan: Any = SimpleNamespace(sets=3)
@@ -30,7 +30,7 @@ def test_windows_of_one_call_never_see_the_inputs_that_count(monkeypatch: pytest
         grad=False, checks=nothing, look=lambda window: None, threads=torch.get_num_threads(),
         device=torch.device("cpu"), again=False, clocks=nothing,
     )  # fmt: skip
-    contest._cold, contest._singles, contest._steady = nothing, True, nothing
+    contest._cold, contest._singles, contest._steady, contest._held = nothing, True, nothing, -1
     contest._round(0)
     for name in ("eager", "mine"):
         mine = [entry for entry in log if entry[1] == name]

@@ -42,7 +42,9 @@ def run(program: Callable[..., Program], forward: str, head: str = "", init: str
 def test_a_fresh_result_is_nowhere_special(program: Callable[..., Program]) -> None:
     """No alias, no overlap, row-major."""
     found = run(program, "return x * 2").whereabouts
-    assert found == whereabouts.Whereabouts((), frozenset(), "", ((16, 1),))
+    assert found is not None
+    assert ((), frozenset(), "", ((16, 1),)) == (found.aliases, found.shared, found.trespass, found.strides)
+    assert [512] * 3 == [result.end - result.start for result in found.results]
 
 
 def test_an_input_handed_back_is_seen_though_it_is_denied(program: Callable[..., Program]) -> None:
@@ -73,6 +75,30 @@ def test_one_buffer_for_all_results_is_seen(program: Callable[..., Program]) -> 
     turns = "self.n = self.n ^ 1\nreturn torch.mul(x, 2, out=self.y[self.n])"
     found = run(program, turns, init="self.y = torch.empty(2, 8, 16)\nself.n = 0").whereabouts
     assert found is not None and found.shared == frozenset({0})
+
+
+def windows(program: Callable[..., Program], forward: str, init: str = "") -> frozenset[int]:
+    """Leaves that are overwritten in four windows of one call whose results are alive at once."""
+    made = program(forward, init=init)
+    plan = CallPlan(arguments={"list": [{"t": 0}]}, inputs=(SPEC,), results={"t": 0}, outputs=(SPEC,), sets=1)
+    made.bind(plan).inputs[0][0].fill_(1.0)
+    made.watched = True
+    found = [made.window([0], keep=number < 3).whereabouts for number in range(4)]
+    return whereabouts.overwritten([one for one in found if one is not None])
+
+
+def test_a_result_that_the_next_window_overwrites_is_seen(program: Callable[..., Program]) -> None:
+    """One buffer, or two in turn; a pool that gives out again what nobody holds is as good as an allocator."""
+    assert frozenset({0}) == windows(program, "return torch.mul(x, 2, out=self.y)", "self.y = torch.empty(8, 16)")
+    turns = "self.n ^= 1\nreturn torch.mul(x, 2, out=self.y[self.n])"
+    assert frozenset({0}) == windows(program, turns, "self.y = torch.empty(2, 8, 16)\nself.n = 0")
+    pool = (
+        "import sys\nfree = [y for y in self.pool if sys.getrefcount(y) == 3]\n"
+        "y = free[0] if free else torch.empty(8, 16)\nself.pool += [] if free else [y]\n"
+        "return torch.mul(x, 2, out=y)"
+    )
+    assert frozenset() == windows(program, pool, "self.pool = []")
+    assert frozenset() == windows(program, "return x * 2")
 
 
 def test_strides_are_as_the_program_left_them(program: Callable[..., Program]) -> None:

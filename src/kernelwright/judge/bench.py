@@ -30,6 +30,11 @@ KNOWN_CALL_USES = 16
 AUTOCAST = "bfloat16"
 """The dtype that a contract with ``autocast`` is also judged under."""
 STOCK = 3
+FACTORS = 1 << 20
+"""Random factors near one that recombined draws take stretches of, each from another place."""
+LARGE = 1 << 16
+"""Leaves of fewer elements (bounds, positions) keep their proportions: they are multiplied by one factor."""
+MOVED = 0.03
 DEAR_BYTES = 8 << 20
 
 
@@ -155,6 +160,7 @@ class Bench:
         """Outputs whose memory is the same in every call of the reference, such as a weight that it returns."""
         self._stock: tuple[int, list[list[torch.Tensor]]] = (-1, [])
         self._fresh: State | None = None
+        self._factors: torch.Tensor | None = None
         self.sized = False
         """Whether ``eager_us`` is that of the reference as a program of its own, not in this process."""
         self._known: tuple[list[torch.Tensor], int] | None = None
@@ -254,8 +260,8 @@ class Bench:
         """Endless fresh inputs of the timed case: real draws if one costs at most ``budget`` seconds, else recombined.
 
         A recombined draw takes every leaf from one of a few real draws, replaces a random stretch of it by another's
-        and scales the floating ones by up to 3 %, so that no stretch of it was seen before. The real draws follow
-        from ``stock_seed`` (None: the bench's own, so that coarse candidates share them).
+        and moves every floating element by up to 3 %, so that nothing in it, not even in proportion, was seen before.
+        The real draws follow from ``stock_seed`` (None: the bench's own, so that coarse candidates share them).
         """
         instance, as_given = self.timed.instance, self.timed.as_given
         if self.draw_seconds <= budget:
@@ -268,7 +274,8 @@ class Bench:
         dice = torch.Generator().manual_seed(seed % 2**63)
         while True:
             first, second = torch.randperm(STOCK, generator=dice)[:2].tolist()
-            made = [_recombined(a, b, dice) for a, b in zip(stock[first], stock[second], strict=True)]
+            pairs = enumerate(zip(stock[first], stock[second], strict=True))
+            made = [a.clone() if i in instance.kept else self._recombined(a, b, dice) for i, (a, b) in pairs]
             yield instance.given(made, int(torch.randint(2**60, (), generator=dice)))
 
     def fresh(self) -> State | None:
@@ -292,8 +299,29 @@ class Bench:
             made: dict[int, torch.Tensor] = {}
             for (_, first), (_, other) in zip(instance.first_state, stock, strict=True):
                 if id(other) not in made:
-                    made[id(other)] = _recombined(other, first, dice)
+                    made[id(other)] = self._recombined(other, first, dice)
             yield [(name, made[id(other)]) for name, other in stock]
+
+    def _recombined(self, base: torch.Tensor, other: torch.Tensor, dice: torch.Generator) -> torch.Tensor:
+        """See ``draws``. One factor for all would leave whole rows in proportion to rows seen before, and what is
+        sorted, normalised or linear could be put together from old results."""
+        made = base.clone()
+        if made.is_contiguous() and made.numel() > 1:
+            ends = torch.randint(0, made.numel() + 1, (2,), generator=dice)
+            low, high = int(ends.min()), int(ends.max())
+            made.view(-1)[low:high] = other.reshape(-1)[low:high]
+        if not (made.is_floating_point() or made.is_complex()):
+            return made
+        if not made.is_contiguous() or made.numel() < LARGE:
+            return made.mul_(1 + MOVED * (2 * float(torch.rand((), generator=dice)) - 1))
+        if self._factors is None:
+            own = torch.Generator().manual_seed(secrets.randbits(63))
+            factors = torch.rand(2 * FACTORS, generator=own).mul_(2 * MOVED).add_(1 - MOVED)
+            self._factors = factors.to(self.device)
+        for part in made.view(-1).split(FACTORS):
+            start = int(torch.randint(FACTORS, (), generator=dice))
+            part.mul_(self._factors[start : start + part.numel()])
+        return made
 
     def close(self) -> None:
         """End the baselines' programs."""
@@ -301,17 +329,6 @@ class Bench:
             if entrant.program is not None:
                 entrant.program.close()
         self.entrants = {}
-
-
-def _recombined(base: torch.Tensor, other: torch.Tensor, dice: torch.Generator) -> torch.Tensor:
-    made = base.clone()
-    if made.is_contiguous() and made.numel() > 1:
-        ends = torch.randint(0, made.numel() + 1, (2,), generator=dice)
-        low, high = int(ends.min()), int(ends.max())
-        made.view(-1)[low:high] = other.reshape(-1)[low:high]
-    if made.is_floating_point():
-        made.mul_(0.97 + 0.06 * float(torch.rand((), generator=dice)))
-    return made
 
 
 def cache_bytes(device: torch.device) -> int:
@@ -334,6 +351,7 @@ def synchronise(device: torch.device) -> None:
 
 def load(program: Program, entry: str, instance: Instance) -> None:
     """Import, construct and load with an instance's first weights what is entered by ``entry``."""
+    program.written = instance.contract.mutates
     program.load(
         entry,
         instance.init_args,

@@ -16,7 +16,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,11 @@ import torch
 
 from kernelwright import sandbox
 from kernelwright.errors import JudgeFailed
-from kernelwright.judge import buffers, fetch, load, skeletons, whereabouts, wires
+from kernelwright.judge import buffers, load, skeletons, wires
 from kernelwright.judge.buffers import Buffers, CallPlan, Regions, TensorSpec
 from kernelwright.judge.leash import ChildFailure, Leash
 from kernelwright.judge.placing import Places
-from kernelwright.judge.whereabouts import Whereabouts
+from kernelwright.judge.window import Harvest, Window
 
 __all__ = ["ChildFailure", "Program", "Window", "Zygote"]
 
@@ -39,27 +39,6 @@ _FORK_SECONDS = 20.0
 
 Clock = Callable[[int], int]
 """Nanoseconds: of wall time for 0, of CPU time used by all threads of a process for its id (0 once it is gone)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """One timed window, by the judge's clock, in microseconds."""
-
-    call_us: float
-    """From waking the program to its word that all calls are done and the device is idle."""
-    deliver_us: float
-    """From asking for the results to their being in the shared buffers."""
-    strain: load.Strain
-    """Until then: threads kept waiting, fresh pages."""
-    deliver_cpu_us: float
-    """CPU time its whole process used meanwhile: unlike wall time, it does not see who else wants the CPU."""
-    self_us: tuple[float, ...]
-    """What the program claims the calls took in total; never a result, only a cross-check."""
-    aliases: tuple[tuple[int, int], ...]
-    """(output leaf, input leaf) pairs that share storage, as the program says of its last call; where results were
-    looked for, as the judge sees it too."""
-    whereabouts: Whereabouts | None
-    """Where the results lay: of a ``watched`` program on a CPU."""
 
 
 class Zygote:
@@ -203,6 +182,8 @@ class Program:
         self.buffers: Buffers | None = None
         self.watched = False
         """Look where results lie after every window (1 ms, outside the clock)."""
+        self.written: Sequence[int] = ()
+        """Inputs that a call writes to, by leaf."""
         self.leash, self.clock = leash, clock
         leash.cpu_clock, leash.on_device = clock, device != "cpu"
         self._weights: Regions | None = None
@@ -265,6 +246,10 @@ class Program:
         tensors = self._weights.tensors() if self._weights else []
         return [(name, tensor.clone()) for name, tensor in zip(self._names, tensors, strict=False)]
 
+    def perturb(self, *, on: bool) -> None:
+        """Whether memory the program has not written to holds rubbish; not for timing."""
+        self.leash.ask({"do": "perturb", "on": on}, self.stage)
+
     def seed(self, seed: int) -> None:
         """torch.manual_seed in the program."""
         self.leash.ask({"do": "seed", "seed": seed}, self.stage)
@@ -284,16 +269,17 @@ class Program:
             old.close()
         return self.buffers
 
-    def window(self, order: Sequence[int], *, grad: bool = False) -> Window:
+    def window(self, order: Sequence[int], *, grad: bool = False, keep: bool = False) -> Window:
         """Wake the program, run one call on each set of ``order`` back to back, have the results delivered, stop it.
 
-        An empty ``order`` measures the overhead. Only the outputs of sets in ``order`` are written. Raises
-        ChildFailure with ``self.stage``.
+        An empty ``order`` measures the overhead. Only the outputs of sets in ``order`` are written. ``keep``: the
+        results stay alive until those of a later window are delivered without it. Raises ChildFailure with
+        ``self.stage``.
         """
         if len(order) > wires.MOST_CALLS:
             raise ValueError(f"a window of {len(order)} calls; the most is {wires.MOST_CALLS}")
         number = secrets.randbits(63)
-        go, deliver = wires.go(number, order, grad=grad), wires.mark(wires.DELIVER, number)
+        go, deliver = wires.go(number, order, grad=grad), wires.mark(wires.KEEP if keep else wires.DELIVER, number)
         done = wires.mark(wires.DONE, number)
         leash = self.leash
         leash.expect_silence()
@@ -312,7 +298,8 @@ class Program:
             leash.stop()
             leash.refuse(body, self.stage)
         used = self.clock(self.pid)
-        fetched, found = self._fetch(order, body[len(done) :], grad=grad)
+        harvest = Harvest(self.pid, self.buffers, order, self.written, grad=grad)
+        harvest.read(body[len(done) :], watched=self.watched)
         asked = self.clock(0)
         leash.send(deliver, self.stage)
         leash.wake()
@@ -321,22 +308,16 @@ class Program:
         leash.stop()
         used = max(0, self.clock(self.pid) - used)
         own_us, aliases = self.delivered(body, number)
-        if isinstance(fetched, str):  # its delivery did not say what is wrong with its results
-            leash.end("integrity", fetched)
-        if fetched is not None and self.buffers is not None:
-            fetch.put(self.buffers, order, fetched, grad=grad)
+        if harvest.fault:  # its delivery did not say what is wrong with its results
+            leash.end("integrity", harvest.fault)
+        harvest.put()
+        found = harvest.whereabouts
         if found is not None:
             aliases = tuple({*aliases, *found.aliases})
-        return Window((end - begin) / 1e3, (given - asked) / 1e3, strained, used / 1e3, (own_us,), aliases, found)
-
-    def _fetch(self, order: Sequence[int], notes: bytes, *, grad: bool) -> tuple[fetch.Fetched, Whereabouts | None]:
-        """The results as they lie in the stopped program's memory, where this can be done."""
-        if not order or self.buffers is None or not fetch.due(self.buffers, len(order), grad=grad):
-            return None, None
-        wanted = fetch.specs(self.buffers.plan, grad=grad)
-        fetched = fetch.read(self.pid, notes, wanted, len(order))
-        look = self.watched and isinstance(fetched, list)
-        return fetched, whereabouts.look(self.pid, notes, self.buffers, order, wanted) if look else None
+        delivery_ns = used if harvest.whole else given - asked  # other processes of its own may have delivered
+        return Window(
+            (end - begin) / 1e3, (given - asked) / 1e3, strained, delivery_ns / 1e3, (own_us,), aliases, found
+        )
 
     def delivered(self, body: bytes, number: int) -> tuple[float, tuple[tuple[int, int], ...]]:
         """What it says after a delivery; raises ChildFailure where that is none."""

@@ -68,6 +68,7 @@ class Correctness:
         program = self.start()
         program.watched = True
         try:
+            program.perturb(on=True)
             load(program, self.entry, instance)
             if instance.training != self.bench.contract.training:
                 program.mode(training=instance.training)

@@ -141,7 +141,7 @@ class Leash:
         """Raise the failure the program reported about itself."""
         told = answer["failed"] if isinstance(answer, dict) else None
         texts = [str(told.get(key, "")) for key in ("kind", "text", "detail")] if isinstance(told, dict) else [""] * 3
-        kind, text, detail = texts
+        kind, text, detail = map(_writable, texts)
         lead = {"structure": "wrong structure: ", "memory": "out of memory: ", "sandbox": ""}.get(kind, "raised ")
         if self.flooded():
             lead = f"endless output (more than {self.limits.output_bytes} bytes); {lead}"
@@ -235,6 +235,11 @@ class Leash:
         words = sandbox.death(status) if status >= 0 else "disappeared"
         found = _FATAL.search(self.output())
         return f"killed by {_SIGNALS[found[1]]}" if found and words.startswith("killed by") else words
+
+
+def _writable(text: str) -> str:
+    """Text that any file takes: halves of surrogate pairs, which JSON lets through, are in no encoding."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _state(path: str) -> bytes:

@@ -134,8 +134,8 @@ class Windowed(Protocol):
         """Its process."""
         ...
 
-    def window(self, order: list[int], *, grad: bool) -> Any:
-        """Run the calls of ``order`` back to back; the result is a ``child.Window``."""
+    def window(self, order: list[int], *, grad: bool, keep: bool = False) -> Any:
+        """Run the calls of ``order`` back to back; the result is a ``window.Window``."""
         ...
 
 
@@ -202,9 +202,9 @@ def run_single(lane: Lane, *, grad: bool) -> None:
     lane.singles_us.append(float(lane.program.window([0], grad=grad).call_us))
 
 
-def run_window(lane: Lane, order: list[int], *, grad: bool) -> Any:
-    """Time one window with the calls of ``order`` and file the readings; the ``child.Window``."""
-    window = lane.program.window(order, grad=grad)
+def run_window(lane: Lane, order: list[int], *, grad: bool, keep: bool = False) -> Any:
+    """Time one window with the calls of ``order`` and file the readings; the ``window.Window``. ``keep``: see there."""
+    window = lane.program.window(order, grad=grad, keep=keep)
     lane.strains.append(window.strain)
     lane.calls_us.append(float(window.call_us))
     lane.deliveries_us.append(float(window.deliver_us if lane.on_device else window.deliver_cpu_us))

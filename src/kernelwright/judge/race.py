@@ -8,6 +8,7 @@ and the cache is walked cold; which calls are compared in full (``spot_checks``)
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import measure, numerics, spot_checks
+from kernelwright.judge import measure, numerics, spot_checks, whereabouts
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.calls import Given
 from kernelwright.judge.child import Program, Window
@@ -30,6 +31,8 @@ WARM_WINDOWS, MOST_WARM_WINDOWS = 8, 24
 """Warm-up goes on past the first of these while windows still touch FRESH_PAGES new pages."""
 FRESH_PAGES = 64
 WARM_US = 200_000.0
+HELD_BYTES, HELD_WINDOWS, HELD_US = 256 << 20, 8, 50_000.0
+"""Results that are alive at once, windows they come from, and microseconds these take: at most, but two windows."""
 Leaves = spot_checks.Leaves
 
 
@@ -83,11 +86,14 @@ class Race:
     _cold: Cold = field(init=False)
     _singles: bool = field(init=False)
     """Windows of one call are run too, by which the cost of a window on a device is known."""
+    _held: int = field(init=False)
+    """The round after whose timed window the candidate's results live on."""
 
     def run(self) -> int:
         """Race until the plan is spent; the number of rounds run. Raises Lost, ClockJumped, and what checks raise."""
         self._cold = Cold(self.device, self.plan.flush_bytes)
         self._singles = self.device.type != "cpu" and self.plan.sets > 1
+        self._held = self.dice.randrange(self.plan.least)
         for racer in self.racers:
             with self._blame(racer):
                 self._warm(racer)
@@ -100,6 +106,7 @@ class Race:
             seconds=self.plan.seconds,
             settled=lambda: measure.narrow(lanes),
         )
+        self._hold(self.racers[-1])
         self.checks.conclude()
         return rounds
 
@@ -140,14 +147,39 @@ class Race:
                 self._run_single(racer, other)
             self._fill(racer, values)
             self._cold.walk()
+            mixed, held = self.dice.sample(order, len(order)), racer is self.racers[-1] and index == self._held
             with self._blame(racer):
-                window = measure.run_window(racer.lane, self.dice.sample(order, len(order)), grad=self.grad)
+                window = measure.run_window(racer.lane, mixed, grad=self.grad, keep=held)
             if racer is self.racers[-1]:
                 self.look(window)
+                first = window
         self.clocks.look()
         self._steady.look()
         torch.set_num_threads(self.threads)
         self.checks.look(values, self.state)
+        if index == self._held:
+            self._hold(self.racers[-1], first)
+
+    def _hold(self, racer: Racer, first: Window | None = None) -> None:
+        """Windows whose results are alive at once, as a list of them is for its user: none may lie in another's place.
+
+        In a window of one call nothing else would show a program that writes every result where it wrote the last
+        one. It cannot know: that results live on is said when they are delivered. Not timed.
+        """
+        windows = [first] if first is not None else []
+        size = sum(spec.nbytes() for spec in racer.buffers.plan.outputs) * self.plan.sets
+        most = max(2, min(HELD_WINDOWS, HELD_BYTES // size))
+        while len(windows) < most:
+            spent_us = sum(window.call_us for window in windows)
+            last = len(windows) == most - 1 or (len(windows) > 0 and spent_us > HELD_US)
+            with self._blame(racer):
+                windows.append(racer.program.window(list(range(self.plan.sets)), grad=self.grad, keep=not last))
+            if last:
+                break
+        found = [window.whereabouts for window in windows if window.whereabouts is not None]
+        if found:
+            together = dataclasses.replace(found[-1], shared=whereabouts.overwritten(found))
+            self.look(dataclasses.replace(windows[-1], whereabouts=together))
 
     def _run_single(self, racer: Racer, other: list[Leaves]) -> None:
         """A window of one call, before the window that counts and like it: after two empty ones, on inputs just

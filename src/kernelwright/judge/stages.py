@@ -101,6 +101,7 @@ class Judgement(Correctness):
     ) -> list[race.Racer]:
         """One process of the candidate against all baselines."""
         program.stage = "time"
+        program.perturb(on=False)
         bench = self.bench
         point = self.points[0]
         as_given = point.as_given

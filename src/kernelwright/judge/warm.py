@@ -9,12 +9,13 @@ what a process left that was warmed up only: loaded, and called once on values t
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from pathlib import Path
 
 from kernelwright.candidate import Candidate
-from kernelwright.judge import race, waiting
+from kernelwright.judge import folders, race, waiting
 from kernelwright.judge.bench import Bench, load
 from kernelwright.judge.child import Program
 from kernelwright.judge.programs import Programs
@@ -54,7 +55,7 @@ class Warm:
         if candidate.language not in waiting.JIT:
             return None
         own = self._mine / "aside"
-        shutil.rmtree(own, ignore_errors=True)
+        folders.removed(own)
         self._begin(candidate, own)
         return own
 
@@ -64,7 +65,7 @@ class Warm:
 
     def close(self) -> None:
         """Remove the folders of this judge, whose programs have ended."""
-        shutil.rmtree(self._mine, ignore_errors=True)
+        folders.removed(self._mine)
 
     def _left(self, candidate: Candidate) -> Path:
         return self.kept / candidate.digest()
@@ -73,20 +74,20 @@ class Warm:
         """An empty place, the same one again where its program has ended: compilers' caches go by paths too."""
         if not self._used:
             self._forget_others()
-        for number in range(len(self._used) + 1):
+        for number in itertools.count():
             place = self._mine / str(number)
             known = self._used.pop(place, None)
-            if known is None or not Path(f"/proc/{known.pid}").exists():
-                shutil.rmtree(place, ignore_errors=True)
+            if known is not None and Path(f"/proc/{known.pid}").exists():
+                self._used[place] = known
+            elif not place.exists() or folders.removed(place):
                 return place
-            self._used[place] = known
-        raise AssertionError("one place more than programs is free")
+        raise AssertionError("numbers never end")
 
     def _forget_others(self) -> None:
         """Folders of judges that were killed."""
         for place in self._places.glob("*"):
             if not Path(f"/proc/{place.name}").exists():
-                shutil.rmtree(place, ignore_errors=True)
+                folders.removed(place)
 
     def _warm_up(self, bench: Bench, candidate: Candidate, folder: Path, seconds: float) -> None:
         own, point = self._fresh(), bench.timed
@@ -102,15 +103,10 @@ class Warm:
     @staticmethod
     def _keep(own: Path, place: Path) -> None:
         """Move what a warm-up left to where copies are made from; links lead nowhere, and are dropped."""
-        size = 0
-        for path in own.rglob("*"):
-            if path.is_symlink() or not (path.is_dir() or path.is_file()):
-                path.unlink()
-            elif path.is_file():
-                size += path.stat().st_size
+        size = folders.settled(own)
         place.parent.mkdir(parents=True, exist_ok=True)
-        if size > MOST_BYTES:
-            shutil.rmtree(own, ignore_errors=True)
-            own.mkdir()
-        shutil.rmtree(place, ignore_errors=True)
+        if size is None or size > MOST_BYTES:
+            folders.removed(own)
+            own.mkdir(exist_ok=True)
+        folders.removed(place)
         shutil.move(own, place)

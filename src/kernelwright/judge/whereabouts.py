@@ -12,8 +12,8 @@ from __future__ import annotations
 import array
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from kernelwright.judge import skeletons
 from kernelwright.judge.buffers import Buffers, TensorSpec
@@ -36,10 +36,14 @@ class Whereabouts:
     """Which result lies in memory of the judge's that is no input of its call; empty for none."""
     strides: tuple[tuple[int, ...], ...]
     """Of every leaf of the last call, in elements."""
+    results: tuple[Result, ...]
+    """Those in memory of the program's own."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Result:
+class Result:
+    """One leaf of one call, from its first byte to the one after its last."""
+
     call: int
     leaf: int
     start: int
@@ -52,7 +56,7 @@ def look(pid: int, notes: bytes, buffers: Buffers, order: Sequence[int], wanted:
     ``notes`` have been accepted by ``fetch.read``; ``wanted`` are the leaves of one call: outputs, then gradients.
     """
     numbers = array.array("q", notes)
-    results: list[_Result] = []
+    results: list[Result] = []
     strides: list[tuple[int, ...]] = []
     at = 0
     for call in range(len(order)):
@@ -65,19 +69,28 @@ def look(pid: int, notes: bytes, buffers: Buffers, order: Sequence[int], wanted:
             if math.prod(spec.shape):
                 span = 1 + sum((n - 1) * step for n, step in zip(spec.shape, steps, strict=True))
                 end = address + span * skeletons.dtype(spec.dtype).itemsize
-                results.append(_Result(call, leaf, address, end))
+                results.append(Result(call, leaf, address, end))
     own, aliases, trespass = _in_our_memory(pid, results, buffers, order)
-    shared = _overlapping([result for result in results if result not in own])
-    return Whereabouts(tuple(sorted(aliases)), shared, trespass, tuple(strides))
+    apart = tuple(result for result in results if result not in own)
+    return Whereabouts(tuple(sorted(aliases)), _overlapping(apart), trespass, tuple(strides), apart)
+
+
+def overwritten(windows: Sequence[Whereabouts]) -> frozenset[int]:
+    """Leaves of results that share memory with those of another call, of windows whose results were alive at once."""
+    results, calls = [], 0
+    for window in windows:
+        results += [replace(result, call=result.call + calls) for result in window.results]
+        calls += 1 + max((result.call for result in window.results), default=0)
+    return _overlapping(results)
 
 
 def _in_our_memory(
-    pid: int, results: Sequence[_Result], buffers: Buffers, order: Sequence[int]
-) -> tuple[set[_Result], set[tuple[int, int]], str]:
+    pid: int, results: Sequence[Result], buffers: Buffers, order: Sequence[int]
+) -> tuple[set[Result], set[tuple[int, int]], str]:
     """Results that lie in memory of the judge's; which inputs they are; words for one that is none."""
     mappings = _mappings(pid)
     outputs = len(buffers.plan.outputs)
-    own: set[_Result] = set()
+    own: set[Result] = set()
     aliases: set[tuple[int, int]] = set()
     trespass = ""
     for result in results:
@@ -107,11 +120,11 @@ def _mappings(pid: int) -> list[tuple[int, int, int, int]]:
     return [(int(a, 16), int(b, 16), int(offset, 16), int(inode)) for a, b, offset, inode in found]
 
 
-def _overlapping(results: Sequence[_Result]) -> frozenset[int]:
+def _overlapping(results: Iterable[Result]) -> frozenset[int]:
     """Leaves of results that share memory with a result of another call."""
     found: set[int] = set()
     ordered = sorted(results, key=lambda result: result.start)
-    ends: list[_Result] = []
+    ends: list[Result] = []
     for result in ordered:
         ends = [other for other in ends if other.end > result.start]
         for other in ends:

@@ -21,7 +21,8 @@ MOST_FDS = 4
 _HEAD = struct.Struct("=cQ")
 _GO = struct.Struct("=cQBI")
 _DELIVERED = struct.Struct("=cQd")
-GO, DONE, DELIVER, DELIVERED = b"G", b"D", b"V", b"W"
+GO, DONE, DELIVER, KEEP, DELIVERED = b"G", b"D", b"V", b"K", b"W"
+"""``KEEP``: deliver, and let the results live on beside those of the next window."""
 
 
 def encode(record: dict[str, Any]) -> bytes:
@@ -34,7 +35,10 @@ def encode(record: dict[str, Any]) -> bytes:
 
 def decode(body: bytes) -> dict[str, Any]:
     """The JSON object in ``body``. Raises ValueError for anything else."""
-    record = json.loads(body)
+    try:
+        record = json.loads(body)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     if not isinstance(record, dict):
         raise ValueError("not a JSON object")
     return record
@@ -70,12 +74,12 @@ def parse_go(body: bytes) -> tuple[int, bool, list[int]]:
 
 
 def mark(kind: bytes, number: int) -> bytes:
-    """A DONE or DELIVER record."""
+    """A DONE, DELIVER or KEEP record."""
     return _HEAD.pack(kind, number)
 
 
 def parse_mark(body: bytes) -> int:
-    """The number of a DONE or DELIVER record."""
+    """The number of a DONE, DELIVER or KEEP record."""
     return int(_HEAD.unpack(body)[1])
 
 
