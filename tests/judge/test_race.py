@@ -27,7 +27,7 @@ def test_windows_of_one_call_never_see_the_inputs_that_count(monkeypatch: pytest
     nothing: Any = SimpleNamespace(look=lambda *_: None, walk=lambda: None)
     contest = race.Race(
         racers=racers, plan=plan, draw=lambda: next(numbers), draw_state=None, state=None, dice=random.Random(1),
-        grad=False, checks=nothing, look=lambda window: None, threads=torch.get_num_threads(),
+        grad=False, checks=nothing, look=lambda window: None, left=None, threads=torch.get_num_threads(),
         device=torch.device("cpu"), again=False, clocks=nothing,
     )  # fmt: skip
     contest._cold, contest._singles, contest._steady, contest._held = nothing, True, nothing, -1

@@ -60,6 +60,8 @@ class Correctness:
     extras: tuple[ExtraCase, ...] = ()
     """Cases that a tester wrote and the reference confirmed; they come on top of all others."""
 
+    stateful: bool = False
+    """Calls of the reference change parameters or buffers."""
     compiles: bool = False
     """It may compile when it first runs in another mode, which would cost more than all other checks."""
 
@@ -263,10 +265,16 @@ class Correctness:
         program.set_state(before)
         race.fill(buffers, 0, leaves)
         program.window([0], grad=self.bench.contract.gradients)
-        for (name, mine), (_, theirs) in zip(program.read_state(), instance.state_after(leaves, before), strict=True):
+        self._state_as_left(program, [leaves], before)
+
+    def _state_as_left(self, program: Program, given: Sequence[list[torch.Tensor]], before: Any) -> None:
+        """Calls in this order left in parameters and buffers what they leave in the reference's."""
+        after = self.points[0].instance.state_after(given, before)
+        self.stateful = not all(_same_bits(one, other) for (_, one), (_, other) in zip(before, after, strict=True))
+        for (name, mine), (_, theirs) in zip(program.read_state(), after, strict=True):
             far, _ = spot_checks.distances([mine], [theirs], None)
             if far > (STATE_SLACK * torch.finfo(mine.dtype).eps if mine.is_floating_point() else 0.0):
-                raise Wrong("verify", f"after a call {name} is not what the reference leaves there")
+                raise Wrong(program.stage, f"after a call {name} is not what the reference leaves there")
 
     def _back_in(self, program: Program, point: Point) -> None:
         """Switched back, it answers as if nothing had been."""

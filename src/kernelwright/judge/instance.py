@@ -292,9 +292,11 @@ class Instance:
         self._giver.give(self.model, self.first_state if state is None else state)
         return self.run(self.model, leaves)
 
-    def state_after(self, leaves: Sequence[torch.Tensor], state: State) -> State:
-        """Parameters and buffers as one call of the reference leaves them."""
-        self.eager(leaves, state)
+    def state_after(self, calls: Sequence[Sequence[torch.Tensor]], state: State) -> State:
+        """Parameters and buffers as calls of the reference, one after the other, leave them."""
+        self._giver.give(self.model, state)
+        for leaves in calls:
+            self.run(self.model, leaves)
         return weights.read(self.model)
 
     def oracle(self, leaves: Sequence[torch.Tensor], state: State | None) -> tuple[list[torch.Tensor], str]:

@@ -76,6 +76,8 @@ class Race:
     checks: SpotChecks
     look: Callable[[Window], None]
     """Where the results of one of the candidate's windows lie."""
+    left: Callable[[list[Leaves], Any], None] | None
+    """Whether calls in this order, which began with these weights, left the right ones; None where none do."""
     threads: int
     device: torch.device
     again: bool
@@ -139,6 +141,9 @@ class Race:
             for racer in self.racers:
                 with self._blame(racer):
                     racer.program.set_state(self.state)
+        elif self.left is not None and index == self._held:
+            with self._blame(self.racers[-1]):
+                self.racers[-1].program.set_state(self.state)
         order = list(range(self.plan.sets))
         for racer in self.dice.sample(self.racers, len(self.racers)):
             with self._blame(racer):
@@ -153,6 +158,9 @@ class Race:
             if racer is self.racers[-1]:
                 self.look(window)
                 first = window
+            if held and self.left is not None:
+                with self._blame(racer):
+                    self.left([values[call] for call in mixed], self.state)
         self.clocks.look()
         self._steady.look()
         torch.set_num_threads(self.threads)

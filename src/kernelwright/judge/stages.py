@@ -135,6 +135,7 @@ class Judgement(Correctness):
                 of_baselines=number == 0,
             ),
             look=lambda window: self._looked_at(window, point, as_given),
+            left=self._left_by(program) if self.stateful and not bench.contract.random else None,
             threads=self.threads,
             device=bench.device,
             again=number > 0,
@@ -152,6 +153,9 @@ class Judgement(Correctness):
                         baseline.program.set_state(point.instance.first_state)
         self.results += racers[-1].suspect.checks
         return racers
+
+    def _left_by(self, program: Program) -> Callable[[list[race.Leaves], Any], None]:
+        return lambda given, before: self._state_as_left(program, given, before)
 
     def _racers(self, program: Program, check: spot_checks.Check) -> list[race.Racer]:
         """The baselines that run, eager first, then the candidate."""
