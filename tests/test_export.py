@@ -86,6 +86,24 @@ def test_outside_the_proven_space_the_reference_answers_and_says_so_once(scale: 
     assert "size of 9" in said[0]
 
 
+def test_results_are_row_major_where_the_references_are(scale: Path) -> None:
+    """What the judge put in order as part of a call is put in order here; the rest stays as the program left it."""
+    out, said = alone(
+        scale,
+        """
+        import optimized
+        optimized.PROVEN["row_major"] = [1, 2]
+        turned = torch.arange(6).view(2, 3).T
+        a, (b, none), named = optimized._in_order((turned, [turned, None], {"c": turned}), iter(range(9)))
+        out.append([a.is_contiguous(), b.is_contiguous(), named["c"].is_contiguous(), none])
+        out.append(all(torch.equal(one, turned) for one in (a, b, named["c"])))
+        """,
+    )
+
+    assert [[False, True, True, None], True] == out
+    assert [] == said
+
+
 def test_the_weights_are_the_references_and_stay_shared(scale: Path) -> None:
     """Same state_dict names; weights loaded, moved or changed later are seen by both programs; copies work."""
     out, said = alone(

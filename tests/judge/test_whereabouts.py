@@ -8,9 +8,8 @@ from collections.abc import Callable
 import torch
 
 from kernelwright.judge import whereabouts
-from kernelwright.judge.buffers import CallPlan, Region, TensorSpec
+from kernelwright.judge.buffers import CallPlan, Region, TensorSpec, laid_out_oddly
 from kernelwright.judge.child import Program, Window
-from kernelwright.judge.whereabouts import laid_out_oddly
 
 SPEC = TensorSpec.contiguous((8, 16), torch.float32)
 DENIED = """

@@ -127,6 +127,7 @@ def _render(
         "autocast": contract.autocast,
         "training": contract.training,
         "mode_matters": mode_matters(task.reference),
+        "row_major": sorted(set.intersection(*(set(case.get("row_major", ())) for case in cases))),
         "device": device,
     }
     stateless = not space["state"]

@@ -97,8 +97,13 @@ class Point:
             outputs=tuple(self.instance.out_specs),
             sets=sets,
             gradients=self.instance.gradients,
+            orders=self.instance.out_strides if self.ordered(variant) else (),
             seeds=self.instance.seeds,
         )
+
+    def ordered(self, variant: Variant) -> bool:
+        """Whether results must lie in a usual order: what comes of odd inputs may be as odd."""
+        return variant.layout == "contiguous" and not self.instance.contract.free_strides
 
     def bind(self, program: Program, variant: Variant, sets: int) -> Buffers:
         """Shared memory for ``sets`` calls of a program, incoming gradients written."""

@@ -91,6 +91,8 @@ class CallPlan:
     """How many independent sets of inputs and outputs exist."""
     gradients: tuple[tuple[str, TensorSpec], ...] = ()
     """Gradients to deliver, by name: ``input:3`` (leaf 3) or ``parameter:fc.weight``; contiguous buffers."""
+    orders: tuple[tuple[int, ...], ...] = ()
+    """Strides of the reference's outputs, where a result must be laid out like one of them or row-major."""
     seeds: tuple[int, ...] = ()
     """Output leaves that receive an incoming gradient from the judge, where gradients are asked for."""
 
@@ -103,6 +105,7 @@ class CallPlan:
             "outputs": [spec.to_json() for spec in self.outputs],
             "sets": self.sets,
             "gradients": [[name, spec.to_json()] for name, spec in self.gradients],
+            "orders": [list(steps) for steps in self.orders],
             "seeds": list(self.seeds),
         }
 
@@ -116,6 +119,7 @@ class CallPlan:
             outputs=tuple(TensorSpec.from_json(item) for item in data["outputs"]),
             sets=data["sets"],
             gradients=tuple((name, TensorSpec.from_json(item)) for name, item in data["gradients"]),
+            orders=tuple(map(tuple, data["orders"])),
             seeds=tuple(data["seeds"]),
         )
 
@@ -123,6 +127,18 @@ class CallPlan:
         """The regions of one set, in arena order: inputs, outputs, gradients, incoming gradients."""
         incoming = [self.outputs[leaf] for leaf in self.seeds]
         return [*self.inputs, *self.outputs, *(spec for _, spec in self.gradients), *incoming]
+
+
+def laid_out_oddly(strides: Sequence[int], expected: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether a result is neither row-major nor laid out as the reference's; steps over one element do not count."""
+    if 0 in shape:
+        return False
+    plain = TensorSpec.contiguous(shape, "float32").stride
+
+    def steps(of: Sequence[int]) -> list[int]:
+        return [step for step, size in zip(of, shape, strict=True) if size > 1]
+
+    return steps(strides) not in (steps(plain), steps(expected))
 
 
 class Arena(Protocol):

@@ -13,14 +13,13 @@ import torch
 
 from kernelwright.judge import agreement, race, spot_checks, timing_plan, variants
 from kernelwright.judge.bench import DEAR_BYTES, Bench, Point, load
-from kernelwright.judge.buffers import Buffers
+from kernelwright.judge.buffers import Buffers, laid_out_oddly
 from kernelwright.judge.child import Program, Window
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.tester import ExtraCase
 from kernelwright.judge.variants import AS_GIVEN, HEAVY
 from kernelwright.judge.verify import Truth
-from kernelwright.judge.whereabouts import laid_out_oddly
 from kernelwright.trial import CaseResult, Rejected
 
 DETAIL = 4000
@@ -198,13 +197,13 @@ class Correctness:
             raise Wrong("integrity", found.trespass)
         for leaf in sorted(found.shared - self.bench.eager_shared):
             raise Wrong("verify", f"result {leaf} of a call was overwritten by another call")
-        if variant.layout != "contiguous" or contract.free_strides:
+        if not point.ordered(variant):
             return
         instance = point.instance
         for leaf, (mine, theirs) in enumerate(zip(found.strides, instance.out_strides, strict=False)):
             if laid_out_oddly(mine, theirs, instance.out_specs[leaf].shape):
                 reason = f"output {leaf} is laid out in steps of {mine}, the reference's of {theirs}"
-                raise Wrong("verify", reason, "row-major order is right too; another makes its reader pay")
+                raise Wrong("integrity", reason, "every result is put in order as part of its call")
 
     def _verify(self, program: Program) -> None:
         """Every case in every variant, but on dear cases most variants together once smaller ones took them one by one.

@@ -10,7 +10,7 @@ from typing import Any
 from kernelwright import limits
 from kernelwright.judge import skeletons
 from kernelwright.judge.bench import Bench, Point
-from kernelwright.judge.buffers import TensorSpec
+from kernelwright.judge.buffers import TensorSpec, laid_out_oddly
 from kernelwright.limits import Operator, Trace, products
 from kernelwright.machine import Machine
 
@@ -92,7 +92,10 @@ def _products(operators: Sequence[Operator], machine: Machine) -> dict[str, Any]
 def _point(point: Point) -> dict[str, Any]:
     instance = point.instance
     tensors = [{"shape": list(spec.shape), "dtype": spec.dtype} for spec in instance.specs]
+    found = enumerate(zip(instance.out_specs, instance.out_strides, strict=True))
+    usual = [index for index, (spec, steps) in found if not laid_out_oddly(steps, spec.stride, spec.shape)]
     return {
+        "row_major": [] if instance.contract.free_strides else usual,
         "name": point.case.name,
         "inputs": _leaves(instance.skeleton, tensors),
         "state": [

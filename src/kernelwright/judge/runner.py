@@ -148,7 +148,7 @@ class Runner:
         began = time.monotonic()
         self.wake()
         with self._context(grad):
-            results = [self._call(index, grad) for index in order]
+            results = [self._in_order(self._call(index, grad)) for index in order]
         self.sync()
         own_us = (time.monotonic() - began) * 1e6
         places, kept = self._places(results)
@@ -213,6 +213,29 @@ class Runner:
         gradients = torch.autograd.grad(
             [root for root, _ in pairs], wanted, [seed for _, seed in pairs], materialize_grads=True
         )
+        return result, gradients
+
+    def _in_order(self, returned: tuple[Any, tuple[torch.Tensor, ...]]) -> tuple[Any, tuple[torch.Tensor, ...]]:
+        """Results in another order than the reference's or row-major are put in order here, as part of the call.
+
+        Honest programs leave a transposing to their reader; their reader would have to pay for it.
+        """
+        result, gradients = returned
+        if type(result) is torch.Tensor and result.is_contiguous():
+            return returned
+        assert self.buffers is not None
+        orders = self.buffers.plan.orders
+        if not orders:
+            return returned
+        try:
+            skeleton, leaves = skeletons.flatten(result)
+            pairs = zip(leaves, orders, strict=True)
+            odd = [buffers.laid_out_oddly(leaf.stride(), steps, leaf.shape) for leaf, steps in pairs]
+        except Exception:  # noqa: BLE001 - what is no plain result is refused at its delivery
+            return returned
+        if any(odd):
+            leaves = [leaf.contiguous() if one else leaf for leaf, one in zip(leaves, odd, strict=True)]
+            result = skeletons.unflatten(skeleton, leaves)
         return result, gradients
 
     def _gradient_of(self, name: str, leaves: list[torch.Tensor]) -> torch.Tensor:

@@ -132,15 +132,3 @@ def _overlapping(results: Iterable[Result]) -> frozenset[int]:
                 found |= {result.leaf, other.leaf}
         ends.append(result)
     return frozenset(found)
-
-
-def laid_out_oddly(strides: Sequence[int], expected: Sequence[int], shape: Sequence[int]) -> bool:
-    """Whether a result is neither row-major nor laid out as the reference's; steps over one element do not count."""
-    if 0 in shape:
-        return False
-    plain = TensorSpec.contiguous(shape, "float32").stride
-
-    def steps(of: Sequence[int]) -> list[int]:
-        return [step for step, size in zip(of, shape, strict=True) if size > 1]
-
-    return steps(strides) not in (steps(plain), steps(expected))
