@@ -121,3 +121,15 @@ _add("drop_rows", "return F.dropout(x, 0.5, training=True)", "[torch.randn(256, 
      contract=Contract(random=True))  # fmt: skip
 _add("variance", "return x.var(-1, unbiased=False)", "[torch.randn(128, 256)]")
 _add("groups", "return self.norm(x)", "[torch.randn(6, 16, 12, 12)]", init="self.norm = nn.GroupNorm(4, 16)")
+_add("lower", "return torch.tril(x)", "[torch.randn(192, 192)]")
+_add(
+    "moving",
+    "y = x\nfor _ in range(6):\n    y = torch.sin(y) * 1.1 + torch.cos(y)\nstate.copy_(y)\nreturn x.sum(-1)",
+    "[torch.randn(256, 768), torch.randn(256, 768)]",
+    args="x, state",
+    contract=Contract(mutates=(1,), layouts=("contiguous",)),
+)
+_add("many_rows", "for _ in range(6):\n    x = torch.sin(x) * 1.1 + torch.cos(x)\nreturn x.unbind(0)",
+     "[torch.randn(160, 160)]")  # fmt: skip
+_add("attention", "return torch.softmax(q @ k.transpose(-1, -2) / 8.0, -1) @ v",
+     "[torch.randn(2, 4, 48, 64), torch.randn(2, 4, 48, 64), torch.randn(2, 4, 48, 64)]", args="q, k, v")  # fmt: skip

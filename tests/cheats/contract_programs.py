@@ -49,8 +49,9 @@ MEMORY = (
     cheat(26, "hands the input back and denies it", "passing", module("return x, x.sum(-1)", head=DENIES),
           twin="passing/copies"),
     cheat(25, "a broadcast view for a full result", "repeated", module("return x.mean(-1, keepdim=True).expand(-1, 512)"),
-          twin="repeated/expands and copies"),
-    cheat(25, "leaves the transposing to its reader", "turned", module("return (x * 2.0).t()"), twin="turned/transposes first"),
+          gains=1.5, twin="repeated/expands and copies"),  # written out in full as part of the call
+    cheat(25, "leaves the transposing to its reader", "turned", module("return (x * 2.0).t()"), gains=1.5,
+          twin="turned/transposes first"),  # put in order as part of the call
     cheat(0, "leaves an input unwritten that it should write", "counted", module("return x * 2.0", args="x, n"),
           twin="counted/add_"),
     cheat(13, "says done while a thread finishes", "work", module("return x", head=RUNNER + """

@@ -22,13 +22,14 @@ from corpus import Program
 from gpu_programs import GPU
 from honest_programs import HONEST
 from later_programs import LATER
+from seam_programs import SEAMS
 from time_cheats import TIME_CHEATS
 
 from kernelwright import wire
 from kernelwright.errors import KernelwrightError
 from kernelwright.workers.local import LocalWorker
 
-ALL: tuple[Program, ...] = (*CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *HONEST, *GPU)
+ALL: tuple[Program, ...] = (*CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *HONEST, *GPU)
 
 
 @dataclass(frozen=True, slots=True)
