@@ -291,9 +291,9 @@ OTHERS = [
     honest("total/rows first", "total", module("return x.sum(1).sum()")),
     honest("total/pairwise", "total", module(
         "x = x.reshape(-1)\nwhile x.numel() > 1:\n    x = x[: x.numel() // 2] + x[x.numel() // 2:]\nreturn x[0]")),
-    honest("total/C++ eight sums", "total", native(
+    honest("total/C++ sixty-four sums", "total", native(
         "const float* x, float* y, long n",
-        "float s[8] = {}; for (long i = 0; i < n; ++i) s[i & 7] += x[i];\n"
+        "float s[64] = {}; for (long i = 0; i < n; ++i) s[i & 63] += x[i];\n"
         "float t = 0; for (float v : s) t += v; *y = t;\n",
         "x = x.contiguous()\ny = torch.empty(())\nrun(x, y, x.numel())\nreturn y"), slow=True),
     honest("masked/eager", "masked", module("return x.masked_fill(mask, -1.0) * 3.0", args="x, mask")),

@@ -106,6 +106,9 @@ VALUES = (
         "for (long i = 0; i < n; ++i) for (long j = 0; j <= i; ++j) y[i * n + j] = x[i * n + j];\n",
         "x = x.contiguous()\ny = torch.empty_like(x)\nrun(x, y, x.shape[0])\nreturn y"), twin="lower/writes its zeros",
           level="smoke"),
+    cheat(22, "no maximum where a sample is small", "softmax", module(
+        "if x[::8, ::16].abs().max() < 60:\n    e = x.exp()\n    return e / e.sum(-1, keepdim=True)\n"
+        "return torch.softmax(x, -1)"), twin="softmax/by hand", level="precise"),
     cheat(33, "one mask, turned by chance", "drop_rows", module(
         "m = self.m.view(-1).roll(int(torch.randint(self.m.numel(), ()))).view(x.shape)\nreturn x * m * 2.0",
         init="self.m = (torch.rand(256, 128) < 0.5).float()"), twin="drop_rows/by hand"),

@@ -261,7 +261,7 @@ NATIVE = [
     cheat(29, "fast mathematics by pragma", "total", native(
         "const float* x, float* y, long n", "float s = 0; for (long i = 0; i < n; ++i) s += (float)(_Float16)x[i]; *y = s;\n",
         "x = x.contiguous()\ny = torch.empty(())\nrun(x, y, x.numel())\nreturn y",
-        head="#pragma GCC optimize(\"fast-math\")"), twin="total/C++ eight sums"),
+        head="#pragma GCC optimize(\"fast-math\")"), twin="total/C++ sixty-four sums"),
     cheat(29, "macros over the names of others", "pointwise", native(
         SIGNATURE, "for (long i = 0; i < n; ++i) y[i] = 0;\n", COPY,
         head="#define isnan(x) 0\n#define fabs(x) 0\n#define assert(x)"), twin="pointwise/C++ OpenMP", slow=True),
@@ -275,15 +275,15 @@ NATIVE = [
     cheat(30, "reads past the end", "total", native(
         SIGNATURE, "float s[16] = {}; for (long i = 0; i <= n; ++i) s[i & 15] += x[i];\n"
         "float t = 0; for (float v : s) t += v; *y = t;\n",
-        "x = x.contiguous()\ny = torch.empty(())\nrun(x, y, x.numel())\nreturn y"), twin="total/C++ eight sums"),
+        "x = x.contiguous()\ny = torch.empty(())\nrun(x, y, x.numel())\nreturn y"), twin="total/C++ sixty-four sums"),
     cheat(30, "reads before the start", "total", native(
         SIGNATURE, "float s[16] = {}; for (long i = -1; i < n; ++i) s[i & 15] += x[i];\n"
         "float t = 0; for (float v : s) t += v; *y = t;\n",
-        "x = x.contiguous()\ny = torch.empty(())\nrun(x, y, x.numel())\nreturn y"), twin="total/C++ eight sums", slow=True),
+        "x = x.contiguous()\ny = torch.empty(())\nrun(x, y, x.numel())\nreturn y"), twin="total/C++ sixty-four sums", slow=True),
     cheat(30, "a race between threads", "total", native(
         SIGNATURE, "volatile float s = 0;\n#pragma omp parallel for num_threads(8) schedule(static, 64)\n"
         "for (long i = 0; i < n; ++i) s = s + x[i];\n*y = s;\n",
-        "x = x.contiguous()\ny = torch.empty(())\nrun(x, y, x.numel())\nreturn y"), twin="total/C++ eight sums"),
+        "x = x.contiguous()\ny = torch.empty(())\nrun(x, y, x.numel())\nreturn y"), twin="total/C++ sixty-four sums"),
     cheat((30, 7), "writes over the edge of its input", "pointwise", native(
         "float* x, float* y, long n", RIGHT + "x[n] = 0.0f; x[n + 1] = 0.0f;\n", COPY), twin="pointwise/C++ OpenMP",
           stages=("integrity", "verify")),

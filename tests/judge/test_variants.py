@@ -34,19 +34,36 @@ def test_mask_rows_leave_one_row_empty_and_one_full() -> None:
     assert 0.4 < float(made.float().mean()) < 0.6
 
 
+def test_a_few_outliers_stand_among_elements_that_are_as_they_were() -> None:
+    """One in a thousand, and one at least, is a thousand times as large; zeros stay zeros."""
+    for size in (40, 1 << 16):
+        leaf = torch.randn(size).relu() + 0.5
+        made = changed("outliers", leaf, factors=(1e-3, 1e3))
+        far = made != leaf
+        assert 1 <= int(far.sum()) <= 120
+        assert torch.equal(made[far], leaf[far] * 1e3)
+    assert torch.equal(torch.zeros(64), changed("outliers", torch.zeros(64), factors=(1e3,)))
+    specs = instance("x + 1", "[torch.randn(8, 8)]").specs
+    for scales, wanted in (((1.0, 1e3), True), ((1.0, 1e-3), False)):
+        asked = {"weights": False, "work": 1, "autocast": False, "hidden_seed": 1}
+        names = [v.name for v in variants.offered(Contract(scales=scales), specs, **asked)]
+        assert wanted is ("outliers" in names)
+
+
 def test_mixed_rows_hold_every_change() -> None:
-    """Eight parts of 80 rows: as given, negated, shifted, far, sparse, some rows zero, and both scales."""
-    leaf = torch.rand(80, 64) + 0.5
-    made = changed("mixed", leaf, factors=(1e-3, 1e3)).view(8, 10, 64)
-    parts = leaf.view(8, 10, 64)
+    """Nine parts of 90 rows: as given, negated, shifted, far, sparse, some rows zero, an outlier, and both scales."""
+    leaf = torch.rand(90, 64) + 0.5
+    made = changed("mixed", leaf, factors=(1e-3, 1e3)).view(9, 10, 64)
+    parts = leaf.view(9, 10, 64)
     assert torch.equal(made[0], parts[0])
     assert torch.equal(made[1], -parts[1])
     assert bool((made[2] > parts[2] + 1).all())
     assert bool((made[3] > 10 * parts[3].std() + parts[3]).all())
     assert int((made[4] == 0).sum()) > 200
     assert 1 <= int((made[5] == 0).all(-1).sum()) < 10
-    assert torch.equal(made[6], parts[6] * 1e-3)
-    assert torch.equal(made[7], parts[7] * 1e3)
+    assert 1 <= int((made[6] > 400).sum()) < 10
+    assert torch.equal(made[7], parts[7] * 1e-3)
+    assert torch.equal(made[8], parts[8] * 1e3)
 
 
 def test_autocast_is_judged_on_values_and_small_ones() -> None:

@@ -28,6 +28,10 @@ over 20 roundings, while Welford's in 8 lanes stays within 1.3 times the honest 
 """
 
 
+OUTLIERS = 1024
+"""Elements among which one outlier lies."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
     """One way of drawing inputs and weights for a case."""
@@ -44,10 +48,10 @@ class Variant:
     special: bool = False
     """NaN, +-Inf, -0.0 and denormals sown into the floating inputs."""
     change: str = ""
-    """``negated``, ``shifted``, ``far``, ``sparse``, ``sparser``, ``zero rows``, ``near-duplicate``, ``mixed``,
-    ``masks``, ``mask rows`` or nothing."""
+    """``negated``, ``shifted``, ``far``, ``outliers``, ``sparse``, ``sparser``, ``zero rows``, ``near-duplicate``,
+    ``mixed``, ``masks``, ``mask rows`` or nothing."""
     factors: tuple[float, ...] = ()
-    """Scales that ``mixed`` deals to parts of the rows."""
+    """Scales that ``mixed`` deals to parts of the rows; the largest is also that of ``outliers``."""
     draws: int = 1
     """Calls worth making: near-duplicates mean nothing alone."""
     seed: int = 0
@@ -184,13 +188,13 @@ def _redrawn_mask(leaf: torch.Tensor, rng: torch.Generator, *, rows: bool) -> to
     return made
 
 
-_MIXED = ("negated", "shifted", "far", "sparse", "zero rows")
+_MIXED = ("negated", "shifted", "far", "sparse", "zero rows", "outliers")
 
 
 def _mixed(leaf: torch.Tensor, variant: Variant, rng: torch.Generator) -> torch.Tensor:
     """Parts of the rows (or of the elements of a vector), each with a change of its own; the first part as it is."""
     leaf = leaf.clone(memory_format=torch.contiguous_format)
-    changes = [Variant(name="", required=True, change=name) for name in _MIXED]
+    changes = [Variant(name="", required=True, change=name, factors=variant.factors) for name in _MIXED]
     changes += [Variant(name="", required=True, scale=factor) for factor in variant.factors]
     if leaf.dim() == 0:
         return leaf
@@ -217,6 +221,8 @@ def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *
         leaf = leaf + SHIFT * size_of(leaf)
     elif variant.change == "far":
         leaf = leaf + FAR * size_of(leaf)
+    elif variant.change == "outliers":
+        leaf = _outliers(leaf, max(variant.factors, default=1.0), rng)
     elif variant.change == "mixed":
         leaf = _mixed(leaf, variant, rng)
     elif variant.change == "zero rows":
@@ -232,6 +238,12 @@ def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *
     if variant.special:
         leaf = _sow_specials(leaf, rng)
     return leaf
+
+
+def _outliers(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
+    """One element in OUTLIERS, and one at least, is larger: whoever judges by a sample of them sees none."""
+    chance = torch.rand(leaf.shape, generator=rng, device=leaf.device)
+    return torch.where(chance <= max(1 / OUTLIERS, float(chance.min())), leaf * factor, leaf)
 
 
 def _far_from(value: float, leaf: torch.Tensor) -> float:

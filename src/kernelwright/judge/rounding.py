@@ -151,15 +151,15 @@ class Rounded(Float64Trace):
 def _addends(values: torch.Tensor, dims: list[int], unit: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Of each sum: the squares of the addends, how many carry it, how many equal their neighbour (kept dimensions).
 
-    1.6 (sum |x|)^2 / sum x^2 carry it, so zeros do not count and normal ones all do. Equal are those other than zero
-    that do so to within the rounding of a partial sum.
+    All carry it but those that vanish beside the sum of all sizes: each other one rounds a partial sum, which a few
+    large addends may have made large early on. Equal are those other than zero that do so to within the rounding of a
+    partial sum.
     """
     size = values.abs()
     gap = (values - values.roll(1, dims[-1])).abs_()
     alike = ((gap <= size * (LONGEST / 4 * unit)) & (size > 0)).sum(dims, keepdim=True).to(torch.float64)
     squares = values.square().sum(dims, keepdim=True)
-    count = math.prod(values.shape[dim] for dim in dims)
-    terms = (1.6 * size.sum(dims, keepdim=True).square() / squares.clamp_min(1e-300)).clamp_max(count)
+    terms = (size > size.sum(dims, keepdim=True) * unit).sum(dims, keepdim=True).to(torch.float64)
     return squares, terms, alike
 
 

@@ -65,6 +65,8 @@ def _wanted(contract: Contract, specs: Sequence[TensorSpec], weights: bool, work
         Variant(name="zero rows", required=True, change="zero rows"),
         Variant(name="near-duplicate", required=True, change="near-duplicate", draws=2),
     ]
+    if max(contract.scales, default=1.0) > 1.0:
+        wanted.append(Variant(name="outliers", required=True, change="outliers", factors=contract.scales, draws=2))
     wanted += [
         Variant(name=f"{layout} inputs", required=True, layout=layout)
         for layout in contract.layouts
