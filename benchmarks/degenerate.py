@@ -10,7 +10,7 @@ reasons. Two questions are asked of each problem, each in a process of its own:
   gives for other draws, under the problem's own comparison (absolute and relative 1e-4, in float32). Where it passes,
   a program that computes nothing passes.
 - the judge's admission, with module-level sizes capped where the name says so (``NAME@CAP``): the shipped sizes take
-  minutes each. ``--no-admission`` leaves it out.
+  minutes each. ``--no-admission`` leaves it out, ``--admission-only`` the other.
 
 With ``--out`` what FILE already has is kept, so that a run can be continued problem by problem.
 """
@@ -122,6 +122,7 @@ def main() -> int:
     parser.add_argument("--cap", type=int, default=0, help="cap module-level sizes (0: as published)")
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--no-admission", action="store_true")
+    parser.add_argument("--admission-only", action="store_true", help="leave what FILE has about constants as it is")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     results: dict[str, dict] = {}
@@ -131,7 +132,8 @@ def main() -> int:
         name, _, cap = name.partition("@")
         path = find(asked.path, name)
         row = results.setdefault(f"{name} {path.stem.partition('_')[2]}", {})
-        row["constant at published sizes"] = within(constant, path, 0, asked.seconds)
+        if not asked.admission_only:
+            row["constant at published sizes"] = within(constant, path, 0, asked.seconds)
         if not asked.no_admission:
             capped_at = int(cap or asked.cap)
             row["admission"] = {"sizes capped at": capped_at} | within(examine, path, capped_at, asked.seconds)
@@ -151,7 +153,7 @@ def summary(results: dict[str, dict]) -> dict:
         found = row.get("admission", {})
         return found.get("admitted") is False or bool(found.get("as published"))
 
-    by_constant = sorted(n for n, row in results.items() if row["constant at published sizes"].get("passes"))
+    by_constant = sorted(n for n, row in results.items() if row.get("constant at published sizes", {}).get("passes"))
     by_judge = sorted(name for name, row in results.items() if judged(row))
     return {
         "commit": provenance.commit(),

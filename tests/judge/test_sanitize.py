@@ -128,8 +128,16 @@ def test_python_candidates_have_nothing_to_look_at(tmp_path: Path) -> None:
 def test_without_time_nothing_runs_and_that_is_said(tmp_path: Path) -> None:
     """A fact of the proof, not a failure."""
     candidate = Candidate(task="", language="cpp", entry="a.py::M", sources=(("a.py", ""),), proposer="test")
-    found = sanitize.within(14.9, candidate, tmp_path, Bench(task("x * 2", "[torch.randn(4)]"), "cpu"), tmp_path)
+    found = sanitize.within(14.9, candidate, tmp_path, Bench(task("x * 2", "[torch.randn(4)]"), "cpu"), tmp_path, 1.0)
     assert found == Sanitized(rejected=None, notes=("sanitizers: not run (no time was left for them)",))
+
+
+def test_a_fast_program_is_looked_at_however_much_work_its_reference_does(tmp_path: Path) -> None:
+    """A product with a diagonal matrix: 2^30 multiply-adds, of which the candidate does a thousandth."""
+    candidate = Candidate(task="", language="cpp", entry="a.py::M", sources=(("a.py", ""),), proposer="test")
+    bench = Bench(task("torch.diag(v) @ x", "[torch.randn(1024), torch.randn(1024, 1024)]", args="v, x"), "cpu")
+    scene = sanitize._Scene(candidate, tmp_path, tmp_path, tmp_path, "cpu")
+    assert [0, 1, 0] == [scene.write_calls(bench, call_us) for call_us in (None, 500.0, 1e6)]
 
 
 def test_only_reports_that_name_the_candidates_sources_count() -> None:

@@ -215,7 +215,8 @@ class Session:
             outcome = profiles.attached(outcome, self._profile(job, candidate, folder))
         if job.get("sanitize") and level == "precise" and isinstance(outcome, Timed):
             if job["sanitize"] != "winner" or outcome.speedup_low > 1.0:
-                found = sanitize.within(job.get("sanitize_seconds"), candidate, folder, self._bench(job), self.cache)
+                left, call_us = job.get("sanitize_seconds"), outcome.timing.median_us
+                found = sanitize.within(left, candidate, folder, self._bench(job), self.cache, call_us)
                 outcome = found.rejected or dataclasses.replace(outcome, proof=noted(outcome.proof, found.notes))
         if wanted and level == "precise" and isinstance(outcome, Timed):
             outcome = also.attached(outcome, wanted, self._scene(job, candidate, outcome))

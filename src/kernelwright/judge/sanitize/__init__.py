@@ -35,8 +35,10 @@ ON_DEVICE = ("cuda", "triton")
 LEAST_SECONDS = 15.0
 """Two sanitizers took 8 to 10 s for a small task on two busy cores."""
 MOST_CASES = 3
-MOST_WORK = 10**9
-"""Multiply-adds of a call that is made under a sanitizer: they slow a program down 5 to 50 times."""
+MOST_WORK, MOST_CALL_US = 10**9, 200_000.0
+"""Multiply-adds of the reference in a call that is made under a sanitizer, or what the candidate itself takes for it
+where that is known: sanitizers slow a program down 5 to 50 times, and a fast one may do far less than its reference.
+"""
 LIMITS = sandbox.Limits(
     seconds=90.0,
     memory_bytes=1 << 46,  # shadow memory is reserved by the terabyte and hardly used
@@ -56,22 +58,25 @@ class Sanitized:
     """One line per sanitizer: clean, or why it did not run."""
 
 
-def within(seconds: float | None, candidate: Candidate, folder: Path, bench: Bench, cache: Path) -> Sanitized:
+def within(
+    seconds: float | None, candidate: Candidate, folder: Path, bench: Bench, cache: Path, call_us: float
+) -> Sanitized:
     """``run``, or a note where fewer than LEAST_SECONDS are left for it (None: as many as it takes)."""
     if seconds is not None and seconds < LEAST_SECONDS and _can_be_looked_at(candidate, bench):
         return Sanitized(rejected=None, notes=("sanitizers: not run (no time was left for them)",))
-    return run(candidate, folder, bench, cache)
+    return run(candidate, folder, bench, cache, call_us)
 
 
-def run(candidate: Candidate, folder: Path, bench: Bench, cache: Path) -> Sanitized:
-    """Look at a built candidate (in ``folder``) on the smallest cases of a task. ``cache`` keeps compiled libraries."""
+def run(candidate: Candidate, folder: Path, bench: Bench, cache: Path, call_us: float | None = None) -> Sanitized:
+    """Look at a built candidate (in ``folder``) on the smallest cases of a task. ``cache`` keeps compiled libraries;
+    ``call_us`` is what the candidate takes for the timed case, where that is known."""
     if not _can_be_looked_at(candidate, bench):
         return Sanitized(rejected=None, notes=("sanitizers: not run (there is nothing of its own to compile)",))
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="kernelwright-sanitize-") as place:
         Path(place).chmod(0o755)
         scene = _Scene(candidate, folder, Path(place), cache / "sanitize", str(bench.device))
-        made = scene.write_calls(bench)
+        made = scene.write_calls(bench, call_us)
         if not made:
             return Sanitized(rejected=None, notes=("sanitizers: not run (every case is too large)",))
         looks: list[Callable[[], Rejected | str]] = [functools.partial(scene.on_cpu, tool) for tool in CPU_TOOLS]
@@ -99,10 +104,13 @@ class _Scene:
     cache: Path
     device: str
 
-    def write_calls(self, bench: Bench) -> int:
+    def write_calls(self, bench: Bench, call_us: float | None) -> int:
         """Draw the inputs of the smallest cases and write them beside the driver; how many there are."""
         points = sorted(bench.points(bench.seed), key=lambda point: point.instance.work)
-        chosen = [p for p in points if p.instance.work <= MOST_WORK and not p.instance.autocast]
+        most = MOST_WORK
+        if call_us is not None:
+            most = max(most, int(bench.timed.instance.work * MOST_CALL_US / max(call_us, 1.0)))
+        chosen = [p for p in points if p.instance.work <= most and not p.instance.autocast]
         cases = []
         for point in chosen[:MOST_CASES]:
             instance = point.instance
