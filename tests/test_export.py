@@ -189,6 +189,29 @@ def test_a_program_without_weights_is_also_a_function(tmp_path: Path) -> None:
     assert 1 == len(said)
 
 
+def test_a_reference_that_loads_and_moves_its_weights_when_made(tmp_path: Path) -> None:
+    """Modules from Python do: their constructor ends with load_state_dict, some with a conversion."""
+    end = """        self.load_state_dict({"weight": torch.full((cols,), 2.0), "seen": torch.zeros(1)})
+        self.to("cpu")
+        self.eval()
+"""
+    reference = REFERENCE.replace("    def forward", end + "\n    def forward", 1)
+    make(
+        tmp_path,
+        reference=reference,
+        fast=reference.replace("class Model(", "class ModelNew(").replace("** power", "** power + 1"),
+    )
+    code = """
+        import optimized
+        with torch.no_grad():
+            out.append(optimized.ModelNew(8)(torch.ones(4, 8), 2).unique().tolist())
+    """
+    out, said = alone(tmp_path, code)
+
+    assert [[5.0]] == out
+    assert [] == said
+
+
 def test_keywords_take_their_places_and_gaps_their_defaults(tmp_path: Path) -> None:
     """A call that leaves out a parameter before the last is the proved one where the default is the proved value."""
     reference = SQUARE.replace("self, x", "self, x, shift=0.5, power=2").replace("x * x", "(x + shift) ** power")
