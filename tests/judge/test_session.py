@@ -141,7 +141,7 @@ def test_hidden_cases_come_before_a_coarse_time_where_that_is_asked_for(worker: 
     assert ("verify", True) == (found.stage, "scale 1000" in found.reason)
     outcome = judged(worker, cpp_candidate(CPP), "coarse", verify=True)
     assert isinstance(outcome, Timed) and 1 == outcome.repeats
-    assert {"main: scale 1000", "main: strided inputs"} <= {case.name for case in outcome.proof.cases}
+    assert "main: mixed rows" in {case.name for case in outcome.proof.cases}
 
 
 @pytest.fixture(scope="module")

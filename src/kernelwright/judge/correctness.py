@@ -210,6 +210,17 @@ class Correctness:
 
         Small cases first, so that most wrong programs are cheap to refuse.
         """
+        covered = self._other_cases(program)
+        timed = self.points[0]
+        self._one_by_one(program, timed, timed.offered[1:], covered)
+        self._keeps_state(program, timed)
+        program.set_state(timed.instance.first_state)
+        self._without_gradients(program, timed)
+        self._in_other_mode(program, timed)
+        self._probe()
+
+    def _other_cases(self, program: Program) -> set[tuple[Any, str]]:
+        """Every case but the timed one, in a process of its own; the variants that were covered, by manner and name."""
         program.stage = "verify"
         covered: set[tuple[Any, str]] = set()
         for point in sorted(self.points[1:], key=lambda point: point.instance.work):
@@ -218,13 +229,7 @@ class Correctness:
                 self._one_by_one(other, point, point.offered, covered)
                 if point.instance.training != self.bench.contract.training:
                     self._back_in(other, point)
-        timed = self.points[0]
-        self._one_by_one(program, timed, timed.offered[1:], covered)
-        self._keeps_state(program, timed)
-        program.set_state(timed.instance.first_state)
-        self._without_gradients(program, timed)
-        self._in_other_mode(program, timed)
-        self._probe()
+        return covered
 
     def _one_by_one(
         self, program: Program, point: Point, offered: Sequence[Variant], covered: set[tuple[Any, str]]

@@ -20,7 +20,7 @@ from kernelwright.judge.child import Program
 from kernelwright.judge.clocks import Clocks
 from kernelwright.judge.correctness import DETAIL, Correctness, Wrong
 from kernelwright.judge.leash import ChildFailure
-from kernelwright.judge.variants import LIGHT
+from kernelwright.judge.variants import HEAVY, LIGHT
 from kernelwright.judge.verify import verified
 from kernelwright.trial import CaseResult, Outcome, Rejected, Timed, Verified
 
@@ -48,7 +48,8 @@ class Judgement(Correctness):
     """Where programs keep what they compile."""
     clocks: Clocks
     verifies: bool = False
-    """At the coarse level too every case is checked before anything is timed: for programs nobody vouches for."""
+    """At the coarse level too every case is checked before anything is timed (``_verify_soon``): for programs that
+    nobody vouches for."""
     gains: list[list[float]] = field(default_factory=list)
     """Of each process: what single calls gained over eager's, in microseconds, where that was looked at."""
 
@@ -88,11 +89,30 @@ class Judgement(Correctness):
                 if number == 0:
                     self._tested(program, plan.sets)
                 if checked and number == 0:
-                    self._verify(program)
+                    (self._verify if precise else self._verify_soon)(program)
                     self.points[0].bind(program, self.points[0].as_given, plan.sets)
                 lanes.append(self._race(program, plan, far, number))
                 self._guards(program)
         return self._timed(lanes, plan)
+
+    def _verify_soon(self, program: Program) -> None:
+        """What a search asks of a program before it is timed: the other cases, and on the timed one fresh weights, a
+        layout, and all changes of value in one draw. One that fails there is asked one by one, for the reason's sake.
+        """
+        self._other_cases(program)
+        timed = self.points[0]
+        usual = [v for v in timed.offered[1:] if timed.usable(v)]
+        weights = [v for v in usual if v.name == "fresh weights"]
+        together = [*weights, *self._instead(timed)]
+        if timed.instance.work > HEAVY or len(usual) <= len(together):
+            self._variants(program, timed, usual)
+            return
+        try:
+            self._variants(program, timed, together)
+        except Wrong:
+            program.set_state(timed.instance.first_state)
+            self._variants(program, timed, usual)
+            raise
 
     # -- race --------------------------------------------------------------------------------------------------------
 
