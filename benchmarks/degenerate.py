@@ -126,8 +126,13 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     results: dict[str, dict] = {}
+    commands: list[str] = []
     if asked.out and asked.out.exists():
-        results = json.loads(asked.out.read_text())["problems"]
+        before = json.loads(asked.out.read_text())
+        results, commands = before["problems"], before["command"].split("; ")
+    said = "python benchmarks/degenerate.py PATH_OF_KernelBench --out FILE"
+    said += " --admission-only" * asked.admission_only + " --no-admission" * asked.no_admission
+    commands = list(dict.fromkeys([*commands, f"{said} --seconds {asked.seconds:g}"]))
     for name in asked.problem or CHOSEN:
         name, _, cap = name.partition("@")
         path = find(asked.path, name)
@@ -140,13 +145,13 @@ def main() -> int:
         sys.stdout.write(f"{name} {path.stem}: {json.dumps(row)[:600]}\n")
         sys.stdout.flush()
         if asked.out:
-            asked.out.write_text(json.dumps(summary(results), indent=1, sort_keys=True) + "\n")
-    found = summary(results)
+            asked.out.write_text(json.dumps(summary(results, commands), indent=1, sort_keys=True) + "\n")
+    found = summary(results, commands)
     sys.stdout.write(f"{len(found['degenerate'])} of {len(results)} degenerate\n")
     return 0
 
 
-def summary(results: dict[str, dict]) -> dict:
+def summary(results: dict[str, dict], commands: list[str]) -> dict:
     """The rows, and which problems a constant passes at published sizes, or the judge does not admit."""
 
     def judged(row: dict) -> bool:
@@ -157,7 +162,7 @@ def summary(results: dict[str, dict]) -> dict:
     by_judge = sorted(name for name, row in results.items() if judged(row))
     return {
         "commit": provenance.commit(),
-        "command": "python benchmarks/degenerate.py PATH_OF_KernelBench --out FILE",
+        "command": "; ".join(commands),
         "a constant passes at published sizes": by_constant,
         "named by the judge": by_judge,
         "degenerate": sorted({*by_constant, *by_judge}),

@@ -127,3 +127,15 @@ def test_a_double_precision_output_is_not_measured_with_single_precision() -> No
     """Some of its own rounding is the least that is tolerated: an answer in float32 lies 1e-8 off and is compared."""
     assert 2.0**-59 == spot_checks._unit(torch.zeros(1, dtype=torch.float64))
     assert 0.0 == spot_checks._unit(torch.zeros(1, dtype=torch.int64))
+
+
+def test_answers_whose_squares_overflow_are_measured_all_the_same() -> None:
+    """In single precision from 1e19 on, in double from 1e154 on; NaN and Inf beside them stay where they are."""
+    for dtype, size in ((torch.float32, 1e30), (torch.float64, 1e200), (torch.complex64, 1e25), (torch.float32, 3e38)):
+        theirs = torch.linspace(-1.0, 1.0, 65, dtype=torch.float64).mul(size).to(dtype)
+        assert [0.0, 0.0] == spot_checks.distances([theirs], [theirs], None)
+        near, far = spot_checks.distances([theirs * 0.5], [theirs], None)
+        assert 0.49 < near < 0.51 < far < 1.3
+    edge = torch.tensor([1e30, torch.inf, 2e30])
+    assert [0.0, 0.0] == spot_checks.distances([edge], [edge], None)
+    assert [torch.inf, torch.inf] == spot_checks.distances([edge.flip(0)], [edge.roll(1)], None)

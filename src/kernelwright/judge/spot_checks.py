@@ -181,6 +181,7 @@ def _apart(mine: torch.Tensor, other: torch.Tensor) -> tuple[float, float]:
         return 0.0, 0.0
     if not (mine.is_floating_point() or mine.is_complex()):
         return (0.0, 0.0) if torch.equal(mine, other) else (float("inf"), float("inf"))
+    mine, other = numerics.real(mine), numerics.real(other)
     gap = (mine - other).abs()
     scale = float(torch.linalg.vector_norm(other, dtype=_wide(other)))
     far = float(torch.linalg.vector_norm(gap, dtype=_wide(gap)))
@@ -189,11 +190,15 @@ def _apart(mine: torch.Tensor, other: torch.Tensor) -> tuple[float, float]:
         if not same:
             return float("inf"), float("inf")
         keep = torch.isfinite(mine)
-        return _apart(mine[keep], other[keep])
+        if not bool(keep.all()):
+            return _apart(mine[keep], other[keep])
+        mine, other = mine.to(torch.float64), other.to(torch.float64)
+        top = float(other.abs().max())  # finite, but not its square: in units of the largest
+        return _apart(mine / top, other / top)
     if scale == 0.0:
         return (0.0, 0.0) if far == 0.0 else (float("inf"), float("inf"))
     return far / scale, float(gap.max()) * mine.numel() ** 0.5 / scale
 
 
 def _wide(tensor: torch.Tensor) -> torch.dtype:
-    return torch.float32 if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.real.dtype
+    return torch.float32 if tensor.dtype in (torch.float16, torch.bfloat16) else tensor.dtype
