@@ -154,4 +154,5 @@ def test_what_was_counted_is_said_whether_or_not_a_rule_speaks() -> None:
     line = observed(QUIET | {"division_instructions": 10.0}, "cpu")
     assert "2.00 of 2 threads" in line and "10% of the floating" in line and "kernels" not in line
     assert "32 registers a thread" in observed(QUIET, "cuda:0")
+    assert "vectors" in line and "vectors" not in observed(QUIET | {"widest_bits": 0.0}, "cpu")
     assert "" == observed({"page_faults": 3.0}, "cpu") == observed({}, "cuda:0")

@@ -269,10 +269,10 @@ def test_a_program_that_is_nearly_right_is_told_so_with_what_its_object_shows() 
     bench.consider = lambda *_: Rejected(  # type: ignore[method-assign]
         stage="smoke", reason=f"{said} ({next(lost, '3')} bits lost)", detail=""
     )
-    bench.static = lambda _: {"widest_bits": 0.0, "machine_bits": 512.0}  # type: ignore[method-assign]
+    bench.static = lambda _: {"widest_bits": 256.0, "machine_bits": 512.0}  # type: ignore[method-assign]
     guided.search()
     assert "formula is right and its rounding is not" in model.heard[1] and "rounding is not" not in model.heard[2]
-    assert "vectors of 0 of 512 bits (0: scalar code)" in model.heard[1]
+    assert "vectors of 256 of 512 bits" in model.heard[1]
 
 
 def test_cases_of_the_tester_are_in_force_before_the_first_candidate_is_judged() -> None:

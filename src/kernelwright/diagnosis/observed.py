@@ -10,7 +10,7 @@ SHOWN = (
     ("cpu", "busy_threads", "{busy_threads:.2f} of {threads:.0f} threads work at a time"),
     ("cpu", "page_faults", "{page_faults:.0f} page faults a call, {fault_us:.2g} us each"),
     ("cpu", "operators", "{operators:.0f} PyTorch operators a call"),
-    ("cpu", "widest_bits", "vectors of {widest_bits:.0f} of {machine_bits:.0f} bits (0: scalar code)"),
+    ("cpu", "widest_bits", "vectors of {widest_bits:.0f} of {machine_bits:.0f} bits"),
     ("cpu", "division_instructions", "{division_share:.0%} of the floating instructions in inner loops divide or root"),
     ("cpu", "gather_instructions", "{gather_share:.0%} of them gather from scattered addresses"),
     ("cpu", "math_calls", "{math_share:.2g} calls of scalar math functions for each of them"),
@@ -34,6 +34,8 @@ SHOWN = (
 )  # fmt: skip
 """Device, the fact that a sentence is about, the sentence. One that names a fact which was not measured is left out."""
 
+UNSURE = frozenset({"widest_bits"})
+"""Facts whose 0 may mean that a vector loop was not found in the disassembly, beside the scalar rest of it."""
 SHARES = (
     ("division_share", "division_instructions"), ("gather_share", "gather_instructions"), ("math_share", "math_calls"),
 )  # fmt: skip
@@ -49,7 +51,7 @@ def observed(facts: Mapping[str, float], device: str) -> str:
             known[share] = known[name] / floating
     said = []
     for kind, name, sentence in SHOWN:
-        if kind != device.partition(":")[0] or name not in known:
+        if kind != device.partition(":")[0] or name not in known or name in UNSURE and known[name] == 0:
             continue
         try:
             said.append(sentence.format_map(known))
