@@ -176,7 +176,7 @@ class Race:
         """
         windows = [first] if first is not None else []
         size = sum(spec.nbytes() for spec in racer.buffers.plan.outputs) * self.plan.sets
-        most = max(2, min(HELD_WINDOWS, HELD_BYTES // size))
+        most = max(2, min(HELD_WINDOWS, HELD_BYTES // max(size, 1)))
         while len(windows) < most:
             spent_us = sum(window.call_us for window in windows)
             last = len(windows) == most - 1 or (len(windows) > 0 and spent_us > HELD_US)
