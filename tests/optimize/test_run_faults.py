@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""optimize/run.py: what each mistake and each fault of a part says, and what goes on in spite of it."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_doubles import HOST, go, landscape, structure
+
+from kernelwright.candidate import Candidate
+from kernelwright.errors import (
+    BadCommand,
+    JudgeFailed,
+    KernelwrightError,
+    NoSuchDevice,
+    NotAdmitted,
+    ReferenceFails,
+    ReferenceIsRandom,
+    RunFolderBusy,
+    RunFolderError,
+    RunFolderUnwritable,
+    ToolMissing,
+)
+from kernelwright.ledger import open_ledger
+from kernelwright.optimize import Options, Services, resume_run
+from kernelwright.optimize import folder as folders
+from kernelwright.optimize import run as running
+from kernelwright.testing import FakeHost, FakeWorker, Verdict
+
+
+def test_a_proposer_that_dies_is_noted_and_the_run_goes_on(tmp_path: Path) -> None:
+    """One missing idea is no reason to lose the others."""
+    host, heard = FakeHost(HOST), []
+    host.dead.add("rewrites")
+    result, _ = go(tmp_path / "run", host=host, heard=heard)
+    assert "faster" == result.status
+    assert any(event.kind == "note" and "rewrites" in event.text for event in heard)
+
+
+def test_a_missing_compiler_skips_its_language_and_is_an_error_when_nothing_else_is_left(tmp_path: Path) -> None:
+    """With torch candidates left the run goes on; with C++ alone the user is told what to install."""
+    host = FakeHost({"templates": [structure("fast", language="cpp")], "compiler": [structure("mode")]})
+    missing = ToolMissing("There is no C++ compiler", "g++ is not on PATH", "g++ 11 or newer", "install g++")
+
+    def verdict(candidate: Candidate) -> Verdict:
+        return missing if candidate.language == "cpp" else 50.0
+
+    result, _ = go(tmp_path / "a", verdict, host=host)
+    assert result.winner is not None
+    assert "compiler" == result.winner.candidate.proposer
+    with pytest.raises(ToolMissing, match="no C\\+\\+ compiler"):
+        go(tmp_path / "b", verdict, host=host, options=Options(proposers=("templates",)))
+
+
+def test_one_lost_judge_costs_one_candidate_and_a_lost_machine_ends_the_run(tmp_path: Path) -> None:
+    """A judge that dies again and again is raised, with everything recorded before it kept."""
+    lost = JudgeFailed("The judge died under a job, twice")
+    result, _ = go(tmp_path / "a", lambda c: lost if c.proposer == "rewrites" else landscape(c))
+    assert "faster" == result.status
+    with pytest.raises(JudgeFailed):
+        go(tmp_path / "b", lambda c: landscape(c) if dict(c.tunables).get("size") == 8 else lost)
+    assert "failed" == folders.read(tmp_path / "b")["status"]
+    ledger = open_ledger(tmp_path / "b" / "ledger.sqlite", writable=False)
+    assert 2 == ledger.count()  # the first structure, coarse and (once all were asked for) precise
+    ledger.close()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ReferenceIsRandom("Two runs differ."),
+        NotAdmitted("zeros pass"),
+        NoSuchDevice("There is no device cuda:3"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_task_or_device_that_is_at_fault_is_that_error(tmp_path: Path, error: KernelwrightError) -> None:
+    """What the judge says about the task reaches the user as it is, and the folder says so too."""
+    with pytest.raises(type(error)):
+        go(tmp_path / "run", worker=FakeWorker(landscape, admit=error))
+    assert ["failed", type(error).__name__] == [
+        folders.read(tmp_path / "run")[key] if key == "status" else folders.read(tmp_path / "run")[key]["error"]
+        for key in ("status", "error")
+    ]
+
+
+def test_a_reference_that_never_ends_is_given_up_with_its_own_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The judge that runs it is killed, and the run folder says why."""
+    monkeypatch.setattr(running, "LONGEST_FIRST_CALL_S", 0.0)
+    monkeypatch.setattr(running, "LONGEST_IN_BUDGETS", 0.0)
+
+    class Endless(FakeWorker):
+        def submit(self, job: dict[str, Any]) -> Future[dict[str, Any]]:
+            return Future() if job["job"] == "describe" else super().submit(job)
+
+    judge = Endless(landscape)
+    with pytest.raises(ReferenceFails, match="(?s)does not come to an end.*longer --budget"):
+        go(tmp_path / "run", worker=judge)
+    assert "abandon" in judge.jobs
+    assert "failed" == json.loads((tmp_path / "run" / "run.json").read_text())["status"]
+
+
+def test_an_unknown_proposer_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    """The message lists the known ones, and no folder is made."""
+    with pytest.raises(BadCommand) as caught:
+        go(tmp_path / "run", options=Options(proposers=("tempaltes",)))
+    assert "templates" in caught.value.expected
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_second_run_in_the_same_folder_is_refused_and_harms_nothing(tmp_path: Path) -> None:
+    """Finished or running."""
+    go(tmp_path / "run")
+    before = (tmp_path / "run" / "run.json").read_bytes()
+    with pytest.raises(RunFolderBusy, match="already"):
+        go(tmp_path / "run")
+    assert before == (tmp_path / "run" / "run.json").read_bytes()
+    held = folders.create(tmp_path / "held")
+    with pytest.raises(RunFolderBusy, match="Another run"):
+        go(tmp_path / "held")
+    held.close()
+
+
+def test_places_that_cannot_be_a_run_folder_are_refused(tmp_path: Path) -> None:
+    """A file, and a place below a file."""
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(RunFolderError):
+        go(tmp_path / "file")
+    with pytest.raises(RunFolderUnwritable):
+        go(Path("/proc/nowhere/run"))
+    assert "mine" == (tmp_path / "file").read_text()
+
+
+def test_a_disk_that_fills_up_ends_the_run_with_its_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in the ledger stays, and a later resume goes on from it."""
+    import errno
+
+    original = folders.RunFolder.event
+    count = 0
+
+    def full(self: folders.RunFolder, data: dict[str, object]) -> None:
+        nonlocal count
+        count += 1
+        if count > 12:
+            with folders.unwritable(self.path):
+                raise OSError(errno.ENOSPC, "No space left on device")
+        original(self, data)
+
+    monkeypatch.setattr(folders.RunFolder, "event", full)
+    with pytest.raises(RunFolderUnwritable, match="cannot be written"):
+        go(tmp_path / "run")
+    monkeypatch.undo()
+    kept = open_ledger(tmp_path / "run" / "ledger.sqlite", writable=False)
+    found = kept.count()
+    kept.close()
+    assert found > 0
+    monkeypatch.setenv("KERNELWRIGHT_HOME", str(tmp_path / "home"))
+    again = FakeWorker(landscape)
+    result = resume_run(tmp_path / "run", services=Services("cpu", worker=again, host=FakeHost(HOST)))
+    assert "faster" == result.status

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""optimize/run.py: what survives an interrupt, a kill and damage."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from run_doubles import HOST, go, landscape
+
+from kernelwright.candidate import Candidate
+from kernelwright.errors import (
+    LedgerCorrupt,
+    NoSuchRun,
+    RunFolderError,
+)
+from kernelwright.ledger import open_ledger
+from kernelwright.optimize import Options, Services, resume_run
+from kernelwright.testing import FakeHost, FakeWorker, Verdict
+from kernelwright.trial import Rejected
+
+
+def test_an_interrupt_keeps_what_was_proved(tmp_path: Path) -> None:
+    """Ctrl-C after the early proof: the result is that proof, exported, and resume goes on."""
+
+    def stop(count: int) -> None:
+        if count == 8:
+            raise KeyboardInterrupt
+
+    result, judge = go(tmp_path / "run", worker=FakeWorker(landscape, after=stop))
+    assert "interrupted" == result.status
+    assert result.winner is not None
+    assert (tmp_path / "run" / "optimized.py").exists()
+    judge = FakeWorker(landscape)
+    final = resume_run(tmp_path / "run", services=Services("cpu", worker=judge, host=FakeHost(HOST)))
+    assert "faster" == final.status
+
+
+def test_an_interrupt_before_any_proof_says_how_to_go_on(tmp_path: Path) -> None:
+    """Nothing is exported that was not proved."""
+
+    def stop(count: int) -> None:
+        raise KeyboardInterrupt
+
+    result, judge = go(tmp_path / "run", worker=FakeWorker(landscape, after=stop))
+    assert ("interrupted", None) == (result.status, result.winner)
+    assert "abandon" == judge.jobs[1 + max(n for n, job in enumerate(judge.jobs) if job == "judge")]
+    assert "--resume" in result.message
+    assert not (tmp_path / "run" / "optimized.py").exists()
+
+
+def test_resume_after_kill_repeats_no_judgement_and_reaches_the_same_winner(tmp_path: Path) -> None:
+    """A child process kills itself with SIGKILL in its fifth judgement; the resumed run judges only what is left."""
+    code = f"""
+        import os, signal, sys
+        sys.path.insert(0, {str(Path(__file__).parent)!r})
+        from pathlib import Path
+        from run_doubles import FakeWorker, go, landscape
+        def kill(count):
+            if count == 5:
+                os.kill(os.getpid(), signal.SIGKILL)
+        go(Path({str(tmp_path / "run")!r}), worker=FakeWorker(landscape, after=kill))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=False, env={**os.environ})
+    assert -signal.SIGKILL == done.returncode
+    whole, complete = go(tmp_path / "whole")
+    judge = FakeWorker(landscape)
+    result = resume_run(tmp_path / "run", services=Services("cpu", worker=judge, host=FakeHost(HOST)))
+    assert complete.judged[4:] == judge.judged
+    assert whole.winner is not None and result.winner is not None
+    assert whole.winner.candidate == result.winner.candidate
+
+
+def test_given_kernels_that_use_up_the_budget_do_not_keep_ours_from_being_tried(tmp_path: Path) -> None:
+    """Three hanging kernels and no time left: the structures still get their turn, and one of them wins."""
+    given = []
+    for number in range(3):
+        given.append(tmp_path / f"k{number}.py")
+        given[-1].write_text(f"class ModelNew: pass  # {number}\n")
+
+    def hang(candidate: Candidate) -> Verdict:
+        if candidate.proposer == "start":
+            return Rejected(stage="smoke", reason="no answer within 20 s", detail="")
+        return landscape(candidate)
+
+    options = Options(budget_seconds=1e-9, start=tuple(str(path) for path in given))
+    result, judge = go(tmp_path / "run", hang, options=options)
+    coarse = [candidate for candidate, level in judge.judged if level == "coarse"]
+    assert ("faster", 4) == (result.status, len(coarse))  # the given ones, and ours until one was accepted
+
+
+def test_a_short_resume_proves_the_best_that_was_found(tmp_path: Path) -> None:
+    """The killed part of the run found the optimum; a resume without time to search again must not lose it."""
+
+    def stop(count: int) -> None:
+        if count == 12:
+            raise KeyboardInterrupt
+
+    options = Options(budget_seconds=1e6)
+    go(tmp_path / "run", worker=FakeWorker(landscape, after=stop), options=options)
+    ledger = open_ledger(tmp_path / "run" / "ledger.sqlite", writable=False)
+    fastest = min(row.median_us for row in ledger.rows() if row.median_us is not None)
+    ledger.close()
+    assert 20.0 == fastest
+    judge = FakeWorker(landscape)
+    services = Services("cpu", worker=judge, host=FakeHost(HOST))
+    result = resume_run(tmp_path / "run", budget_seconds=1e-9, services=services)
+    assert result.winner is not None
+    assert (("size", 2),) == result.winner.candidate.tunables
+
+
+def test_resuming_what_is_no_run_or_damaged_is_one_clear_error(tmp_path: Path) -> None:
+    """No folder; a folder without run.json; a record of another version; a damaged ledger."""
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "none", tmp_path / "empty"):
+        with pytest.raises(NoSuchRun):
+            resume_run(path)
+    go(tmp_path / "run")
+    (tmp_path / "run" / "ledger.sqlite").write_bytes(b"not a database" * 100)
+    with pytest.raises(LedgerCorrupt):
+        resume_run(tmp_path / "run", services=Services("cpu", worker=FakeWorker(landscape), host=FakeHost(HOST)))
+    (tmp_path / "run" / "run.json").write_text("{}")
+    with pytest.raises(RunFolderError, match="another version"):
+        resume_run(tmp_path / "run", services=Services("cpu", worker=FakeWorker(landscape), host=FakeHost(HOST)))
