@@ -97,3 +97,13 @@ def test_source_of_the_reference_can_be_inspected() -> None:
     """torch.jit and Triton read the source text of functions."""
     reference = Reference(task("x + 1", "[torch.randn(2)]"), "cpu")
     assert "return x + 1" in inspect.getsource(reference.module.Model)
+
+
+@pytest.mark.parametrize("model", ["def Model(): return 7", "class Model:\n    def forward(self, x): return x"])
+def test_a_model_that_is_no_module_is_told_so(model: str) -> None:
+    """And not that it lacks ``to``."""
+    source = f"import torch\n{model}\ndef get_inputs(): return [torch.randn(4)]\ndef get_init_inputs(): return []\n"
+    odd = source_only(source)
+    with pytest.raises(errors.TaskIncomplete, match="no torch.nn.Module") as caught:
+        Reference(odd, "cpu").instance(odd.timed_case())
+    assert caught.value.got in ("Model(...) is of type int", "Model(...) is of type Model")

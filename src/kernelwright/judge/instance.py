@@ -91,7 +91,10 @@ class Instance:
         try:
             with seeded(seed):
                 model = entry(*copy.deepcopy(self.init_args), **copy.deepcopy(self.init_kwargs))
-                model = model.to(self.device)
+            refusals.no_module(self.reference, model)
+            model = model.to(self.device)
+        except KernelwrightError:
+            raise
         except (Exception, SystemExit) as error:
             raise self.reference.failure("the constructor", error) from error
         model.train(self.training)

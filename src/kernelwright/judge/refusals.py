@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.errors import EmptyShape, NoTensorOutput, TaskError, WrongDevice
+from kernelwright.errors import EmptyShape, NoTensorOutput, TaskError, TaskIncomplete, WrongDevice
 from kernelwright.judge import agreement
 from kernelwright.task import by_position
 
@@ -30,6 +30,18 @@ def arguments(reference: Reference, given: Any, forward: Callable[..., Any]) -> 
             expected=f"a list in the order of forward's parameters ({names}), or a dict of some of them",
             what_next="let forward take these parameters by position too, and return every one without a default",
         ) from error
+
+
+def no_module(reference: Reference, made: object) -> None:
+    """An entry whose call is no module: a function, or a class of another kind. Raises TaskIncomplete."""
+    if not isinstance(made, torch.nn.Module):
+        entry = reference.task.entry
+        raise TaskIncomplete(
+            f"{entry} of {reference.task.name} is no torch.nn.Module.",
+            got=f"{entry}(...) is of type {type(made).__name__}",
+            expected=f"class {entry}(torch.nn.Module) with a forward method",
+            what_next="put the computation into forward of such a class; from Python, optimize() takes functions too",
+        )
 
 
 def elsewhere(reference: Reference, leaves: Sequence[torch.Tensor]) -> None:
