@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from llm_doubles import ASK, CODE, Priced, speaker
 
 from kernelwright.errors import BudgetSpent, ModelError
 from kernelwright.llm import (
@@ -15,10 +15,8 @@ from kernelwright.llm import (
     Limits,
     Memory,
     Message,
-    ModelFailure,
     Recorder,
     Replayer,
-    Reply,
     Speaker,
     read_record,
     spent,
@@ -26,40 +24,6 @@ from kernelwright.llm import (
 from kernelwright.model_server import ScriptedServer
 
 pytest.importorskip("pydantic_ai", reason="the llm extra is not installed")
-
-ASK = (Message(role="system", text="You write kernels."), Message(role="user", text="A faster relu, please."))
-CODE = "class ModelNew:\n    pass"
-
-
-def speaker(server: ScriptedServer, limits: Limits, path: Path | None = None) -> Speaker:
-    """A speaker on the scripted server that does not really wait between attempts."""
-    from kernelwright.llm.provider import ProviderModel
-
-    model = ProviderModel("local:scripted", key=None, base_url=server.base_url, timeout_s=1.0)
-    return Speaker(model, Budget(limits), Recorder(path) if path else None, patience=0.0)
-
-
-class Priced:
-    """A model that costs a dollar per thousand tokens and fails when told to."""
-
-    name = "test:priced"
-
-    def __init__(self, *outcomes: str) -> None:
-        self.outcomes, self.calls = list(outcomes), 0
-
-    def complete(self, messages: Sequence[Message], *, max_tokens: int, temperature: float, seed: int) -> Reply:
-        """The next outcome: "ok" answers in full length, anything else is a failure of that name."""
-        self.calls += 1
-        outcome = self.outcomes.pop(0) if self.outcomes else "ok"
-        if outcome != "ok":
-            raise ModelFailure(outcome, temporary=outcome == "busy")
-        usd = self.price(10, max_tokens)
-        return Reply(text="x", model=self.name, input_tokens=10, output_tokens=max_tokens, usd=usd, finish="length")
-
-    def price(self, input_tokens: int, output_tokens: int) -> float | None:
-        """A dollar per thousand tokens."""
-        return (input_tokens + output_tokens) / 1000
-
 
 FAULTS = ["429", "500", "503", "529", "truncated", "malformed", "not-json", "drop", "hang", "no-choices"]
 
@@ -171,23 +135,6 @@ def test_a_key_appears_nowhere(tmp_path: Path) -> None:
     assert canary not in path.read_text() + repr(model) + str(caught.value) + repr(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("spec", "base_url", "match"),
-    [
-        ("gpt-4o", None, "PROVIDER:MODEL"),
-        ("nobody:x", None, "PROVIDER"),
-        ("openai:gpt-4o", None, "no key"),
-        ("local:x", None, "address"),
-    ],
-)
-def test_a_model_that_cannot_be_named_is_a_clear_error(spec: str, base_url: str | None, match: str) -> None:
-    """Wrong form, unknown provider, no key, no address: each says what was expected."""
-    from kernelwright.llm.provider import ProviderModel
-
-    with pytest.raises(ModelError, match=match):
-        ProviderModel(spec, key=None, base_url=base_url)
-
-
 def test_what_is_remembered_is_not_asked_again_and_costs_nothing(tmp_path: Path) -> None:
     """A new speaker on the same record gives the first reply for free, failures included, then asks."""
     path = tmp_path / "llm.jsonl"
@@ -254,22 +201,6 @@ def test_a_prompt_that_leaves_no_room_is_asked_for_a_shorter_reply() -> None:
         assert [16384, 8192, 4096, 4096] == [request["max_tokens"] for request in server.heard]
 
 
-def test_a_setting_that_a_model_refuses_is_left_out() -> None:
-    """A model without a temperature gets none, from the second attempt on."""
-    with ScriptedServer(["no-temperature", "ok", "ok"], CODE) as server:
-        voice = speaker(server, Limits())
-        voice.say(ASK, role="coder", max_tokens=64)
-        voice.say(ASK, role="coder", max_tokens=64, seed=1)
-        assert [True, False, False] == ["temperature" in request for request in server.heard]
-
-
-def test_local_servers_are_told_the_limit_by_the_name_they_know() -> None:
-    """``max_tokens``; a server that ignores a newer name would know no limit at all."""
-    with ScriptedServer(["ok"], CODE) as server:
-        speaker(server, Limits()).say(ASK, role="coder", max_tokens=77)
-        assert (77, False) == (server.heard[0]["max_tokens"], "max_completion_tokens" in server.heard[0])
-
-
 @pytest.mark.parametrize(("limits", "stops"), [(Limits(tokens=10_000_000), True), (Limits(requests=9), False)])
 def test_after_a_reply_longer_than_asked_for_a_limit_of_tokens_ends_the_requests(
     tmp_path: Path, limits: Limits, stops: bool
@@ -289,109 +220,6 @@ def test_after_a_reply_longer_than_asked_for_a_limit_of_tokens_ends_the_requests
         assert (1, 1) == (server.requests, spent(tmp_path / "llm.jsonl").overruns)
         with pytest.raises(BudgetSpent, match="ignores the limit"):
             Budget(limits, spent(tmp_path / "llm.jsonl")).reserve(10, None)
-
-
-def test_threads_share_the_open_connections_of_one_server() -> None:
-    """A server that keeps connections open, as real ones do, asked from 4 threads at once, several times over."""
-    with ScriptedServer(["ok"], CODE) as server:
-        voice, said = speaker(server, Limits()), []
-
-        def ask(first: int) -> None:
-            said.extend(voice.say(ASK, role="coder", max_tokens=64, seed=first + n).text for n in range(6))
-
-        threads = [threading.Thread(target=ask, args=(100 * n,)) for n in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert (24, 24, 0) == (len(said), server.requests, voice.budget.spent().overruns)
-
-
-@pytest.mark.parametrize(
-    ("refusal", "key", "then"),
-    [("newer-limit", "max_completion_tokens", 64), ("stream-only", "stream", True), ("at-most", "max_tokens", 64)],
-)
-def test_what_a_server_wants_otherwise_is_put_otherwise(refusal: str, key: str, then: object) -> None:
-    """Another name for the limit, a stream, a shorter reply: the second attempt and all later ones do as told."""
-    with ScriptedServer([refusal, "ok", "ok"], CODE) as server:
-        voice = speaker(server, Limits())
-        length = 16384 if refusal == "at-most" else 64
-        replies = [voice.say(ASK, role="coder", max_tokens=length, seed=n) for n in range(2)]
-        wanted = 4096 if refusal == "at-most" else then
-        assert [wanted, wanted] == [request.get(key) for request in server.heard[1:]]
-        assert all(CODE in reply.text and reply.counted for reply in replies)
-
-
-@pytest.mark.parametrize("ending", ["", "/", "/v1", "/v1/", "/v1/chat/completions", "without a scheme"])
-def test_an_address_is_understood_as_people_write_it(ending: str) -> None:
-    """With the version or without, with a slash, with the whole path, without a scheme; later requests go straight."""
-    from kernelwright.llm.provider import ProviderModel
-
-    with ScriptedServer(["ok"], CODE) as server:
-        root = server.base_url.removesuffix("/v1")
-        given = root.removeprefix("http://") if ending == "without a scheme" else root + ending
-        voice = Speaker(ProviderModel("local:m", key=None, base_url=given), Budget(Limits()), patience=0.0)
-        replies = [voice.say(ASK, role="coder", max_tokens=64, seed=seed) for seed in range(2)]
-    spare = 1 if ending in ("", "/", "without a scheme") else 0
-    assert all(CODE in reply.text for reply in replies)
-    assert (2, 2 + spare) == (server.requests, voice.budget.spent().requests)
-
-
-def test_a_proxy_is_used_and_never_on_the_way_to_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dead proxy in the environment does not keep us from a local server; a living one is asked for other hosts."""
-    from kernelwright.llm.provider import ProviderModel
-
-    for name in ("NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    with ScriptedServer(["ok"], CODE) as server:
-        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-        monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-        assert CODE in speaker(server, Limits()).say(ASK, role="coder", max_tokens=64).text
-        monkeypatch.setenv("HTTP_PROXY", server.base_url.removesuffix("/v1"))
-        monkeypatch.setenv("http_proxy", server.base_url.removesuffix("/v1"))
-        far = ProviderModel("local:m", key=None, base_url="http://model.invalid/v1", timeout_s=5.0)
-        with pytest.raises(ModelError, match="HTTP 404"):
-            Speaker(far, Budget(Limits()), patience=0.0).say(ASK, role="coder", max_tokens=64)
-
-
-@pytest.mark.parametrize("given", ["ftp://host/v1", "http://", "http://host:port/v1"])
-def test_what_is_no_address_is_said_at_once(given: str) -> None:
-    """Before any request."""
-    from kernelwright.llm.provider import ProviderModel
-
-    with pytest.raises(ModelError, match="no address"):
-        ProviderModel("local:m", key=None, base_url=given)
-
-
-def test_names_without_a_scheme_are_taken_for_what_they_are() -> None:
-    """A name with a dot and no port is somewhere else, and spoken to in private."""
-    from kernelwright.llm.address import tidy
-
-    found = [tidy(text) for text in ("localhost:1", "10.0.0.2", "api.example.com/v1", "box:8000/v1/")]
-    assert ["http://localhost:1", "http://10.0.0.2", "https://api.example.com/v1", "http://box:8000/v1"] == found
-
-
-def test_a_model_without_a_system_message_reads_the_rules_first() -> None:
-    """The rules stand at the head of the first question from then on."""
-    with ScriptedServer(["no-system", "ok"], CODE) as server:
-        speaker(server, Limits()).say(ASK, role="coder", max_tokens=64)
-        said = [(turn["role"], turn["content"]) for turn in server.heard[1]["messages"]]
-        assert [("user", "You write kernels.\n\nA faster relu, please.")] == said
-
-
-def test_reasoning_beside_the_text_is_kept_apart_and_paid_for() -> None:
-    """Thoughts in a field of their own: not in the text, in the record, and counted where only the total has them."""
-    with ScriptedServer(["reasoning", "ok"], CODE) as server:
-        voice = speaker(server, Limits())
-        first, second = (voice.say(ASK, role="coder", max_tokens=640, seed=n) for n in range(2))
-        assert ("well known" in first.thoughts, "well known" in first.text) == (True, False)
-        assert first.output_tokens > second.output_tokens + 100
-
-
-def test_a_text_in_parts_is_one_text() -> None:
-    """``content`` as a list."""
-    with ScriptedServer(["parts"], CODE) as server:
-        assert f"Here it is.\n```python\n{CODE}\n```" == speaker(server, Limits()).say(ASK, role="coder").text
 
 
 def test_a_reply_that_does_not_say_what_it_took_is_charged_at_its_worst_case(tmp_path: Path) -> None:
