@@ -151,7 +151,7 @@ class Fake:
         )
         self.buffers.answers = lambda index: self.buffers.outputs[index]
 
-    def window(self, order: list[int], *, grad: bool = False) -> Any:
+    def window(self, order: list[int], *, grad: bool = False, keep: bool = False) -> Any:
         """Empty windows take 10 us, calls 110 and every ``slow``-th 1010."""
         self.calls += bool(order)
         self.log.append(f"{self.name} {'call' if order else 'empty'}")
