@@ -177,7 +177,9 @@ def test_every_prompt_file_renders_with_the_nouns_of_its_role() -> None:
     used = {"rules", "answer_format", "coder_new", "coder_improve", "coder_repair", "coder_cross", "coder_contrast"}
     used |= {"translator", "from_words", "race", "adviser", "adviser_repair", "planner", "verifier", "tester"}
     used |= {"task", "program", "coder_again"}
-    Prompts().render("agent_task", system="s", request="r", reference="x")
+    for check in ("", "kernelwright judge kernel.py"):
+        text = Prompts().render("agent_task", system="s", request="r", reference="x", check=check)
+        assert ("kernelwright judge" in text) == bool(check)
     assert used | {"critic", "summariser", "gradient", "agent_task"} == set(Prompts().names())
     assert all("THE REFERENCE" in heard[1].text for heard in parrot.heard)
 
