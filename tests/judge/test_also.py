@@ -81,6 +81,7 @@ def numbers(outcome: Outcome, what: str) -> dict[str, float]:
     return {name.removeprefix(what + "."): float(value) for name, value in outcome.profile if name.startswith(what)}
 
 
+@pytest.mark.slow  # over 40 s on 2 cores
 def test_memory_is_what_a_call_needs_and_what_it_leaves(worker: LocalWorker) -> None:
     """48 MiB that are freed before the call returns are its peak, 32 MiB that it never frees are kept; eager has none.
 

@@ -84,6 +84,7 @@ NEVER_EMPTY = "if x.numel() == 0: raise ValueError('nothing to do')\nreturn x.su
 WRONG_IF_EMPTY = "return x.sum(-1) / x.shape[0] if x.numel() else x.new_ones(x.shape[0])"
 
 
+@pytest.mark.slow  # over 40 s on 2 cores
 def test_size_zero_is_tried_and_a_failure_narrows_the_proven_space(worker: LocalWorker) -> None:
     """Unasked: a note outside the proven space for a program that cannot, none for one that can."""
     asked = task(SUMS, **AXES)
