@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 
 help:
 	@echo "make demo    set up, then optimise every shipped example on the device that is there"
-	@echo "make test    set up, then run all tests"
+	@echo "make test    set up, then run the tests"
 	@echo "make test-all  the slow ones too: the whole corpus at every case"
 	@echo "make check   set up, then what CI runs: ruff, mypy, pytest"
 	@echo "make setup   the environment alone, in $(VENV)"
