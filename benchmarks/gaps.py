@@ -17,6 +17,7 @@ import multiprocessing
 import os
 import statistics
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -172,10 +173,9 @@ def measure(row, kind, machine, cache):
 
 
 def explain(row, found, kind, machine, cache):
-    """Adds the diagnosis of the best entrant to a measured row."""
+    """What the diagnosis of the best entrant adds to a measured row."""
     if found["kind"] == "streaming" and found["over"] <= NEAR:
-        found["limiter"] = "memory"
-        return
+        return {"limiter": "memory"}
     made, every = entrants(row, kind)
     try:
         given = prepared(made, dict(every)[found["by"]], "cuda:0" if kind == "cuda" else "cpu", cache)
@@ -183,10 +183,16 @@ def explain(row, found, kind, machine, cache):
         seen = profile(given, machine, counted=counted)
         page = diagnose(seen.facts, device=kind, time_us=found["best_us"], bound_us=found["bound_us"])
     except Exception as error:  # noqa: BLE001 (a row without a name for its limiter is the result then)
-        found["diagnosis"] = f"{type(error).__name__}: {error}"[:300]
-        return
-    found |= {"limiter": page.limiter, "rules": [one.rule for one in page.findings], "diagnosis": page.text(),
-              "facts": seen.facts, "notes": seen.notes, "counted": counted.where if counted else ""}  # fmt: skip
+        return {"diagnosis": f"{type(error).__name__}: {error}"[:300]}
+    kernels = [[one.name[:80], round(one.count, 2), round(one.us, 2)] for one in seen.kernels[:6]]
+    return {"limiter": of_a_call(page), "rules": [one.rule for one in page.findings], "diagnosis": page.text(),
+            "facts": seen.facts, "notes": seen.notes, "kernels": kernels,
+            "counted": counted.where if counted else "", "named_by": "its profile"}  # fmt: skip
+
+
+def of_a_call(page):
+    """The limiter of a page, unless it is a job's: these are times of calls."""
+    return UNNAMED if page.limiter == "cold start" else page.limiter
 
 
 def name_again(row, found, kind, machine):
@@ -207,8 +213,7 @@ def name_again(row, found, kind, machine):
            "launch_us": machine.value("latency.launch_us")}  # fmt: skip
     facts = found.get("facts", {}) | own
     page = diagnose(facts, device=kind, time_us=found["best_us"], bound_us=bound.unavoidable_us)
-    limiter = UNNAMED if page.limiter == "cold start" else page.limiter  # a job's, and these are times of calls
-    found |= {"limiter": limiter, "rules": [one.rule for one in page.findings],
+    found |= {"limiter": of_a_call(page), "rules": [one.rule for one in page.findings],
               "named_by": "its profile" if "facts" in found else "its bounds alone"}  # fmt: skip
 
 
@@ -267,13 +272,16 @@ def main():
                 print(f"{name}: {type(error).__name__}: {error}"[:300], flush=True)
             write(options, machine, found)
     if options.part in ("", "explain"):
-        left = [one for one in found if one["name"] in chosen and "limiter" not in one]
+        left, writing = [one for one in found if one["name"] in chosen and "limiter" not in one], threading.Lock()
 
         def job(one):
             if time.time() - began < options.seconds:
-                explain(chosen[one["name"]], one, options.kind, machine, options.cache)
+                more = explain(chosen[one["name"]], one, options.kind, machine, options.cache)
+                with writing:
+                    one |= more
+                    write(options, machine, found)
 
-        with concurrent.futures.ThreadPoolExecutor(4 if options.kind == "cuda" else 1) as pool:
+        with concurrent.futures.ThreadPoolExecutor(6 if options.kind == "cuda" else 1) as pool:
             list(pool.map(job, left))
     if options.part == "name":
         for one in found:

@@ -7,7 +7,6 @@ python -m benchmarks.gemm_measure OUT.json [SECONDS] [power]
 the power has settled. Without it no energy is read.
 """
 
-import ctypes
 import json
 import random
 import statistics
@@ -17,6 +16,7 @@ import time
 import torch
 
 from benchmarks.provenance import commit
+from kernelwright.judge.calibration import energy
 
 SIZES = [16, 48, 64, 96, 128, 192, 256, 320, 384, 512, 640, 768, 1000, 1024, 1280, 1536, 2048, 2560, 3072, 4000, 4096,
          5120, 6144, 8192, 11008, 12288, 16384]  # fmt: skip
@@ -62,84 +62,62 @@ def seconds_of(run, least):
     return statistics.median(samples), graph, repeats
 
 
-class Power:
-    """Energy counter of device 0, or nothing."""
-
-    def __init__(self):
-        try:
-            self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
-            self.handle = ctypes.c_void_p()
-            self.good = self.nvml.nvmlInit_v2() == 0
-            self.good = self.good and self.nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.handle)) == 0
-            self.good = self.good and self.joules() is not None
-        except OSError:
-            self.good = False
-
-    def joules(self):
-        """Energy so far, None where there is no counter."""
-        value = ctypes.c_ulonglong()
-        status = self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.handle, ctypes.byref(value))
-        return value.value / 1e3 if status == 0 else None
+WINDOW = 0.4
+"""Seconds of calls, at least, between the two moves of the counter: five of them."""
 
 
-SETTLE, WINDOW = 0.25, 0.55
-"""Seconds of load before the first tick, and at least so many between the two: five ticks of the counter."""
+def meter():
+    """The device's energy counter, or None."""
+    try:
+        return energy.Meter("cuda:0")
+    except OSError:
+        return None
 
 
-def settled_watts(graph, seconds, power):
-    """Watts between two ticks of the counter while replays of ``graph``, which lasts ``seconds``, follow each other."""
-    together = max(1, round(4e-3 / seconds))  # between two looks at the counter
-
-    def until(moment):
-        """(joules, time) at the first tick seen after ``moment``."""
-        last = power.joules()
-        while True:
-            for _ in range(together):
-                graph.replay()
-            torch.cuda.synchronize()
-            now, joules = time.perf_counter(), power.joules()
-            if joules != last and now >= moment:
-                return joules, now
-            last = joules
-
-    first, begin = until(time.perf_counter() + SETTLE)
-    last, end = until(begin + WINDOW)
-    return (last - first) / (end - begin)
-
-
-def measure(dtype, m, n, k, power, energy):
-    """One row: seconds, and watts where asked for."""
+def measure(dtype, m, n, k, power):
+    """One row: seconds, and watts where there is a counter to read."""
     torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
     real = torch.float32 if dtype == "tf32" else getattr(torch, dtype)
     one, two = torch.randn(m, k, device="cuda").to(real), torch.randn(k, n, device="cuda").to(real)
     out = torch.empty(m, n, device="cuda", dtype=real)
-    took, graph, repeats = seconds_of(lambda: torch.mm(one, two, out=out), 4e-3)
+    took, graph, _ = seconds_of(lambda: torch.mm(one, two, out=out), 4e-3)
     row = {"dtype": dtype, "m": m, "n": n, "k": k, "seconds": took}
-    if energy and power.good:
-        row["watts"] = settled_watts(graph, took * repeats, power)
+    if power is not None:
+        joules, seconds, _ = energy.spend(power, "cuda:0", graph.replay, WINDOW)
+        row["watts"] = joules / seconds
+        row["MHz"] = power.clocks_mhz()["SM"]
     return row
 
 
 def main():
     """Measure until the time is up."""
     out, budget = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 60.0
-    energy = "power" in sys.argv[3:]
-    seed = 23 if energy else 11
-    deadline, rows, power = time.time() + budget, [], Power()
+    power = meter() if "power" in sys.argv[3:] else None
+    seed, rest = 11, None
+    if power is not None:
+        seed = 23
+        torch.zeros(1, device="cuda")
+        time.sleep(1.0)
+        rest = min(power.watts() for _ in range(3))
+    deadline, rows = time.time() + budget, []
     for number, shape in enumerate(shapes(seed)):
         if time.time() > deadline or number >= 600:
             break
-        rows.append(measure(*shape, power, energy))
+        rows.append(measure(*shape, power))
     about = torch.cuda.get_device_properties(0)
     result = {
         "command": ["python", "-m", "benchmarks.gemm_measure", *sys.argv[2:]], "commit": commit(),
         "device": about.name, "torch": torch.__version__,
-        "processors": about.multi_processor_count, "energy": power.good, "seed": seed, "when": time.time(),
-        "rows": rows,
+        "processors": about.multi_processor_count, "energy": power is not None, "idle_W": rest,
+        "seed": seed, "when": time.time(), "rows": rows,
     }  # fmt: skip
     with open(out, "w") as file:
         json.dump(result, file)
-    print(f"{len(rows)} products measured in {budget:.0f} s, energy counter {'read' if power.good else 'missing'}")
+    print(f"{len(rows)} products measured in {budget:.0f} s, energy counter {'not read' if power is None else 'read'}")
+    watts = sorted(row["watts"] for row in rows if "watts" in row)
+    if watts:
+        middle = watts[len(watts) // 2]
+        print(f"  {rest:.0f} W at rest; products draw {watts[0]:.0f} to {watts[-1]:.0f} W, half below {middle:.0f}")
 
 
 if __name__ == "__main__":

@@ -20,8 +20,9 @@ import torch
 import triton
 import triton.language as tl
 
-from benchmarks.gemm_measure import Power, settled_watts
+from benchmarks.gemm_measure import WINDOW, meter
 from benchmarks.provenance import commit
+from kernelwright.judge.calibration import energy
 
 SIZES = [128, 192, 256, 384, 512, 640, 976, 1024, 1536, 2048, 2560, 3072, 4096, 4912, 6144, 8192]
 WIDTH = {"bfloat16": 2, "tf32": 4}
@@ -97,7 +98,7 @@ def warm(job):
 
 
 def seconds_of(config, tensors):
-    """Median seconds of a product over event intervals that hide the launch, the graph replayed, products in it."""
+    """Median seconds of a product over event intervals that hide the launch, and the graph replayed."""
     launch(config, *tensors)
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
@@ -117,7 +118,7 @@ def seconds_of(config, tensors):
         end.record()
         end.synchronize()
         samples.append(start.elapsed_time(end) * 1e-3 / repeats)
-    return statistics.median(samples[1:]), graph, repeats
+    return statistics.median(samples[1:]), graph
 
 
 def main():
@@ -133,7 +134,7 @@ def main():
         said = dict(zip(jobs, pool.map(warm, jobs), strict=True))
     print(f"{len(jobs)} tile choices compiled, {sum(bool(text) for text in said.values())} refused", flush=True)
     if part != "compile":
-        measure(out, deadline, said, Power() if part == "power" else None)
+        measure(out, deadline, said, meter() if part == "power" else None)
 
 
 def measure(out, deadline, said, power=None):
@@ -147,10 +148,11 @@ def measure(out, deadline, said, power=None):
             tensors = operands(dtype, m, n, k)
             good = [config for config in configs(dtype) if not said[dtype, config]]
             for config in dice.sample(good, 2) if power is not None else good:
-                took, graph, repeats = seconds_of(config, tensors)
+                took, graph = seconds_of(config, tensors)
                 rows.append({"dtype": dtype, "m": m, "n": n, "k": k, "tile": config, "seconds": took})
-                if power is not None and power.good:
-                    rows[-1]["watts"] = settled_watts(graph, took * repeats, power)
+                if power is not None:
+                    joules, seconds, _ = energy.spend(power, "cuda:0", graph.replay, WINDOW)
+                    rows[-1]["watts"] = joules / seconds
     about = torch.cuda.get_device_properties(0)
     result = {
         "command": ["python", "-m", "benchmarks.gemm_tiles", *sys.argv[2:]], "commit": commit(), "device": about.name,

@@ -5,10 +5,10 @@
 #   COMMIT=<commit of this tree> bash benchmarks/gpu_limits.sh SECTION...        results go to ${OUT:-/tmp/limits}
 #
 #   machine   facts of the device, timed, and its page                  power     watts of torch.mm over shapes
-#   tiles     time and watts of tile choices                            planted   the programs of planted/unseen
-#   gaps      best times of 68 programs        explain  the limiter of each (after gaps)
-#   cost      energy line of an optimize run; counters inside the sandbox          peer   two devices: their bandwidth
-#   long      long rows by groups of blocks
+#   tiles     time and watts of tile choices                            peer      two devices: their bandwidth
+#   planted   the first set at its first sizes      again, third   at its others      unseen   the held-out set
+#   gaps      best times of 68 programs             explain   the limiter of each (after gaps; goes on where it stopped)
+#   cost      energy line of an optimize run; counters inside the sandbox              long      long rows by groups of blocks
 cd "$(dirname "$0")/.." || exit 1
 export PYTHONPATH=$PWD/src:$PWD KERNELWRIGHT_HOME=${KERNELWRIGHT_HOME:-/tmp/limits-home} COMMIT=${COMMIT:-unknown}
 OUT=${OUT:-/tmp/limits} KEPT=/tmp/limits-kept PY=$(command -v python3 || command -v python)
@@ -42,11 +42,19 @@ power() { timeout 178 $PY -m benchmarks.gemm_measure "$OUT/gemm_power.json" 150 
 
 tiles() { timeout 178 $PY -m benchmarks.gemm_tiles "$OUT/gemm_tiles_power.json" 165 power; }
 
-planted() {
+# The kernels of one set at one of its sizes: $1 names the file, the rest are options.
+provoked() {
+    local file=$1
+    shift
     known
-    timeout 178 $PY -m benchmarks.planted.run cuda "$OUT/planted_unseen.json" --set unseen --machine "$MACHINE" --workers 3 \
-        --cache "$KEPT/planted" --sizes inputs 2>&1 | cut -c1-300
+    timeout 60 $PY -m benchmarks.planted.run cuda - --cache "$KEPT/planted" --workers 14 --build "$@" 2>&1 | tail -5
+    timeout 160 $PY -m benchmarks.planted.run cuda "$OUT/$file.json" --machine "$MACHINE" --workers 5 \
+        --cache "$KEPT/planted" "$@" 2>&1 | grep -v '^  ' | cut -c1-240
 }
+planted() { provoked planted --sizes inputs; }
+again() { provoked planted_again --sizes again; }
+third() { provoked planted_third --sizes third; }
+unseen() { provoked planted_unseen --set unseen --sizes inputs; }
 
 gaps() {
     known
@@ -54,7 +62,7 @@ gaps() {
     timeout 100 $PY -m benchmarks.gaps cuda "$OUT/gaps.json" "$MACHINE" --cache "$KEPT/gaps" --part compile \
         2>&1 | tail -15
     timeout 100 $PY -m benchmarks.gaps cuda "$OUT/gaps.json" "$MACHINE" --cache "$KEPT/gaps" --part measure --seconds 75 \
-        2>&1 | cut -c1-200
+        2>&1 | tail -75 | cut -c1-160
     cp "$OUT/gaps.json" "$KEPT/gaps.json"
 }
 
@@ -62,51 +70,30 @@ explain() {
     known
     cp "$KEPT/gaps.json" "$OUT/gaps.json"
     timeout 178 $PY -m benchmarks.gaps cuda "$OUT/gaps.json" "$MACHINE" --cache "$KEPT/gaps" --part explain \
-        --seconds 150 2>&1 | cut -c1-200
+        --seconds 140 2>&1 | cut -c1-200
     cp "$OUT/gaps.json" "$KEPT/gaps.json"
 }
 
 cost() {
     known
-    $PY -m kernelwright.cli optimize tasks/normalisation/rmsnorm --device cuda:0 --budget 45s --out "$KEPT/run-$$" 2>&1 |
-        tail -6
-    [ -s "$KEPT/run-$$/proof.json" ] && cp "$KEPT/run-$$/proof.json" "$OUT/proof.json"
-    $PY - "$KEPT/run-$$" <<'PYTHON'
-import json, pathlib, sys
-run = pathlib.Path(sys.argv[1])
-proof, report = run / "proof.json", (run / "report.html").read_text()
-said = json.loads(proof.read_text()) if proof.exists() else {}  # nothing faster: nothing is proved
-print("energy in proof.json:", json.dumps({k: v for k, v in said.items() if "energy" in k or "cost" in k})[:600])
-at = report.find("kWh")
-print("kWh in report.html:", report[max(0, at - 200) : at + 200].replace("\n", " ") if at >= 0 else "NOT FOUND")
-PYTHON
-    cat > "$KEPT/turn.py" <<'PYTHON'
-import torch
-
-
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return x.transpose(1, 2).contiguous()
-
-
-def get_inputs():
-    return [torch.rand(16384, 64, 64)]
-
-
-def get_init_inputs():
-    return []
-PYTHON
-    $PY -m kernelwright.cli profile benchmarks/planted/unseen/cuda/transpose_tile.cu --task "$KEPT/turn.py" \
-        --device cuda:0 2>&1 | cut -c1-400
+    timeout 178 $PY -m benchmarks.gpu_cost "$OUT" --device "${DEVICE:-cuda:0}" --budget 20s 2>&1 | cut -c1-400
 }
 
 peer() {
-    $PY - <<'PYTHON'
+    nvidia-smi topo -m 2>/dev/null | head -12
+    $PY - "$OUT/peer.json" <<'PYTHON'
+import json, os, sys, time
 import torch
+from kernelwright import wire
 from kernelwright.judge.calibration import cuda
-print(torch.cuda.device_count(), "devices")
-for fact in cuda._peers("cuda:0"):
-    print(fact)
+found = cuda._peers("cuda:0")
+for fact in found:
+    print(f"{fact.name}: {fact.value} {fact.unit}, spread {fact.spread:.3f}, {fact.note}")
+about = {"command": ["bash", "benchmarks/gpu_limits.sh", "peer"], "commit": os.environ["COMMIT"], "when": time.time(),
+         "device": torch.cuda.get_device_properties(0).name, "devices": torch.cuda.device_count(),
+         "torch": torch.__version__, "facts": [wire.to_data(fact) for fact in found]}
+print(about["devices"], "devices of", about["device"])
+json.dump(about, open(sys.argv[1], "w"), indent=1)
 PYTHON
 }
 

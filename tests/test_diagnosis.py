@@ -27,7 +27,8 @@ QUIET = {
     "loads_useful": 1.0, "operators": 1.0, "kernel_launch_us": 3.0, "lanes_filled": 1.0,
     "written_us": 55.0, "unfused_us": 60.0, "launch_bound": 0.0,
     "occupancy": 1.0, "load_us": 700.0, "instructions_per_cycle": 1.5,
-    "cache_misses_per_thousand": 1.0, "branch_misses_per_thousand": 1.0,
+    "cache_misses_per_thousand": 1.0, "branch_misses_per_thousand": 1.0, "cache_throughput": 0.4, "pipe_fma": 0.4,
+    "pipe_alu": 0.3, "pipe_xu": 0.1, "pipe_fp64": 0.0, "pipe_lsu": 0.2, "pipe_tensor": 0.3,
 }  # fmt: skip
 PLAIN = {"tensor_instructions": 0.0, "tensor_eligible": 0.0, "matmul_us": 0.0}
 """A program that has no matrix product."""
@@ -58,6 +59,9 @@ PROVOKED = {
     "cpu-division": {"division_instructions": 30.0}, "cpu-calls": {"math_calls": 3.0},
     "small-call": {"launch_bound": 1.0, "launch_us": 8.0},
     "instruction-issue": {"issue_active": 0.9}, "arithmetic": {"written_us": 90.0},
+    "excess-traffic": {"device_bytes": 1.4e6, "memory_throughput": 0.79} | PLAIN,
+    "cache-bandwidth": {"cache_throughput": 0.9, "memory_throughput": 0.2}, "special-functions": {"pipe_xu": 0.9},
+    "busy-pipe": {"pipe_alu": 0.9}, "tensor-pipe": {"pipe_tensor": 0.8},
     "cpu-intermediates": {"operators": 3.0, "unfused_us": 90.0}, "intermediates": {"kernels": 3.0, "unfused_us": 90.0},
 }  # fmt: skip
 NAMES = [rule.name for rule in load_rules()]

@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 from pathlib import Path
@@ -88,6 +89,10 @@ def prepared(made, given, device, cache):
     )  # fmt: skip
 
 
+COUNTING = threading.Lock()
+"""The driver refuses a second profiler at a time; everything else of several programs may run beside each other."""
+
+
 class Outside:
     """Counts in the sandbox, and where that gives no counters, outside of it: these kernels are our own."""
 
@@ -95,7 +100,12 @@ class Outside:
         self.log, self.only, self.where = folder / "ncu.log", only, ""
 
     def __call__(self, given, tool, program):
-        """The first of the two that gives a table."""
+        """The first of the two that gives a table; one program at a time."""
+        with COUNTING:
+            return self.count(given, tool, program)
+
+    def count(self, given, tool, program):
+        """Inside, else outside."""
         argv = [*tool, *program]
         if not self.only:
             inside = watched(given, tool, program)
@@ -142,6 +152,13 @@ def examine(row, kind, device, cache, machine, sizes, outside=False):
     }
 
 
+def compiled(row, size, kind, device, cache):
+    """Builds one kernel and says where that fails."""
+    folder = build(candidate(row, kind, task(row, size)), device, cache / "built")
+    if isinstance(folder, Rejected):
+        print(f"{row['name']} {size}: {folder.reason} {folder.detail}"[:600], flush=True)
+
+
 def machine_of(device, cache, given=None):
     """The device as measured: from ``given``, from the cache folder if it was, else now."""
     if given is not None:
@@ -179,8 +196,9 @@ def main():
     kernels = [{**row, "set": options.set} for row in kernels]
     kernels = [row for row in kernels if not options.only or row["name"] in options.only]
     if options.build:
-        for row, size in itertools.product(kernels, sizes):
-            build(candidate(row, options.kind, task(row, size)), device, options.cache / "built")
+        with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
+            jobs = itertools.product(kernels, sizes)
+            list(pool.map(lambda job: compiled(*job, options.kind, device, options.cache), jobs))
         return
     machine = machine_of(device, options.cache, options.machine)
     found = []

@@ -41,3 +41,39 @@ def test_without_a_counter_the_reason_is_given(tmp_path: Path, monkeypatch: pyte
 def test_a_staircase_has_two_steps_an_octave() -> None:
     """Named by their sizes."""
     assert ["1MiB", "1.5MiB", "2MiB", "3MiB", "4MiB"] == [label(size) for size in staircase(1 << 20, 4 << 20)]
+
+
+class _Stepping:
+    """A counter of 700 W that moves every 100 ms of a clock that calls advance."""
+
+    def __init__(self) -> None:
+        self.now = 30_000_000
+        self.called = 0
+
+    def call(self) -> None:
+        """Three milliseconds."""
+        self.called += 1
+        self.now += 3_000_000
+
+    def joules(self) -> float:
+        """As of the last whole step."""
+        return 70.0 * (self.now // 100_000_000)
+
+
+def test_energy_is_read_where_the_counter_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """700 W for half a second, to within one look at the counter; read anywhere else it is off by up to a fifth."""
+    counter = _Stepping()
+    monkeypatch.setattr(energy.measure, "clock", lambda: counter.now)
+    monkeypatch.setattr(energy.torch.cuda, "synchronize", lambda device: None)
+    joules, seconds, calls = energy.spend(counter, "cuda:0", counter.call, 0.5)  # type: ignore[arg-type]
+    assert (700.0, 0.5) == (pytest.approx(joules / seconds, rel=0.01), pytest.approx(seconds, abs=0.11))
+    assert calls * 0.003 == pytest.approx(seconds)
+
+
+def test_a_counter_that_stands_still_is_read_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No endless wait for it: after its patience the joules are what the counter says, here none."""
+    counter = _Stepping()
+    monkeypatch.setattr(energy.measure, "clock", lambda: counter.now)
+    monkeypatch.setattr(energy.torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(counter, "joules", lambda: 5.0)
+    assert 0.0 == energy.spend(counter, "cuda:0", counter.call, 0.5)[0]  # type: ignore[arg-type]

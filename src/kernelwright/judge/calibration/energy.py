@@ -14,6 +14,8 @@ from kernelwright.judge.calibration.facts import fact, missing
 from kernelwright.machine import Fact
 
 SECONDS = 2.0
+SETTLE, BETWEEN, PATIENCE = 0.25, 4e-3, 1.0
+"""Seconds of load before the first move of the counter counts, between two looks at it, and without one at most."""
 NAMES = (
     ("power.idle_W", "W"), ("power.copy_W", "W"), ("power.gemm_W", "W"),
     ("energy.per_byte_pJ", "pJ/B"), ("energy.per_flop_pJ", "pJ/FLOP"),
@@ -56,18 +58,40 @@ def absent(why: str) -> list[Fact]:
 
 
 def spend(
-    meter: Meter, device: str, action: Callable[[], object], seconds: float = SECONDS
+    meter: Meter, device: str, action: Callable[[], object], seconds: float = SECONDS, settle: float = SETTLE
 ) -> tuple[float, float, int]:
-    """(joules, seconds, calls) of ``action`` repeated for ``seconds`` or longer; its counter ticks every 100 ms."""
+    """(joules, seconds, calls) of ``action`` repeated without a pause, between two moves of the driver's counter.
+
+    The counter stands still between its moves, 100 ms apart on an H200: read at any other moment, a window of half a
+    second would be wrong by up to a fifth. ``settle`` seconds pass first, so that power and clocks are those of the
+    load. A counter that has not moved ``PATIENCE`` seconds after it should is read as it stands.
+    """
     action()
     torch.cuda.synchronize(device)
-    calls, joules, start = 0, meter.joules(), measure.clock()
-    while (measure.clock() - start) * 1e-9 < seconds:
-        for _ in range(8):
-            action()
-        torch.cuda.synchronize(device)
-        calls += 8
-    return meter.joules() - joules, (measure.clock() - start) * 1e-9, calls
+    start = measure.clock()
+    action()
+    torch.cuda.synchronize(device)
+    together = max(1, min(4096, round(BETWEEN * 1e9 / max(1, measure.clock() - start))))
+    calls = 0
+
+    def moved(after: float) -> tuple[float, int, int]:
+        """Joules, nanoseconds and calls so far at the counter's first move ``after`` seconds from now or later."""
+        nonlocal calls
+        began, last = measure.clock(), meter.joules()
+        while True:
+            for _ in range(together):
+                action()
+            torch.cuda.synchronize(device)
+            calls += together
+            now, joules = measure.clock(), meter.joules()
+            waited = (now - began) * 1e-9 - after
+            if waited >= 0 and (joules != last or waited > PATIENCE):
+                return joules, now, calls
+            last = joules
+
+    first, begun, before = moved(settle)
+    last, ended, done = moved(seconds)
+    return last - first, (ended - begun) * 1e-9, done - before
 
 
 def step(device: str) -> list[Fact]:

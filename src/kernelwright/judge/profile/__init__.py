@@ -65,6 +65,8 @@ class Profile:
     kernels: list[traces.Launch] = field(default_factory=list)
 
 
+LACKING: set[str] = set()
+"""Counters that Nsight Compute said this device lacks: not asked for again by this process."""
 Runner = Callable[[Subject, list[str], list[str]], sandbox.Finished]
 """What runs (subject, the tool that counts, the command it starts)."""
 
@@ -161,7 +163,8 @@ def confined(subject: Subject, argv: list[str], watch: Sequence[str] = ()) -> sa
         argv,
         limits=LIMITS,
         writable=(own,),
-        readable=(root, subject.folder, sys.prefix, sys.base_prefix),
+        # torch's own folder too: it need not lie in Python's (a package folder of the user's, a path that was given)
+        readable=(root, subject.folder, sys.prefix, sys.base_prefix, Path(torch.__file__).parents[1]),
         cwd=subject.folder,
         env=env,
         devices=subject.device != "cpu",
@@ -299,14 +302,15 @@ def _count(subject: Subject, request: dict[str, Any], found: Profile, run: Runne
     if ncu is None:
         found.notes.append("hardware counters: Nsight Compute is not installed")
         return
-    program, wanted = _program(request, "counters"), list(counters.METRICS)
-    for _ in range(3):  # a counter that this device lacks makes ncu refuse all of them, another profiler too
+    program = _program(request, "counters")
+    for _ in range(4):  # a counter that this device lacks makes ncu refuse all of them, another profiler too
+        wanted = [metric for metric in counters.METRICS if metric not in LACKING]
         done = run(subject, counters.command(ncu, wanted), program)
         rows = counters.rows(done.stdout)
         lacking = counters.unknown(done.stdout + done.stderr, wanted)
         if rows or not (lacking or counters.occupied(done.stdout + done.stderr)):
             break
-        wanted = [metric for metric in wanted if metric not in lacking]
+        LACKING.update(lacking)
     if not rows:
         last = (done.stderr.strip().splitlines() or [""])[-1][:200]
         why = done.killed or counters.refusal(done.stdout + done.stderr)

@@ -44,6 +44,13 @@ SINGLE = {
     "shared_loads_run": ("smsp__inst_executed_op_shared_ld.sum", 1.0),
     "shared_stores_run": ("smsp__inst_executed_op_shared_st.sum", 1.0),
 }
+PIPES = ("fma", "alu", "xu", "fp64", "lsu")
+"""Multiply-adds, integers and comparisons, special functions and conversions, float64, loads and stores."""
+SINGLE |= {f"pipe_{name}": (f"sm__inst_executed_pipe_{name}.avg.pct_of_peak_sustained_active", 0.01) for name in PIPES}
+SINGLE |= {
+    "pipe_tensor": ("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", 0.01),
+    "cache_throughput": ("lts__throughput.avg.pct_of_peak_sustained_elapsed", 0.01),
+}
 _OPERATIONS = ("ld", "st", "atom", "red")
 METRICS = (
     TIME,
