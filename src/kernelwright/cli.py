@@ -145,13 +145,20 @@ def _print_result(result: kernelwright.Result, as_json: bool) -> None:
         print(json.dumps(result.to_json(), indent=1))
     else:
         print(result.message)
+        if result.overrun:
+            print(result.overrun)
         for path in result.files:
             print(f"  {path}")
         if result.models is not None:
             print(f"  {cli_models.cost_line(result.models)}")
-        print(f"  {result.run} ({result.tried} trials, {result.seconds:.0f} s)")
+        print(f"  {result.run} ({result.tried} trials, {result.seconds:.0f} s{_proof_took(result)})")
     if result.status == "interrupted":
         raise typer.Exit(INTERRUPTED)
+
+
+def _proof_took(result: kernelwright.Result) -> str:
+    proof = result.spent.get("proof")
+    return "" if proof is None else f", {proof:.0f} s of them for the proof"
 
 
 @app.command()

@@ -7,7 +7,6 @@ user's interrupt do, and what was found until then is in the ledger already.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from kernelwright.machine import Machine
 from kernelwright.optimize.bare import bare_source
 from kernelwright.optimize.host import Host
 from kernelwright.optimize.judging import Judging
+from kernelwright.optimize.pace import Pace
 from kernelwright.optimize.result import Options
 from kernelwright.proposers import TABLE, Structure
 from kernelwright.search import Arm, Choice, StructureSearch
@@ -35,7 +35,14 @@ CLOSE = 1.15
 FEWEST = 3
 """Structures tried even when admission has used up the budget."""
 OVERTIME = 1.0
-"""Times the budget by which these few may overrun it once one was accepted; until then without limit."""
+"""Times the budget by which these few may overrun it once one was accepted; until then without limit. Where one of them
+promises something there is no overtime for others: the proof comes first."""
+MOST_RESERVED = 0.6
+"""Of the budget, at most this share is kept for a proof: a longer one overruns it, and the run says so."""
+EARLY_PROOF = 4.0
+"""Times what a proof is expected to take that must be left for proving the best so far early."""
+AT_BOUND = 0.95
+"""Of the unavoidable time over that reached: coarse timing tells nothing finer, so the search is over."""
 MOST_FINALS = 6
 RECALLED = 32
 """Trials of a level that a resumed run takes over from its ledger."""
@@ -58,9 +65,9 @@ Say = Callable[..., None]
 class Loop:
     """One run's decisions. ``say(kind, text, **data)`` hears what happens."""
 
-    def __init__(self, task: Task, options: Options, judging: Judging, host: Host, say: Say) -> None:
+    def __init__(self, task: Task, options: Options, judging: Judging, host: Host, say: Say, pace: Pace) -> None:
         self._task, self._options, self._judging, self._host, self._say = task, options, judging, host, say
-        self._until = time.monotonic() + options.budget_seconds
+        self.pace = pace
         judging.extra["patience"] = max(PATIENCE_S, options.budget_seconds)
         self._machine: Machine | None = None
         self._structures: dict[str, tuple[str, Structure]] = {}
@@ -123,8 +130,8 @@ class Loop:
         proved_early = False
         asked, fewest = 0, FEWEST + len(self._given)  # kernels given to start from may all hang
         told: dict[str, float | None] = {}
-        while self._left() > max(self._reserve(), kept) or (asked < fewest and self._overtime(bool(self._coarse))):
-            if search.first_pass_over and not proved_early and self._left() > 3 * self._reserve():
+        while self._time_to_try(kept) or (asked < fewest and self._overtime()):
+            if search.first_pass_over and not proved_early and self._left() > EARLY_PROOF * self._reserve():
                 # One proof early: whoever stops the run from here on keeps a result.
                 proved_early = True
                 self._prove_best()
@@ -147,6 +154,10 @@ class Loop:
                 self._coarse.setdefault(candidate.digest(), (candidate, choice.arm, timed))
             told[candidate.digest()] = timed.timing.median_us if timed else None
             search.tell(choice, told[candidate.digest()])
+            if timed is not None and (timed.bound_fraction or 0.0) >= AT_BOUND:
+                self._say("note", f"{choice.arm} is at {timed.bound_fraction:.0%} of the bound: nothing left to find")
+                self.exhausted = True
+                break
         for line in search.expectations():
             self._say("note", line)
 
@@ -185,7 +196,7 @@ class Loop:
 
     def grant(self, seconds: float) -> None:
         """Move the end so that ``seconds_left`` is at least this much: admission must not use up others' time."""
-        self._until = max(self._until, time.monotonic() + self._reserve() + seconds)
+        self.pace.grant(self._reserve() + seconds)
 
     def fastest(self, most: int) -> list[Candidate]:
         """The accepted candidates, fastest first."""
@@ -231,7 +242,8 @@ class Loop:
     def _prove(self, candidate: Candidate, structure: str) -> None:
         self._say("phase", f"proving {structure}", candidate=candidate.digest())
         self._judging.spare_seconds = self._left() - self._judging.expected_seconds("precise")
-        outcome = self._judge(candidate, "precise", structure)
+        with self.pace.step("proof"):
+            outcome = self._judge(candidate, "precise", structure)
         self._precise[candidate.digest()] = outcome
         if outcome is not None:
             self._settle(candidate, structure, outcome)
@@ -307,14 +319,22 @@ class Loop:
         return candidate
 
     def _left(self) -> float:
-        return self._until - time.monotonic()
+        return self.pace.left()
 
-    def _overtime(self, accepted: bool) -> bool:
-        return not accepted or self._left() > -OVERTIME * self._options.budget_seconds
+    def _time_to_try(self, kept: float) -> bool:
+        """Whether one more candidate leaves what the proof needs; ``kept``: seconds that are somebody else's."""
+        return self._left() - self._judging.expected_seconds("coarse") > max(self._reserve(), kept)
+
+    def _overtime(self) -> bool:
+        """Whether the fewest structures are tried although the budget is over."""
+        if not self._coarse:
+            return True
+        promising = any(_worth_waiting(structure, timed) for _, structure, timed in self._coarse.values())
+        return not promising and self._left() > -OVERTIME * self._options.budget_seconds
 
     def _reserve(self) -> float:
-        """Seconds kept for the finals: two proofs as they are expected to take, at most half the budget."""
-        return min(2.0 * self._judging.expected_seconds("precise"), 0.5 * self._options.budget_seconds)
+        """Seconds kept for the proof."""
+        return min(self._judging.expected_seconds("precise"), MOST_RESERVED * self._options.budget_seconds)
 
 
 def _speedup(timed: Timed) -> float:

@@ -60,6 +60,10 @@ class Result:
     rejected: int
     seconds: float
     files: tuple[Path, ...]
+    spent: Mapping[str, float]
+    """Seconds that its steps took (``pace.STEPS``): start, search, proof; those it came to."""
+    overrun: str
+    """A sentence on a budget that was overrun, and for what; empty where it was kept."""
     models: Mapping[str, Any] | None = None
     """What the models cost and where their candidates died (see ``tally.py``); None where no model was asked for."""
 
@@ -85,6 +89,8 @@ class Result:
             "tried": self.tried,
             "rejected": self.rejected,
             "seconds": round(self.seconds, 3),
+            "spent": {name: round(seconds, 3) for name, seconds in self.spent.items()},
+            "overrun": self.overrun,
             "files": [str(path) for path in self.files],
             "models": None if self.models is None else dict(self.models),
             "winner": None if self.winner is None else _winner(self.winner),

@@ -23,6 +23,7 @@ from kernelwright.optimize.host import ProposerHost
 from kernelwright.optimize.judging import Identity, Judging
 from kernelwright.optimize.loop import Loop, chosen_proposers
 from kernelwright.optimize.modelled import Modelled
+from kernelwright.optimize.pace import Pace
 from kernelwright.optimize.products import energy_of_call, export_winner, write_pages
 from kernelwright.optimize.result import Event, Listener, Options, Result
 from kernelwright.optimize.services import Services, bound_of
@@ -173,9 +174,10 @@ class _Run:
                 self.modelled = Modelled(self.task, self.options, self.folder.path)
             self.loop = self._prepare()
             self.say("phase", "searching")
-            self.loop.search(1.0 if self.modelled is None else DETERMINISTIC_SHARE)
-            if self.modelled is not None:
-                self._ask_models(self.modelled, self.loop)
+            with self.loop.pace.step("search"):
+                self.loop.search(1.0 if self.modelled is None else DETERMINISTIC_SHARE)
+                if self.modelled is not None:
+                    self._ask_models(self.modelled, self.loop)
             self.loop.finish()
         except KeyboardInterrupt:
             interrupted = True
@@ -219,15 +221,32 @@ class _Run:
     def say(self, kind: str, text: str, **data: Any) -> None:  # noqa: ANN401 - event data is free JSON
         """Tell the listener and events.jsonl."""
         event = Event(kind=kind, text=text, seconds=time.monotonic() - self.began, data=data)
-        self.folder.event({"kind": kind, "text": text, "at": time.time(), "seconds": event.seconds, **data})
+        self.folder.event({**data, "kind": kind, "text": text, "at": time.time(), "seconds": event.seconds})
         if self.listen is not None:
             self.listen(event)
 
     def _prepare(self) -> Loop:
+        if isinstance(self.services.host, ProposerHost):
+            self.services.host.start()
+        self.machine, pace = self._machine()
+        with pace.step("start"):
+            return self._begin(pace)
+
+    def _machine(self) -> tuple[Machine, Pace]:
+        """The device's facts, and a budget that begins now: less the start, but not for measuring a device."""
+        measuring: list[float] = []
+
+        def say(text: str) -> None:
+            measuring.append(time.monotonic())
+            self.say("phase", text)
+
+        machine = self.services.machine(say)
+        measured = time.monotonic() - measuring[0] if measuring else 0.0
+        return machine, Pace(self.options.budget_seconds, self.began + measured)
+
+    def _begin(self, pace: Pace) -> Loop:
         services, device = self.services, self.options.device
-        if isinstance(services.host, ProposerHost):
-            services.host.start()
-        self.machine = services.machine(lambda text: self.say("phase", text))
+        assert self.machine is not None
         self.counter = services.worker.run({"job": "energy", "device": device})
         self.say("phase", f"admitting {self.task.name} on {device}")
         data = wire.to_data(self.task)
@@ -238,7 +257,7 @@ class _Run:
         admitted = services.worker.submit({"job": "admit", "device": device, "task": data})
         identity = Identity(machine=self.machine.fingerprint, versions=self.machine.versions)
         judging = Judging(self.task, device, services.worker, self.ledger, self.options.seed, identity)
-        loop = Loop(self.task, self.options, judging, services.host, self.say)
+        loop = Loop(self.task, self.options, judging, services.host, self.say, pace)
         loop.collect(self.machine)
         loop.build_defaults()
         self.facts = self._described(described)
@@ -286,6 +305,8 @@ class _Run:
             seconds=time.monotonic() - self.began,
             files=(),
             models=self.modelled.result(winner.candidate if winner else None) if self.modelled else None,
+            spent=loop.pace.spent() if loop else {},
+            overrun=loop.pace.words() if loop else "",
         )
         if winner is not None:
             self.folder.keep(winner.candidate)

@@ -40,6 +40,8 @@ def gather(run_dir: Path) -> dict[str, Any]:
         "machine": record.get("machine") or {},
         "exported": (proof or {}).get("optimized", {}),
         "models": _models((record.get("result") or {}).get("models")),
+        "spent": (record.get("result") or {}).get("spent") or {},
+        "overrun": (record.get("result") or {}).get("overrun", ""),
         "cost": record.get("cost"),
         "energy": record.get("energy"),
     }
