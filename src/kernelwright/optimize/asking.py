@@ -16,9 +16,11 @@ from kernelwright.proposers.agent import AgentProposer, Evidence, Malformed
 from kernelwright.proposers.agent import Ask as Request
 from kernelwright.recipes import Recipe
 from kernelwright.search import Ask
-from kernelwright.trial import Timed
+from kernelwright.trial import Rejected, Timed
 
 KINDS = {"fresh": "new", "revise": "improve", "repair": "repair", "cross": "cross", "contrast": "contrast"}
+BROKEN = frozenset({"scan", "build", "load"})
+"""Stages whose own message names the defect: nothing has run yet."""
 NO_PROFILE = "No profile of the reference was taken."
 
 
@@ -109,6 +111,16 @@ class Asking:
             machine=voice.machine.name if voice.machine is not None else "",
         )  # fmt: skip
         return tuple(effect.line() for effect in found)
+
+
+def wants_advice(recipe: Recipe, request: Request) -> bool:
+    """Whether the recipe's adviser is asked before the coder: an edit or a repair of a program it has a word on."""
+    if "adviser" not in recipe.roles or request.fault or request.kind not in ("improve", "repair"):
+        return False
+    outcome = request.parent.outcome if request.parent is not None else None
+    if not isinstance(outcome, Rejected):
+        return "slow" in recipe.advised
+    return ("broken" if outcome.stage in BROKEN else "wrong") in recipe.advised
 
 
 def _alien(candidate: Candidate, device: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from kernelwright.candidate import Candidate
 from kernelwright.errors import BudgetSpent, ModelError
 from kernelwright.knowledge import Knowledge
-from kernelwright.optimize.asking import Asking
+from kernelwright.optimize.asking import Asking, wants_advice
 from kernelwright.optimize.fitting import fitted
 from kernelwright.optimize.flight import Draft, Guess, Late, Open, Trier, begun, waited
 from kernelwright.optimize.shelf import Shelf
@@ -169,7 +169,7 @@ class Guided:
     def _write(self, request: Request, voice: AgentProposer, seen: frozenset[str]) -> Draft:
         """Advice, program, prediction: all that models say of one candidate, beside whatever is being judged."""
         advice = NO_ADVICE
-        if request.parent is not None and not request.fault and "adviser" in self._recipe.roles:
+        if request.parent is not None and wants_advice(self._recipe, request):
             try:
                 advice = voice.advise(
                     request.parent, request.grandparent, history=request.history, knowledge=request.knowledge,

@@ -16,6 +16,8 @@ ROLES = (
     "coder", "adviser", "planner", "verifier", "tester", "critic", "summariser", "gradient", "translator", "race",
 )  # fmt: skip
 SHOWS = ("diagnosis", "change")
+ADVISED = ("slow", "wrong", "broken")
+"""What an adviser may be asked about: a correct program, one that ran and was refused, one that did not get to run."""
 CELLS = ("memory", "tensor", "fusion", "parallel")
 """Axes of MAP-Elites: compiled facts of a candidate (see ``optimize/traits.py``)."""
 STRATEGIES: Mapping[str, type] = {
@@ -42,6 +44,8 @@ class Recipe:
     roles: tuple[str, ...]
     shows: tuple[str, ...]
     """What an improving coder sees besides the program: ``diagnosis``, ``change``."""
+    advised: tuple[str, ...]
+    """Of ``ADVISED``, where there is an adviser; other programs go to the coder with their error alone."""
     thoughts: int
     """Designs to state before writing a first program; 0: none."""
     knowledge: int
@@ -78,12 +82,14 @@ def find(name: str, path: Path = FILE) -> Recipe:
 
 def _recipe(name: str, row: dict[str, object]) -> Recipe:
     known = {"paper", "departs", "strategy", "options", "roles", "shows", "thoughts", "knowledge", "tuning"}
-    odd = sorted(set(row) - known - {"language", "sanitize"})
+    odd = sorted(set(row) - known - {"language", "sanitize", "advised"})
     missing = sorted({"paper", "departs", "strategy", "roles"} - set(row))
     if odd or missing:
         raise _wrong(name, f"unknown {odd}, missing {missing}", f"keys {', '.join(sorted(known))}")
     roles, shows = _words(row.get("roles", [])), _words(row.get("shows", []))
-    for given, allowed in ((roles, ROLES), (shows, SHOWS), ((str(row["strategy"]),), tuple(STRATEGIES))):
+    advised = _words(row.get("advised", ["slow", "wrong"])) if "adviser" in roles else ()
+    chosen = ((roles, ROLES), (shows, SHOWS), (advised, ADVISED), ((str(row["strategy"]),), tuple(STRATEGIES)))
+    for given, allowed in chosen:
         unknown = [word for word in given if word not in allowed]
         if unknown:
             raise _wrong(name, ", ".join(unknown), "some of " + ", ".join(allowed))
@@ -96,6 +102,7 @@ def _recipe(name: str, row: dict[str, object]) -> Recipe:
         options=tuple(options.items()) if isinstance(options, dict) else (),
         roles=roles,
         shows=shows,
+        advised=advised,
         thoughts=_count(row.get("thoughts")),
         knowledge=_count(row.get("knowledge")),
         tuning=_count(row.get("tuning")),
