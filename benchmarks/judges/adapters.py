@@ -94,8 +94,17 @@ def _pair(reference: str, candidate: str) -> tuple[Any, torch.nn.Module, torch.n
 
 def kernelbench(root: Path) -> tuple[Verdict, list[str]]:
     """eval_kernel_against_ref with the 5 trials its scripts use, correctness only."""
-    _enter(root / "src", "dotenv", "openai", "litellm", "datasets", "together", "google", "anthropic",
-           *_missing("tqdm", "requests", "pydantic", "numpy"))
+    _enter(
+        root / "src",
+        "dotenv",
+        "openai",
+        "litellm",
+        "datasets",
+        "together",
+        "google",
+        "anthropic",
+        *_missing("tqdm", "requests", "pydantic", "numpy"),
+    )
     evaluator = importlib.import_module("kernelbench.eval")
     utils = importlib.import_module("kernelbench.utils")
     utils.get_gpu_vendor = lambda *a: "nvidia"

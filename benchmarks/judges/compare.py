@@ -181,8 +181,14 @@ def main() -> int:
     asked = parser.parse_args()
     paths = dict(item.split("=", 1) for item in asked.peer)
     chosen = programs()[:: asked.every]
-    result = {"commit": provenance.commit(), "command": command(asked.every, paths),
-              "programs": len(chosen), "device": "cpu", "load average before": os.getloadavg()[0], "judges": {}}
+    result = {
+        "commit": provenance.commit(),
+        "command": command(asked.every, paths),
+        "programs": len(chosen),
+        "device": "cpu",
+        "load average before": os.getloadavg()[0],
+        "judges": {},
+    }
     for name in ADAPTERS:
         if name in paths:
             result["judges"][name] = theirs(name, Path(paths[name]), chosen, 1)
