@@ -46,7 +46,7 @@ class Bench:
         speed = float(text.split("SPEED = ")[1].split()[0])
         block = text.split("BLOCK = ")[1].split()[0] if "BLOCK = " in text else "1"
         if "BROKEN" in text:
-            return Rejected(stage="build", reason="kernel.cpp: no such name", detail="kernel.cpp:3: error: no such name")
+            return Rejected(stage="build", reason="kernel.cpp: no", detail="kernel.cpp:3: error: no such name")
         if speed <= 0:
             return Rejected(stage="verify", reason="wrong", detail="wrong everywhere")
         return timed(speed * float(block))

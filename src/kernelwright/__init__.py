@@ -22,6 +22,7 @@ if typing.TYPE_CHECKING:
     from kernelwright.load import load_candidate, load_task
     from kernelwright.optimize.facade import (
         admit,
+        compare,
         export_data,
         export_knowledge,
         import_knowledge,
@@ -63,6 +64,7 @@ __all__ = [
     "Trial",
     "Verified",
     "admit",
+    "compare",
     "export_data",
     "export_knowledge",
     "import_knowledge",
@@ -88,6 +90,7 @@ _LATER = {
     "load": ("load_candidate", "load_task"),
     "optimize.facade": (
         "admit",
+        "compare",
         "export_data",
         "export_knowledge",
         "import_knowledge",

@@ -87,11 +87,9 @@ def register(app: typer.Typer, guarded: Guarded, show: Show) -> None:
     @app.command()
     @guarded
     def replay(run: Annotated[str, typer.Argument(help="A run folder.")], as_json: AsJson = False) -> None:
-        """Repeat a run's model-driven search from its record: no model, no device, the same candidates."""
+        """Repeat a run's model-driven search from its record, no model, no device; say what differs, if anything."""
         found = kernelwright.replay(run)
-        text = "identical" if found["identical"] else f"DIFFERENT from ask {found['first_difference']} on"
-        line = f"{found['replayed']} asks replayed of {found['recorded']} recorded: {text}; digest {found['digest']}"
-        show(found, as_json, lambda: [line])
+        show(found, as_json, lambda: [found["text"]])
         if not found["identical"]:
             raise typer.Exit(1)
 

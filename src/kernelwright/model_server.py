@@ -9,6 +9,7 @@ Each request takes the next behaviour of the script, which repeats. ``GET /stats
 from __future__ import annotations
 
 import argparse
+import email.utils
 import json
 import sys
 import threading
@@ -33,6 +34,21 @@ SHAPES: dict[str, Callable[[str], str]] = {
     "parts": lambda code: f"Here it is.\n```python\n{code}\n```",
     "length": lambda code: "Let me think about the memory first. " * 40,
     "no-usage": lambda code: f"```python\n{code}\n```",
+    "tool-calls": lambda code: code,
+    "thoughts-only": lambda code: f"```python\n{code}\n```",
+    "refusal": lambda code: "I cannot help with that.",
+    "filtered": lambda code: f"```python\n{code[: len(code) // 2]}",
+    "json-code": lambda code: json.dumps({"files": [{"path": "kernel.py", "content": code}]}),
+    "surrogates": lambda code: f"\ud800 half a letter\n```python\n{code}\n# \udfff\n```",
+    "odd-ending": lambda code: f"```python\n{code}\n```",
+    "half-usage": lambda code: f"```python\n{code}\n```",
+    "negative-usage": lambda code: f"```python\n{code}\n```",
+    "cached-usage": lambda code: f"```python\n{code}\n```",
+    "huge-usage": lambda code: f"```python\n{code}\n```",
+    "padded": lambda code: f"```python\n{code}\n```",
+    "bom": lambda code: f"```python\n{code}\n```",
+    "latin-1": lambda code: f"\u00e9l\u00e9gant\n```python\n{code}\n```",
+    "stream-anyway": lambda code: f"```python\n{code}\n```",
 }
 """Behaviour name to what the reply says, given the right answer."""
 REFUSALS = {
@@ -47,11 +63,20 @@ REFUSALS = {
 """Behaviour name to what an answer with status 400 says: the request can be put otherwise."""
 FAULTS = (
     "401", "404", "429", "500", "503", "529", "hang", "truncated", "malformed", "not-json", "drop", "overrun",
-    "no-choices", "no-quota", *REFUSALS,
+    "no-choices", "no-quota", "429-date", "null-message", "moved", *REFUSALS,
 )  # fmt: skip
+USAGES: dict[str, dict[str, Any]] = {
+    "half-usage": {"prompt_tokens": None, "completion_tokens": "many", "total_tokens": 7.5},
+    "negative-usage": {"prompt_tokens": 50, "completion_tokens": -1_000_000, "total_tokens": -999_950},
+    "cached-usage": {"prompt_tokens": 50, "completion_tokens": 9, "total_tokens": 59,
+                     "prompt_tokens_details": {"cached_tokens": 1_000_000}},
+    "huge-usage": {"prompt_tokens": 10**18, "completion_tokens": 10**18, "total_tokens": 2 * 10**18},
+}  # fmt: skip
+"""Behaviour name to counts that cannot be."""
 HANG_S = 30.0
 PATH = "/v1/chat/completions"
-"""The one place that answers; others are not found, as at any server."""
+PATHS = (PATH, f"/gateway/openai{PATH}")
+"""The places that answer; others are not found, as at any server."""
 
 
 class ScriptedServer:
@@ -132,25 +157,41 @@ def completion(text: str, request: dict[str, Any], behaviour: str = "ok") -> dic
             "total_tokens": heard // 4 + len(text) // 4,
         },
     }
+    _bend(data, text, behaviour)
+    return data
+
+
+def _bend(data: dict[str, Any], text: str, behaviour: str) -> None:
+    """Change a completion as some servers would have it."""
     choice = data["choices"][0]
+    message = choice["message"]
+    ends = {"length": "length", "filtered": "content_filter", "tool-calls": "tool_calls", "odd-ending": "eos_token"}
+    choice["finish_reason"] = ends.get(behaviour, "stop")
+    data["usage"] |= USAGES.get(behaviour, {})
     if behaviour == "reasoning":  # as some servers do: billed, and left out of completion_tokens
-        choice["message"]["reasoning_content"] = PROSE * 10
+        message["reasoning_content"] = PROSE * 10
         data["usage"]["total_tokens"] += len(PROSE * 10) // 4
+    elif behaviour == "thoughts-only":
+        message |= {"content": None, "reasoning_content": text}
+    elif behaviour == "refusal":
+        message |= {"content": None, "refusal": text}
+    elif behaviour == "tool-calls":
+        call = {"name": "write_file", "arguments": json.dumps({"path": "kernel.py", "content": text})}
+        message |= {"content": None, "tool_calls": [{"id": "1", "type": "function", "function": call}]}
     elif behaviour == "parts":
-        choice["message"]["content"] = [{"type": "text", "text": text[:9]}, {"type": "text", "text": text[9:]}]
-    elif behaviour == "length":
-        choice["finish_reason"] = "length"
+        message["content"] = [{"type": "text", "text": text[:9]}, {"type": "text", "text": text[9:]}]
     elif behaviour == "no-usage":
         del data["usage"]
     elif behaviour == "no-choices":
         data["choices"] = []
-    return data
+    elif behaviour == "null-message":
+        choice["message"] = None
 
 
 def streamed(whole: dict[str, Any]) -> bytes:
     """A completion as a stream of events."""
     choice = (whole["choices"] or [{"message": {"content": ""}, "finish_reason": "stop"}])[0]
-    said = choice["message"]["content"]
+    said = (choice["message"] or {}).get("content") or ""
     text = said if isinstance(said, str) else "".join(part["text"] for part in said)
     frame = {key: whole[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
     deltas = [{"index": 0, "delta": {"content": text[at : at + 4096]}, "finish_reason": None} for at in
@@ -158,16 +199,24 @@ def streamed(whole: dict[str, Any]) -> bytes:
     events = [frame | {"choices": [delta]} for delta in deltas]
     events.append(frame | {"choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
     events.append(frame | {"choices": [], "usage": whole.get("usage")})
-    return b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events) + b"data: [DONE]\n\n"
+    alive = b": still at it\n\n"  # comments keep a connection open
+    return b"".join(alive + b"data: " + json.dumps(event).encode() + b"\n\n" for event in events) + b"data: [DONE]\n\n"
 
 
 def _said(behaviour: str, answer: str, request: dict[str, Any]) -> tuple[int, bytes, dict[str, str]] | None:
     """(status, body, headers) of an answer; None where there is none at all."""
-    if behaviour in SHAPES or behaviour == "no-choices":
+    if behaviour in SHAPES or behaviour in ("no-choices", "null-message"):
         whole = completion(SHAPES.get(behaviour, str)(answer), request, behaviour)
-        if request.get("stream"):
+        if request.get("stream") or behaviour == "stream-anyway":
             return 200, streamed(whole), {"Content-Type": "text/event-stream"}
-        return 200, json.dumps(whole).encode(), {}
+        body = json.dumps(whole, ensure_ascii=behaviour != "latin-1")
+        coded = body.encode("latin-1" if behaviour == "latin-1" else "utf-8")
+        before = {"padded": b"\n \n" * 2000, "bom": b"\xef\xbb\xbf"}
+        return 200, before.get(behaviour, b"") + coded, {}
+    if behaviour == "moved":
+        return 307, b"", {"Location": f"http://elsewhere.invalid{PATH}"}
+    if behaviour == "429-date":
+        return 429, b"{}", {"Retry-After": email.utils.formatdate(time.time() + 1.0, usegmt=True)}
     if behaviour == "no-quota":
         return 429, b'{"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}', {}
     if behaviour in REFUSALS:
@@ -199,7 +248,7 @@ def _handler(server: ScriptedServer) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            if self.path != PATH:
+            if self.path not in PATHS:
                 self._answer(404, b'{"detail": "Not Found"}')
                 return
             request = json.loads(body)

@@ -16,7 +16,6 @@ from kernelwright.llm import (
     Memory,
     Message,
     Recorder,
-    Replayer,
     Speaker,
     read_record,
     spent,
@@ -101,16 +100,22 @@ def test_a_permanent_failure_is_not_retried() -> None:
 
 
 def test_a_record_replays_to_the_same_replies_without_a_model(tmp_path: Path) -> None:
-    """Equal requests get their replies in recorded order; a request never made fails."""
+    """Equal requests get their replies in recorded order; one never made ends the replay and is remembered with what
+    was asked in its place."""
     path = tmp_path / "llm.jsonl"
     with ScriptedServer(["ok", "429", "ok"], [CODE, CODE + "  # second"]) as server:
         voice = speaker(server, Limits(), path)
         first = [voice.say(ASK, role="coder", max_tokens=64).text for _ in range(2)]
-    again = Speaker(Replayer("local:scripted", path), Budget(Limits()))
-    assert first == [again.say(ASK, role="coder", max_tokens=64).text for _ in range(2)]
-    assert first[0] != first[1]
-    with pytest.raises(ModelError, match="no recorded reply"):
+    memory = Memory(path)
+    again = Speaker(Priced(), Budget(Limits()), memory=memory, offline=True)
+    again.model.name = "local:scripted"
+    assert first[0] == again.say(ASK, role="coder", max_tokens=64).text != first[1]
+    with pytest.raises(BudgetSpent, match="record ends here"):
         again.say(ASK, role="coder", max_tokens=65)
+    (missed,) = memory.unheard()
+    assert ("coder", "coder", ASK, ASK) == (missed.role, missed.recorded_role, missed.messages, missed.recorded)
+    assert first[1] == again.say(ASK, role="coder", max_tokens=64).text
+    assert "" == memory.unheard()[0].recorded_role, "nothing is left that was not asked again"
 
 
 def test_a_line_cut_off_by_a_crash_is_passed_over(tmp_path: Path) -> None:

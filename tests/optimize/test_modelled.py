@@ -23,7 +23,7 @@ from kernelwright.llm import read_record, speaker
 from kernelwright.model_server import ScriptedServer
 from kernelwright.optimize import Options, Result, Services, flight, optimize_task, resume_run
 from kernelwright.optimize.guide import Guide
-from kernelwright.optimize.modelled import replay_run
+from kernelwright.optimize.replaying import replay_run
 from kernelwright.proposers import Structure
 from kernelwright.task import Task
 from kernelwright.testing import FakeHost, FakeWorker, Verdict
@@ -46,8 +46,13 @@ MANNERS = [
     "429", "500", "truncated", "malformed", "wrong-language", "empty", "three-fences", "no-fence", "syntax-error",
     "ok", "503", "not-json", "drop", "cut-off", "ok", "hang", "prose", "ok", "think", "reasoning", "no-choices",
     "parts", "length", "529", "newer-limit", "ok", "no-usage", "stream-only", "ok", "at-most", "no-system",
+    "tool-calls",
+    "refusal", "thoughts-only", "json-code", "ok", "surrogates", "null-message", "filtered", "padded", "negative-usage",
+    "huge-usage", "ok", "latin-1", "half-usage", "429-date",
 ]  # fmt: skip
-OBEDIENT = [name for name in MANNERS if name not in ("prose", "no-usage")]
+OBEDIENT = [
+    name for name in MANNERS if name not in ("prose", "no-usage", "negative-usage", "half-usage", "huge-usage")
+]  # fmt: skip
 """Without replies longer than what was asked for, which no budget can foresee, and such as are charged in full."""
 CANARY = "sk-canary-0451-kernelwright"
 HOST = {"compiler": [Structure(name="mode", note="a mode", language="torch",
@@ -225,6 +230,38 @@ def test_a_changed_record_is_noticed(tmp_path: Path) -> None:
     (run / "llm.jsonl").write_text(text.replace("SPEED = 40", "SPEED = 41"))
     found = replay_run(run)
     assert (False, 1) == (found["identical"], found["first_difference"])
+    said = found["difference"]
+    assert ("candidate", "    SPEED = 40", "    SPEED = 41") == (said["what"], said["recorded"], said["now"])
+
+
+def test_a_changed_prompt_is_named_with_its_role_and_line(tmp_path: Path) -> None:
+    """What the record does not answer is compared with what was asked there: the sentence names the line."""
+    run = tmp_path / "run"
+    with ScriptedServer(["ok"], [program(speed) for speed in (60, 40, 20)]) as server:
+        go(run, asked(server, max_candidates=3))
+    text = (run / "run.json").read_text()
+    record = json.loads(text)
+    record["nouns"]["bound"] = "The machine allows 7 us."
+    (run / "run.json").write_text(json.dumps(record))
+    found = replay_run(run)
+    said = found["difference"]
+    assert (False, 0, "prompt", "coder.new", "user") == (
+        found["identical"], said["ask"], said["what"], said["role"], said["message"],
+    )  # fmt: skip
+    assert "The machine allows 7 us." == said["now"] != said["recorded"]
+    assert "the request of coder.new is another at line" in found["text"]
+
+
+def test_another_verdict_is_named(tmp_path: Path) -> None:
+    """A ledger without a candidate's trial, as after a change of what a candidate is called: both ends are said."""
+    run = tmp_path / "run"
+    with ScriptedServer(["ok"], [program(speed) for speed in (60, 40, 20)]) as server:
+        go(run, asked(server, max_candidates=3))
+    rows = [json.loads(line) for line in (run / "guided.jsonl").read_text().splitlines()]
+    rows[2]["ended"] = "verify"
+    (run / "guided.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = replay_run(run)["difference"]
+    assert (2, "verdict", "verify", "timed") == (said["ask"], said["what"], said["recorded"], said["now"])
 
 
 @pytest.mark.parametrize(("status", "word"), [("401", "401"), ("404", "404")])

@@ -3,7 +3,7 @@
 
 from kernelwright.llm.budget import Budget, Limits, Spent
 from kernelwright.llm.messages import Message, Model, ModelFailure, Reply, request_digest
-from kernelwright.llm.record import Exchange, Memory, Recorder, Replayer, read_record, spent
+from kernelwright.llm.record import Exchange, Memory, Recorder, Unheard, read_record, spent
 from kernelwright.llm.speaker import Meter, Speaker
 
 __all__ = [
@@ -16,10 +16,10 @@ __all__ = [
     "Model",
     "ModelFailure",
     "Recorder",
-    "Replayer",
     "Reply",
     "Speaker",
     "Spent",
+    "Unheard",
     "read_record",
     "request_digest",
     "spent",

@@ -106,6 +106,9 @@ class ProviderModel:
         except exceptions.UserError as error:
             raise ModelFailure(str(error)[:300], temporary=False) from error
         except (exceptions.ModelAPIError, OSError, TimeoutError) as error:
+            moved = _moved(error.__cause__)
+            if moved:
+                raise ModelFailure(moved, temporary=False) from error
             raise ModelFailure(f"{type(error).__name__}: {str(error)[:300]}", temporary=True) from error
         except Exception as error:
             # Whatever a body that is no completion makes the client library raise: a run outlives one bad answer.
@@ -179,7 +182,8 @@ class ProviderModel:
         prices = _load("genai_prices")
         logging.getLogger("genai_prices").setLevel(logging.ERROR)
         usage = prices.Usage(
-            input_tokens=taken, output_tokens=put, cache_read_tokens=read, cache_write_tokens=written
+            input_tokens=max(0, taken), output_tokens=max(0, put), cache_read_tokens=max(0, read),
+            cache_write_tokens=max(0, written),
         )  # fmt: skip
         places = [{"provider_api_url": self._base_url}] if self._base_url else []
         places += [{"provider_id": self._provider}] if self._provider != "local" else []
@@ -189,6 +193,15 @@ class ProviderModel:
             except (LookupError, ValueError):
                 continue
         return None
+
+
+def _moved(cause: BaseException | None) -> str:
+    """Where a server sends us, in words; "" where the cause of an error is another."""
+    answer = getattr(cause, "response", None)
+    if answer is None or not 300 <= answer.status_code < 400:
+        return ""
+    place = answer.headers.get("location", "nowhere")[:200]
+    return f"HTTP {answer.status_code}: the server is at {place}, which is not asked unless --base-url names it"
 
 
 def _client(provider: str, model: str, key: str, base_url: str | None, newer_name: bool, streams: bool,
@@ -202,7 +215,8 @@ def _client(provider: str, model: str, key: str, base_url: str | None, newer_nam
         # max_retries=0: each attempt must pass our budget, so the library may make none of its own.
         trusted = not (base_url and address.is_here(base_url))
         kind = _joining() if streams else openai.DefaultAsyncHttpxClient
-        carrier = kind(timeout=TIMEOUT_S, trust_env=trusted)
+        # A server that sends us on would have prompts go, and requests counted, where the user never pointed.
+        carrier = kind(timeout=TIMEOUT_S, trust_env=trusted, follow_redirects=False)
         wire = openai.AsyncOpenAI(
             api_key=key, base_url=base_url, max_retries=0, timeout=TIMEOUT_S, http_client=carrier
         )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from kernelwright import wire
 from kernelwright.llm.budget import Spent
-from kernelwright.llm.messages import Message, ModelFailure, Reply, request_digest
+from kernelwright.llm.messages import Message, Reply
 
 
 class Recorder:
@@ -52,6 +52,20 @@ def read_record(path: Path) -> Iterator[dict[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unheard:
+    """A request that the record does not answer, beside the first recorded one that nobody made again, of its role
+    (of its kind, where there is none of the role: another coder's)."""
+
+    number: int
+    """Its seed: of a program's request the number of the ask."""
+    role: str
+    messages: tuple[Message, ...]
+    recorded_role: str
+    """Empty: every recorded request of that kind was made again."""
+    recorded: tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     """A request that was brought to its end: the reply, or why there was none, and what all its attempts took."""
 
@@ -68,6 +82,8 @@ class Memory:
     def __init__(self, path: Path) -> None:
         self._ended: dict[str, list[Exchange]] = {}
         self._lock = threading.Lock()
+        self._path = path
+        self._missed: list[tuple[int, str, tuple[Message, ...]]] = []
         attempts: dict[str, list[dict[str, Any]]] = {}
         for entry in read_record(path):
             if "attempt" not in entry:
@@ -84,6 +100,29 @@ class Memory:
         with self._lock:
             waiting = self._ended.get(key, [])
             return waiting.pop(0) if waiting else None
+
+    def missed(self, number: int, role: str, messages: Sequence[Message]) -> None:
+        """Remember a request that was not in the record."""
+        with self._lock:
+            self._missed.append((number, role, tuple(messages)))
+
+    def unheard(self) -> list[Unheard]:
+        """Requests that were not in the record, in the order of their numbers, each beside what was asked there."""
+        with self._lock:
+            open_keys = {key for key, waiting in self._ended.items() if waiting}
+            missed = sorted(self._missed, key=lambda one: one[:2])
+        left = {
+            entry["request"]: (str(entry["role"]), tuple(wire.from_data(Message, said) for said in entry["messages"]))
+            for entry in read_record(self._path)
+            if entry.get("request") in open_keys and "attempt" in entry
+        }
+        found = []
+        for number, role, messages in missed:
+            same = [key for key, (by, _) in left.items() if by == role]
+            alike = [key for key, (by, _) in left.items() if by.partition(".")[0] == role.partition(".")[0]]
+            by, recorded = left.pop([*same, *alike][0]) if alike else ("", ())
+            found.append(Unheard(number=number, role=role, messages=messages, recorded_role=by, recorded=recorded))
+        return found
 
 
 def _exchange(tried: Sequence[dict[str, Any]]) -> Exchange:
@@ -124,31 +163,3 @@ def spent(path: Path) -> Spent:
         seconds=seconds + max(0.0, last - began),
         overruns=overruns,
     )
-
-
-class Replayer:
-    """Answers each request with the reply recorded for exactly that request; equal requests in recorded order.
-
-    Raises ``ModelFailure`` (permanent) for a request that was never made: the run would no longer be the same.
-    """
-
-    def __init__(self, name: str, path: Path) -> None:
-        self.name = name
-        self._replies: dict[str, list[dict[str, Any]]] = {}
-        self._lock = threading.Lock()
-        for entry in read_record(path):
-            if entry.get("reply") is not None:
-                self._replies.setdefault(entry["request"], []).append(entry["reply"])
-
-    def complete(self, messages: Sequence[Message], *, max_tokens: int, temperature: float, seed: int) -> Reply:
-        """The recorded reply."""
-        key = request_digest(self.name, messages, max_tokens=max_tokens, temperature=temperature, seed=seed)
-        with self._lock:
-            waiting = self._replies.get(key, [])
-            if not waiting:
-                raise ModelFailure(f"no recorded reply for request {key}", temporary=False)
-            return wire.from_data(Reply, waiting.pop(0))
-
-    def price(self, input_tokens: int, output_tokens: int) -> float | None:
-        """A replay costs nothing."""
-        return 0.0

@@ -120,4 +120,5 @@ def _seconds(text: str) -> float:
         return float(text)
     except ValueError:
         at = email.utils.parsedate_to_datetime(text)
-        return (at - datetime.datetime.now(tz=at.tzinfo or datetime.UTC)).total_seconds()
+        at = at if at.tzinfo else at.replace(tzinfo=datetime.UTC)  # "-0000" names no zone
+        return (at - datetime.datetime.now(tz=datetime.UTC)).total_seconds()

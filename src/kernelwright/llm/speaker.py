@@ -38,6 +38,11 @@ class Meter:
         self.usd = None if self.usd is None or usd is None else self.usd + usd
 
 
+def whole(text: str) -> str:
+    """The text with U+FFFD in place of halves of characters, which no file can hold."""
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+
+
 class Speaker:
     """Safe to share between threads (each with its own ``metered`` copy where the cost per thread matters).
 
@@ -75,6 +80,10 @@ class Speaker:
         remembered = self._remembered(key)
         if remembered is not None:
             return remembered
+        if self._offline:
+            if self._memory is not None:
+                self._memory.missed(seed, role, messages)
+            raise BudgetSpent("The record ends here", f"request {key} was never answered", "a recorded reply")
         input_tokens = estimate_tokens(messages)
         worst = input_tokens + max_tokens
         for attempt in range(1, ATTEMPTS + 1):
@@ -98,11 +107,13 @@ class Speaker:
             except BaseException:
                 self.budget.settle(held, worst, held.usd)
                 raise
-            reply = dataclasses.replace(reply, text=self._clean(reply.text), thoughts=self._clean(reply.thoughts))
+            text, thoughts = (self._clean(whole(said)) for said in (reply.text, reply.thoughts))
+            reply = dataclasses.replace(reply, text=text, thoughts=thoughts)
             self._failed.clear()
             # A server that does not say what it took may have taken all it was allowed.
             tokens = reply.input_tokens + reply.output_tokens if reply.counted else worst
-            usd = reply.usd if reply.counted else held.usd
+            usd = reply.usd if reply.counted and (reply.usd or 0.0) >= 0.0 else held.usd
+            usd = held.usd if usd is None else usd  # counts that no price list can follow
             self.budget.settle(held, tokens, usd)
             self.meter.add(1, tokens, usd)
             outcome = {"reply": wire.to_data(reply), "failure": "", "final": True, "tokens": tokens, "usd": usd}
@@ -113,8 +124,6 @@ class Speaker:
     def _remembered(self, key: str) -> Reply | None:
         found = self._memory.take(key) if self._memory is not None else None
         if found is None:
-            if self._offline:
-                raise BudgetSpent("The record ends here", f"request {key} was never answered", "a recorded reply")
             return None
         self.meter.add(found.attempts, found.tokens, found.usd)
         if found.reply is None:

@@ -13,9 +13,9 @@ from kernelwright.candidate import Candidate
 from kernelwright.errors import BadCommand
 from kernelwright.load import load_candidate, load_task
 from kernelwright.machine import Machine
-from kernelwright.optimize import learning, verbs
+from kernelwright.optimize import comparing, learning, verbs
 from kernelwright.optimize.guide import MINUTES, Guide
-from kernelwright.optimize.modelled import replay_run
+from kernelwright.optimize.replaying import replay_run
 from kernelwright.optimize.result import Listener, Options, Result
 from kernelwright.optimize.run import optimize_task, resume_run
 from kernelwright.optimize.services import Say, Services, silent
@@ -180,8 +180,42 @@ def report(run: str | Path) -> Path:
 
 
 def replay(run: str | Path) -> dict[str, Any]:
-    """Repeat a run's model-driven search from its record, without model and device; are the candidates the same?"""
+    """Repeat a run's model-driven search from its record, without model and device: ``identical``, or ``difference``
+    (the first request, candidate or verdict that is another, with the line) and ``text``, which says it in words."""
     return replay_run(Path(run))
+
+
+def compare(
+    targets: Sequence[object],
+    guide: Guide,
+    *,
+    out: str | Path,
+    recipes: Sequence[str] = (),
+    seeds: int = 1,
+    device: str | None = None,
+    budget: float | str | None = None,
+    proposers: Sequence[str] = ("none",),
+    say: Say = silent,
+    services: Services | None = None,
+) -> dict[str, Any]:
+    """Every recipe (or ``recipes``) on every task at the limits of ``guide``, whose own recipe is not looked at.
+
+    ``out`` keeps a run folder for each; called again with the same limits it finishes what was not finished, and may
+    name further tasks, recipes and ``seeds``. ``budget`` is the wall time a run may take, by default a minute for each
+    candidate; runs that it ended are marked. By default no deterministic proposer takes part, so that what is
+    compared is the recipes' own. Returns ``rows`` (one a run: speedup with its interval, candidates, cost, where they
+    ended) and ``recipes`` (one each, best first). Raises BadCommand for other limits than ``out`` was begun with."""
+    place = _device(device)
+    seconds = settings.seconds(budget) if isinstance(budget, str) else budget
+    options = Options(
+        device=place,
+        budget_seconds=float(seconds or comparing.SECONDS_A_CANDIDATE * guide.max_candidates),
+        proposers=tuple(proposers),
+    )
+    tasks = [_task(target, place) for target in targets]
+    return comparing.compare_recipes(
+        tasks, guide, options, Path(out), names=recipes, seeds=seeds, say=say, services=services
+    )
 
 
 def list_recipes() -> list[dict[str, Any]]:

@@ -91,6 +91,7 @@ class Guided:
         try:
             self._ask_on(window)
         except Late:
+            self.tally.ended = "time"
             self._say("note", f"the time is over: {1 + len(window)} request(s) in flight are not waited for")
             if not self.answered:
                 troubles = [voice.speaker.trouble() for voice in self._voices.values()]
@@ -99,7 +100,7 @@ class Guided:
     def _ask_on(self, window: deque[Open]) -> None:
         over = self._begin()
         while True:
-            while not over and len(window) < self._parallel and self._trier.seconds_left() > 0:
+            while not over and len(window) < self._parallel and self._has_time():
                 ask = self._strategy.ask()
                 if ask is None:
                     break
@@ -108,6 +109,9 @@ class Guided:
                 except BudgetSpent as spent:
                     over = self._stop(spent)
             if not window:
+                if self.tally.ended == "time" and self._strategy.ask() is None:
+                    self.tally.ended = ""  # nothing was left to ask for anyway
+                self.tally.ended = self.tally.ended or ("model" if self.fault is not None else "candidates")
                 return
             entry = window.popleft()
             try:
@@ -123,6 +127,11 @@ class Guided:
                 over = self._stop(spent)
             except ModelError as error:
                 self._say("note", f"the advice stays as it is: {error.what}", detail=str(error))
+
+    def _has_time(self) -> bool:
+        left = self._trier.seconds_left() > 0
+        self.tally.ended = "" if left else "time"
+        return left
 
     def _begin(self) -> bool:
         """Have cases written before the first candidate is judged; whether the budget is spent already."""
@@ -148,8 +157,9 @@ class Guided:
         self.tally.tests += 1
         self._cases = self._trier.test_with(source)
 
-    def _stop(self, why: BudgetSpent | ModelError) -> bool:
+    def _stop(self, why: BudgetSpent) -> bool:
         self._say("note", f"no more requests: {why.what}", detail=str(why))
+        self.tally.ended = why.what
         return True
 
     def _open(self, ask: Ask) -> Open:

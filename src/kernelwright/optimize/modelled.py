@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model-driven part of a run: begun, continued after a kill, or replayed from its record without model or device.
+"""The model-driven part of a run, begun or continued after a kill; ``replaying`` repeats it from what it leaves.
 
 llm.jsonl         every request, announced before it goes out, and every reply
 guided.jsonl      what each ask became, in order; a replay must give the same candidates
@@ -10,7 +10,6 @@ knowledge.sqlite  the measured effects known when the run began: prompts are mad
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,23 +17,20 @@ from typing import Any
 
 from kernelwright import recipes, wire
 from kernelwright.candidate import Candidate
-from kernelwright.errors import BadCommand, ModelError, RunFolderError
+from kernelwright.errors import ModelError
 from kernelwright.knowledge import Knowledge
-from kernelwright.ledger import Ledger, open_ledger
-from kernelwright.llm import Recorder, read_record
+from kernelwright.llm import Memory, Recorder, read_record
 from kernelwright.machine import Machine
-from kernelwright.optimize import folder as folders
 from kernelwright.optimize import learning, surroundings
-from kernelwright.optimize.facts import FACTS, FactBook, Found
+from kernelwright.optimize.facts import FACTS, FactBook
 from kernelwright.optimize.flight import Trier
 from kernelwright.optimize.guide import Guide
 from kernelwright.optimize.guided import Guided
 from kernelwright.optimize.loop import Loop
 from kernelwright.optimize.result import Options
-from kernelwright.optimize.tiers import NOT_BUILT, Tiers, fault_of, said_of
-from kernelwright.optimize.voices import KNOWN, LOG, RECORD, absent, budget, language, models, voices
+from kernelwright.optimize.tiers import Tiers
+from kernelwright.optimize.voices import KNOWN, LOG, RECORD, budget, language, models, voices
 from kernelwright.task import Task
-from kernelwright.trial import Outcome, Rejected
 from kernelwright.workers import Worker
 
 Say = Callable[..., None]
@@ -50,6 +46,7 @@ class Modelled:
         self._task, self._options, self._run = task, options, run
         self._guide = options.guide.checked()
         self._recipe = recipes.find(self._guide.recipe)
+        self._language = language(self._guide, options.device)
         self._models = models(self._guide, task, run, options.device)
         self._budget = budget(self._guide, run)
         self._refuse_unpriced()
@@ -72,7 +69,7 @@ class Modelled:
         learning.snapshot(self._run / KNOWN)
         first = {candidate.digest(): wire.to_data(candidate) for candidate in start}
         described = surroundings.describe(
-            self._task, facts, self._options.device, language(self._guide, self._options.device), worker,
+            self._task, facts, self._options.device, self._language, worker,
             machine if "planner" in self._recipe.roles else None,
         )  # fmt: skip
         return {
@@ -85,7 +82,10 @@ class Modelled:
     def search(self, loop: Loop, worker: Worker, nouns: Nouns, say: Say) -> None:
         """Ask until the recipe, the budget or the time is done."""
         Recorder(self._run / RECORD).write({"session": 1, "at": time.time()})
-        made = voices(self._guide, self._task, self._options.device, nouns, self._models, self._run, paid=self._budget)
+        memory = Memory(self._run / RECORD)
+        made = voices(
+            self._guide, self._task, self._options.device, nouns, self._models, self._run, memory, paid=self._budget
+        )  # fmt: skip
         say("phase", f"asking {', '.join(made)} by recipe {self._recipe.name}")
         log, device = self._run / LOG, self._options.device
         machine = wire.from_data(Machine, nouns["machine"]) if nouns.get("machine") else None
@@ -98,7 +98,7 @@ class Modelled:
                 file.write(json.dumps(row) + "\n")
                 file.flush()
 
-            self._engine = _engine(self._options, self._task, made, trier, nouns, known, say, write)
+            self._engine = engine(self._options, self._task, made, trier, nouns, known, say, write)
             try:
                 self._engine.search()
             finally:
@@ -129,7 +129,7 @@ class Modelled:
             return data
         tally = self._engine.tally.to_json()
         verified = tally["died"].get("timed", {}).get("count", 0)
-        rows = _rows(self._run / LOG)
+        rows = rows_of(self._run / LOG)
         own = next((row for row in rows if winner is not None and row["candidate"] == winner.digest()), None)
         return data | {
             "verified": verified,
@@ -140,86 +140,11 @@ class Modelled:
         }
 
 
-class _Recorded:
-    """Judges by what the ledger says; no device, no clock."""
-
-    def __init__(self, ledger: Ledger, book: FactBook) -> None:
-        self._ledger, self._book = ledger, book
-        self._coarse = {row.candidate: row.id for row in ledger.rows() if row.level == "coarse"}
-
-    def consider(self, candidate: Candidate, structure: str) -> Outcome | None:
-        """The recorded outcome, or None where there is none."""
-        number = self._coarse.get(candidate.digest())
-        return None if number is None else self._ledger.trial(number).outcome
-
-    def build_ahead(self, candidate: Candidate) -> None:
-        """Nothing is built."""
-
-    def static(self, candidate: Candidate) -> Found | None:
-        """What was found then."""
-        found = self._book.get("static", candidate.digest()) or {}
-        return None if found == NOT_BUILT else found
-
-    def profile(self, candidate: Candidate) -> Found:
-        """What was found then."""
-        return self._book.get("profile", candidate.digest()) or {}
-
-    def sanitized(self, candidate: Candidate) -> Rejected | None:
-        """What was found then."""
-        return fault_of(self._book.get("sanitized", candidate.digest()) or {})
-
-    def test_with(self, source: str) -> tuple[str, ...]:
-        """What was found then; outcomes are recorded already."""
-        return said_of(self._book.get("cases", wire.digest(source)) or {})
-
-    def seconds_left(self) -> float:
-        """As long as the record."""
-        return math.inf
-
-
-def replay_run(path: Path) -> dict[str, Any]:
-    """Run the model-driven search again from the record and the ledger; compare each candidate's digest.
-
-    ``identical`` is true when every recorded ask comes out the same. A killed run may replay one ask more than it
-    had settled. Raises NoSuchRun, BadCommand for a run without models, RunFolderError."""
-    record = folders.read(path)
-    try:
-        task, options = wire.from_data(Task, record["task"]), wire.from_data(Options, record["options"])
-    except (KeyError, ValueError, TypeError) as error:
-        raise RunFolderError(f"{path}/run.json is of another version.", str(error), "a run of this version") from error
-    nouns = record.get("nouns")
-    if options.guide is None or nouns is None or not (path / RECORD).exists():
-        raise BadCommand("This run asked no model.", got=str(path), expected="a run with --llm or --agent")
-    made = voices(options.guide, task, options.device, nouns, absent(options.guide, task, path), path, paid=None)
-    rows: list[dict[str, Any]] = []
-    ledger = open_ledger(path / "ledger.sqlite", writable=False)
-    try:
-        with Knowledge(path / KNOWN) as known:
-            trier = _Recorded(ledger, FactBook(path / FACTS))
-            engine = _engine(options, task, made, trier, nouns, known, lambda *_, **__: None, rows.append)
-            engine.search()
-    finally:
-        ledger.close()
-    before, after = [_identity(row) for row in _rows(path / LOG)], [_identity(row) for row in rows]
-    differ = next((n for n, (one, two) in enumerate(zip(before, after, strict=False)) if one != two), None)
-    if differ is None and len(after) < len(before):
-        differ = len(after)
-    return {
-        "run": str(path),
-        "identical": differ is None,
-        "recorded": len(before),
-        "replayed": len(after),
-        "first_difference": differ,
-        "requests": sum(1 for entry in read_record(path / RECORD) if "attempt" in entry),
-        "candidates": [row["candidate"] for row in rows],
-        "digest": wire.digest([row["candidate"] for row in rows[: len(before)]]),
-    }
-
-
-def _engine(
+def engine(
     options: Options, task: Task, made: Mapping[str, Any], trier: Trier, nouns: Nouns, known: Knowledge, say: Say,
     log: Callable[[dict[str, Any]], None],
 ) -> Guided:  # fmt: skip
+    """The search of a run, live or replayed: a function of these."""
     guide: Guide | None = options.guide
     assert guide is not None
     recipe = recipes.find(guide.recipe)
@@ -239,9 +164,6 @@ def _engine(
     )
 
 
-def _identity(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return (row["ask"], row["edit"], row["arm"], row["candidate"], row["ended"])
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The lines of a log."""
     return list(read_record(path))

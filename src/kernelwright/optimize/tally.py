@@ -30,6 +30,8 @@ class Cost:
 class Tally:
     """Counts of one search. Predictions are scored only where the judge spoke."""
 
+    ended: str = ""
+    """Why no more was asked: ``candidates``, ``time``, ``model`` (none was left), or the budget that was spent."""
     asked: int = 0
     malformed: int = 0
     failed: int = 0
@@ -98,6 +100,7 @@ class Tally:
     def to_json(self) -> dict[str, Any]:
         """As plain data, for result and report."""
         return {
+            "ended": self.ended,
             "asked": self.asked,
             "parsed": self.asked - self.malformed - self.failed,
             "malformed": self.malformed,

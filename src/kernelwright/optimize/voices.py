@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright import recipes, settings, wire
+from kernelwright.errors import BadCommand
 from kernelwright.llm import Budget, Limits, Memory, Message, Model, ModelFailure, Recorder, Reply, Speaker, spent
 from kernelwright.llm.provider import KEY_NAMES, ProviderModel
 from kernelwright.machine import Machine
@@ -88,14 +89,13 @@ def budget(guide: Guide, run: Path) -> Budget:
 
 
 def voices(
-    guide: Guide, task: Task, device: str, nouns: Mapping[str, Any], made: Sequence[Model], run: Path, *,
-    paid: Budget | None,
+    guide: Guide, task: Task, device: str, nouns: Mapping[str, Any], made: Sequence[Model], run: Path,
+    memory: Memory, *, paid: Budget | None,
 ) -> dict[str, AgentProposer]:  # fmt: skip
     """One voice for each model, all with one memory. ``paid`` None: a replay, which sends nothing.
 
     ``nouns`` is what the prompts show of device and task, as it was when the run began."""
     hidden = key_names(guide)
-    memory = Memory(run / RECORD)
     recorder = Recorder(run / RECORD) if paid is not None else None
     machine = wire.from_data(Machine, nouns["machine"]) if nouns.get("machine") else None
     return {
@@ -122,6 +122,13 @@ def voices(
 
 
 def language(guide: Guide, device: str) -> str:
-    """What candidates are asked to be written in."""
+    """What candidates are asked to be written in. Raises BadCommand for one that does not run on the device."""
     asked = guide.language or recipes.find(guide.recipe).language
-    return asked or ("cpp" if device == "cpu" else "triton")
+    chosen = asked or ("cpp" if device == "cpu" else "triton")
+    if chosen in (("triton", "cuda") if device == "cpu" else ("cpp",)):
+        raise BadCommand(
+            f"Programs in {chosen} do not run on {device}.",
+            got=f"--language {guide.language}" if guide.language else f"recipe {guide.recipe}",
+            expected="cpp or torch" if device == "cpu" else "triton, cuda or torch",
+        )
+    return chosen

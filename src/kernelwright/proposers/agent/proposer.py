@@ -20,6 +20,12 @@ from kernelwright.trial import Rejected
 
 LONGEST_ADVICE = 2000
 LONGEST_QUOTE = 12_000
+ENDS = {
+    "length": "; it was cut off for its length: think and explain less",
+    "tool_call": "; it calls a tool, and there are none here: the files belong into the text",
+    "content_filter": "; it was refused, or ended by a filter of the server",
+}
+"""How a reply ended, for one that no program could be read from."""
 LONGEST_RAMBLE = 1000
 """Characters of an unreadable reply that are shown again to the model that gave it; of one that was cut off, fewer."""
 
@@ -73,10 +79,8 @@ class AgentProposer:
                 base=ask.parent.candidate if ask.parent else None,
             )
         except Malformed as fault:
-            over = reply.finish == "length"
-            cut = "; it was cut off for its length: think and explain less" if over else ""
-            worse = Malformed(f"{fault}{cut}")
-            worse.reply, worse.cut = reply.text, over
+            worse = Malformed(f"{fault}{ENDS.get(reply.finish, '')}")
+            worse.reply, worse.cut = reply.text, reply.finish == "length"
             raise worse from fault
 
     def advise(
