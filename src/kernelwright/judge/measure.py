@@ -160,6 +160,8 @@ class Lane:
 
     strains: list[Strain] = field(default_factory=list)
     """Per window: threads kept waiting, fresh pages."""
+    _known: tuple[int, float, float] = (0, 0.0, 0.0)
+    """What ``_usual`` found, and of how many windows."""
 
     def disturbance(self, index: int) -> float:
         """Share of a window that other load, or an allocator on its way to a steady state, took from it.
@@ -169,11 +171,18 @@ class Lane:
         same goes for fresh pages: a program that returns memory after every call faults in every window, but one
         that usually does not takes 8.9 ms instead of 2.9 where the heap was trimmed before (two outputs of 16 MB).
         """
-        own = float(np.percentile([strain.waited_us for strain in self.strains], OWN))
-        usual = float(np.percentile([strain.faults for strain in self.strains], OWN))
+        own, usual = self._usual()
         mine = self.strains[index]
         lost = max(0.0, mine.waited_us - own - WAKING_US) + FAULT_US * max(0.0, mine.faults - usual)
         return lost / max(self.calls_us[index], 1e-9)
+
+    def _usual(self) -> tuple[float, float]:
+        """(microseconds its threads wait, pages it faults) that a quarter of its windows stay below."""
+        if self._known[0] != len(self.strains):
+            waited = np.percentile([strain.waited_us for strain in self.strains], OWN)
+            faults = np.percentile([strain.faults for strain in self.strains], OWN)
+            self._known = len(self.strains), float(waited), float(faults)
+        return self._known[1:]
 
     def overhead_us(self, calls: int = 1) -> float:
         """Cost of a window of ``calls`` calls that is not theirs: waking, two messages, stopping.

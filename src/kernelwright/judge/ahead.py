@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs one after the other, the next one started and loaded while the caller works with the one before."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from kernelwright.judge.child import Program
+
+T = TypeVar("T")
+
+
+def each(
+    items: Sequence[T], start: Callable[[T], Program], early: Callable[[T], bool]
+) -> Generator[tuple[T, Program], None, None]:
+    """Each item with the program that ``start`` makes of it, closed when the next is asked for.
+
+    Where ``early`` says so a program is started before its turn, in a thread of its own; what that raises is raised
+    when its turn comes, and never where the caller is done before. Close the iterator: that closes the programs.
+    """
+    coming: Future[Program] | None = None
+    with ThreadPoolExecutor(1) as beside:
+        try:
+            for number, item in enumerate(items):
+                program = start(item) if coming is None else coming.result()
+                coming = None
+                with program:
+                    if number + 1 < len(items) and early(items[number + 1]):
+                        coming = beside.submit(start, items[number + 1])
+                    yield item, program
+        finally:
+            if coming is not None and coming.exception() is None:
+                coming.result().close()

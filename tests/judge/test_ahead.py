@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs started before their turn: in order, all closed, and failures heard when their turn comes."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any
+
+import pytest
+
+from kernelwright.judge import ahead
+from kernelwright.judge.leash import ChildFailure
+
+
+class _Started:
+    """Stands for a program: remembers who started it, and that it was closed."""
+
+    def __init__(self, item: int) -> None:
+        if item < 0:
+            raise ChildFailure("load", f"no program {item}")
+        self.item, self.thread, self.open = item, threading.current_thread(), True
+
+    def close(self) -> None:
+        self.open = False
+
+    def __enter__(self) -> _Started:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Starts:
+    def __init__(self) -> None:
+        self.made: list[_Started] = []
+        self.second = threading.Event()
+
+    def __call__(self, item: int) -> Any:
+        program = _Started(item)
+        self.made.append(program)
+        if len(self.made) == 2:
+            self.second.set()
+        return program
+
+
+def test_the_next_one_is_started_while_the_first_is_used_and_each_is_closed_in_its_turn() -> None:
+    starts, seen = _Starts(), []
+    with contextlib.closing(ahead.each([1, 2, 3], starts, lambda item: True)) as programs:
+        for item, program in programs:
+            assert starts.second.wait(10), "nothing was started ahead"
+            assert program.item == item and program.open
+            assert [other.open for other in starts.made[: item - 1]] == [False] * (item - 1)
+            seen.append(item)
+    assert seen == [1, 2, 3]
+    assert not any(program.open for program in starts.made)
+    assert starts.made[1].thread is not threading.current_thread()
+
+
+def test_one_that_may_not_be_started_early_waits_for_its_turn() -> None:
+    starts = _Starts()
+    with contextlib.closing(ahead.each([1, 2], starts, lambda item: False)) as programs:
+        next(programs)
+        assert not starts.second.wait(0.2)
+        next(programs)
+    assert {program.thread for program in starts.made} == {threading.current_thread()}
+
+
+def test_a_failure_to_start_is_heard_at_its_turn_and_not_before() -> None:
+    starts = _Starts()
+    with contextlib.closing(ahead.each([1, -2], starts, lambda item: True)) as programs:
+        assert next(programs)[0] == 1
+        with pytest.raises(ChildFailure, match="no program -2"):
+            next(programs)
+    assert not starts.made[0].open
+
+
+def test_a_caller_who_fails_leaves_no_program_behind_and_hears_of_its_own_failure_only() -> None:
+    for second in (2, -2):
+        starts = _Starts()
+        with (
+            pytest.raises(ValueError, match="mine"),
+            contextlib.closing(ahead.each([1, second, 3], starts, lambda item: True)) as programs,
+        ):
+            next(programs)
+            raise ValueError("mine")
+        assert not any(program.open for program in starts.made)
+        assert [program.item for program in starts.made] in ([1], [1, 2])
