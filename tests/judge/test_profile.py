@@ -11,6 +11,7 @@ from kernelwright.candidate import Candidate
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.build import build
 from kernelwright.judge.profile import binary, counters, job, occupancy, operators, perf, replay, sass, traces
+from kernelwright.judge.profile.loops import weights
 from kernelwright.machine import Fact, Machine
 from tests.judge.plain_tasks import task
 
@@ -44,6 +45,49 @@ def test_instructions_in_a_loop_weigh_more_and_what_is_beside_it_is_left_out() -
     expected = {"packed_instructions": 16.0, "floating_instructions": 16.0, "widest_bits": 512.0,
                 "gather_instructions": 0.0, "division_instructions": 8.0, "math_calls": 8.0}  # fmt: skip
     assert expected == found
+
+
+def test_a_rare_block_behind_the_rest_makes_no_loop_and_filling_no_entry() -> None:
+    """A vector loop in a loop over rows; behind them what is seldom needed, in scalar code, whose jump back would span
+    the whole. The bytes that fill up to an aligned address are entered by nothing."""
+    code = """
+0000000000001200 <rows>:
+    1200:	jmp    1210 <rows+0x10>
+    1208:	nopw   0x0(%rax,%rax,1)
+    1210:	je     1240 <rows+0x40>
+    1214:	vaddps (%rdi,%rcx,4),%zmm1,%zmm2
+    121a:	jne    1214 <rows+0x14>
+    1220:	vaddss %xmm0,%xmm1,%xmm1
+    1228:	jne    1210 <rows+0x10>
+    1230:	ret
+    1240:	vmulss %xmm0,%xmm1,%xmm1
+    1246:	vmulss %xmm0,%xmm1,%xmm1
+    124c:	jmp    1220 <rows+0x20>
+"""
+    body = binary.functions(code)["rows"]
+    assert [1, 1, 8, 64, 64, 8, 8, 1, 8, 8, 8] == weights(body)
+    found = binary.summary(binary.counts(code))
+    assert (64.0, 64.0, 512.0) == tuple(found[name] for name in ("packed_instructions", "floating_instructions",
+                                                                 "widest_bits"))  # fmt: skip
+
+
+def test_a_program_that_only_selects_or_copies_has_vectors_too() -> None:
+    """Comparisons are arithmetic, packed or not; where there is none at all, the moves in loops say how wide it is."""
+    select, copy = (
+        f"""
+0000000000001200 <select>:
+    1200:	{what}
+    1208:	vmovups %zmm0,(%rdi,%rcx,4)
+    120e:	jne    1200 <select>
+    1214:	ret
+"""
+        for what in ("vcmpltps (%rsi,%rcx,4),%zmm1,%k1", "vmovups (%rsi,%rcx,4),%zmm0")
+    )
+    expected = [(8.0, 8.0, 512.0), (0.0, 0.0, 512.0)]
+    names = ("packed_instructions", "floating_instructions", "widest_bits")
+    assert expected == [tuple(binary.summary(binary.counts(code))[name] for name in names) for code in (select, copy)]
+    scalar = binary.summary(binary.counts(select.replace("vcmpltps", "vucomiss").replace("%zmm", "%xmm")))
+    assert (0.0, 8.0, 0.0) == tuple(scalar[name] for name in names)
 
 
 def test_lanes_loaded_one_by_one_are_gathers_too() -> None:

@@ -20,7 +20,7 @@ _LINE = re.compile(r"^\s*([0-9a-f]+):\s+(?:(?:lock|rep|repz|bnd|notrack|data16|c
 _TARGET = re.compile(r"^(?:\*)?([0-9a-f]+) <([^>]*)>")
 _ARITHMETIC = re.compile(
     r"v?(?:add|sub|mul|div|sqrt|min|max|rcp\w*?|rsqrt\w*?|fn?m(?:add|sub)(?:add|sub)?\d{3}|round|rndscale|scalef"
-    r"|addsub|hadd)(ps|pd|ph|ss|sd|sh)$"
+    r"|addsub|hadd|u?comi|cmp(?:n?(?:eq|lt|le|gt|ge)|(?:un)?ord|true|false)?(?:_\w+?)?)(ps|pd|ph|ss|sd|sh)$"
 )
 _DIVISION = re.compile(r"v?(?:div|sqrt)(?:ps|pd|ss|sd|ph|sh)$")
 _INSERTION = re.compile(r"v?(?:insertps|pinsr[dq])$")
@@ -91,18 +91,22 @@ def counts(text: str) -> dict[str, float]:
     Arithmetic counts where a function's loops are deepest: what is left over beside a vector loop is written out as
     scalar code around it, many times as long and seldom run.
     """
-    total = dict.fromkeys(("packed", "scalar", "gathers", "divisions", "calls", "bits128", "bits256", "bits512"), 0.0)
+    names = ("packed", "scalar", "gathers", "divisions", "calls", *(f"{kind}{bits:.0f}" for kind in ("bits", "moved")
+             for _, bits in WIDTHS))  # fmt: skip
+    total = dict.fromkeys(names, 0.0)
     for body in functions(text).values():
         weighed = list(zip(body, weights(body), strict=True))
         deepest = max((weight for found, weight in weighed if _ARITHMETIC.match(found.name)), default=0)
         for found, weight in weighed:
+            bits = next((width for register, width in WIDTHS if register in found.operands), 0.0)
             kind = _ARITHMETIC.match(found.name)
+            if weight > 1 and bits > 128.0:
+                total[f"moved{bits:.0f}"] += weight
             if kind and weight == deepest:
                 packed = kind[1] in ("ps", "pd", "ph")
                 total["packed" if packed else "scalar"] += weight
                 if packed:
-                    bits = next((width for register, width in WIDTHS if register in found.operands), 128.0)
-                    total[f"bits{bits:.0f}"] += weight
+                    total[f"bits{bits or 128.0:.0f}"] += weight
             if _DIVISION.match(found.name) and weight == deepest:
                 total["divisions"] += weight
             if found.name.startswith("vgather") or (_INSERTION.match(found.name) and "(" in found.operands):
@@ -114,8 +118,11 @@ def counts(text: str) -> dict[str, float]:
 
 
 def summary(total: dict[str, float]) -> dict[str, float]:
-    """The counts by the names that the rules use."""
-    wide = [bits for bits in (128.0, 256.0, 512.0) if total[f"bits{bits:.0f}"] > NOTABLE * total["packed"]]
+    """The counts by the names that the rules use. Without packed arithmetic the width is that of whatever else (moves,
+    integers) runs in loops: a program that only copies or selects has vectors too."""
+    kind = "bits" if total["packed"] else "moved"
+    every = sum(total[f"{kind}{bits:.0f}"] for _, bits in WIDTHS)
+    wide = [bits for _, bits in WIDTHS if total[f"{kind}{bits:.0f}"] > NOTABLE * every]
     return {
         "packed_instructions": total["packed"],
         "floating_instructions": total["packed"] + total["scalar"],
