@@ -281,7 +281,7 @@ def main():
                     one |= more
                     write(options, machine, found)
 
-        with concurrent.futures.ThreadPoolExecutor(6 if options.kind == "cuda" else 1) as pool:
+        with concurrent.futures.ThreadPoolExecutor(8 if options.kind == "cuda" else 1) as pool:
             list(pool.map(job, left))
     if options.part == "name":
         for one in found:

@@ -74,6 +74,15 @@ def meter():
         return None
 
 
+def load_of(call, power):
+    """{"watts": of calls that follow each other, "MHz": the rate just after}, or nothing where the counter stood."""
+    try:
+        joules, seconds, _ = energy.spend(power, "cuda:0", call, WINDOW)
+        return {"watts": joules / seconds, "MHz": power.clocks_mhz()["SM"]}
+    except OSError:
+        return {}
+
+
 def measure(dtype, m, n, k, power):
     """One row: seconds, and watts where there is a counter to read."""
     torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
@@ -83,9 +92,7 @@ def measure(dtype, m, n, k, power):
     took, graph, _ = seconds_of(lambda: torch.mm(one, two, out=out), 4e-3)
     row = {"dtype": dtype, "m": m, "n": n, "k": k, "seconds": took}
     if power is not None:
-        joules, seconds, _ = energy.spend(power, "cuda:0", graph.replay, WINDOW)
-        row["watts"] = joules / seconds
-        row["MHz"] = power.clocks_mhz()["SM"]
+        row |= load_of(graph.replay, power)
     return row
 
 

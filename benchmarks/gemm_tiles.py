@@ -20,9 +20,8 @@ import torch
 import triton
 import triton.language as tl
 
-from benchmarks.gemm_measure import WINDOW, meter
+from benchmarks.gemm_measure import load_of, meter
 from benchmarks.provenance import commit
-from kernelwright.judge.calibration import energy
 
 SIZES = [128, 192, 256, 384, 512, 640, 976, 1024, 1536, 2048, 2560, 3072, 4096, 4912, 6144, 8192]
 WIDTH = {"bfloat16": 2, "tf32": 4}
@@ -151,8 +150,7 @@ def measure(out, deadline, said, power=None):
                 took, graph = seconds_of(config, tensors)
                 rows.append({"dtype": dtype, "m": m, "n": n, "k": k, "tile": config, "seconds": took})
                 if power is not None:
-                    joules, seconds, _ = energy.spend(power, "cuda:0", graph.replay, WINDOW)
-                    rows[-1]["watts"] = joules / seconds
+                    rows[-1] |= load_of(graph.replay, power)
     about = torch.cuda.get_device_properties(0)
     result = {
         "command": ["python", "-m", "benchmarks.gemm_tiles", *sys.argv[2:]], "commit": commit(), "device": about.name,

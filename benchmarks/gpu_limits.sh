@@ -48,7 +48,7 @@ provoked() {
     shift
     known
     timeout 60 $PY -m benchmarks.planted.run cuda - --cache "$KEPT/planted" --workers 14 --build "$@" 2>&1 | tail -5
-    timeout 160 $PY -m benchmarks.planted.run cuda "$OUT/$file.json" --machine "$MACHINE" --workers 5 \
+    timeout 160 $PY -m benchmarks.planted.run cuda "$OUT/$file.json" --machine "$MACHINE" --workers 8 \
         --cache "$KEPT/planted" "$@" 2>&1 | grep -v '^  ' | cut -c1-240
 }
 planted() { provoked planted --sizes inputs; }

@@ -89,8 +89,9 @@ def prepared(made, given, device, cache):
     )  # fmt: skip
 
 
-COUNTING = threading.Lock()
-"""The driver refuses a second profiler at a time; everything else of several programs may run beside each other."""
+COUNTING = threading.Semaphore(4)
+"""Profilers at a time: the driver refuses one that counts while another does, which is then tried again, and of
+twelve too many were refused too often."""
 
 
 class Outside:
@@ -100,7 +101,7 @@ class Outside:
         self.log, self.only, self.where = folder / "ncu.log", only, ""
 
     def __call__(self, given, tool, program):
-        """The first of the two that gives a table; one program at a time."""
+        """The first of the two that gives a table."""
         with COUNTING:
             return self.count(given, tool, program)
 

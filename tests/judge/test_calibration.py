@@ -43,37 +43,32 @@ def test_a_staircase_has_two_steps_an_octave() -> None:
     assert ["1MiB", "1.5MiB", "2MiB", "3MiB", "4MiB"] == [label(size) for size in staircase(1 << 20, 4 << 20)]
 
 
-class _Stepping:
-    """A counter of 700 W that moves every 100 ms of a clock that calls advance."""
-
-    def __init__(self) -> None:
-        self.now = 30_000_000
-        self.called = 0
-
-    def call(self) -> None:
-        """Three milliseconds."""
-        self.called += 1
-        self.now += 3_000_000
-
-    def joules(self) -> float:
-        """As of the last whole step."""
-        return 70.0 * (self.now // 100_000_000)
+def test_energy_counts_between_moves_of_the_counter() -> None:
+    """700 W by a counter that moves every 100 ms: what it held before, and moves of the first 250 ms, do not count."""
+    moves = [(0, 5.0), *((100_000_000 * step, 5.0 + 70.0 * step) for step in range(1, 9))]
+    assert (350.0, 0.5) == energy.between(moves, 250_000_000)
 
 
-def test_energy_is_read_where_the_counter_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """700 W for half a second, to within one look at the counter; read anywhere else it is off by up to a fifth."""
-    counter = _Stepping()
-    monkeypatch.setattr(energy.measure, "clock", lambda: counter.now)
-    monkeypatch.setattr(energy.torch.cuda, "synchronize", lambda device: None)
-    joules, seconds, calls = energy.spend(counter, "cuda:0", counter.call, 0.5)  # type: ignore[arg-type]
-    assert (700.0, 0.5) == (pytest.approx(joules / seconds, rel=0.01), pytest.approx(seconds, abs=0.11))
-    assert calls * 0.003 == pytest.approx(seconds)
+def test_a_counter_that_stands_still_is_no_zero() -> None:
+    """One move under load, or none: not measured."""
+    for moves in ([(0, 5.0)], [(0, 5.0), (300_000_000, 7.0)]):
+        with pytest.raises(OSError, match="did not move"):
+            energy.between(moves, 0)
 
 
-def test_a_counter_that_stands_still_is_read_as_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No endless wait for it: after its patience the joules are what the counter says, here none."""
-    counter = _Stepping()
-    monkeypatch.setattr(energy.measure, "clock", lambda: counter.now)
-    monkeypatch.setattr(energy.torch.cuda, "synchronize", lambda device: None)
-    monkeypatch.setattr(counter, "joules", lambda: 5.0)
-    assert 0.0 == energy.spend(counter, "cuda:0", counter.call, 0.5)[0]  # type: ignore[arg-type]
+def test_a_counter_is_watched_beside_the_work_and_may_fail() -> None:
+    """Each new value once; one that cannot be read any more ends the watch without an error."""
+    values = iter([5.0, 5.0, 6.0, 6.0, 8.0])
+
+    class Failing:
+        def joules(self) -> float:
+            try:
+                return next(values)
+            except StopIteration as error:
+                raise OSError("gone") from error
+
+    watch = energy.Watch(Failing())  # type: ignore[arg-type]
+    watch.start()
+    watch.join()
+    watch.stop()
+    assert [5.0, 6.0, 8.0] == [joules for _, joules in watch.moves]

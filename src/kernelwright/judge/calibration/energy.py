@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -14,8 +15,8 @@ from kernelwright.judge.calibration.facts import fact, missing
 from kernelwright.machine import Fact
 
 SECONDS = 2.0
-SETTLE, BETWEEN, PATIENCE = 0.25, 4e-3, 1.0
-"""Seconds of load before the first move of the counter counts, between two looks at it, and without one at most."""
+SETTLE, TICK, BETWEEN = 0.25, 0.12, 10e-3
+"""Seconds of load before a move of the counter counts, from one move to the next, and of calls given at a time."""
 NAMES = (
     ("power.idle_W", "W"), ("power.copy_W", "W"), ("power.gemm_W", "W"),
     ("energy.per_byte_pJ", "pJ/B"), ("energy.per_flop_pJ", "pJ/FLOP"),
@@ -57,49 +58,88 @@ def absent(why: str) -> list[Fact]:
     return [missing(name, unit, why) for name, unit in NAMES]
 
 
+class Watch(threading.Thread):
+    """Notes when a counter moves, beside the work: a reading takes milliseconds, in which the device must not rest."""
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__(daemon=True)
+        self._meter = meter
+        self._ended = threading.Event()
+        self.moves: list[tuple[int, float]] = []
+        """(nanoseconds, joules) where it stood at first, then of each move."""
+
+    def run(self) -> None:
+        """Read until told to stop; a counter that fails gives no more moves."""
+        try:
+            while not self._ended.is_set():
+                joules = self._meter.joules()
+                if not self.moves or joules != self.moves[-1][1]:
+                    self.moves.append((measure.clock(), joules))
+        except OSError:
+            return
+
+    def stop(self) -> None:
+        """End the reading."""
+        self._ended.set()
+        self.join()
+
+
+def between(moves: Sequence[tuple[int, float]], begun: int) -> tuple[float, float]:
+    """(joules, seconds) between the first move at ``begun`` nanoseconds or later and the last. Raises OSError where
+    there are not two."""
+    known = [move for move in moves[1:] if move[0] >= begun]  # the first is no move: it stood there before
+    if len(known) < 2:
+        raise OSError("the energy counter did not move under load")
+    return known[-1][1] - known[0][1], (known[-1][0] - known[0][0]) * 1e-9
+
+
 def spend(
     meter: Meter, device: str, action: Callable[[], object], seconds: float = SECONDS, settle: float = SETTLE
-) -> tuple[float, float, int]:
+) -> tuple[float, float, float]:
     """(joules, seconds, calls) of ``action`` repeated without a pause, between two moves of the driver's counter.
 
     The counter stands still between its moves, 100 ms apart on an H200: read at any other moment, a window of half a
     second would be wrong by up to a fifth. ``settle`` seconds pass first, so that power and clocks are those of the
-    load. A counter that has not moved ``PATIENCE`` seconds after it should is read as it stands.
+    load. Raises OSError where the counter does not move.
     """
     action()
     torch.cuda.synchronize(device)
-    start = measure.clock()
-    action()
+    watch, start = Watch(meter), measure.clock()
+    watch.start()
+    try:
+        calls = _repeat(device, action, start, settle + seconds + TICK)
+    finally:
+        watch.stop()
+    rate = calls / ((measure.clock() - start) * 1e-9)
+    joules, length = between(watch.moves, start + round(settle * 1e9))
+    return joules, length, rate * length
+
+
+def _repeat(device: str, action: Callable[[], object], start: int, seconds: float) -> int:
+    """How often ``action`` ran; the device always has the next calls before it has done the last."""
+    stream, calls, together = torch.cuda.current_stream(device), 0, 1
+    queued = stream.record_event()
+    while (took := (measure.clock() - start) * 1e-9) < seconds:
+        if calls:
+            together = max(1, min(4096, round(BETWEEN * calls / took)))
+        for _ in range(together):
+            action()
+        calls += together
+        queued.synchronize()  # the calls before these
+        queued = stream.record_event()
     torch.cuda.synchronize(device)
-    together = max(1, min(4096, round(BETWEEN * 1e9 / max(1, measure.clock() - start))))
-    calls = 0
-
-    def moved(after: float) -> tuple[float, int, int]:
-        """Joules, nanoseconds and calls so far at the counter's first move ``after`` seconds from now or later."""
-        nonlocal calls
-        began, last = measure.clock(), meter.joules()
-        while True:
-            for _ in range(together):
-                action()
-            torch.cuda.synchronize(device)
-            calls += together
-            now, joules = measure.clock(), meter.joules()
-            waited = (now - began) * 1e-9 - after
-            if waited >= 0 and (joules != last or waited > PATIENCE):
-                return joules, now, calls
-            last = joules
-
-    first, begun, before = moved(settle)
-    last, ended, done = moved(seconds)
-    return last - first, (ended - begun) * 1e-9, done - before
+    return calls
 
 
 def step(device: str) -> list[Fact]:
     """Idle power, power under a copy and a product, and energy per byte and per FLOP above idle."""
     try:
-        meter = Meter(device)
+        return _measured(Meter(device), device)
     except OSError as error:
         return absent(str(error))
+
+
+def _measured(meter: Meter, device: str) -> list[Fact]:
     time.sleep(1.0)
     idle = [meter.watts() for _ in range(3)]
     base = min(idle)
