@@ -7,7 +7,7 @@
 #   machine   facts of the device, timed, and its page                  power     watts of torch.mm over shapes
 #   tiles     time and watts of tile choices                            peer      two devices: their bandwidth
 #   planted   the first set at its first sizes      again, third   at its others      unseen   the held-out set
-#   gaps      best times of 68 programs             explain   the limiter of each (after gaps; goes on where it stopped)
+#   gaps      best times of 68 programs             explain   the limiter of each (after gaps, or goes on with the file GAPS)
 #   cost      energy line of an optimize run; counters inside the sandbox              long      long rows by groups of blocks
 cd "$(dirname "$0")/.." || exit 1
 export PYTHONPATH=$PWD/src:$PWD KERNELWRIGHT_HOME=${KERNELWRIGHT_HOME:-/tmp/limits-home} COMMIT=${COMMIT:-unknown}
@@ -68,6 +68,7 @@ gaps() {
 
 explain() {
     known
+    [ -s "$KEPT/gaps.json" ] || cp "${GAPS:?a gaps.json to go on with, or the section gaps before}" "$KEPT/gaps.json" || return
     cp "$KEPT/gaps.json" "$OUT/gaps.json"
     timeout 178 $PY -m benchmarks.gaps cuda "$OUT/gaps.json" "$MACHINE" --cache "$KEPT/gaps" --part explain \
         --seconds 140 2>&1 | cut -c1-200
