@@ -254,11 +254,11 @@ def test_inputs_are_left_alone_even_where_memory_is_reused() -> None:
 
 @pytest.mark.parametrize(
     "forward",
-    ["return x", "return {'a': x + 1}", "x.add_(1)\nreturn x", "return torch.nonzero(x + 1)", "return x @ x",
+    ["return x", "return {('a', 1): x + 1}", "x.add_(1)\nreturn x", "return torch.nonzero(x + 1)", "return x @ x",
      "return (x + 1).tolist()"],
 )  # fmt: skip
 def test_what_cannot_be_expressed_is_not_proposed(forward: str) -> None:
-    """Identity, nested results, writes to inputs, data-dependent shapes, nothing to fuse, no tensor."""
+    """Identity, results under odd keys, writes to inputs, data-dependent shapes, nothing to fuse, no tensor."""
     assert propose(reference(forward, "torch.randn(8, 8)")) is None
 
 

@@ -17,8 +17,10 @@ import sympy
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._pytree import tree_map
 from torch.utils._sympy.printers import PythonPrinter
 
+from kernelwright.proposers.templates import nesting
 from kernelwright.proposers.templates.ir import Source, Tensor
 from kernelwright.task import Task, by_position
 
@@ -66,6 +68,8 @@ class Capture:
     """Python literals of the constructor's positional and keyword arguments in the timed case."""
     results: tuple[torch.fx.Node, ...]
     returns: str
+    nested: tuple[str, ...] = ()
+    reached: tuple[str, ...] = ()
     literals: dict[torch.fx.Node, torch.Tensor] = field(default_factory=dict)
     """Small tensors that ``forward`` writes out itself, such as ``torch.tensor(0.5)``."""
 
@@ -79,7 +83,7 @@ def capture(task: Task) -> Capture:
                 found = _attempt(task, module, fake, dynamic)
                 if found is not None:
                     return found
-            except (*ORDINARY_ERRORS, NotCaptured) as reason:
+            except (*ORDINARY_ERRORS, NotCaptured, nesting.Unreadable) as reason:
                 failure = f"{type(reason).__name__}: {reason}"
     raise NotCaptured(failure[:400])
 
@@ -141,9 +145,7 @@ def _attempt(task: Task, module: types.ModuleType, fake: bool, dynamic: bool) ->
     large = sum(1 for _ in model.modules()) > LARGE
     if dynamic and large and not axes:
         return None
-    sizes = [
-        {d: torch.export.Dim.AUTO for d in range(x.dim())} if isinstance(x, torch.Tensor) else None for x in inputs
-    ]
+    sizes = tree_map(_open_sizes, list(inputs))
     shapes = ((tuple(sizes),) if _varargs(model) else tuple(sizes)) if dynamic else None
     with torch.no_grad():
         program = torch.export.export(model, tuple(inputs), dynamic_shapes=shapes, strict=False)
@@ -151,6 +153,10 @@ def _attempt(task: Task, module: types.ModuleType, fake: bool, dynamic: bool) ->
         if any(_mutates(node) for node in program.graph.nodes):
             program = program.run_decompositions({})
     return _describe(program, model, inputs, training, (literal(positional), literal(keywords)))
+
+
+def _open_sizes(value: object) -> dict[int, Any] | None:
+    return {d: torch.export.Dim.AUTO for d in range(value.dim())} if isinstance(value, torch.Tensor) else None
 
 
 def _mode(model: torch.nn.Module, inputs: tuple[Any, ...], shapes: Any, graph: str) -> bool | None:
@@ -206,6 +212,10 @@ def _describe(
     arguments: list[str] = []
     constants: list[tuple[int, str]] = []
     literals: dict[torch.fx.Node, torch.Tensor] = {}
+    found = [nesting.reached(value, f"args[{number}]") for number, value in enumerate(inputs)]
+    nested = tuple(condition for conditions, _ in found for condition in conditions)
+    nested = (f"len(args) == {len(found)}", *nested) if nested else ()
+    leaves = [leaf for _, inside in found for leaf in inside]
     position = 0
     for node, spec in zip(placeholders, signature.input_specs, strict=True):
         value = node.meta.get("val")
@@ -216,14 +226,14 @@ def _describe(
                 arguments.append(name)
             else:
                 arguments.append("")
-                constants.append((position, literal(inputs[position])))
+                constants.append((position, literal(leaves[position][1])))
             position += 1
         elif (written := _written(model, spec.target, program.constants)) is not None:
             literals[node] = written
         else:
             _check_attribute(model, spec.target)
             sources[node] = Source(tensor=tensor(f"p{len(sources)}", value), path=spec.target)
-    if position != len(inputs):
+    if position != len(leaves):
         raise NotCaptured("an argument of forward is not a tensor or a plain value")
     symbols, guards = _bindings(sources, program)
     out = next(n for n in program.graph.nodes if n.op == "output")
@@ -231,7 +241,7 @@ def _describe(
     return Capture(
         graph=program.graph, sources=sources, arguments=tuple(arguments), constants=tuple(constants),
         symbols=symbols, guards=guards, training=training, init=init, results=results, returns=returns,
-        literals=literals,
+        nested=nested, reached=tuple(text for text, _ in leaves) if nested else (), literals=literals,
     )  # fmt: skip
 
 
@@ -257,16 +267,19 @@ def _written(model: torch.nn.Module, path: str, constants: Mapping[str, Any]) ->
 
 
 def _results(program: Any, out: torch.fx.Node) -> tuple[tuple[torch.fx.Node, ...], str]:
-    nodes = out.args[0]
-    spec = program.call_spec.out_spec
-    kinds: dict[Any, str] = {None: "tensor", tuple: "tuple", list: "list"}
-    if not isinstance(nodes, (tuple, list)) or spec is None or spec.type not in kinds:
-        raise NotCaptured("the reference returns something other than tensors in a tuple or list")
-    if not all(isinstance(n, torch.fx.Node) for n in nodes):
-        raise NotCaptured("the reference returns something that is not a tensor")
-    if spec.type is not None and any(child.type is not None for child in spec.children()):
-        raise NotCaptured("the reference returns a nested structure")
-    return tuple(n for n in nodes if isinstance(n, torch.fx.Node)), kinds[spec.type]
+    nodes, spec = out.args[0], program.call_spec.out_spec
+    if not isinstance(nodes, (tuple, list)) or spec is None:
+        raise NotCaptured("the reference returns something other than tensors in a tuple, list or dict")
+    results = tuple(n for n in nodes if isinstance(n, torch.fx.Node))
+    if not results:
+        raise NotCaptured("the reference returns no tensor")
+    texts, number = [], 0
+    for node in nodes:
+        texts.append(f"${number}$" if isinstance(node, torch.fx.Node) else nesting.unmarked(literal(node)))
+        number += isinstance(node, torch.fx.Node)
+    remaining = iter(texts)
+    returns = nesting.returned(spec, lambda: next(remaining))
+    return results, returns
 
 
 def size_text(size: Any) -> str:

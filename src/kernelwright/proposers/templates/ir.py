@@ -45,6 +45,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from keyword import iskeyword
 
+from kernelwright.proposers.templates.nesting import filled
+
 FULL, ROW, COLUMN, CYCLE, TILE, BAND = "full", "row", "column", "cycle", "tile", "band"
 SCALAR, TOTAL = "scalar", "total"
 KINDS = (FULL, ROW, COLUMN, CYCLE, TILE, BAND, SCALAR, TOTAL)
@@ -198,15 +200,24 @@ class Program:
     results: tuple[str, ...]
     """Tensor names returned."""
     returns: str
-    """``tensor``, ``tuple`` or ``list``."""
+    """Python text of what is returned, with ``$0$``, ``$1$`` in place of the results."""
     arguments: tuple[str, ...]
-    """Name per positional argument of ``forward``: a tensor name, or ``""`` for a constant one."""
+    """Name per positional argument of ``forward``, or per leaf of nested ones: a tensor name, or ``""`` for a constant.
+    """
     constants: tuple[tuple[int, str], ...]
     """(position, Python literal) of arguments that are not tensors; another value means: not this program."""
     symbols: tuple[tuple[str, str], ...]
     """(symbol, Python expression over tensor names that binds it), in order: ``("s0", "x.shape[0]")``."""
     guards: tuple[str, ...]
     """Python expressions over tensor names and symbols that must all hold."""
+    nested: tuple[str, ...] = ()
+    """Where arguments are nested: Python conditions on ``args`` under which they are nested as they were traced."""
+    reached: tuple[str, ...] = ()
+    """Where arguments are nested: Python that reaches each of ``arguments`` in ``args``."""
+
+    def returned(self) -> str:
+        """Python text of what is returned, by the names of tensors."""
+        return filled(self.returns, self.results)
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor by name."""

@@ -93,6 +93,7 @@ class Lowering:
             sources=tuple(self.capture.sources.values()), steps=tuple(step for _, _, step in steps),
             results=tuple(results), returns=self.capture.returns, arguments=self.capture.arguments,
             constants=self.capture.constants, symbols=self.capture.symbols, guards=self.capture.guards,
+            nested=self.capture.nested, reached=self.capture.reached,
         )  # fmt: skip
 
     def _literal(self, node: torch.fx.Node, value: torch.Tensor) -> None:

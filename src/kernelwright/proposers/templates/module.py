@@ -26,16 +26,43 @@ def source(reference: str, entry: str, program: Program, capture: Capture, libra
         "        # The kernels were derived for these constructor arguments; others keep the reference's forward.",
         f"        self._kw_fast = list(args) == {capture.init[0]} and kwargs == {capture.init[1]}",
         "",
-        "    def forward(self, *args, **kwargs):",
-        "        if self._kw_fast and not kwargs and self._kw_ready(args):",
-        "            return self._kw_run(*args)",
-        "        return super().forward(*args, **kwargs)",
+        *_forward(program),
         "",
         *_ready(program, capture.training),
         "",
         *_run(program),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _forward(program: Program) -> list[str]:
+    if not program.nested:
+        return [
+            "    def forward(self, *args, **kwargs):",
+            "        if self._kw_fast and not kwargs and self._kw_ready(args):",
+            "            return self._kw_run(*args)",
+            "        return super().forward(*args, **kwargs)",
+        ]
+    return [
+        "    def forward(self, *args, **kwargs):",
+        "        flat = self._kw_flat(args) if self._kw_fast and not kwargs else ()",
+        "        if flat and self._kw_ready(flat):",
+        "            return self._kw_run(*flat)",
+        "        return super().forward(*args, **kwargs)",
+        "",
+        *flattening("_kw_flat", program),
+    ]
+
+
+def flattening(name: str, program: Program) -> list[str]:
+    """The method that takes nested arguments apart."""
+    return [
+        f"    def {name}(self, args):",
+        '        """What lies in the arguments, one after the other; nothing where they are nested otherwise."""',
+        "        if not (" + "\n            and ".join(program.nested) + "\n        ):",
+        "            return ()",
+        f"        return ({', '.join(program.reached)},)",
+    ]
 
 
 def _header(library: str, program: Program) -> list[str]:
@@ -128,9 +155,7 @@ def _run(program: Program) -> list[str]:
         else:
             lines += [f"        {line}" for line in _call(program, position, step, number, tensors)]
             number += 1
-    result = ", ".join(program.results)
-    result = {"tensor": result, "tuple": f"({result},)", "list": f"[{result}]"}[program.returns]
-    return [*lines, f"        return {result}"]
+    return [*lines, f"        return {program.returned()}"]
 
 
 def _window(call: Call, number: int, tensors: dict[str, Tensor]) -> list[str]:

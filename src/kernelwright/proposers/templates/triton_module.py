@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kernelwright.proposers.templates import ir, triton_kernels, triton_online, triton_ops, triton_split
+from kernelwright.proposers.templates.module import flattening
 
 Value = int | float | str | bool
 
@@ -221,8 +222,13 @@ def _class(
             "",
         ]
     count = len(program.arguments)
+    leave = _leave(program)
+    if program.nested:
+        lines += [*flattening("_flat", program), "", "    def forward(self, *given, **kwargs):"]
+        lines += ["        args = self._flat(given)"]
+    else:
+        lines += ["    def forward(self, *args, **kwargs):"]
     lines += [
-        "    def forward(self, *args, **kwargs):",
         f"        if len(args) == {count} and not kwargs and self.training is {wrapping.training}{known}:",
     ]
     body, names = _operands(program)
@@ -235,14 +241,17 @@ def _class(
         indent += "    "
     lines.append(f"{indent}with _enter({names[0]}):")
     lines += [f"{indent}    {line}" for line in _steps(program, names, extra)]
-    lines.append("        return super().forward(*args, **kwargs)")
-    return lines
+    return [*lines, f"        {leave}"]
+
+
+def _leave(program: ir.Program) -> str:
+    return f"return super().forward(*{'given' if program.nested else 'args'}, **kwargs)"
 
 
 def _operands(program: ir.Program) -> tuple[list[str], list[str]]:
     """Lines that name and check every source tensor; a failed check leaves through the reference."""
     lines: list[str] = []
-    leave = "return super().forward(*args, **kwargs)"
+    leave = _leave(program)
     for position, text in program.constants:
         lines.append(f"if type(args[{position}]) is not type({text}) or args[{position}] != {text}:")
         lines.append(f"    {leave}")
@@ -278,9 +287,7 @@ def _steps(
         dense |= {tensor.name for tensor in step.outputs}
         passed = [*step.inputs, *(f"float({s})" for s in step.scalars), *(t.name for t in step.outputs)]
         lines.append(f"_run{position}({', '.join([*passed, step.rows, step.cols, step.inner, step.band])})")
-    results = ", ".join(program.results)
-    wrapped = {"tensor": results, "tuple": f"({results},)", "list": f"[{results}]"}[program.returns]
-    return [*lines, f"return {wrapped}"]
+    return [*lines, f"return {program.returned()}"]
 
 
 def allocate(step: ir.Fused, like: str) -> list[str]:
