@@ -48,8 +48,8 @@ provoked() {
     shift
     known
     timeout 60 $PY -m benchmarks.planted.run cuda - --cache "$KEPT/planted" --workers 14 --build "$@" 2>&1 | tail -5
-    timeout 160 $PY -m benchmarks.planted.run cuda "$OUT/$file.json" --machine "$MACHINE" --workers 8 \
-        --cache "$KEPT/planted" "$@" 2>&1 | grep -v '^  ' | cut -c1-240
+    timeout 178 $PY -m benchmarks.planted.run cuda "$OUT/$file.json" --machine "$MACHINE" --workers 8 \
+        --cache "$KEPT/planted" --seconds 125 "$@" 2>&1 | grep -v '^  [^ ]' | cut -c1-240
 }
 planted() { provoked planted --sizes inputs; }
 again() { provoked planted_again --sizes again; }
@@ -71,7 +71,7 @@ explain() {
     [ -s "$KEPT/gaps.json" ] || cp "${GAPS:?a gaps.json to go on with, or the section gaps before}" "$KEPT/gaps.json" || return
     cp "$KEPT/gaps.json" "$OUT/gaps.json"
     timeout 178 $PY -m benchmarks.gaps cuda "$OUT/gaps.json" "$MACHINE" --cache "$KEPT/gaps" --part explain \
-        --seconds 140 2>&1 | cut -c1-200
+        --seconds 130 2>&1 | cut -c1-200
     cp "$OUT/gaps.json" "$KEPT/gaps.json"
 }
 

@@ -89,9 +89,9 @@ def prepared(made, given, device, cache):
     )  # fmt: skip
 
 
-COUNTING = threading.Semaphore(4)
-"""Profilers at a time: the driver refuses one that counts while another does, which is then tried again, and of
-twelve too many were refused too often."""
+COUNTING = threading.Semaphore(2)
+"""Profilers at a time: the driver refuses one that counts while another does, and it is then tried again. Of four, 12
+of 27 programs were refused four times."""
 
 
 class Outside:
@@ -175,8 +175,8 @@ def machine_of(device, cache, given=None):
     return found
 
 
-def main():
-    """Run, print a table, write the file."""
+def asked():
+    """The command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=("cpu", "cuda"))
     parser.add_argument("out", type=Path)
@@ -187,9 +187,15 @@ def main():
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--cache", type=Path, default=Path("/tmp/planted"))
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin with no kernel after so many")
     parser.add_argument("--build", action="store_true", help="compile every kernel and stop")
     parser.add_argument("--outside", action="store_true", help="count outside the sandbox at once")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main():
+    """Run, print a table, write the file."""
+    options = asked()
     sizes = ["again"] if options.again else options.sizes
     device = "cpu" if options.kind == "cpu" else "cuda:0"
     options.cache.mkdir(parents=True, exist_ok=True)
@@ -209,13 +215,17 @@ def main():
         "machine": machine.fingerprint, "device": machine.name, "versions": dict(machine.versions), "when": time.time(),
     }  # fmt: skip
     with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
-        jobs = [
-            pool.submit(examine, row, options.kind, device, options.cache, machine, size, options.outside)
-            for size in sizes
-            for row in kernels
-        ]
-        for job in concurrent.futures.as_completed(jobs):
-            found.append(job.result())
+
+        def job(row, size):
+            if time.time() - head["when"] > options.seconds:
+                return None
+            return examine(row, options.kind, device, options.cache, machine, size, options.outside)
+
+        jobs = [pool.submit(job, row, size) for size in sizes for row in kernels]
+        for done in concurrent.futures.as_completed(jobs):
+            if done.result() is None:
+                continue
+            found.append(done.result())
             print(f"  {found[-1]['name']} {found[-1]['sizes']}: {found[-1].get('named')}", flush=True)
             options.out.write_text(json.dumps({**head, **score(found, sizes), "kernels": found}))
     for one in found:
@@ -223,6 +233,8 @@ def main():
         print(f"{mark:5}  {one['name']:22} {one['sizes']:6} {one.get('named') or one.get('error')}")
         for note in one.get("notes", ()):
             print(f"         {note}")
+    if len(found) < len(jobs):
+        print(f"{len(jobs) - len(found)} of {len(jobs)} left out: the time was up")
     for size, (right, of) in score(found, sizes)["right"].items():
         print(f"{size}: {right} of {of} planted limiters named first")
     options.out.write_text(json.dumps({**head, **score(found, sizes), "kernels": found}, indent=1))

@@ -166,6 +166,14 @@ def test_counters_become_the_facts_of_the_rules() -> None:
     assert "==ERROR== ERR_NVGPUCTRPERM" == counters.refusal("==WARNING== clocks\n==ERROR== ERR_NVGPUCTRPERM")
 
 
+def test_the_cache_is_as_busy_as_its_busiest_part() -> None:
+    """What leaves it for the multiprocessors or what goes on in it; either counter may be missing."""
+    port, cache = (counters.SINGLE[name][0] for name in ("cache_port", "cache_throughput"))
+    for row, expected in (({port: "96", cache: "57"}, 0.96), ({port: "10", cache: "57"}, 0.57), ({port: "96"}, 0.96)):
+        found = counters.facts([{counters.TIME: "1000", **row}])
+        assert (expected, False) == (pytest.approx(found["cache_throughput"]), "cache_port" in found)
+
+
 TABLE = """# started on Fri
 88.81,msec,task-clock:u,88808065,100.00,0.013,CPUs utilized
 2000000,,cycles:u,88808065,100.00,,

@@ -50,6 +50,7 @@ SINGLE |= {f"pipe_{name}": (f"sm__inst_executed_pipe_{name}.avg.pct_of_peak_sust
 SINGLE |= {
     "pipe_tensor": ("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", 0.01),
     "cache_throughput": ("lts__throughput.avg.pct_of_peak_sustained_elapsed", 0.01),
+    "cache_port": ("l1tex__m_xbar2l1tex_read_bytes.sum.pct_of_peak_sustained_elapsed", 0.01),
 }
 _OPERATIONS = ("ld", "st", "atom", "red")
 METRICS = (
@@ -122,6 +123,8 @@ def facts(found: Sequence[Mapping[str, str]]) -> dict[str, float]:
     for name in ADDED & values.keys():
         values[name] = sum(_number(row, SINGLE[name][0]) or 0.0 for row in found)
     values |= _stalls(found, spent) | _access(found)
+    if "cache_port" in values:  # the last-level cache can give more than the ways to the multiprocessors carry
+        values["cache_throughput"] = max(values.pop("cache_port"), values.get("cache_throughput", 0.0))
     wavefronts = values.pop("shared_wavefronts", 0.0)
     values["bank_conflict_share"] = values.pop("bank_conflicts", 0.0) / wavefronts if wavefronts else 0.0
     mean, busiest = values.pop("cycles_mean", 0.0), values.pop("cycles_busiest", 0.0)
