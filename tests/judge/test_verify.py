@@ -149,3 +149,26 @@ def test_a_float64_run_that_computes_something_else_is_not_trusted() -> None:
     assert not checker.check(GIVEN, leaves, None, [leaves[0] * 3], leaves).passed
     assert "orders-of-summation" == checker.oracle
     assert "disagrees" in made.notes[0]
+
+
+def test_whether_the_reference_accepts_inputs_costs_the_check_of_them_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eager's answer is kept for the same call, and for no other; what is not finite, or raises, is not accepted."""
+    checker, leaves = softmax()
+    asked: list[object] = []
+    eager = checker.instance.eager
+
+    def counted(given: list[torch.Tensor], state: object) -> list[torch.Tensor]:
+        asked.append(given)
+        return eager(given, state)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(checker.instance, "eager", counted)
+    other = checker.instance.draw(GIVEN, 2)
+    assert checker.accepts(GIVEN, leaves, None)
+    assert checker.check(GIVEN, leaves, None, [leaves[0].softmax(-1)], leaves).passed
+    assert 1 == len(asked)
+    assert checker.accepts(GIVEN, leaves, None)
+    assert checker.check(GIVEN, other, None, [other[0].softmax(-1)], other).passed
+    assert [leaves, leaves, other] == asked
+    assert not checker.accepts(GIVEN, [leaves[0] * math.inf], None)
+    assert checker.accepts(Variant(name="special values", required=True, special=True), [leaves[0] * math.inf], None)
+    assert not checker.accepts(GIVEN, [leaves[0].long()], None), "softmax of integers raises"

@@ -20,7 +20,7 @@ from kernelwright.judge.child import Program
 from kernelwright.judge.inputs import Variant, layout_of
 from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.reference import Reference
-from kernelwright.judge.variants import HEAVY, LIGHT
+from kernelwright.judge.variants import AS_GIVEN, HEAVY, LIGHT
 from kernelwright.judge.verify import Checker, Floors
 from kernelwright.limits import Trace
 from kernelwright.task import Case, Task
@@ -83,6 +83,12 @@ class Point:
         """Whether the reference accepts one of ``offered`` on this case."""
         if variant.name not in self.known:
             self.known[variant.name] = self.instance.usable(variant, self.seed)
+        return self.known[variant.name]
+
+    def accepts(self, variant: Variant, leaves: list[torch.Tensor], state: State) -> bool:
+        """The same, found out on inputs that are about to be checked anyhow."""
+        if variant.name not in self.known:
+            self.known[variant.name] = variant.name == AS_GIVEN or self.checker.accepts(variant, leaves, state)
         return self.known[variant.name]
 
     def call_plan(self, variant: Variant, sets: int) -> CallPlan:

@@ -243,8 +243,7 @@ class Correctness:
         """
         spared = [v for v in offered if point.dear and (point.manner, v.name) in covered and not v.fresh_weights]
         spared = [v for v in spared if v.name != AS_GIVEN]
-        taken = [v for v in offered if v not in spared and point.usable(v)]
-        self._variants(program, point, taken)
+        taken = self._variants(program, point, [v for v in offered if v not in spared])
         covered |= {(point.manner, v.name) for v in taken}
         if spared:
             self._variants(program, point, self._instead(point))
@@ -343,24 +342,31 @@ class Correctness:
                     )
                 )
 
-    def _variants(self, program: Program, point: Point, chosen: Sequence[Variant]) -> None:
+    def _variants(self, program: Program, point: Point, chosen: Sequence[Variant]) -> list[Variant]:
+        """Check those that the reference accepts; which they were."""
         dice = random.Random(self.seed ^ 0x5EED)
         state = point.instance.first_state
-        loaded = state
+        loaded, taken = state, []
         for variant in chosen:
             wanted = self._fresh_state(point, dice.getrandbits(62)) if variant.fresh_weights else state
+            seeds = [dice.getrandbits(62) for _ in range(variant.draws)]
+            leaves = point.instance.draw(variant, seeds[0])
+            if not point.accepts(variant, leaves, wanted):
+                continue
+            taken.append(variant)
             if wanted is not loaded:
                 program.set_state(wanted)
                 loaded = wanted
             buffers = point.bind(program, variant, variant.draws)
-            for call in range(variant.draws):
-                leaves = point.instance.draw(variant, dice.getrandbits(62))
+            for call, seed in enumerate(seeds):
+                leaves = point.instance.draw(variant, seed) if call else leaves
                 result = self._call(program, point, variant, buffers, call, leaves, wanted)
                 if not result.passed and result.required:
                     raise Wrong("verify", f"{result.name}: {result.detail}", result.detail)
             self._guards(program)
         if loaded is not state:
             program.set_state(state)
+        return taken
 
     def _fresh_state(self, point: Point, seed: int) -> Any:
         """New weights of a case. Dear ones are drawn once, for the first case that has them: 256 MB take 1.3 s."""

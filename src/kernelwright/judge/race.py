@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import measure, numerics, spot_checks, whereabouts
+from kernelwright.judge import cold, measure, numerics, spot_checks, whereabouts
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.calls import Given
 from kernelwright.judge.child import Program, Window
@@ -93,7 +93,7 @@ class Race:
 
     def run(self) -> int:
         """Race until the plan is spent; the number of rounds run. Raises Lost, ClockJumped, and what checks raise."""
-        self._cold = Cold(self.device, self.plan.flush_bytes)
+        self._cold = cold.of(self.device, self.plan.flush_bytes)
         self._singles = self.device.type != "cpu" and self.plan.sets > 1
         self._held = self.dice.randrange(self.plan.least)
         for racer in self.racers:

@@ -39,6 +39,10 @@ class Floor:
     bands: tuple[float, ...]
     """RMS by band of magnitude (``Magnitudes``); 0.0 where no element fell."""
 
+    def scaled(self, factor: float) -> Floor:
+        """The same for outputs ``factor`` times as large."""
+        return Floor(rms=self.rms * factor, peak=self.peak * factor, bands=tuple(b * factor for b in self.bands))
+
 
 NO_FLOOR = Floor(rms=0.0, peak=0.0, bands=(0.0,) * BANDS)
 CHUNK = {"cpu": 1 << 15, "cuda": 1 << 24}
@@ -240,6 +244,14 @@ class Yardstick:
             spots = torch.arange(0, count - TAIL, step, device=device)
             self._sample = torch.cat([spots, torch.arange(count - TAIL, count, device=device)])
             self._sampled = scale.exact[self._sample]
+
+    def sizes(self, out: torch.Tensor, truth: torch.Tensor) -> tuple[float, float]:
+        """RMS of the truth and of eager's error, over the elements that are finite in both."""
+        if self.plain:
+            return self.scale.own.rms, self.spread.rms
+        mine, true = numerics.wide(out), numerics.wide(truth)
+        finite = torch.isfinite(mine) & torch.isfinite(true)
+        return numerics.rms(true[finite]), numerics.rms((mine - true)[finite])
 
     def _bases(self, floor: Floor) -> None:
         """What each error is divided by."""
