@@ -79,3 +79,15 @@ def test_judge_takes_files_or_nouns(services: kernelwright.Services, tmp_path: P
     assert [candidate, candidate] == [trial.candidate for trial in trials]
     assert isinstance(trials[0].outcome, kernelwright.Timed)
     assert "precise" == trials[0].level
+
+
+def test_an_environment_is_a_task_with_a_judge(services: kernelwright.Services) -> None:
+    """The first messages show what prompts of a run show; a reply is judged and paid; without models nothing else."""
+    env = kernelwright.environment(Path(__file__).parents[1] / "examples" / "rmsnorm.py", services, turns=1)
+    talk, info = env.reset()
+    assert ["system", "user"] == [message["role"] for message in talk]
+    assert "takes about 100 us a call in eager" in talk[1]["content"]
+    reply = "```python\nclass ModelNew:\n    pass\n```"
+    _, reward, terminated, truncated, info = env.step(reply)
+    assert (1, "Timed") == (info["turn"], info["outcome"]["is"])
+    assert (terminated, truncated) == (reward > 0, not terminated)

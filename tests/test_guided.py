@@ -47,6 +47,9 @@ class Bench:
         block = text.split("BLOCK = ")[1].split()[0] if "BLOCK = " in text else "1"
         if "BROKEN" in text:
             return Rejected(stage="build", reason="kernel.cpp: no", detail="kernel.cpp:3: error: no such name")
+        if "RAISES" in text:
+            reason = "raised CompilationError: at 6:12"
+            return Rejected(stage="smoke", reason=reason, detail="kernel.cpp:3: error: no such name")
         if speed <= 0:
             return Rejected(stage="verify", reason="wrong", detail="wrong everywhere")
         return timed(speed * float(block))
@@ -169,13 +172,17 @@ def test_a_rejected_program_comes_back_for_repair_with_its_evidence() -> None:
 
 
 @pytest.mark.parametrize(("name", "asked"), [("best", 0), ("forge", 1)])
-def test_who_is_asked_about_a_compile_error_is_the_recipes_choice(name: str, asked: int) -> None:
-    """The coder repairs from the compiler's message alone; CudaForge's judge reads it first."""
-    first = program(1.0, "    # x\n    BROKEN = 1\n")
+@pytest.mark.parametrize(("mark", "stage"), [("BROKEN", "build"), ("RAISES", "smoke")])
+def test_who_is_asked_about_a_compile_error_is_the_recipes_choice(
+    name: str, asked: int, mark: str, stage: str
+) -> None:  # fmt: skip
+    """The coder repairs from the compiler's message alone, Triton's at a first call too; CudaForge's judge reads it
+    first."""
+    first = program(1.0, f"    # x\n    {mark} = 1\n")
     guided, _, model = engine(name, lambda text, n: role(text, first if n == 1 else program(2.0)), most=2)
     guided.search()
     reviews = [text for text in model.heard if text.startswith("You review a program that was rejected")]
-    assert (asked, {"build": 1}) == (len(reviews), guided.tally.stages)
+    assert (asked, {stage: 1}) == (len(reviews), guided.tally.stages)
     repair = model.heard[-1]
     assert ("kernel.cpp:3: error: no such name" in repair, "use float4" in repair) == (True, asked == 1)
 

@@ -23,6 +23,7 @@ if typing.TYPE_CHECKING:
     from kernelwright.optimize.facade import (
         admit,
         compare,
+        environment,
         export_data,
         export_knowledge,
         import_knowledge,
@@ -65,6 +66,7 @@ __all__ = [
     "Verified",
     "admit",
     "compare",
+    "environment",
     "export_data",
     "export_knowledge",
     "import_knowledge",
@@ -91,6 +93,7 @@ _LATER = {
     "optimize.facade": (
         "admit",
         "compare",
+        "environment",
         "export_data",
         "export_knowledge",
         "import_knowledge",

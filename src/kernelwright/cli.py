@@ -32,14 +32,18 @@ INTERRUPTED = 130
 # Without rich in the help and in tracebacks typer starts in 0.07 s instead of 1 s.
 app = typer.Typer(
     help="A faster PyTorch program, with a proof.",
+    epilog="\b\nVariables of the environment that are read:\n"
+    + "\n".join(f"  {name}: {text}" for name, text in settings.KNOWN.items()),
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
 
-Device = Annotated[str | None, typer.Option(help="cpu or cuda:N.")]
-Budget = Annotated[str | None, typer.Option(help="Wall time: 90s, 2m, 1h.")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda:N (default: KERNELWRIGHT_DEVICE, else cpu).")]
+Budget = Annotated[
+    str | None, typer.Option(help="Wall time: 90s, 2m, 1h (default: 2m, and 10m more or --max-minutes for models).")
+]
 Grid = Annotated[float | None, typer.Option(help="kg CO2e per kWh (default: 0.481, world average of 2023).")]
 Target = Annotated[str, typer.Argument(help="A task file or folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")]
@@ -84,8 +88,10 @@ def optimize(
     bits_lost: Annotated[
         float | None, typer.Option(help="Precision that may be lost (default: the task's, 1).")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the search.")] = None,
-    proposers: Annotated[str | None, typer.Option(help="Of compiler,rewrites,templates; or none.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the search (default: 0).")] = None,
+    proposers: Annotated[
+        str | None, typer.Option(help="Of compiler,rewrites,templates (default: all); or none.")
+    ] = None,
     grid: Grid = None,
     llm: cli_models.Llm = None,
     base_url: cli_models.BaseUrl = None,

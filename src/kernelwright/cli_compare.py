@@ -79,6 +79,8 @@ def _comparison(found: Mapping[str, Any]) -> list[str]:
     ]  # fmt: skip
     note = ("mean: geometric, of proved speedups over the best baseline, 1 where nothing was proved faster; its "
             "interval: over runs drawn again, from three runs on")  # fmt: skip
+    if len({one["runs"] for one in found["recipes"] if one["runs"]}) > 1:
+        note += ". Recipes with different numbers of runs cannot be compared yet"
     return [*table(heads, rows), "", *table(sums, totals), "", note]
 
 

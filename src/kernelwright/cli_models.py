@@ -13,10 +13,18 @@ from kernelwright import settings
 from kernelwright.errors import BadCommand
 
 Words = Annotated[str | None, typer.Option(help="File that says in words what to write.")]
-Llm = Annotated[list[str] | None, typer.Option(help="PROVIDER:MODEL to ask for candidates; may be repeated.")]
+Llm = Annotated[
+    list[str] | None,
+    typer.Option(help="PROVIDER:MODEL to ask for candidates (openai, anthropic, google, local); may be repeated."),
+]
 BaseUrl = Annotated[str | None, typer.Option(help="Address of an OpenAI-compatible server: http://host:port/v1.")]
-Recipe = Annotated[str | None, typer.Option(help="Published method to follow; kernelwright recipes lists them.")]
-Language = Annotated[str | None, typer.Option(help="Ask models for triton, cpp, cuda or torch.")]
+Recipe = Annotated[
+    str | None, typer.Option(help="Published method to follow; kernelwright recipes lists them (default: best).")
+]
+Language = Annotated[
+    str | None,
+    typer.Option(help="Ask for triton, cpp, cuda or torch (default: the recipe's, else cpp on cpu, triton on cuda)."),
+]
 Agent = Annotated[str | None, typer.Option(help="Command that reads TASK.md in its folder and leaves kernel.py.")]
 AgentEnv = Annotated[str | None, typer.Option(help="Comma-separated variables the agent command gets too.")]
 AgentSeconds = Annotated[float | None, typer.Option(help="After so long an agent command is killed (default: 900).")]

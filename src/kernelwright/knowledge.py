@@ -79,7 +79,8 @@ class Effect:
         if not self.ratios:
             return f"{self.edit}: never worked{failed} {where}"
         mean, low, high = self.interval()
-        return f"{self.edit}: {mean:.2f}x (95 % {low:.2f} to {high:.2f}, n={len(self.ratios)}){failed} {where}"
+        range_of = f"95 % {low:.2f} to {high:.2f}, n={len(self.ratios)}" if len(self.ratios) > 1 else "measured once"
+        return f"{self.edit}: {mean:.2f}x ({range_of}){failed} {where}"
 
 
 class Knowledge:

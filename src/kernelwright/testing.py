@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Doubles that ship with the package: a judge, a proposer host and a language model that say what they are told.
+"""Doubles that ship with the package: a judge and a proposer host that say what they are told.
 
-None of them starts a process or needs torch; the outcomes they make are marked as such (``sandbox`` is "none:
+Neither starts a process or needs torch; the outcomes they make are marked as such (``sandbox`` is "none:
 a double"), so that a made-up number cannot pass for a measured one.
 """
 
@@ -13,12 +13,11 @@ from typing import Any
 
 from kernelwright import wire
 from kernelwright.candidate import Candidate
-from kernelwright.errors import KernelwrightError, ModelError
-from kernelwright.ledger import Ledger
+from kernelwright.errors import KernelwrightError
 from kernelwright.machine import Machine
 from kernelwright.proposers import Structure
 from kernelwright.task import Task
-from kernelwright.trial import Baseline, Outcome, Rejected, Timed, Timing, Trial, Verified
+from kernelwright.trial import Baseline, Outcome, Rejected, Timed, Timing, Verified
 
 EAGER_US = 100.0
 MACHINE = Machine(
@@ -155,19 +154,6 @@ class FakeWorker:
         return {"outcome": wire.to_data(outcome), "seconds": 0.01}
 
 
-class Replay:
-    """Judges by looking up what really happened: recorded trials are the test rig of tomorrow's strategies."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._trials: dict[tuple[str, str], Trial] = {}
-        for row in ledger.rows():
-            self._trials[row.candidate, row.level] = ledger.trial(row.id)
-
-    def outcome(self, candidate: Candidate, level: str) -> Outcome:
-        """The recorded outcome. Raises KeyError for a candidate that was never judged at that level."""
-        return self._trials[candidate.digest(), level].outcome
-
-
 class FakeHost:
     """A proposer host with fixed structures; ``render`` writes the values into the source text."""
 
@@ -200,18 +186,3 @@ class FakeHost:
 
     def close(self) -> None:
         """Nothing was started."""
-
-
-class ScriptedModel:
-    """A language model that says what the test told it to say, in order, and remembers what it heard."""
-
-    def __init__(self, *replies: str) -> None:
-        self._replies = list(replies)
-        self.heard: list[str] = []
-
-    def complete(self, prompt: str) -> str:
-        """The next reply. Raises ModelError when the script is over."""
-        self.heard.append(prompt)
-        if not self._replies:
-            raise ModelError("The script is over.", got=f"request {len(self.heard)}", expected="fewer requests")
-        return self._replies.pop(0)

@@ -342,6 +342,6 @@ def test_an_adviser_that_was_cut_off_is_no_adviser() -> None:
 def test_the_example_of_an_answer_is_an_answer(language: str, mark: str) -> None:
     """The form shown to models parses to a candidate of the language asked for, with every file it needs."""
     text = Prompts().render("answer_format", native={"cpp": "cpp", "cuda": "cu"}.get(language, ""), language=language,
-                            entry="ModelNew", tuning=0)  # fmt: skip
+                            entry="ModelNew", tuning=0, stays="", ending="")  # fmt: skip
     found = parsed(text)
     assert (language, True) == (found.language, mark in text)

@@ -41,7 +41,8 @@ def test_the_example_is_accepted_for_the_reference_it_names(language: str, tmp_p
     """A model that copies it word for word has a correct program for ``x * self.weight``."""
     task = Task(name="scale", form="kernelbench", reference=REFERENCE)
     native = {"cpp": "cpp"}.get(language, "")
-    text = Prompts().render("answer_format", native=native, language=language, entry="ModelNew", tuning=0)
+    nouns = {"entry": "ModelNew", "tuning": 0, "stays": "", "ending": ""}
+    text = Prompts().render("answer_format", native=native, language=language, **nouns)
     found = candidate_from(text, task=task.digest(), entry="ModelNew", proposer="test")
     assert language == found.language
     with LocalWorker("cpu", tmp_path / "judge", tmp_path / "built") as worker:

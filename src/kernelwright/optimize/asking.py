@@ -21,6 +21,8 @@ from kernelwright.trial import Rejected, Timed
 KINDS = {"fresh": "new", "revise": "improve", "repair": "repair", "cross": "cross", "contrast": "contrast"}
 BROKEN = frozenset({"scan", "build", "load"})
 """Stages whose own message names the defect: nothing has run yet."""
+RAISED = "raised "
+"""How the reason of a program begins that ended in a Python exception, a compile error of Triton's among them."""
 NO_PROFILE = "No profile of the reference was taken."
 
 
@@ -120,7 +122,8 @@ def wants_advice(recipe: Recipe, request: Request) -> bool:
     outcome = request.parent.outcome if request.parent is not None else None
     if not isinstance(outcome, Rejected):
         return "slow" in recipe.advised
-    return ("broken" if outcome.stage in BROKEN else "wrong") in recipe.advised
+    named = outcome.stage in BROKEN or outcome.reason.startswith(RAISED)
+    return ("broken" if named else "wrong") in recipe.advised
 
 
 def _alien(candidate: Candidate, device: str) -> bool:

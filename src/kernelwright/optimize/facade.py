@@ -21,6 +21,7 @@ from kernelwright.optimize.run import optimize_task, resume_run
 from kernelwright.optimize.services import Say, Services, silent
 from kernelwright.report.machine import page
 from kernelwright.task import Task
+from kernelwright.training import Environment, Reward, Rubric
 from kernelwright.trial import Trial
 
 
@@ -246,6 +247,26 @@ def learn(run: str | Path) -> int:
 def export_data(runs: Sequence[str | Path], out: str | Path, *, level: str = "precise") -> dict[str, int]:
     """Proved replies of runs as supervised and preference records with a data card; how many of each."""
     return learning.export_training([Path(run) for run in runs], Path(out), level=level)
+
+
+def environment(
+    target: object,
+    services: Services,
+    *,
+    turns: int = 4,
+    level: str = "precise",
+    language: str = "",
+    reward: Reward | None = None,
+    rubric: Rubric | None = None,
+) -> Environment:
+    """A task as a reinforcement-learning environment: ``reset``, then ``step(reply)``, paid by the judge's verdict.
+
+    ``with kernelwright.Services("cpu") as services`` gives it its judge and closes that in the end. ``turns`` replies
+    make an episode; ``rubric`` adds to the rule's reward, with the weight in ``reward``. Raises NotAdmitted."""
+    task = _task(target, services.device)
+    return learning.training_environment(
+        task, services.device, services, turns=turns, level=level, language=language, reward=reward, rubric=rubric
+    )
 
 
 def _for_models(guide: Guide | None) -> float:

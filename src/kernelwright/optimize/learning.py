@@ -14,8 +14,11 @@ from kernelwright.knowledge import Effect, Knowledge, task_features
 from kernelwright.ledger import Ledger, open_ledger
 from kernelwright.machine import Machine
 from kernelwright.optimize import folder as folders
+from kernelwright.optimize import surroundings, verbs, voices
+from kernelwright.optimize.guide import Guide
+from kernelwright.optimize.services import Services
 from kernelwright.task import Task
-from kernelwright.training import Curation, export_data
+from kernelwright.training import Curation, Environment, Reward, Rubric, export_data
 
 SEED = Path(__file__).parent.parent / "knowledge_seed.jsonl"
 """Effects measured while this project was made, with the machines they were measured on."""
@@ -118,6 +121,22 @@ def export_training(runs: Sequence[Path], out: Path, *, level: str = "precise") 
     for run in runs:
         folders.read(run)
     return export_data(runs, out, Curation(level=level))
+
+
+def training_environment(
+    task: Task, device: str, services: Services, *, turns: int, level: str, language: str, reward: Reward | None,
+    rubric: Rubric | None,
+) -> Environment:  # fmt: skip
+    """An environment on an admitted task, whose messages show what prompts of a run show. Raises NotAdmitted."""
+    machine = services.machine()
+    verbs.admit_task(task, device, services=services)
+    guide = Guide(language=language)
+    written = voices.language(guide, device)
+    nouns = surroundings.describe(task, services.describe(task), device, written, services.worker, None)
+    return Environment(
+        task, services.worker, device, turns=turns, level=level, reward=reward, rubric=rubric, language=written,
+        machine=machine, about=surroundings.about(nouns),
+    )  # fmt: skip
 
 
 def _plain(row: recipes.Recipe) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class Modelled:
                 file.write(json.dumps(row) + "\n")
                 file.flush()
 
-            self._engine = engine(self._options, self._task, made, trier, nouns, known, say, write)
+            self._engine = engine(self._options, made, trier, nouns, known, say, write)
             try:
                 self._engine.search()
             finally:
@@ -141,7 +141,7 @@ class Modelled:
 
 
 def engine(
-    options: Options, task: Task, made: Mapping[str, Any], trier: Trier, nouns: Nouns, known: Knowledge, say: Say,
+    options: Options, made: Mapping[str, Any], trier: Trier, nouns: Nouns, known: Knowledge, say: Say,
     log: Callable[[dict[str, Any]], None],
 ) -> Guided:  # fmt: skip
     """The search of a run, live or replayed: a function of these."""

@@ -91,7 +91,7 @@ def replay_run(path: Path) -> dict[str, Any]:
     try:
         with Knowledge(path / KNOWN) as known:
             trier = _Recorded(ledger, FactBook(path / FACTS))
-            search = engine(options, task, made, trier, nouns, known, lambda *_, **__: None, after.append)
+            search = engine(options, made, trier, nouns, known, lambda *_, **__: None, after.append)
             search.search()
         before = rows_of(path / LOG)
         difference = _difference(before, after, memory, _Sources(ledger, search))

@@ -12,7 +12,7 @@ from kernelwright.candidate import Candidate
 from kernelwright.errors import KernelwrightError
 from kernelwright.machine import Machine
 from kernelwright.optimize import tables
-from kernelwright.proposers.agent import describe_us
+from kernelwright.proposers.agent import Surroundings, describe_us
 from kernelwright.task import Task
 from kernelwright.workers import Worker
 
@@ -37,6 +37,18 @@ def describe(
         "profile": _operators(task, device, worker, planned),
         **_toolchain(device, language, worker),
     }
+
+
+def about(nouns: Mapping[str, Any], *, watched: bool = False) -> Surroundings:
+    """What ``describe`` returned, as prompts take it. ``watched``: sanitizers run before anything is timed."""
+    return Surroundings(
+        shapes=tuple(nouns.get("shapes", ())),
+        bound=str(nouns.get("bound", "")),
+        cases=str(nouns.get("cases", "")),
+        toolchain=str(nouns.get("toolchain", "")),
+        vector_bits=int(nouns.get("vector_bits", 0)),
+        watched=watched,
+    )
 
 
 def shapes(facts: Mapping[str, Any]) -> list[str]:

@@ -16,7 +16,8 @@ from kernelwright.llm.provider import KEY_NAMES, ProviderModel
 from kernelwright.machine import Machine
 from kernelwright.optimize.agent import CommandModel
 from kernelwright.optimize.guide import Guide
-from kernelwright.proposers.agent import AgentProposer, Surroundings
+from kernelwright.optimize.surroundings import about
+from kernelwright.proposers.agent import AgentProposer
 from kernelwright.task import Task
 
 RECORD, LOG, KNOWN = "llm.jsonl", "guided.jsonl", "knowledge.sqlite"
@@ -108,13 +109,7 @@ def voices(
             device=device,
             machine=machine,
             language=language(guide, device),
-            about=Surroundings(
-                shapes=tuple(nouns.get("shapes", ())),
-                bound=str(nouns.get("bound", "")),
-                cases=str(nouns.get("cases", "")),
-                toolchain=str(nouns.get("toolchain", "")),
-                vector_bits=int(nouns.get("vector_bits", 0)),
-            ),
+            about=about(nouns, watched=bool(recipes.find(guide.recipe).sanitize)),
             tuning=recipes.find(guide.recipe).tuning,
         )
         for model in made

@@ -42,10 +42,6 @@ class Bandit:
             raise ValueError("the last arm cannot be retired")
         self.arms.remove(arm)
 
-    def pulls(self) -> dict[str, int]:
-        """How often each arm was pulled."""
-        return dict(self._pulls)
-
     def _value(self, arm: str) -> float:
         total = sum(self._pulls.values())
         mean = self._reward[arm] / self._pulls[arm]

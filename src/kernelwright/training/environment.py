@@ -16,7 +16,7 @@ from typing import Any
 from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.machine import Machine
-from kernelwright.proposers.agent import Ask, Evidence, Malformed, Wording, candidate_from
+from kernelwright.proposers.agent import Ask, Evidence, Malformed, Surroundings, Wording, candidate_from
 from kernelwright.proposers.agent.brief import cut, describe_time
 from kernelwright.task import Task
 from kernelwright.training.own import borrowed
@@ -65,14 +65,15 @@ class Environment:
     def __init__(
         self, task: Task, worker: Worker, device: str = "cpu", *, turns: int = 4, level: str = "precise",
         reward: Reward | None = None, rubric: Rubric | None = None, entry: str = "ModelNew",
-        language: str = "", machine: Machine | None = None,
+        language: str = "", machine: Machine | None = None, about: Surroundings | None = None,
     ) -> None:  # fmt: skip
+        """``about``: shapes, bound and toolchain that the first message shows; see ``kernelwright.environment``."""
         self._task, self._worker, self._device, self._entry = task, worker, device, entry
         self._turns, self._level, self._rubric = turns, level, rubric
         self._reward = reward or Reward()
         self._wording = Wording(
             task=task, device=device, machine=machine, language=language or ("cpp" if device == "cpu" else "triton"),
-            entry=entry,
+            entry=entry, about=about or Surroundings(),
         )  # fmt: skip
         self._turn = 0
         self._talk: Observation = []

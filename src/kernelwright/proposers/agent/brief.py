@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ FENCES = {"py": "python", "cpp": "cpp", "cu": "cuda", "h": "cpp", "cuh": "cuda",
 SHOWN_FACTS = (
     ("bandwidth.copy.dram_GBps", "copying large arrays, bytes read plus bytes written"),
     ("bandwidth.read.dram_GBps", "reading large arrays"),
+    ("bandwidth.read_kernel.dram_GBps", "reading large arrays, by a plain kernel"),
     ("bandwidth.read.16KiB_GBps", "reading 16 KiB again and again"),
     ("bandwidth.read.256KiB_GBps", "reading 256 KiB again and again"),
     ("bandwidth.read.4MiB_GBps", "reading 4 MiB again and again"),
@@ -29,7 +31,10 @@ SHOWN_FACTS = (
     ("peak.gemm.tf32_TFLOPs", "TF32 matrix product by PyTorch"),
     ("peak.gemm.bfloat16_TFLOPs", "bfloat16 matrix product by PyTorch"),
     ("peak.gemm.float16_TFLOPs", "float16 matrix product by PyTorch"),
+    ("count.processors", "multiprocessors"),
     ("cache.last_level_bytes", "last-level cache"),
+    ("latency.load.512MiB_ns", "a load that depends on the one before, from device memory"),
+    ("rate.atomics_contended_Gops", "atomic additions to one address"),
     ("latency.launch_us", "one PyTorch operator on one element"),
     ("latency.kernel_launch_us", "one kernel launch"),
     ("latency.fork_join_us", "an empty OpenMP parallel region"),
@@ -48,6 +53,7 @@ STAGES = {
     "sandbox": "it did what the sandbox forbids",
 }
 LONGEST_DETAIL = 3000
+TRACEBACK = "Traceback (most recent call last):"
 LONGEST_DIFF = 120
 CLOSE_BITS = 6.0
 """Bits lost below which a wrong result is called a matter of rounding; half precision loses ten and more."""
@@ -168,7 +174,9 @@ def describe_machine(machine: Machine | None, vector_bits: int = 0) -> list[str]
 def _amount(value: float, unit: str) -> str:
     if unit == "B":
         return f"{value / 2**20:.4g} MiB"
-    return f"{1e3 * value:.3g} GFLOP/s" if unit == "TFLOP/s" and value < 1 else f"{value:.3g} {unit}"
+    if unit == "TFLOP/s" and value < 1:
+        value, unit = 1e3 * value, "GFLOP/s"
+    return (f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}").strip()
 
 
 def describe_us(value: float) -> str:
@@ -214,11 +222,38 @@ def describe_change(parent: Evidence | None, child: Evidence) -> str:
 
 def _result(outcome: Outcome | None) -> str:
     if isinstance(outcome, Rejected):
-        return f"rejected at {outcome.stage}: {outcome.reason[:200]}"
+        return f"rejected at {outcome.stage}: {_one_line(outcome.reason)}"
     if outcome is None:
         return "not judged"
     us = describe_us(outcome.timing.median_us)
     return f"{us}, {outcome.speedup:.3g} times as fast as {outcome.best_baseline}"
+
+
+def _one_line(reason: str) -> str:
+    """The first and the last line of a reason: a compiler's quotes the source between them."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    return " ... ".join(dict.fromkeys([*lines[:1], *lines[-1:]]))[:240]
+
+
+def own_frames(detail: str, names: Sequence[str], reason: str = "") -> str:
+    """A Python traceback with the frames in these files alone, and how it ends unless ``reason`` says that; any other
+    text as it is.
+
+    The frames of the runner, of torch and of a compiler are none of the author's."""
+    head, mark, rest = detail.partition(TRACEBACK)
+    frames = re.split(r"(?m)^(?=  File \")", rest)
+    if not mark or len(frames) < 2:
+        return detail
+    # The last frame is followed by the exception, which begins in the first column.
+    last, *ending = re.split(r"(?m)^(?=\S)", frames[-1], maxsplit=1)
+    kept = []
+    for frame in [*frames[1:-1], last]:
+        found = re.match(r'  File "(?:.*/)?([^/"]+)", line (\d+)', frame)
+        if found is not None and found[1] in names:
+            kept.append(frame.replace(frame[: found.end()], f'  File "{found[1]}", line {found[2]}', 1))
+    if ending and ending[0].partition(":")[2].strip() in reason:
+        ending = []
+    return "".join([head, *([mark, "\n", *kept] if kept else []), *ending]).strip()
 
 
 def is_close(fault: Rejected) -> bool:

@@ -103,7 +103,8 @@ class AgentProposer:
 
     def plan(self, profile: str, *, seed: int = 0) -> str:
         """A split of the program into kernels and host code, as lines for the coder. Raises ``Malformed``."""
-        text = self.prompts.render("planner", task=self.wording.task_text(), profile=profile)
+        nouns = {"task": self.wording.task_text(), "profile": profile, "device": self.device}
+        text = self.prompts.render("planner", **nouns, language=brief.SPOKEN[self.language])
         reply = self._say(text, role="planner", seed=seed, whole="kernels")
         try:
             found = json_object(reply, "kernels")
@@ -124,7 +125,8 @@ class AgentProposer:
     def tests(self, *, most: int = 8, like: Evidence | None = None, history: Sequence[str] = (), seed: int = 0) -> str:
         """Source of a ``cases()`` generator. The judge runs it confined, and only against the reference's word."""
         program = self.wording.sources(like) if like is not None else ""
-        text = self.prompts.render("tester", task=self.wording.task_text(), most=most, program=program, history=history)
+        nouns = {"task": self.wording.task_text(), "example": self.wording.inputs_example(), "program": program}
+        text = self.prompts.render("tester", **nouns, most=most, history=history)
         reply = self._say(text, role="tester", seed=seed)
         found = [block.text for block in code_blocks(reply) if "def cases" in block.text]
         if not found and "def cases" in reply and not code_blocks(reply):

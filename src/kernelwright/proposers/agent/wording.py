@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass, field
 
 from kernelwright.machine import Machine
@@ -13,6 +14,8 @@ from kernelwright.task import Task
 from kernelwright.trial import Rejected, Timed
 
 NATIVE = {"cpp": "cpp", "cuda": "cu"}
+KEPT = ("improve", "repair", "race")
+"""Kinds of request whose program may stay in the language it is in."""
 IMPORTS = {"triton": ", triton", "cpp": ", ctypes", "cuda": ", ctypes", "torch": ""}
 
 
@@ -54,6 +57,8 @@ class Surroundings:
     toolchain: str = ""
     """The command that compiles native files."""
     vector_bits: int = 0
+    watched: bool = False
+    """Compiled programs run under sanitizers before they are timed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +89,18 @@ class Wording:
             imports=IMPORTS.get(self.language, ""),
             native=NATIVE.get(self.language, ""),
             toolchain=self.about.toolchain,
+            watched=self.about.watched,
         )
 
     def request(self, ask: Ask) -> tuple[str, str]:
         """(name of the prompt file, the request with the form of the answer)."""
         name, nouns = self._nouns(ask)
+        written = ask.parent.candidate.language if ask.parent is not None and ask.kind in KEPT else self.language
+        other = written not in (self.language, "torch")
         form = self.prompts.render(
             "answer_format", native=NATIVE.get(self.language, ""), language=self.language, entry=self.entry,
-            tuning=self.tuning,
+            tuning=self.tuning, stays=brief.SPOKEN[written] if other else "",
+            ending=NATIVE.get(written, "") if other else "",
         )  # fmt: skip
         return name, f"{self.prompts.render(name, **nouns)}\n{form}"
 
@@ -124,6 +133,12 @@ class Wording:
         nouns = {"reference": self.task.reference.strip(), "shapes": self.about.shapes, "bound": self.about.bound}
         return self.prompts.render("task", **nouns).strip()
 
+    def inputs_example(self) -> str:
+        """The timed case's inputs, all of one value, as a tester would write them."""
+        found = [re.fullmatch(r"input \S+ (\w+) (\[[\d, ]*\]).*", line) for line in self.about.shapes]
+        made = [f"torch.full({said[2]}, 3, dtype=torch.{said[1]})" for said in found if said is not None]
+        return ", ".join(made) or "torch.full([64, 64], 3.0)"
+
     def sources(self, shown: Evidence) -> str:
         """The files of a program, each in its fence."""
         sources = [(path, text.strip("\n")) for path, text in shown.candidate.sources]
@@ -134,11 +149,12 @@ class Wording:
         nouns: dict[str, object] = {
             "program": self.sources(shown),
             "task": self.task_text(),
-            "diagnosis": shown.diagnosis.strip() or "nothing but its time was measured.",
+            "diagnosis": shown.diagnosis.strip(),
             "time": brief.describe_time(shown.outcome),
         }
         fault = shown.outcome if isinstance(shown.outcome, Rejected) else Rejected(stage="", reason="", detail="")
-        detail = "" if fault.detail.strip() in fault.reason else brief.cut(fault.detail.strip())
+        said = brief.own_frames(fault.detail.strip(), [name for name, _ in shown.candidate.sources], fault.reason)
+        detail = "" if said in fault.reason else brief.cut(said)
         meaning = brief.STAGES.get(fault.stage, "")
         nouns |= {"stage": fault.stage, "reason": fault.reason, "detail": detail, "meaning": meaning}
         return nouns | {"counted": shown.diagnosis.strip() if fault.stage else "", "close": brief.is_close(fault)}

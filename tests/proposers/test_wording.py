@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prompts as someone has to act on them: what they say of a device is what its judge enforces, no more and no less."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from kernelwright import recipes
+from kernelwright.candidate import Candidate
+from kernelwright.machine import Fact, Machine
+from kernelwright.proposers.agent import Ask, Evidence, Surroundings, Wording
+from kernelwright.proposers.agent.brief import describe_attempt, describe_machine, own_frames
+from kernelwright.task import Task
+from kernelwright.trial import Rejected
+
+TASK = Task(name="relu", form="kernelbench", reference="class Model: 'THE REFERENCE'")
+KERNEL = (("kernel.cu", "__global__ void k();"), ("kernel.py", "class ModelNew: pass"))
+
+
+def wording(device: str, language: str, **about: object) -> Wording:
+    """Of a task nobody measured."""
+    return Wording(task=TASK, device=device, machine=None, language=language, about=Surroundings(**about))
+
+
+def evidence(language: str = "cuda") -> Evidence:
+    """A program that was refused."""
+    candidate = Candidate(
+        task="t", language=language, entry="kernel.py::ModelNew", sources=KERNEL, proposer="agent:test"
+    )
+    outcome = Rejected(stage="verify", reason="off by one", detail="row 3")
+    return Evidence(candidate=candidate, outcome=outcome, diagnosis="")
+
+
+def test_the_baselines_named_are_those_that_are_raced() -> None:
+    """As in judge/baselines.py: a CPU races eager and the default compiler, a GPU all four."""
+    assert "eager PyTorch and `torch.compile`, timed beside it" in wording("cpu", "cpp").rules()
+    assert "(default and max-autotune) and `torch.compile` in CUDA graphs" in wording("cuda:0", "triton").rules()
+
+
+@pytest.mark.parametrize(
+    ("device", "language", "watched", "said"),
+    [("cpu", "cpp", True, "before it is timed"), ("cpu", "cpp", False, "where it would win"),
+     ("cuda:0", "triton", False, "compute-sanitizer"), ("cpu", "torch", False, "")],
+)  # fmt: skip
+def test_sanitizers_are_announced_as_they_run(device: str, language: str, watched: bool, said: str) -> None:
+    """Before every timing where the recipe has a race detector, else for winners; nothing is compiled of PyTorch."""
+    text = wording(device, language, watched=watched).rules()
+    assert (said in text, bool(said)) == (True, "anitizer" in text)
+
+
+def test_the_recipe_with_a_race_detector_says_so() -> None:
+    """One row has one."""
+    assert ["parevo"] == [name for name, row in recipes.load().items() if row.sanitize]
+
+
+@pytest.mark.parametrize(("kind", "stays"), [("improve", True), ("repair", True), ("race", True), ("translate", False)])
+def test_a_program_in_another_language_may_stay_in_it(kind: str, stays: bool) -> None:
+    """Asked for Triton, given CUDA: an edit keeps what it edits; a translation is one."""
+    _, text = wording("cuda:0", "triton").request(Ask(kind=kind, parent=evidence()))
+    assert stays == ("is in CUDA C++ and may stay in it: `NAME.cu` is compiled" in text)
+    _, same = wording("cuda:0", "cuda").request(Ask(kind=kind, parent=evidence()))
+    assert "may stay" not in same
+
+
+def test_a_tester_is_shown_inputs_of_the_timed_case() -> None:
+    """Shapes and dtypes are the condition under which a case counts."""
+    lines = ("input x: float32 [8, 16]", "input at: int64 [8], strides [2]", "output 0: float32 [8, 16]")
+    expected = "torch.full([8, 16], 3, dtype=torch.float32), torch.full([8], 3, dtype=torch.int64)"
+    assert expected == wording("cpu", "cpp", shapes=lines).inputs_example()
+    assert "torch.full" in wording("cpu", "cpp").inputs_example()
+
+
+def test_without_a_diagnosis_none_is_promised() -> None:
+    """A recipe that shows none, or a program whose time is all that is known."""
+    bare = dataclasses.replace(evidence(), outcome=None)
+    _, without = wording("cuda:0", "cuda").request(Ask(kind="improve", parent=bare))
+    _, given = wording("cuda:0", "cuda").request(
+        Ask(kind="improve", parent=dataclasses.replace(bare, diagnosis="gap 3"))
+    )
+    assert (False, True) == ("Diagnosis" in without, "Diagnosis of exactly this program:\n\ngap 3" in given)
+
+
+def test_numbers_of_a_machine_are_written_as_people_write_them() -> None:
+    """No exponents; what was not measured is not there."""
+
+    def fact(name: str, value: float | None, unit: str) -> Fact:
+        return Fact(name=name, value=value, unit=unit, spread=0.0, note="")
+
+    facts = (
+        fact("bandwidth.copy.dram_GBps", 4268.4, "GB/s"), fact("count.processors", 132.0, ""),
+        fact("peak.simd.float32_TFLOPs", 0.371, "TFLOP/s"), fact("cache.last_level_bytes", 62914560.0, "B"),
+        fact("latency.launch_us", 8.9426, "us"), fact("bandwidth.read.dram_GBps", None, "GB/s"),
+    )  # fmt: skip
+    machine = Machine(device="cuda", name="A card", fingerprint="f", versions=(), facts=facts, measured_at=0.0)
+    assert [
+        "A card", "copying large arrays, bytes read plus bytes written: 4268 GB/s",
+        "float32 arithmetic without matrix units: 371 GFLOP/s", "multiprocessors: 132", "last-level cache: 60 MiB",
+        "one PyTorch operator on one element: 8.94 us",
+    ] == describe_machine(machine)  # fmt: skip
+
+
+TRACE = """Traceback (most recent call last):
+  File "/somewhere/judge/runner.py", line 67, in serve
+    call()
+  File "/cache/built/2a/kernel.py", line 33, in forward
+    _rms[(rows,)](x)
+  File "/lib/triton/compiler.py", line 80, in make_ir
+    return ast_to_ttir()
+           ^^^^^^^^^^^^^
+triton.errors.CompilationError: at 6:12:
+    scale = tl.nothing(x)
+            ^
+AttributeError("no attribute 'nothing'")"""
+REASON = "raised CompilationError: " + TRACE.partition("CompilationError: ")[2]
+
+
+def test_of_a_traceback_the_frames_of_the_author_are_shown() -> None:
+    """Runner, torch and compiler are left out, and with them the folders of this machine; the end is said once."""
+    own = 'Traceback (most recent call last):\n  File "kernel.py", line 33, in forward\n    _rms[(rows,)](x)'
+    assert own == own_frames(TRACE, ["kernel.py"], REASON)
+    assert own + "\n" + TRACE[TRACE.index("triton.errors") :] == own_frames(TRACE, ["kernel.py"])
+    assert TRACE[TRACE.index("triton.errors") :] == own_frames(TRACE, ["other.py"])
+    other = 'kernel.cu(13): error: File "x" is undefined'
+    assert other == own_frames(other, ["kernel.cu"])
+
+
+def test_an_attempt_is_one_line_whatever_the_compiler_said() -> None:
+    """Where it was and what it was; the source between them is left out of the list."""
+    failed = dataclasses.replace(evidence(), outcome=Rejected(stage="smoke", reason=REASON, detail=TRACE))
+    said = "rejected at smoke: raised CompilationError: at 6:12: ... AttributeError(\"no attribute 'nothing'\")"
+    assert f"a program in CUDA C++: {said}" == describe_attempt(failed)
