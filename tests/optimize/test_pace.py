@@ -12,7 +12,7 @@ import pytest
 from run_doubles import SIZES, go, structure
 
 from kernelwright.candidate import Candidate
-from kernelwright.optimize import Options, judging, loop, pace, run
+from kernelwright.optimize import Options, Services, judging, loop, pace, resume_run, run
 from kernelwright.optimize.pace import Pace
 from kernelwright.testing import FakeHost, FakeWorker, timed
 
@@ -136,6 +136,16 @@ def test_where_the_first_promises_nothing_others_are_tried_beyond_the_budget(tmp
     result, _ = go(tmp_path / "run", worker=judge, host=FakeHost(HOST), options=Options(budget_seconds=3.0))
     assert ["coarse", "coarse", "precise"] == judge.levels()
     assert "faster" == result.status
+
+
+def test_a_resumed_run_tries_more_where_what_promised_is_proved_already(tmp_path: Path, clock: Clock) -> None:
+    """However small its budget: else it would only repeat what it knows."""
+    options = Options(budget_seconds=5.0)
+    judge = Slow(clock, {"coarse": 4.0, "precise": 20.0}, faster)
+    go(tmp_path / "run", worker=judge, host=FakeHost(HOST), options=options)
+    again = Slow(clock, {"coarse": 4.0, "precise": 20.0}, faster)
+    resume_run(tmp_path / "run", services=Services("cpu", worker=again, host=FakeHost(HOST)))
+    assert again.judged and not set(again.judged) & set(judge.judged)
 
 
 def test_measuring_a_device_is_not_on_the_budget(tmp_path: Path, clock: Clock) -> None:

@@ -326,10 +326,11 @@ class Loop:
         return self._left() - self._judging.expected_seconds("coarse") > max(self._reserve(), kept)
 
     def _overtime(self) -> bool:
-        """Whether the fewest structures are tried although the budget is over."""
+        """Whether the fewest structures are tried although the budget is over: not before a promising one is proved."""
         if not self._coarse:
             return True
-        promising = any(_worth_waiting(structure, timed) for _, structure, timed in self._coarse.values())
+        waiting = [item for item in self._coarse.values() if item[0].digest() not in self._precise]
+        promising = any(_worth_waiting(structure, timed) for _, structure, timed in waiting)
         return not promising and self._left() > -OVERTIME * self._options.budget_seconds
 
     def _reserve(self) -> float:
