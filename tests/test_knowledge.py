@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import dataclasses
+import sqlite3
 from pathlib import Path
 
 import pytest
 
 from kernelwright.candidate import Candidate
-from kernelwright.errors import KernelwrightError, LedgerCorrupt
+from kernelwright.errors import KernelwrightError, LedgerCorrupt, RunFolderUnwritable
 from kernelwright.knowledge import Effect, Knowledge, task_features
 from kernelwright.ledger import open_ledger
 from kernelwright.trial import Rejected, Timed, Timing, Trial, Verified
@@ -133,6 +134,18 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "no.sqlite").write_bytes(b"not a database" * 100)
     with pytest.raises(LedgerCorrupt):
         Knowledge(tmp_path / "no.sqlite")
+
+
+def test_a_full_disk_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is told to move a good store away."""
+
+    class Full:
+        def executescript(self, text: str) -> None:
+            raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **options: Full())
+    with pytest.raises(RunFolderUnwritable, match="free space"):
+        Knowledge(tmp_path / "k.sqlite")
 
 
 def test_features_say_operators_and_size_classes() -> None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright import wire
-from kernelwright.errors import KernelwrightError, LedgerCorrupt
+from kernelwright.errors import KernelwrightError, LedgerCorrupt, RunFolderUnwritable
 from kernelwright.ledger import Ledger
 from kernelwright.trial import Timed, Trial
 
@@ -87,13 +87,18 @@ class Knowledge:
     """One store in one SQLite file. One writing process at a time; any number of readers."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create. Raises ``LedgerCorrupt`` for a damaged file."""
+        """Open or create. Raises ``LedgerCorrupt`` for a damaged file, ``RunFolderUnwritable`` for a full disk."""
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(path, timeout=10.0, isolation_level=None)
             self._db.executescript(_SCHEMA)
         except sqlite3.DatabaseError as error:
+            if any(word in str(error) for word in ("readonly", "full", "unable to open", "disk I/O")):
+                raise RunFolderUnwritable(
+                    "The knowledge store cannot be written", f"{path}: {error}", "a file on a disk with free space",
+                    "free space, or set KERNELWRIGHT_HOME to another folder",
+                ) from error  # fmt: skip
             raise LedgerCorrupt(
                 "The knowledge store is damaged", f"{path}: {error}", "a store of this version",
                 "move it away; kernelwright knowledge import rebuilds it from an export",

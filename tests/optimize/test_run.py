@@ -96,6 +96,21 @@ def test_a_likely_win_that_cannot_be_proved_is_told_from_none(tmp_path: Path) ->
     assert "quiet machine" in result.message
 
 
+def test_a_baseline_that_did_not_run_is_named_beside_the_speedup(tmp_path: Path) -> None:
+    """A speedup over eager alone must not pass for one over the best."""
+
+    class Alone(FakeWorker):
+        def run(self, job: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+            found = super().run(job, on_event)
+            if job["job"] == "judge" and "conditions" in found["outcome"]:
+                found["outcome"]["conditions"].append("baseline compile not raced: it ran out of memory")
+            return found
+
+    result, _ = go(tmp_path / "run", worker=Alone(landscape))
+    assert "faster" == result.status
+    assert result.message.endswith("The baseline compile not raced: it ran out of memory.")
+
+
 def test_a_finalist_that_fails_the_precise_judgement_is_replaced_by_the_next(tmp_path: Path) -> None:
     """The coarse best cheats on a hidden case: the runner-up wins."""
     judge: FakeWorker

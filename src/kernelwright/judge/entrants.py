@@ -8,14 +8,14 @@ import functools
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
 
 from kernelwright.candidate import Candidate
 from kernelwright.errors import JudgeFailed
-from kernelwright.judge import baselines, timing_plan, waiting
+from kernelwright.judge import baselines, health, timing_plan, waiting
 from kernelwright.judge.also.scene import Contender
 from kernelwright.judge.bench import Bench, Entrant, bind, load
 from kernelwright.judge.build import build
@@ -87,11 +87,16 @@ class Entrants:
             sets = bench.plan(timing_plan.PRECISE, 2).sets
             bind(program, bench.timed, sets, leaves)
             program.window(list(range(sets)), grad=bench.contract.gradients)
-        except ChildFailure as failure:
+        except (ChildFailure, OSError) as failure:  # an error that ends this thread would lose the baseline unsaid
             entrant.failure = str(failure)[:300]
             if entrant.program is not None:
                 entrant.program.close()
                 entrant.program = None
+
+    def blame_disk(self, entrants: Iterable[Entrant]) -> None:
+        """Raise DiskFull where one of these is missing for want of room: a speedup over the others would flatter."""
+        for entrant in entrants:
+            health.blame_disk(entrant.failure, self._state)
 
     @staticmethod
     def _size_up(bench: Bench, program: Program, leaves: list[torch.Tensor]) -> None:

@@ -284,7 +284,9 @@ class Session:
                 waiting="sleep" if "OMP_WAIT_POLICY" in self.programs.waiting else "spin",
             )
             try:
-                return judgement.run()
+                outcome = judgement.run()
+                self.entrants.blame_disk(entrants)
+                return outcome
             except race.Lost as lost:
                 last = f"{lost.name}: {lost.failure}"
                 self.entrants.drop(bench, lost.name, last if attempt else "")

@@ -358,7 +358,7 @@ def _finding(loop: Loop) -> str:
         return (
             f"{timed.speedup:.2f}x faster than {timed.best_baseline} "
             f"(95 % interval {timed.speedup_low:.2f} to {timed.speedup_high:.2f}), "
-            f"{timed.proof.bits_lost:.2f} bits lost, {len(timed.proof.cases)} cases checked."
+            f"{timed.proof.bits_lost:.2f} bits lost, {len(timed.proof.cases)} cases checked.{_missing(timed)}"
         )
     tried = f"{loop.tried} trials, {loop.rejected} of them rejected"
     if loop.nearest is not None:
@@ -371,3 +371,9 @@ def _finding(loop: Loop) -> str:
             return text
         return f"{text} That is likely faster, but times here spread too far to prove it: try again on a quiet machine."
     return f"Nothing honest beats the baseline ({tried})."
+
+
+def _missing(timed: Timed) -> str:
+    """What the judge says of baselines that did not run: a speedup over the others alone must not pass for more."""
+    said = [condition for condition in timed.conditions if condition.startswith("baseline ")]
+    return "".join(f" The {condition.splitlines()[0][:160].rstrip('.')}." for condition in said)
