@@ -113,7 +113,7 @@ def engine(
     speaker = Speaker(model, Budget(Limits(**limits)), patience=0.0)
     voice = AgentProposer(speaker=speaker, task=TASK, device="cpu", machine=None, language="torch")
     recipe = recipes.find(name)
-    return Guided(recipe, {"one": voice}, bench, recipe.start(most, 0)), bench, model
+    return Guided(recipe, {"one": voice}, bench, recipe.start(most, 0), most=most), bench, model
 
 
 def program(speed: float, extra: str = "") -> str:
@@ -264,11 +264,12 @@ def test_two_sources_with_one_object_cost_the_device_once() -> None:
 
 
 def test_only_new_bests_are_profiled() -> None:
-    """Speeds 1, 3, 2: the first and the second are observed more closely, the third is not."""
-    speeds = iter((1.0, 3.0, 2.0))
-    guided, bench, _ = engine("fsr", lambda text, n: program(next(speeds)), most=3)
+    """Speeds 1, 3, 2, 4: the first and the second are observed more closely, the third is not, and of the last one
+    nobody would read what was observed."""
+    speeds = iter((1.0, 3.0, 2.0, 4.0))
+    guided, bench, _ = engine("fsr", lambda text, n: program(next(speeds)), most=4)
     guided.search()
-    assert bench.judged[:2] == bench.profiled
+    assert (4, bench.judged[:2]) == (len(bench.judged), bench.profiled)
 
 
 def test_a_race_is_mended_before_the_device_is_used() -> None:

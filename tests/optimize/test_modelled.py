@@ -150,6 +150,7 @@ def test_a_limit_ends_the_run_quietly_and_is_never_passed(tmp_path: Path, limit:
         result = go(tmp_path / "run", asked(server, max_candidates=100, parallel=3, **limit))
         assert server.requests == (result.models or {})["requests"]
         assert server.requests <= limit.get("max_requests", 1000)
+    assert "of 100 candidates, then the budget of" in result.message
     assert (result.models or {})["tokens"] <= limit.get("max_tokens", 10**9)
     assert replay_run(tmp_path / "run")["identical"]
 

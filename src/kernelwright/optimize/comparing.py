@@ -24,7 +24,7 @@ from kernelwright.llm import read_record
 from kernelwright.optimize import folder as folders
 from kernelwright.optimize import learning
 from kernelwright.optimize.guide import Guide
-from kernelwright.optimize.result import Options
+from kernelwright.optimize.result import Event, Listener, Options
 from kernelwright.optimize.run import optimize_task, resume_run
 from kernelwright.optimize.services import Say, Services, silent
 from kernelwright.optimize.voices import KNOWN, RECORD, language
@@ -77,7 +77,9 @@ def compare_recipes(
     try:
         for number, cell in enumerate(cells, 1):
             if not interrupted:
-                interrupted = _run(cell, guide, options, used, refused)
+                interrupted = _run(
+                    cell, guide, options, used, refused, _hears(say, f"{number}/{len(cells)} {cell.name}")
+                )
             rows.append(_row(cell, guide, options, refused))
             say(f"{number}/{len(cells)} {cell.name}: {_said(rows[-1])}")
     finally:
@@ -146,18 +148,30 @@ def _unfit(cell: Cell, guide: Guide, device: str) -> str:
     return ""
 
 
-def _run(cell: Cell, guide: Guide, options: Options, services: Services, refused: dict[str, str]) -> bool:
+def _hears(say: Say, name: str) -> Listener:
+    """What tells of a run that it goes on: its phases and its proofs."""
+
+    def listen(event: Event) -> None:
+        if event.kind in ("phase", "best"):
+            say(f"{name}: {event.text}")
+
+    return listen
+
+
+def _run(
+    cell: Cell, guide: Guide, options: Options, services: Services, refused: dict[str, str], listen: Listener
+) -> bool:  # fmt: skip
     """Bring one run to its end; whether the user interrupted it."""
     if cell.task.digest() in refused or _unfit(cell, guide, options.device) or _status(cell) in DONE:
         return False
     own = dataclasses.replace(options, seed=cell.seed, guide=dataclasses.replace(guide, recipe=cell.recipe))
     try:
         if _status(cell):
-            result = resume_run(cell.path, budget_seconds=options.budget_seconds, services=services)
+            result = resume_run(cell.path, budget_seconds=options.budget_seconds, services=services, listen=listen)
         else:
             cell.path.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(cell.path.parent.parent / KNOWN, cell.path / KNOWN)
-            result = optimize_task(cell.task, own, out=cell.path, services=services)
+            result = optimize_task(cell.task, own, out=cell.path, services=services, listen=listen)
     except TaskError as error:
         refused[cell.task.digest()] = str(error)
         return False
@@ -235,9 +249,9 @@ def _rank(one: Mapping[str, Any]) -> tuple[float, str]:
 
 
 def _total(rows: Sequence[Mapping[str, Any]], field: str) -> float | None:
-    """The sum; None where one of them is not known: never a part of it as if it were all."""
+    """The sum; None where there are none or one of them is not known: never a part of it as if it were all."""
     values = [row[field] for row in rows]
-    return None if any(value is None for value in values) else sum(values)
+    return None if not values or any(value is None for value in values) else sum(values)
 
 
 def _interval(logs: Sequence[float]) -> tuple[float | None, float | None]:

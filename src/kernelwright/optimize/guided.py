@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -62,12 +63,15 @@ class Guided:
         words: str = "",
         profile: str = "",
         parallel: int = 1,
+        most: int | None = None,
     ) -> None:
+        """``most``: asks that the strategy has room for; after the last one nobody reads a profile."""
         self._recipe, self._voices, self._trier, self._strategy = recipe, voices, trier, strategy
         self._say, self._log = say, log
         self._bandit = Bandit(list(voices))
         self._room = min(voice.max_tokens for voice in voices.values())
         self._start, self._parallel = list(start), parallel
+        self._to_ask = math.inf if most is None else most
         device = next(iter(voices.values())).device
         self.shelf = Shelf(device, diagnose="diagnosis" in recipe.shows)
         self._asking = Asking(
@@ -164,6 +168,7 @@ class Guided:
 
     def _open(self, ask: Ask) -> Open:
         """Decide everything that depends on what was told until now, then let the model write beside other work."""
+        self._to_ask -= 1
         arm = self._bandit.choose()
         base = self._voices[arm]
         voice = dataclasses.replace(base, speaker=base.speaker.metered(), max_tokens=self._room)
@@ -258,7 +263,7 @@ class Guided:
         best = self._strategy.best()
         candidate, outcome, place = self._tried(entry, draft, built=static is not None)
         better = best is None or best.score is None or isinstance(outcome, Timed) and log2(outcome.speedup) > best.score
-        survivor = "diagnosis" in self._recipe.shows and isinstance(outcome, Timed) and better
+        survivor = "diagnosis" in self._recipe.shows and isinstance(outcome, Timed) and better and self._to_ask > 0
         profile = self._trier.profile(candidate) if survivor else {}
         self.tally.profiled += bool(profile)
         shelf.keep(candidate, outcome, profile, static)

@@ -112,6 +112,14 @@ class Modelled:
             return None
         return engine.fault
 
+    def cut_short(self) -> str:
+        """Why models were not asked for every candidate, as a sentence with a blank before it; "" where they were."""
+        tally = self._engine.tally if self._engine is not None else None
+        if tally is None or tally.ended in ("", "candidates"):
+            return ""
+        why = {"time": "the time was over", "model": "no model answered"}.get(tally.ended, tally.ended.lower())
+        return f" Models were asked for {tally.asked} of {self._guide.max_candidates} candidates, then {why}."
+
     def result(self, winner: Candidate | None) -> dict[str, Any]:
         """Costs and counts as plain data; ``usd`` is None where a price was not known, never zero.
 
@@ -161,6 +169,7 @@ def engine(
         words=guide.words,
         profile=str(nouns.get("profile", "")),
         parallel=guide.parallel,
+        most=guide.max_candidates,
     )
 
 

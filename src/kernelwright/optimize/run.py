@@ -295,7 +295,7 @@ class _Run:
         status = "faster" if winner else "not-faster"
         result = Result(
             status="interrupted" if interrupted else status,
-            message=_message(loop, interrupted),
+            message=_message(loop, interrupted) + (self.modelled.cut_short() if self.modelled is not None else ""),
             run=self.folder.path,
             task=self.task.name,
             device=self.options.device,
