@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from kernelwright.errors import TaskError
+from kernelwright.load.handed import handed_on
 from kernelwright.load.slicing import needed_source
 from kernelwright.load.source import sibling_imports
 from kernelwright.task import Contract, Task, by_position
@@ -261,7 +262,8 @@ def _sources(kinds: set[type]) -> tuple[str, tuple[str, ...]]:
 
 
 def _constructor(module: torch.nn.Module, init_args: Sequence[object] | None = None) -> str:
-    """A call that builds such a module, from ``init_args`` or from attributes named like the parameters."""
+    """A call that builds such a module, from ``init_args``, from attributes named like the parameters, or from those
+    of the parts that its constructor hands them to."""
     kind = type(module)
     foreign = kind.__module__.startswith("torch.")
     name = f"torch.nn.{kind.__name__}" if foreign else kind.__name__
@@ -275,6 +277,7 @@ def _constructor(module: torch.nn.Module, init_args: Sequence[object] | None = N
         pairs = ", ".join(f"({key!r}, {_constructor(part)})" for key, part in module.named_children())
         return f"{name}(__import__('collections').OrderedDict([{pairs}]))"
     found = OrderedDict[str, str]()
+    handed = handed_on(module)
     for parameter in inspect.signature(kind.__init__).parameters.values():
         if parameter.name in ("self", "device", "dtype") or parameter.kind in (
             parameter.VAR_POSITIONAL,
@@ -284,10 +287,12 @@ def _constructor(module: torch.nn.Module, init_args: Sequence[object] | None = N
         value = getattr(module, parameter.name, inspect.Parameter.empty)
         if isinstance(value, torch.Tensor) or (value is None and parameter.name == "bias"):
             found[parameter.name] = repr(value is not None)
-        elif isinstance(value, torch.nn.Module):
-            found[parameter.name] = _constructor(value)
         elif value is not inspect.Parameter.empty and _is_plain(value):
             found[parameter.name] = _literal(value)
+        elif parameter.name in handed:
+            found[parameter.name] = _literal(handed[parameter.name])
+        elif isinstance(value, torch.nn.Module):
+            found[parameter.name] = _constructor(value)
         elif parameter.default is inspect.Parameter.empty:
             raise TaskError(
                 f"The constructor argument {parameter.name} of {kind.__name__} cannot be read off the module.",
