@@ -94,6 +94,13 @@ def test_time_that_was_granted_is_no_overrun(clock: Clock) -> None:
     assert (10.0, "") == (made.left(), made.words())
 
 
+def test_one_slow_judgement_does_not_keep_the_budget_from_the_search(clock: Clock) -> None:
+    """What made it slow was done once."""
+    made = judging.Judging(*[None] * 6)  # type: ignore[arg-type]  # nothing is judged here
+    made._learn("coarse", timed(50.0), 100.0)
+    assert 100.0 + judging.PROOF_LONGER == made.expected_seconds("precise")
+
+
 def test_a_first_proof_is_expected_to_take_what_coarse_judgements_say(clock: Clock) -> None:
     """By the shortest of them; once a proof was seen, by that."""
     made = judging.Judging(*[None] * 6)  # type: ignore[arg-type]  # nothing is judged here

@@ -19,6 +19,9 @@ EXPECTED_SECONDS = {"coarse": 2.0, "precise": 15.0}
 PROOF_IN_COARSE = 6.0
 """A first proof takes this many times the shortest coarse judgement of the task: three of four of 142 proofs on two
 cores took less (median 3.5 times the only one, 5.5 times the shortest of several)."""
+PROOF_LONGER = 40.0
+"""At most so many seconds more: coarse judgements of over ten seconds are long for what is done once (on a loaded
+machine 140 s were followed by a proof of 20 s), and would else keep most of a budget from the search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +95,7 @@ class Judging:
     def expected_seconds(self, level: str) -> float:
         """How long the next judgement of a level will take: as those seen did, a first proof by the coarse ones."""
         if level == "precise" and level not in self._seconds and "coarse" in self._seconds:
-            return PROOF_IN_COARSE * self._shortest
+            return min(PROOF_IN_COARSE * self._shortest, self._shortest + PROOF_LONGER)
         return self._seconds.get(level, EXPECTED_SECONDS[level])
 
     def _job(self, job: str, candidate: Candidate, level: str) -> dict[str, Any]:
