@@ -129,6 +129,47 @@ def test_unknown_operators_are_named_and_bounded_by_bytes() -> None:
     assert [False] == [op.known for op in found.operators if "fft" in op.name]
 
 
+@torch.library.custom_op("kernelwright_test::twist", mutates_args=())
+def twist(x: torch.Tensor) -> torch.Tensor:
+    """An operator that no library knows."""
+    return x.flip(0)
+
+
+@twist.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("kernelwright_test::scale", mutates_args=("x",))
+def scale(x: torch.Tensor) -> None:
+    """One that writes to its operand and returns nothing."""
+    x.mul_(2.0)
+
+
+def test_somebodys_own_operator_is_named_and_makes_nothing_unavoidable() -> None:
+    """What it reads is not known, so no byte of its input may void a time; what it makes must be read and written."""
+    found = limits.trace_module(fn(lambda x, y: twist(x) * y), [torch.randn(64), torch.randn(64)], {})
+    assert (256, 256, ()) == (found.input_bytes, found.output_bytes, found.unused_inputs)
+    assert [("kernelwright_test::twist", 512, False), ("mul", 768, True)] == [
+        (op.name, op.bytes, op.known) for op in found.operators
+    ]
+    assert any("kernelwright_test::twist" in text for text in found.warnings)
+    assert any("kernelwright_test::twist" in text for text in found.conditional)
+
+
+def test_somebodys_own_operator_that_writes_in_place_is_named_too() -> None:
+    """It returns nothing; the tensor that it changed is what later operators read."""
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        mine = x + 1
+        scale(mine)
+        return mine * 3
+
+    found = limits.trace_module(fn(call), [torch.randn(64)], {})
+    assert ["add", "kernelwright_test::scale", "mul"] == [op.name for op in found.operators]
+    assert (256, 256) == (found.input_bytes, found.output_bytes)
+
+
 def test_an_unmeasured_machine_gives_no_bound() -> None:
     """Without a measured bandwidth there is no bound, rather than one from a table of names."""
     empty = Machine(device="cpu", name="", fingerprint="", versions=(), facts=(), measured_at=0.0)

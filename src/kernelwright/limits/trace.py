@@ -24,29 +24,12 @@ from torch.utils.flop_counter import flop_registry
 
 from kernelwright.limits import counting
 from kernelwright.limits.demand import Needs, Read, Step, View
-
-SFU = {"exp", "exp2", "expm1", "log", "log1p", "log2", "sin", "cos", "tanh", "erf", "sigmoid", "pow", "rsqrt", "sqrt"}
-"""Operators whose elementwise work goes to special-function units or polynomial code."""
-REDUCING = {"sum", "mean", "amax", "amin", "max", "min", "var", "var_mean", "prod", "argmax", "argmin", "logsumexp"}
-FREE = {"detach", "alias", "lift_fresh", "lift_fresh_copy", "_to_copy_noop", "empty", "empty_like", "new_empty"}
-SHAPE_ONLY = {
-    "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones", "new_full",
-    "zero_", "fill_",
-}  # fmt: skip
-"""Operators that read a tensor's shape and never its values."""
-GATHERS = {"embedding", "index_select", "gather", "index", "take", "nll_loss_forward", "nll_loss2d_forward"}
-"""Operators that read of their first operand what an index names."""
-MASKED = {"where": (1, 2), "masked_fill": (0,), "masked_scatter": (0,), "masked_fill_": (0,)}
-"""Operands of which a mask may leave out any element."""
-OVERWRITING = {"scatter", "index_put", "index_copy", "slice_scatter", "select_scatter", "diagonal_scatter"}
-"""Operators that give their first operand with as many elements replaced as their last tensor has."""
-WRITERS = {"copy_", "zero_", "fill_"}
-"""Operators that write their first operand and read nothing of it."""
+from kernelwright.limits.names import FREE, GATHERS, MASKED, OVERWRITING, REDUCING, SFU, SHAPE_ONLY, SILENT, WRITERS
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One executed ATen operator. ``bytes`` counts each operand and result once, in its own dtype."""
+    """One executed operator. ``bytes`` counts each operand and result once, in its own dtype."""
 
     name: str
     shapes: tuple[tuple[int, ...], ...]
@@ -119,7 +102,7 @@ class _Recorder(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         operands = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, torch.Tensor)]
         results = [t for t in tree_flatten(result)[0] if isinstance(t, torch.Tensor)]
-        name = str(func._schema.name).split("::")[-1]
+        space, _, name = str(func._schema.name).partition("::")
         self.keep += results
         ins = {_key(t) for t in operands}
         shared = {_key(t) for t in results} & ins
@@ -128,7 +111,10 @@ class _Recorder(TorchDispatchMode):
         self.changed |= shared
         if name in SHAPE_ONLY:
             operands = []
-        if name in FREE or not str(func._schema.name).startswith("aten::"):
+        if name in FREE or space in SILENT:
+            return result
+        if space != "aten":
+            self._foreign(func, operands, results, args)
             return result
         for t in results:
             self.sizes.setdefault(_key(t), _distinct(t))
@@ -137,6 +123,26 @@ class _Recorder(TorchDispatchMode):
         self.steps.append(Step(tuple(_key(t) for t in results), reads, replaces))
         self.operators.append(self._operator(func, name, operands, results, args, kwargs or {}))
         return result
+
+    def _foreign(self, func: Any, operands: list[torch.Tensor], results: list[torch.Tensor], args: Any) -> None:
+        """Somebody's own operator: it may read any part of its operands, so none of an input is unavoidable for it."""
+        name = str(func._schema.name)
+        given = [pair for pair in zip(args, func._schema.arguments, strict=False) if isinstance(pair[0], torch.Tensor)]
+        changes = [value for value, about in given if about.alias_info is not None and about.alias_info.is_write]
+        made = [*results, *changes]
+        if not made:
+            return
+        for t in made:
+            self.sizes.setdefault(_key(t), _distinct(t))
+        self.changed |= {_key(t) for t in changes}
+        for key in {_key(t) for t in operands} & self.leaves.keys():
+            self.leaves[key].conditional = True
+        self.conditional.add(f"what {name} reads of its operands is not known")
+        self.unknown.add(name)
+        reads = tuple(Read(_key(t), _view(t), 0.0) for t in operands)
+        self.steps.append(Step(tuple(_key(t) for t in made), reads, False))
+        found = self._operator(func, name, operands, results or changes, args, {})
+        self.operators.append(dataclasses.replace(found, operations=0, known=False))
 
     def _reads(
         self, name: str, operands: list[torch.Tensor], results: list[torch.Tensor], kwargs: dict[str, Any], args: Any

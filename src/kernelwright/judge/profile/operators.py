@@ -42,7 +42,7 @@ class _Timer(TorchDispatchMode):
         synchronise(self.device)
         while len(samples) < REPEATS and sum(samples) < SECONDS:
             samples.append(measure.stopwatch(again))
-        key = str(func._schema.name).split("::")[-1], tuple(tuple(tensor.shape) for tensor in operands)
+        key = str(func._schema.name).removeprefix("aten::"), tuple(tuple(tensor.shape) for tensor in operands)
         self.times.setdefault(key, []).append(statistics.median(samples) * 1e6)
         return result
 
