@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import under_bound  # noqa: E402 - a script of the checkout, no part of the package
+from kernelwright.limits.memory import ERRORS  # noqa: E402 - beside the one below
 
 
 def test_no_result_is_under_its_bound() -> None:
@@ -46,6 +47,15 @@ def test_a_time_under_its_bound_is_found_wherever_it_stands(tmp_path: Path) -> N
         compared,
         [where for _, where, _, _ in under],
     )
+
+
+def test_the_memory_predictor_states_the_errors_that_were_measured() -> None:
+    """Of the files of both kinds of device."""
+    for kind, folder in (("cpu", "cpu"), ("cuda", "h200")):
+        found = json.loads((under_bound.HERE / folder / "memory.json").read_text())
+        middle, worst = ERRORS[kind]
+        assert (round(found["median_error"], 3), round(found["worst_error"], 2)) == (middle, worst)
+        assert len(found["rows"]) == 20 and middle < 0.1
 
 
 def test_every_result_is_named_with_its_command() -> None:

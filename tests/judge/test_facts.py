@@ -49,6 +49,18 @@ def test_products_are_predicted_on_a_device_and_stated_with_the_models_errors() 
     assert plain is not None and plain["products"] is None
 
 
+def test_the_memory_of_the_reference_is_predicted_and_the_error_stated() -> None:
+    """An input of 64 KiB, a result that lives while the next is made: 192 KiB at once; a branch on data has none."""
+    bench = Bench(task("torch.relu(x * 2.0)", "[torch.randn(16, 1024)]"), "cpu")
+    found = facts.memory(bench)
+    assert (196608, 65536, 131072) == (found["peak"], found["inputs"], found["activations"])
+    table = {"rows": [], "unavoidable_us": 1.0, "as_written_us": 1.0, "unfused_us": 1.0, "limiter": "memory"}
+    assert "197kB at once, predicted" in tables.limits({**table, "memory": found})
+    branch = facts.memory(Bench(task("x * 2.0 if bool(x.sum() > 0) else x + 1.0", "[torch.randn(16, 64)]"), "cpu"))
+    assert branch["peak"] is None
+    assert "memory       not predicted" in tables.limits({**table, "memory": branch})
+
+
 @pytest.mark.parametrize("size", [1024, 8192])
 def test_the_shipped_power_model_is_near_what_large_products_draw(size: int) -> None:
     """On rates of the device it was learnt on, bfloat16 products of 1024 and more draw between a third and all of what

@@ -12,6 +12,7 @@ from kernelwright.judge import skeletons
 from kernelwright.judge.bench import Bench, Point
 from kernelwright.judge.buffers import TensorSpec, laid_out_oddly
 from kernelwright.limits import Operator, Trace, products
+from kernelwright.limits import memory as predictor
 from kernelwright.machine import Machine
 
 
@@ -53,6 +54,21 @@ def bounds(bench: Bench, machine: Machine) -> dict[str, Any] | None:
     plain["conditional"] = list(traced.conditional)
     plain |= {"read_bytes": traced.input_bytes, "written_bytes": traced.output_bytes}
     return plain | {"products": _products(traced.operators, machine)}
+
+
+def memory(bench: Bench) -> dict[str, Any]:
+    """Bytes that the reference is predicted to need at once, with the predictor's own error; why not, where it cannot
+    be run without data."""
+    instance = bench.timed.instance
+    args = skeletons.unflatten(instance.skeleton, instance.draw(bench.timed.as_given, 0))
+    kind = bench.device.type
+    try:
+        found = predictor.memory(instance.model, args, gradients=bench.contract.gradients, device=str(bench.device))
+    except Exception as error:  # noqa: BLE001 - whatever the reference raises on tensors without data
+        return {"peak": None, "note": f"{type(error).__name__} on tensors without data"}
+    middle, worst = predictor.ERRORS[kind]
+    plain = {"peak": found.peak, **dataclasses.asdict(found)}
+    return plain | {"median_error": middle, "worst_error": worst}
 
 
 def traced_once(bench: Bench) -> Trace:

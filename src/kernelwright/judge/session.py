@@ -136,12 +136,12 @@ class Session:
         return facts.describe(bench, self._machine(job))
 
     def limits(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
-        """{task, device, machine, timed?} -> {"bounds": ...}; ``timed``: with eager's time of each operator."""
+        """{task, device, machine, timed?} -> {"bounds": ...}; ``timed``: with eager's times, and memory."""
         bench = self._bench(job)
         found = facts.bounds(bench, self._machine(job))
         if found is not None and job.get("timed"):
             with self._lease(str(bench.device)).alone():
-                found = operators.attach(found, operators.times(bench))
+                found = {**operators.attach(found, operators.times(bench)), "memory": facts.memory(bench)}
         return {"bounds": found}
 
     def profile(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:

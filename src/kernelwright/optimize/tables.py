@@ -28,8 +28,21 @@ def limits(bounds: Mapping[str, Any] | None) -> str:
         lines.append(f"eager        {bounds['measured_us']:.4g} us (its operators one by one)")
     if bounds.get("products"):
         lines.append(_products(bounds["products"]))
+    if bounds.get("memory"):
+        lines.append(_memory(bounds["memory"]))
     lines += [f"warning: {text}" for text in (*bounds.get("warnings", ()), *bounds.get("conditional", ()))]
     return "\n".join(lines) + "\n"
+
+
+def _memory(found: Mapping[str, Any]) -> str:
+    """One line about the memory that the reference needs, with the predictor's own error."""
+    if found["peak"] is None:
+        return f"memory       not predicted: {found['note']}"
+    parts = ", ".join(f"{amount(found[name])} {name}" for name in ("weights", "inputs", "activations", "workspace"))
+    return (
+        f"memory       {amount(found['peak'])}B at once, predicted ({parts}; median error "
+        f"{found['median_error']:.1%} on 20 modules, worst {found['worst_error']:.0%})"
+    )
 
 
 def _products(found: Mapping[str, Any]) -> str:
