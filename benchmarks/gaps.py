@@ -272,7 +272,7 @@ def main():
                 print(f"{name}: {type(error).__name__}: {error}"[:300], flush=True)
             write(options, machine, found)
     if options.part in ("", "explain"):
-        left, writing = [one for one in found if one["name"] in chosen and "limiter" not in one], threading.Lock()
+        left, writing = [one for one in found if one["name"] in chosen and "facts" not in one], threading.Lock()
 
         def job(one):
             if time.time() - began < options.seconds:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import nn
+from torch import library, nn
 
 from kernelwright import limits
 from kernelwright.limits.memory import memory
@@ -129,7 +129,7 @@ def test_unknown_operators_are_named_and_bounded_by_bytes() -> None:
     assert [False] == [op.known for op in found.operators if "fft" in op.name]
 
 
-@torch.library.custom_op("kernelwright_test::twist", mutates_args=())
+@library.custom_op("kernelwright_test::twist", mutates_args=())
 def twist(x: torch.Tensor) -> torch.Tensor:
     """An operator that no library knows."""
     return x.flip(0)
@@ -140,7 +140,7 @@ def _(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-@torch.library.custom_op("kernelwright_test::scale", mutates_args=("x",))
+@library.custom_op("kernelwright_test::scale", mutates_args=("x",))
 def scale(x: torch.Tensor) -> None:
     """One that writes to its operand and returns nothing."""
     x.mul_(2.0)
