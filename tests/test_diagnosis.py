@@ -101,6 +101,15 @@ def test_without_findings_the_bound_names_the_limiter() -> None:
     assert "not named" in diagnose({}, device="cuda", time_us=100.0, bound_us=30.0).limiter
 
 
+@pytest.mark.parametrize("symptom", ["barriers", "bank-conflicts", "redundant-reads"])
+def test_stalls_and_conflicts_beside_a_busy_unit_are_symptoms(symptom: str) -> None:
+    """A library's product waits at barriers and moves tiles twice while its matrix unit is busy: that is its limit."""
+    facts = QUIET | PROVOKED[symptom] | {"memory_throughput": 0.2}
+    assert symptom in found(facts, symptom)
+    busy = found(facts | {"pipe_tensor": 0.71}, symptom)
+    assert symptom not in busy and "tensor-pipe" in busy
+
+
 def test_rules_are_arithmetic_only(tmp_path: Path) -> None:
     """A rule file cannot run code."""
     path = tmp_path / "rules.toml"
