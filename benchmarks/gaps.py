@@ -191,8 +191,10 @@ def explain(row, found, kind, machine, cache):
 
 
 def of_a_call(page):
-    """The limiter of a page, unless it is a job's: these are times of calls."""
-    return UNNAMED if page.limiter == "cold start" else page.limiter
+    """The limiter of a page; where that is a job's, the first one of a call: these are times of calls."""
+    if page.limiter != "cold start":
+        return page.limiter
+    return next((one.limiter for one in page.findings if one.limiter != "cold start"), UNNAMED)
 
 
 def name_again(row, found, kind, machine):
