@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""judge/entrants.py: a baseline that cannot be started is missed aloud."""
+"""judge/entrants.py: a baseline that cannot be started is missed aloud; eager is sized by its calls alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import pytest
 
 from kernelwright.candidate import Candidate
 from kernelwright.errors import DiskFull
+from kernelwright.judge import entrants as entrants_module
 from kernelwright.judge.bench import Bench, Entrant
+from kernelwright.judge.child import Program
 from kernelwright.judge.entrants import Entrants
 from kernelwright.judge.programs import Programs
 
@@ -54,3 +56,24 @@ def test_no_verdict_without_a_baseline_that_a_full_disk_kept_away(
             entrants.blame_disk([entrant])
     else:
         entrants.blame_disk([entrant])
+
+
+class Clocked:
+    """A program whose windows take ``empty`` microseconds, and ``each`` more for every call."""
+
+    watched = False
+
+    def __init__(self, empty: float, each: float) -> None:
+        self.empty, self.each = empty, each
+
+    def window(self, order: list[int], *, grad: bool = False) -> Any:  # noqa: ANN401 - stands for a window
+        return SimpleNamespace(call_us=self.empty + self.each * len(order), aliases=(), whereabouts=None)
+
+
+def test_eager_is_sized_without_what_an_empty_window_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU that is several calls long; yet a tenth of the window is the calls', whatever the clock says."""
+    monkeypatch.setattr(entrants_module, "bind", lambda *_: None)
+    for empty, each, expected in ((350.0, 66.0, 66.0), (350.0, 0.0, 350.0 * 0.1 / 3)):
+        bench = SimpleNamespace(eager_us=100.0, sized=False, contract=SimpleNamespace(gradients=False), timed=None)
+        Entrants._size_up(cast(Bench, bench), cast(Program, Clocked(empty, each)), [])
+        assert bench.sized and expected == pytest.approx(bench.eager_us)

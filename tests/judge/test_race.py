@@ -17,7 +17,8 @@ from kernelwright.judge import measure, race
 def test_windows_of_one_call_never_see_the_inputs_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every program runs one, on other inputs, which are replaced before the timed window begins."""
     numbers, log = itertools.count(), []
-    monkeypatch.setattr(race, "fill", lambda buffers, index, leaves: log.append(("fill", buffers, index, leaves)))
+    written = lambda buffers, index, leaves, settle: log.append(("fill", buffers, index, leaves, settle))  # noqa: E731
+    monkeypatch.setattr(race, "fill", written)
     monkeypatch.setattr(measure, "run_empty", lambda lane, grad: log.append(("empty", lane)))
     monkeypatch.setattr(measure, "run_single", lambda lane, grad: log.append(("single", lane)))
     monkeypatch.setattr(measure, "run_window", lambda lane, order, grad, keep: log.append(("window", lane)))
@@ -39,3 +40,4 @@ def test_windows_of_one_call_never_see_the_inputs_that_count(monkeypatch: pytest
         before, after = ({entry[3] for entry in part} for part in (mine[1:4], mine[5:8]))
         assert before.isdisjoint(after)
         assert 3 == len(after)
+        assert mine[3][4] and mine[7][4], "a device may still be writing when the window begins"

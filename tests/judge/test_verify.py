@@ -172,3 +172,22 @@ def test_whether_the_reference_accepts_inputs_costs_the_check_of_them_nothing(mo
     assert not checker.accepts(GIVEN, [leaves[0] * math.inf], None)
     assert checker.accepts(Variant(name="special values", required=True, special=True), [leaves[0] * math.inf], None)
     assert not checker.accepts(GIVEN, [leaves[0].long()], None), "softmax of integers raises"
+
+
+def test_half_precision_that_amplifies_its_own_rounding_does_not_discredit_float64() -> None:
+    """bf16 rounds arguments of three million to multiples of 16384: which is the largest is anybody's guess."""
+    checker = Checker(
+        instance(
+            "torch.softmax(x * w, -1)", "[torch.randn(512, 2048).bfloat16(), torch.rand(2048).bfloat16()]", args="x, w"
+        ),
+        seed=3,
+    )
+    large = Variant(name="scale 1000", required=True, scale=1000.0)
+    leaves = checker.instance.draw(large, 1)
+    x, w = (leaf.float() for leaf in leaves)
+    eager, careful = checker.instance.eager(leaves, None)[0], torch.softmax(x * w, -1).bfloat16()
+    assert float((eager.float() - careful.float()).abs().max()) > 0.05, "they must differ for this to mean anything"
+    assert checker.check(large, leaves, None, [careful], leaves).passed
+    assert "float64" == checker.oracle
+    wrong = torch.softmax(x * w.flip(0), -1).bfloat16()
+    assert not checker.check(large, leaves, None, [wrong], leaves).passed

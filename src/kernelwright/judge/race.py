@@ -203,7 +203,7 @@ class Race:
 
     def _fill(self, racer: Racer, values: list[Leaves]) -> None:
         for index, leaves in enumerate(values):
-            fill(racer.buffers, index, leaves)
+            fill(racer.buffers, index, leaves, settle=index + 1 == len(values))
 
 
 @contextlib.contextmanager
@@ -217,8 +217,9 @@ def blamed(name: str, *, last: bool) -> Iterator[None]:
         raise Lost(name, failure) from failure
 
 
-def fill(buffers: Buffers, index: int, leaves: Leaves) -> None:
-    """Write one call's inputs, and incoming gradients, into a set and poison its outputs."""
+def fill(buffers: Buffers, index: int, leaves: Leaves, *, settle: bool = True) -> None:
+    """Write one call's inputs, and incoming gradients, into a set and poison its outputs. ``settle``: wait until a
+    device has done so."""
     for target, leaf in zip(buffers.inputs[index], leaves, strict=True):
         target.copy_(leaf)
     incoming = leaves.incoming if isinstance(leaves, Given) else None
@@ -227,5 +228,5 @@ def fill(buffers: Buffers, index: int, leaves: Leaves) -> None:
             target.copy_(incoming[position])
     for tensor in (*buffers.outputs[index], *buffers.grads[index]):
         numerics.poison_(tensor)
-    if buffers.outputs[index][0].is_cuda:
+    if settle and buffers.outputs[index][0].is_cuda:
         torch.cuda.synchronize(buffers.outputs[index][0].device)
