@@ -91,9 +91,7 @@ def compare_recipes(
         "interrupted": interrupted,
         "budget": _common(guide, options),
         "rows": rows,
-        "recipes": sorted(
-            (_sum(name, rows) for name in chosen), key=lambda one: (-(one["mean"] or 0.0), one["recipe"])
-        ),
+        "recipes": sorted((_sum(name, rows) for name in chosen), key=_rank),
     }
 
 

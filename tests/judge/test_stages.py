@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""judge/stages.py: which times are believed."""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+
+import pytest
+
+from kernelwright.judge import stages
+from kernelwright.judge.stages import Judgement
+
+
+def judgement(device: str, *bounds: float | None) -> Judgement:
+    """One whose bound is the first of ``bounds``, and the second after another look."""
+    made = object.__new__(Judgement)
+    seen = list(bounds)
+    made.bound_us = seen.pop(0)
+    made.bound_again = lambda: seen.pop(0)
+    made.alone = contextlib.nullcontext
+    made.bench = SimpleNamespace(device=SimpleNamespace(type=device))  # type: ignore[assignment]  # all that is asked
+    made.conditions = []
+    return made
+
+
+@pytest.mark.parametrize(("device", "idle", "refused"), [("cpu", 1.0, True), ("cpu", 0.3, False), ("cuda", 0.3, True)])
+def test_a_time_below_the_bound_is_refused_unless_others_slow_the_memory_down(
+    monkeypatch: pytest.MonkeyPatch, device: str, idle: float, refused: bool
+) -> None:
+    """On a GPU the host's load says nothing; where the time is let pass, no bound is claimed and the record says so."""
+    monkeypatch.setattr(stages.load, "idle_share", lambda seconds: idle)
+    made = judgement(device, 5000.0, 4800.0)
+    found = made._impossible(3200.0)
+    if refused:
+        assert found is not None and ("integrity", 4800.0) == (found.stage, made.bound_us)
+        assert "3.2e+03 us is below the 4.8e+03 us" in found.reason and not made.conditions
+    else:
+        assert found is None and made.bound_us is None
+        assert "there is no bound to hold it to" in made.conditions[0]
+
+
+def test_a_second_look_that_explains_the_time_ends_the_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new bound counts from then on; a time at or above the first needs no second look."""
+    monkeypatch.setattr(stages.load, "idle_share", lambda seconds: 1.0)
+    for again in (3300.0, None):
+        made = judgement("cpu", 5000.0, again)
+        assert made._impossible(3200.0) is None and made.bound_us == again and not made.conditions
+    made = judgement("cpu", 3000.0)
+    assert made._impossible(3200.0) is None and 3000.0 == made.bound_us
