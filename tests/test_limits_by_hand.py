@@ -58,6 +58,12 @@ FORWARD = {
         lambda x, i: x[:, i], [torch.randn(4, 64), ROWS], 4 * 3 * 4 + 4 * 8, 4 * 4 * 4),
     "an element gathered from each row": (
         lambda x, i: x.gather(1, i), [torch.randn(4, 100), torch.tensor([[1], [1], [50], [99]])],
+        4 * 32 + 4 * 8, 4 * 4),
+    "elements gathered from the same sectors": (
+        lambda x, i: x.gather(1, i), [torch.randn(4, 96), torch.tensor([[1, 2], [16, 9], [50, 51], [0, 7]])],
+        5 * 32 + 8 * 8, 8 * 4),
+    "what is gathered from a result need not lie in sectors": (
+        lambda x, i: (x * 2).gather(1, i), [torch.randn(4, 100), torch.tensor([[1], [1], [50], [99]])],
         4 * 4 + 4 * 8, 4 * 4),
     "a loss reads the targets' elements of log-probabilities": (
         lambda x, t: F.nll_loss(x, t, reduction="none"), [torch.randn(8, 1000), torch.arange(8)], 8 * 4 + 8 * 8, 8 * 4),
@@ -80,9 +86,16 @@ FORWARD = {
     "a view of the input, scaled": (
         lambda x: x.t()[1:3] * 2, [torch.randn(32, 8)], 2 * 32 * 4, 2 * 32 * 4),
     "a mask that is an input lets half of each operand through": (
-        torch.where, [torch.arange(64) % 2 == 0, torch.randn(64), torch.randn(64)], 64 + 32 * 4 + 32 * 4, 64 * 4),
+        torch.where, [torch.arange(64) % 32 < 16, torch.randn(64), torch.randn(64)], 64 + 32 * 4 + 32 * 4, 64 * 4),
+    "a mask that alternates leaves no sector out": (
+        torch.where, [torch.arange(64) % 2 == 0, torch.randn(64), torch.randn(64)], 64 + 64 * 4 + 64 * 4, 64 * 4),
+    "a mask over a result leaves elements out": (
+        lambda m, x, y: torch.where(m, x * 2, y), [torch.arange(64) % 2 == 0, torch.randn(64), torch.randn(64)],
+        64 + 32 * 4 + 64 * 4, 64 * 4),
+    "a mask over a part that begins within a sector": (
+        lambda m, x: torch.where(m, x[1:65], 0.0), [torch.arange(64) % 2 == 0, torch.randn(72)], 64 + 32 * 4, 64 * 4),
     "a mask that is an input hides a quarter": (
-        lambda x, m: x.masked_fill(m, 0.0) * 2, [torch.randn(64), torch.arange(64) % 4 == 0], 48 * 4 + 64, 64 * 4),
+        lambda x, m: x.masked_fill(m, 0.0) * 2, [torch.randn(64), torch.arange(64) < 16], 48 * 4 + 64, 64 * 4),
     "double and complex": (
         lambda x: torch.complex(x, x * 2), [torch.randn(16).double()], 16 * 8, 16 * 16),
 }  # fmt: skip

@@ -13,11 +13,30 @@ DISTANCES = {"_euclidean_dist", "_cdist_forward"}
 """Of all pairs of rows: as many multiply-adds as their product has."""
 
 
-def different(values: np.ndarray, size: int) -> float:
-    """How many of ``size`` places are named; negative ones count from the end."""
+SECTOR = 32
+"""Bytes that memory moves at least: GPUs fetch sectors of 32 (CUDA C++ Best Practices Guide, "Coalesced Access to
+Global Memory"), CPUs lines of 64 or more."""
+
+
+def named(values: np.ndarray, size: int) -> np.ndarray:
+    """Which of ``size`` places are named; negative values count from the end."""
     marks = np.zeros(max(1, size), dtype=bool)
     marks[values.reshape(-1)] = True
-    return float(marks.sum())
+    return marks
+
+
+def fetched(marks: np.ndarray, tensor: torch.Tensor, *, stored: bool) -> float:
+    """Elements of a tensor that come from memory with those marked, in order: the whole sectors they lie in.
+
+    The marked ones alone where the tensor is not ``stored`` (what is computed on the way may lie in any order, or
+    nowhere), not contiguous, or does not begin with a sector.
+    """
+    each = SECTOR // tensor.itemsize
+    if not stored or each < 2 or not tensor.is_contiguous() or tensor.storage_offset() * tensor.itemsize % SECTOR:
+        return float(np.count_nonzero(marks))
+    full = marks.size - marks.size % each
+    sectors = int(np.count_nonzero(marks[:full].reshape(-1, each).any(axis=1)))
+    return float(sectors * each + (marks.size - full) * bool(marks[full:].any()))
 
 
 def triangle(tensor: torch.Tensor, name: str, diagonal: int) -> float:

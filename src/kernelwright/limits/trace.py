@@ -170,8 +170,9 @@ class _Recorder(TorchDispatchMode):
         tensor, mask = operands[position], operands[0 if name == "where" else 1]
         known, leaf = self.leaves.get(_key(mask)), self.leaves.get(_key(tensor))
         if known is not None and known.index is not None and known.index.size == mask.numel() == tensor.numel():
-            through = int(np.count_nonzero(known.index))
-            return float(through if (name, position) == ("where", 1) else mask.numel() - through)
+            through = known.index.reshape(-1).astype(bool)
+            wanted = through if (name, position) == ("where", 1) else ~through
+            return counting.fetched(wanted, tensor, stored=leaf is not None)
         if leaf is None:
             return seen
         leaf.conditional = True
@@ -187,19 +188,19 @@ class _Recorder(TorchDispatchMode):
             if _key(table) in self.leaves:
                 self.leaves[_key(table)].conditional = True
             return 0.0
-        values, shape = leaf.index.reshape(tuple(index.shape)), tuple(table.shape)
+        values, shape, stored = leaf.index.reshape(tuple(index.shape)), tuple(table.shape), _key(table) in self.leaves
         if name.startswith("nll_loss"):
             return float(values.size)
         if name == "take":
-            return counting.different(values, table.numel())
+            return counting.fetched(counting.named(values, table.numel()), table, stored=stored)
         if name == "gather":
             places = list(np.indices(values.shape, sparse=True))
             places[int(args[1])] = values
             steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
             flat = np.asarray(sum(at * step for at, step in zip(places, steps, strict=True)))
-            return counting.different(flat, table.numel())
+            return counting.fetched(counting.named(flat, table.numel()), table, stored=stored)
         across = 0 if name == "embedding" else int(args[1]) if name == "index_select" else _indexed(args[1])
-        rows = counting.different(values, shape[across]) if values.dtype != bool else int(values.sum())
+        rows = int(counting.named(values, shape[across]).sum()) if values.dtype != bool else int(values.sum())
         covered = math.prod(shape[across : across + (values.ndim if values.dtype == bool else 1)])
         return float(rows * table.numel() / max(1, covered))
 
