@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -260,7 +261,10 @@ app(["optimize", {str(tmp_path / "add.py")!r}, "--out", {str(tmp_path / "run")!r
     (tmp_path / "add.py").write_text(TASK)
     env = {**os.environ, "KERNELWRIGHT_HOME": str(tmp_path / "home")}
     for number in (signal.SIGINT, signal.SIGTERM):
-        child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env)
+        child = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env,
+            preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        )  # fmt: skip  # a shell's background jobs, and so the tests run by one, ignore it
         assert child.stdout is not None
         while "judging" not in child.stdout.readline():
             assert child.poll() is None

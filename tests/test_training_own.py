@@ -118,5 +118,5 @@ def test_honest_work_is_not_taken_for_borrowed(name: str) -> None:
 @pytest.mark.parametrize(("language", "native"), [("cpp", "cpp"), ("cuda", "cu"), ("triton", "")])
 def test_the_example_that_prompts_show_is_own_work(language: str, native: str) -> None:
     """Whoever answers as shown is paid."""
-    text = Prompts().render("answer_format", native=native, language=language, entry="ModelNew", tuning=0)
+    text = Prompts().render("answer_format", native=native, language=language, entry="ModelNew", tuning=0, stays="")
     assert "" == borrowed(candidate_from(text, task="t", entry="ModelNew", proposer="test"))
