@@ -9,6 +9,7 @@ from templates_bench import reference, request
 from kernelwright.proposers.templates.graph import NotCaptured, capture
 from kernelwright.proposers.templates.ir import Call, Fused, Program, matmul_epilogues
 from kernelwright.proposers.templates.lower import lower
+from kernelwright.proposers.templates.triton_matmul import pairs
 from kernelwright.task import Case, Task
 
 
@@ -94,6 +95,15 @@ def test_products_stay_torch_calls_and_know_their_epilogue() -> None:
                     "self.a = nn.Linear(8, 16)\nself.b = nn.Linear(16, 8)")  # fmt: skip
     assert ["Call", "Fused", "Call"] == [type(step).__name__ for step in found.steps]
     assert [(0, 1)] == matmul_epilogues(found)
+
+
+def test_a_region_that_reads_two_products_is_the_epilogue_of_one() -> None:
+    """A gated layer: taken for the epilogue of both, it would leave the first of them uncomputed."""
+    found = program("return F.silu(x @ w) * (x @ v)", "torch.randn(8, 4), torch.randn(4, 6), torch.randn(4, 6)",
+                    arguments="x, w, v")  # fmt: skip
+    assert ["Call", "Call", "Fused"] == [type(step).__name__ for step in found.steps]
+    assert [(1, 2)] == matmul_epilogues(found)
+    assert [(0, None), (1, 2)] == [pair[:2] for pair in pairs(found)]
 
 
 def test_a_large_model_is_traced_at_its_sizes_unless_its_cases_have_others() -> None:

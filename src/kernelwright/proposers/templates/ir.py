@@ -246,8 +246,11 @@ class Program:
 
 
 def matmul_epilogues(program: Program) -> list[tuple[int, int]]:
-    """(Call position, Fused position) pairs in which a matrix product is read only by that region, as FULL."""
-    found = []
+    """(Call position, Fused position) pairs in which a matrix product is read only by that region, as FULL.
+
+    A region is the epilogue of one product; where it reads several, as a gated layer does, that is the last of them.
+    """
+    found: dict[int, int] = {}
     for position, step in enumerate(program.steps):
         if isinstance(step, Fused) or step.target not in MATMULS:
             continue
@@ -260,5 +263,5 @@ def matmul_epilogues(program: Program) -> list[tuple[int, int]]:
         slot = fused.inputs.index(step.output.name)
         kinds = {v.kind for v in fused.region.values if v.op == "input" and v.index == slot}
         if kinds == {FULL}:
-            found.append((position, readers[0]))
-    return found
+            found[readers[0]] = position
+    return [(position, reader) for reader, position in found.items()]
