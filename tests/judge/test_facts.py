@@ -80,3 +80,11 @@ def test_models_of_products_survive_their_file(tmp_path: object) -> None:
     job = [("tf32", 1024, 2048, 512)], device, 700.0
     before, after = products.predict(products.load(), *job)[0], products.predict(products.load(path), *job)[0]
     assert torch.allclose(torch.tensor([before.us, before.watts]), torch.tensor([after.us, after.watts]), rtol=1e-2)
+
+
+def test_ways_of_drawing_are_tried_out_only_where_somebody_wants_their_names() -> None:
+    """Each costs a call of the reference; the log of a negative number is none of them."""
+    bench = Bench(task("torch.log(x)", "[torch.rand(8, 64) + 0.5]"), "cpu")
+    assert [] == facts.describe(bench, machine("cpu"), variants=False)["variants"] and not bench.timed.known
+    named = facts.describe(bench, machine("cpu"))["variants"]
+    assert "scale 1000" in named and "negated" not in named and not bench.timed.known["negated"]

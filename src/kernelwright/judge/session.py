@@ -131,9 +131,9 @@ class Session:
         return {"machine": wire.to_data(found)}
 
     def describe(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
-        """{task, device, machine?} -> facts of the reference; see ``facts.describe``."""
+        """{task, device, machine?, variants?} -> facts of the reference; see ``facts.describe``."""
         bench = self._bench(job)
-        return facts.describe(bench, self._machine(job))
+        return facts.describe(bench, self._machine(job), variants=bool(job.get("variants", True)))
 
     def limits(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
         """{task, device, machine, timed?} -> {"bounds": ...}; ``timed``: with eager's times, and memory."""

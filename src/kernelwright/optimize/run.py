@@ -252,7 +252,13 @@ class _Run:
         data = wire.to_data(self.task)
         services.worker.submit({"job": "prime", "device": device})
         described = services.worker.submit(
-            {"job": "describe", "device": device, "task": data, "machine": wire.to_data(self.machine)}
+            {
+                "job": "describe",
+                "device": device,
+                "task": data,
+                "machine": wire.to_data(self.machine),
+                "variants": self.options.guide is not None,  # only prompts name them
+            }  # fmt: skip
         )
         admitted = services.worker.submit({"job": "admit", "device": device, "task": data})
         identity = Identity(machine=self.machine.fingerprint, versions=self.machine.versions)
