@@ -1,22 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Full proofs a minute: honest compiled programs of the corpus, judged precisely again and again, caches warm.
 
-    python benchmarks/rate.py [--device cpu|cuda] [--seconds 60] [--out FILE] [WORD ...]
+    python benchmarks/rate.py [--device cpu|cuda] [--seconds 60] [--judges 1] [--out FILE] [WORD ...]
 
-One judge, one verdict at a time. A program counts from its second verdict on: the first one compiles, admits the task
-and warms the baselines. WORDs choose programs by parts of their names; without any, Triton and CUDA C++ on a GPU, C++
-on a CPU. Writes benchmarks/results/<machine>/rate.json, or FILE.
+Each judge gives one verdict at a time. A program counts from its second verdict on: the first one compiles, admits
+the task and warms the baselines. WORDs choose programs by parts of their names; without any, Triton and CUDA C++ on
+a GPU, C++ on a CPU. Writes benchmarks/results/<machine>/rate.json, or FILE.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import shlex
 import statistics
 import sys
 import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,24 +42,42 @@ def wanted(device: str, words: list[str]) -> list[Program]:
     return [p for p in mine if any(word in p.name or word in f"{p.task}/{p.language}" for word in chosen)]
 
 
-def measured(worker: LocalWorker, program: Program, seconds: float) -> dict:
-    """Verdicts of one program after a first one, until its seconds are spent; at least three."""
-    first = run_corpus.judge(worker, program, "precise")
-    spent: list[float] = []
-    right = first.right
-    while right and (sum(spent) < seconds or len(spent) < 3):
-        verdict = run_corpus.judge(worker, program, "precise")
-        spent.append(verdict.seconds)
-        right = verdict.right
+def first(worker: LocalWorker, program: Program) -> dict:
+    """The first verdict of one judge: it compiles, admits and warms."""
+    verdict = run_corpus.judge(worker, program, "precise")
     return {
         "program": f"{program.task}/{program.name}",
         "language": program.language,
-        "right": right,
-        "first_seconds": round(first.seconds, 2),
+        "right": verdict.right,
+        "first_seconds": round(verdict.seconds, 2),
+        "words": verdict.words[:200],
+    }
+
+
+def repeated(workers: Sequence[LocalWorker], program: Program, seconds: float) -> dict:
+    """Verdicts of one program by all judges at once, until the seconds are over; at least three."""
+    until = time.monotonic() + seconds
+    spent: list[float] = []
+    wrong: list[str] = []
+
+    def work(worker: LocalWorker) -> None:
+        while not wrong and (time.monotonic() < until or len(spent) < 3):
+            verdict = run_corpus.judge(worker, program, "precise")
+            spent.append(verdict.seconds)
+            if not verdict.right:
+                wrong.append(verdict.words[:200])
+
+    began = time.monotonic()
+    with ThreadPoolExecutor(len(workers)) as pool:
+        list(pool.map(work, workers))
+    took = time.monotonic() - began
+    return {
+        "right": not wrong,
+        "refused": wrong[:1],
+        "judges": len(workers),
         "verdicts": len(spent),
-        "median_seconds": round(statistics.median(spent), 3) if spent else None,
-        "proofs_per_minute": round(60 * len(spent) / sum(spent), 1) if spent else 0.0,
-        "words": first.words[:200],
+        "median_seconds": round(statistics.median(spent), 3),
+        "proofs_per_minute": round(60 * len(spent) / took, 1),
     }
 
 
@@ -64,6 +86,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--seconds", type=float, default=60.0, help="all programs together, first verdicts left out")
+    parser.add_argument("--judges", type=int, default=1, help="at once: checks share the device, timing does not")
     parser.add_argument("--out", type=Path)
     parser.add_argument("words", nargs="*")
     asked = parser.parse_args()
@@ -71,14 +94,20 @@ def main() -> int:
     if not programs:
         parser.error(f"no honest program of {asked.device} is called like {asked.words}")
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as judges:
         Path(folder).chmod(0o755)
-        with LocalWorker(asked.device, Path(folder, "state"), Path(folder, "cache")) as worker:
-            for program in programs:
-                rows.append(measured(worker, program, asked.seconds / len(programs)))
-                sys.stdout.write(f"{json.dumps(rows[-1])}\n")
-                sys.stdout.flush()
-            name = worker.run({"job": "machine"})["machine"]["name"]
+        workers = [
+            judges.enter_context(LocalWorker(asked.device, Path(folder, f"state{number}"), Path(folder, "cache")))
+            for number in range(asked.judges)
+        ]
+        for program in programs:
+            with ThreadPoolExecutor(len(workers)) as pool:
+                begun = list(pool.map(lambda worker, one=program: first(worker, one), workers))
+            row = {**begun[0], **repeated(workers, program, asked.seconds / len(programs))}
+            rows.append({**row, "right": row["right"] and all(one["right"] for one in begun)})
+            sys.stdout.write(f"{json.dumps(rows[-1])}\n")
+            sys.stdout.flush()
+        name = workers[0].run({"job": "machine"})["machine"]["name"]
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower().removeprefix("nvidia ")).strip("-")
     target = asked.out or ROOT / "benchmarks" / "results" / slug / "rate.json"
     target.parent.mkdir(parents=True, exist_ok=True)

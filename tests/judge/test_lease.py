@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,6 +73,57 @@ def _note(lease: Lease, order: list[str]) -> None:
         order.append("second")
 
 
+def test_another_judge_that_checks_keeps_timing_waiting(tmp_path: Path) -> None:
+    """A share of one judge is let go before another times."""
+    first, second = Lease("cuda:0", tmp_path), Lease("cuda:0", tmp_path)
+    order: list[str] = []
+    with first.shared():
+        other = threading.Thread(target=lambda: _note(second, order))
+        other.start()
+        other.join(0.05)
+        order.append("first")
+    other.join(10)
+    assert ["first", "second"] == order
+
+
+def test_judges_check_at_once(tmp_path: Path) -> None:
+    """Shares of two judges overlap."""
+    with Lease("cuda:0", tmp_path).shared(), Lease("cuda:0", tmp_path).shared():
+        pass
+
+
+def test_no_check_overtakes_a_judge_that_waits_to_time(tmp_path: Path) -> None:
+    """Were shares given while somebody waits for the last one to end, a judge among busy ones would never time."""
+    checks, times, late = (Lease("cuda:0", tmp_path) for _ in range(3))
+    order: list[str] = []
+
+    def check() -> None:
+        with late.shared():
+            order.append("late")
+
+    with checks.shared():
+        timer = threading.Thread(target=lambda: _note(times, order))
+        timer.start()
+        while _free(times.gate):  # the timer is waiting
+            pass
+        follower = threading.Thread(target=check)
+        follower.start()
+        follower.join(0.05)
+        order.append("first")
+    timer.join(10)
+    follower.join(10)
+    assert ["first", "second", "late"] == order
+
+
+def _free(path: Path) -> bool:
+    with path.open() as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
 def test_devices_do_not_wait_for_each_other(tmp_path: Path) -> None:
     """cpu and cuda:0 are leased apart."""
     with Lease("cpu", tmp_path).alone(), Lease("cuda:0", tmp_path).alone():
@@ -99,6 +151,7 @@ def test_a_lock_that_only_another_user_may_write_still_makes_judges_take_turns(t
     """Reading is enough to lock; where not even that is possible, the lease says that it holds in this judge only."""
     first, second = Lease("cpu", tmp_path), Lease("cpu", tmp_path)
     first.path.touch(mode=0o444)
+    first.gate.touch(mode=0o444)
     order: list[str] = []
     with first.alone():
         other = threading.Thread(target=lambda: _note(second, order))

@@ -22,6 +22,20 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num())
 
 
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Equal values in tensors of equal shape; NaN equals NaN."""
+    if torch.equal(a, b):
+        return True
+    if not a.is_floating_point():
+        return False
+    return torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(0.0), b.nan_to_num(0.0))
+
+
+def alike(state: Sequence[tuple[str, torch.Tensor]], other: Sequence[tuple[str, torch.Tensor]]) -> bool:
+    """The same names, shapes and dtypes."""
+    return [(n, t.shape, t.dtype) for n, t in state] == [(n, t.shape, t.dtype) for n, t in other]
+
+
 def differ(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
     """More than rounding (atomics, other orders of summation) could explain."""
     for a, b in zip(first, second, strict=True):

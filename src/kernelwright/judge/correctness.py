@@ -17,6 +17,7 @@ from kernelwright.judge.bench import DEAR_BYTES, Bench, Point, load
 from kernelwright.judge.buffers import Buffers, laid_out_oddly
 from kernelwright.judge.child import Program, Window
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.lease import sharing
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.tester import ExtraCase
 from kernelwright.judge.variants import AS_GIVEN, HEAVY
@@ -46,6 +47,8 @@ class Correctness:
     entry: str
     start: Callable[[], Program]
     """A fresh confined process in the candidate's folder."""
+    shared: Callable[[], contextlib.AbstractContextManager[None]]
+    """The device, with others, but not beside somebody's timing: around every check."""
     seed: int
     results: list[CaseResult] = field(default_factory=list)
     conditions: list[str] = field(default_factory=list)
@@ -65,6 +68,7 @@ class Correctness:
     compiles: bool = False
     """It may compile when it first runs in another mode, which would cost more than all other checks."""
 
+    @sharing
     def _loaded(self, point: Point | None = None) -> Program:
         instance = (point or self.points[0]).instance
         program = self.start()
@@ -80,6 +84,7 @@ class Correctness:
         self.sandbox = program.level
         return program
 
+    @sharing
     def _smoke(self, program: Program, sets: int, *, fresh: bool) -> spot_checks.Distances:
         """The first case, once, checked in full; the distances from eager of an answer that passed."""
         point = self.points[0]
@@ -115,6 +120,7 @@ class Correctness:
         point.checker.recall(truth)
         return leaves
 
+    @sharing
     def _tested(self, program: Program, sets: int) -> None:
         """The tester's cases, each once; the program is bound again for ``sets`` calls of the timed case."""
         if not self.extras:
@@ -152,7 +158,7 @@ class Correctness:
     ) -> None:
         """A second call on equal inputs, and calls after it, leave the result as it was."""
         after = buffers.answers(call)
-        same = all(_same_bits(a, b) for a, b in zip(before, after, strict=True))
+        same = all(agreement.same_bits(a, b) for a, b in zip(before, after, strict=True))
         self.deterministic = self.deterministic and same
         if same:
             return
@@ -163,6 +169,7 @@ class Correctness:
         if not again.passed:
             raise Wrong("smoke", f"{again.name}, right once, is not after later calls: {again.detail}", again.detail)
 
+    @sharing
     def _call(
         self,
         program: Program,
@@ -257,6 +264,7 @@ class Correctness:
         chosen = random.Random(self.seed ^ 0xD1CE).sample(layouts, min(1, len(layouts)))
         return [*([] if mixed is None or point.instance.work > HEAVY else [mixed]), *chosen]
 
+    @sharing
     def _keeps_state(self, program: Program, point: Point) -> None:
         """What a call does to parameters and buffers is what it does to the reference's: in eval mode, nothing."""
         instance, variant = point.instance, point.as_given
@@ -276,7 +284,8 @@ class Correctness:
     def _state_as_left(self, program: Program, given: Sequence[list[torch.Tensor]], before: Any) -> None:
         """Calls in this order left in parameters and buffers what they leave in the reference's."""
         after = self.points[0].instance.state_after(given, before)
-        self.stateful = not all(_same_bits(one, other) for (_, one), (_, other) in zip(before, after, strict=True))
+        pairs = zip(before, after, strict=True)
+        self.stateful = not all(agreement.same_bits(one, other) for (_, one), (_, other) in pairs)
         for (name, mine), (_, theirs) in zip(program.read_state(), after, strict=True):
             far, _ = spot_checks.distances([mine], [theirs], None)
             if far > (STATE_SLACK * torch.finfo(mine.dtype).eps if mine.is_floating_point() else 0.0):
@@ -289,6 +298,7 @@ class Correctness:
         program.set_state(own.instance.first_state)
         self._variants(program, own, [own.as_given])
 
+    @sharing
     def _without_gradients(self, program: Program, point: Point) -> None:
         """Under torch.no_grad() the outputs are the same as where gradients are wanted."""
         if not self.bench.contract.gradients or self.bench.contract.random:
@@ -372,7 +382,7 @@ class Correctness:
         """New weights of a case. Dear ones are drawn once, for the first case that has them: 256 MB take 1.3 s."""
         if point.state_bytes <= DEAR_BYTES:
             return point.instance.draw_state(seed)
-        if self.fresh is None or not _alike(self.fresh, point.instance.first_state):
+        if self.fresh is None or not agreement.alike(self.fresh, point.instance.first_state):
             self.fresh = point.instance.draw_state(seed)
             return self.fresh
         return next(self.bench.states(point.instance, seed, 0.0, self.fresh))
@@ -380,16 +390,3 @@ class Correctness:
     def _guards(self, program: Program) -> None:
         if program.buffers is not None and not program.buffers.guards_intact():
             raise Wrong("integrity", "it wrote outside the memory it was handed")
-
-
-def _alike(state: Any, other: Any) -> bool:
-    """The same names, shapes and dtypes."""
-    return [(n, t.shape, t.dtype) for n, t in state] == [(n, t.shape, t.dtype) for n, t in other]
-
-
-def _same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if torch.equal(a, b):
-        return True
-    if not a.is_floating_point():
-        return False
-    return torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(0.0), b.nan_to_num(0.0))

@@ -1,36 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may use the device now: builds share it, timing has it alone, within this judge and between judges."""
+"""Who may use the device now: builds and checks share it, timing has it alone, within this judge and between judges."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from kernelwright.errors import DeviceLost
 
 PATIENCE_SECONDS = 600.0
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Lease:
-    """``shared()`` around work that disturbs timings (compiling), ``alone()`` around timed windows.
+    """``shared()`` around work that disturbs timings (compiling, checking), ``alone()`` around timed windows.
 
+    Between judges of one device two advisory file locks do the same; the kernel drops them when a judge dies. Who
+    wants the device alone holds the gate until it has it, and sharers pass the gate first, so none of them overtakes.
     Within one judge a waiting ``alone`` keeps new ``shared`` work from starting, so it is served after what already
-    runs. Between judges of one device an advisory file lock makes timed windows take turns; the kernel drops it
-    when a judge dies.
+    runs. A share may be asked for by a thread that holds one, unless another thread wants to be alone.
     """
 
     def __init__(self, device: str, folder: Path | None = None) -> None:
-        name = f"kernelwright-{device.replace(':', '')}.lock"
-        self.path = (folder or Path(tempfile.gettempdir())) / name
+        name = f"kernelwright-{device.replace(':', '')}"
+        folder = folder or Path(tempfile.gettempdir())
+        self.path, self.gate = folder / f"{name}.lock", folder / f"{name}.gate"
         self._turn = threading.Condition()
         self._sharing = 0
         self._alone = False
+        self._share: int | None = None
+        """The lock file, held for all threads that share."""
         self.apart = ""
         """Why judges of this device cannot take turns, where they cannot."""
         self._hush: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
@@ -41,15 +49,20 @@ class Lease:
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        """Hold a share: any number at once, none while somebody is alone."""
+        """Hold a share: any number at once, none while somebody is alone. Raises DeviceLost as ``alone``."""
         with self._turn:
             self._turn.wait_for(lambda: not self._alone)
+            if self._sharing == 0:
+                self._share = self._locked(fcntl.LOCK_SH)
             self._sharing += 1
         try:
             yield
         finally:
             with self._turn:
                 self._sharing -= 1
+                if self._sharing == 0 and self._share is not None:
+                    os.close(self._share)
+                    self._share = None
                 self._turn.notify_all()
 
     @contextlib.contextmanager
@@ -59,35 +72,50 @@ class Lease:
             self._turn.wait_for(lambda: not self._alone)
             self._alone = True
             self._turn.wait_for(lambda: self._sharing == 0)
+        held = None
         try:
-            with self._hush(), self._file_lock():
+            with self._hush():
+                held = self._locked(fcntl.LOCK_EX)
                 yield
         finally:
+            if held is not None:
+                os.close(held)
             with self._turn:
                 self._alone = False
                 self._turn.notify_all()
 
-    @contextlib.contextmanager
-    def _file_lock(self) -> Iterator[None]:
-        handle = _lock_file(self.path)
-        if handle is None:  # no temporary folder, or a file nobody may read: this judge still takes turns by thread
-            self.apart = f"{self.path} cannot be opened, so another judge on this device is not kept out"
-            yield
-            return
+    def _locked(self, how: int) -> int | None:
+        """The lock file, open and locked; None where judges cannot take turns, and then ``apart`` says why."""
+        gate, handle = _lock_file(self.gate), _lock_file(self.path)
+        if gate is None or handle is None:  # no temporary folder, or a file nobody may read: threads still take turns
+            missing = self.gate if gate is None else self.path
+            self.apart = f"{missing} cannot be opened, so another judge on this device is not kept out"
+            for opened in (gate, handle):
+                if opened is not None:
+                    os.close(opened)
+            return None
+        deadline = time.monotonic() + PATIENCE_SECONDS
         try:
-            deadline = time.monotonic() + PATIENCE_SECONDS
-            while not _try_lock(handle):
-                if time.monotonic() > deadline:
-                    raise DeviceLost(
-                        "The device stayed busy",
-                        f"another judge has held {self.path} for {PATIENCE_SECONDS:.0f} s",
-                        "a judge that lets go between windows",
-                        "end the other judge",
-                    )
-                time.sleep(0.005)
-            yield
-        finally:
+            _wait_for(gate, fcntl.LOCK_EX, deadline, self.gate)
+            _wait_for(handle, how, deadline, self.path)
+        except BaseException:
             os.close(handle)
+            raise
+        finally:
+            os.close(gate)
+        return handle
+
+
+def _wait_for(handle: int, how: int, deadline: float, path: Path) -> None:
+    while not _try_lock(handle, how):
+        if time.monotonic() > deadline:
+            raise DeviceLost(
+                "The device stayed busy",
+                f"another judge has held {path} for {PATIENCE_SECONDS:.0f} s",
+                "a judge that lets go between windows",
+                "end the other judge",
+            )
+        time.sleep(0.005)
 
 
 def _lock_file(path: Path) -> int | None:
@@ -101,9 +129,29 @@ def _lock_file(path: Path) -> int | None:
     return None
 
 
-def _try_lock(handle: int) -> bool:
+def _try_lock(handle: int, how: int) -> bool:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
+
+
+class Sharer(Protocol):
+    """Whoever works on a device beside others."""
+
+    @property
+    def shared(self) -> Callable[[], contextlib.AbstractContextManager[None]]:
+        """As ``Lease.shared``."""
+        ...
+
+
+def sharing(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """A method of a ``Sharer``, run while it holds a share: short ones, for who wants to be alone waits for its end."""
+
+    @functools.wraps(method)
+    def held(self: Sharer, *args: P.args, **kwargs: P.kwargs) -> R:
+        with self.shared():
+            return method(self, *args, **kwargs)
+
+    return held

@@ -269,6 +269,7 @@ class Session:
                 entry=candidate.entry,
                 start=functools.partial(self._start, bench, folder, candidate, job, level),
                 alone=self._lease(device).alone,
+                shared=self._lease(device).shared,
                 baselines=entrants,
                 level=level,
                 verifies=bool(job.get("verify")),
