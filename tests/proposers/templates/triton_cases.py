@@ -123,6 +123,24 @@ GROUPS = reference(
 )
 GROUPS_OF_VECTORS = reference("return self.n(x)", "torch.randn(5, 12)", setup="self.n = nn.GroupNorm(4, 12)")
 
+BYTES = reference("return x ^ 85", "torch.arange(7 * 61).remainder(256).to(torch.uint8).view(7, 61)")
+WRAPPED = reference(
+    "return (x * 3 + y) // 7 - (x % 5), (x << 2) >> 3, -x.abs(), torch.where(x > y, x, ~y).clamp(-5, 100)",
+    "torch.randint(-128, 128, (7, 61)).to(torch.int8)",
+    "torch.randint(-128, 128, (7, 61)).to(torch.int8)",
+    names="x, y",
+)
+WORDS = reference(
+    "return x * 65539 // 10 + self.c, torch.fmod(x, 1000), torch.maximum(x, self.c), x.to(torch.uint8), x / 3",
+    "torch.randint(-2**31, 2**31, (5, 37)).int()",
+    setup="self.register_buffer('c', torch.arange(n, dtype=torch.int32) * 58031 - 10**6)",
+    init=", n",
+    arguments="37",
+)
+UNPACKED = reference("return (x.float() - 128) * self.s", "torch.arange(256).byte().view(4, 64)",
+                     setup="self.s = nn.Parameter(torch.rand(4, 1))")  # fmt: skip
+LONGS = reference("return (x ^ (x >> 33)) * 1181783497, x % 1000003 < 17", "torch.randint(-2**62, 2**62, (5, 100))")
+
 SMALL_TERMS = {"BM": 64, "BN": 64, "BK": 32, "WARPS": 4, "STAGES": 2}
 SHARED = {"BLOCK": 32, "WARPS": 1, "WAVES": 16}
 SMALL_TILE = {"BM": 16, "BN": 16, "BK": 16, "WARPS": 4, "PRECISION": "ieee"}
@@ -184,6 +202,11 @@ CASES = {
     "groups rows": (GROUPS, "rowwise", {}),
     "groups loop": (GROUPS, "looped", {"BLOCK": 32}),
     "groups of vectors": (GROUPS_OF_VECTORS, "rowwise", {}),
+    "bytes": (BYTES, "rowwise", {"BLOCK": 128}),
+    "wrapped bytes": (WRAPPED, "rowwise", {"BLOCK": 64}),
+    "words by columns": (WORDS, "rowwise", {"BLOCK": 16, "R": 2}),
+    "bytes to floats": (UNPACKED, "rowwise", {}),
+    "long words": (LONGS, "rowwise", {"WAVES": 1}),
     "places in columns, loop": (PLACE_DOWN, "looped", {"BLOCK": 16, "R": 16}),
 }
 DEVICE_CASES = {

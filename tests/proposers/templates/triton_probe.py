@@ -59,6 +59,7 @@ def types(kernel, args):
     import torch
 
     names = {torch.float32: "fp32", torch.int64: "i64", torch.bool: "i1", torch.float16: "fp16", torch.bfloat16: "bf16"}
+    names |= {torch.uint8: "u8", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32"}
     signature, constants, attributes = {}, {}, {}
     for position, (parameter, value) in enumerate(zip(kernel.params, args, strict=True)):
         if parameter.is_constexpr:

@@ -164,6 +164,8 @@ def _cast(source: Value, value: Value, name: str) -> str:
         return f"kw_select({name}, kw_splat(1.0f), V{{}})"
     if value.dtype == "f32" and source.dtype == I64 and source.op == "input":
         return f"kw_splat((float){name})" if source.kind in (ROW, CYCLE, SCALAR) else name
+    if value.dtype == "bool" and source.dtype == "f32":
+        return f"{name} != 0.0f"
     if value.dtype == source.dtype:
         return name
     raise NotEmittable(f"cast from {source.dtype} to {value.dtype}")

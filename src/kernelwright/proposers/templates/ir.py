@@ -31,7 +31,10 @@ Ops, with NaN as torch has it (max, min, relu and the reductions propagate it). 
 - unary float: neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh erf sigmoid relu floor ceil round trunc
   sin cos; ``not`` on bool; as_f16 as_bf16: rounded to that type, still float32
 - binary: add sub mul div pow max min; eq ne lt le gt ge (bool result); and or (bool)
-- ``where`` (bool, a, b); ``cast`` (to the value's dtype)
+- integers, in the value's own type, which all arguments have: add sub mul neg abs max min that wrap; bit_and bit_or
+  bit_xor bit_not; shl shr (of the sign), floor_div floor_mod (towards minus infinity), trunc_div trunc_mod (towards
+  zero), all six by a ``const`` in range: a shift below the width, a divisor that is neither 0 nor -1
+- ``where`` (bool, a, b); ``cast`` (to the value's dtype; never a float to an integer)
 - row reductions (FULL to ROW): row_sum row_max row_min row_argmax (the first of equals; a NaN is the largest)
 - scans along a row (FULL to FULL): scan_sum scan_prod, scan_sum_back scan_prod_back (from the end of the row),
   scan_sum_before (of the elements before each one)
@@ -52,18 +55,21 @@ SCALAR, TOTAL = "scalar", "total"
 KINDS = (FULL, ROW, COLUMN, CYCLE, TILE, BAND, SCALAR, TOTAL)
 
 F32, I64, BOOL = "f32", "i64", "bool"
+INTEGERS = ("u8", "i8", "i16", "i32", I64)
 
 LEAVES = frozenset({"input", "const", "scalar"})
 UNARY = frozenset(
     "neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh erf sigmoid relu"
-    " floor ceil round trunc sin cos not cast as_f16 as_bf16".split()
+    " floor ceil round trunc sin cos not cast as_f16 as_bf16 bit_not".split()
 )
 BINARY = frozenset("add sub mul div pow max min eq ne lt le gt ge and or".split())
+BITS = frozenset("bit_and bit_or bit_xor".split())
+BY_CONST = frozenset("shl shr floor_div floor_mod trunc_div trunc_mod".split())
 COMPARE = frozenset("eq ne lt le gt ge".split())
 ROW_REDUCTIONS = frozenset("row_sum row_max row_min row_argmax".split())
 TOTAL_REDUCTIONS = frozenset("total_sum total_max total_min".split())
 SCANS = frozenset("scan_sum scan_prod scan_sum_back scan_prod_back scan_sum_before".split())
-OPS = LEAVES | UNARY | BINARY | ROW_REDUCTIONS | TOTAL_REDUCTIONS | SCANS | {"where", "pick"}
+OPS = LEAVES | UNARY | BINARY | BITS | BY_CONST | ROW_REDUCTIONS | TOTAL_REDUCTIONS | SCANS | {"where", "pick"}
 
 MATMULS = frozenset({"aten.linear.default", "aten.mm.default", "aten.addmm.default", "aten.matmul.default"})
 
@@ -114,7 +120,7 @@ class Tensor:
     sample: tuple[int, ...]
     """The sizes of the timed case."""
     dtype: str
-    """As torch names it: ``float32``, ``int64``, ``bool``."""
+    """As torch names it: ``float32``, ``int64``, ``uint8``, ``bool``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

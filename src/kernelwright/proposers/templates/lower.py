@@ -9,34 +9,28 @@ from typing import Any
 
 import torch
 
-from kernelwright.proposers.templates import calls, losses, norms, rules, scans
+from kernelwright.proposers.templates import (
+    calls,
+    cpp_plain,
+    integers,
+    items,
+    losses,
+    norms,
+    promotion,
+    rules,
+    scans,
+    windows,
+)
 from kernelwright.proposers.templates.graph import Capture, NotCaptured, size_text
 from kernelwright.proposers.templates.graph import tensor as describe
 from kernelwright.proposers.templates.ir import Call, Fused, Program, Tensor
+from kernelwright.proposers.templates.items import Item
 from kernelwright.proposers.templates.space import Growing, Handle, Logical, NotFusible
 from kernelwright.proposers.templates.transplant import transplant
 
-RULES = rules.RULES | norms.RULES | losses.RULES | scans.RULES
-_DTYPES = {"float32": "f32", "int64": "i64", "bool": "bool", "float16": "f32", "bfloat16": "f32"}
-"""The last two are read into float32 and rounded where they are written."""
-_FUSED = (torch.float32, torch.bool, torch.float16, torch.bfloat16)
+RULES = rules.RULES | integers.RULES | norms.RULES | losses.RULES | scans.RULES
 _ALIASES = frozenset({"clone", "contiguous", "detach", "alias", "lift_fresh_copy", "dropout"})
 _RESHAPES = frozenset("unsqueeze squeeze squeeze.dim squeeze.dims view reshape _unsafe_view".split())
-
-
-@dataclass
-class Item:
-    """A tensor of the graph while the program is built."""
-
-    tensor: Tensor
-    level: int
-    """The step layer after which it exists; sources are 0."""
-    home: Growing | None = None
-    handle: Handle | None = None
-    base: Item | None = None
-    """The same elements in the same order, of which this is a view; regions read it directly."""
-    view: torch.fx.Node | None = None
-    """The node that makes the view, until a torch call needs it made."""
 
 
 @dataclass
@@ -131,8 +125,7 @@ class Lowering:
         if base in _RESHAPES and isinstance(value, torch.Tensor) and self._lazy_view(node):
             return
         rule = RULES.get(base)
-        whole = base in ("argmax", "argmin")
-        if rule is not None and isinstance(value, torch.Tensor) and (value.dtype in _FUSED or whole):
+        if rule is not None and isinstance(value, torch.Tensor) and promotion.kind(value.dtype):
             if self._fuse(node, rule):
                 return
         self._call(node)
@@ -201,7 +194,7 @@ class Lowering:
         for region in candidates:
             if self._join(node, rule, region):
                 return True
-        fresh = norms.cut_in_groups(node, self._fresh(read))
+        fresh = norms.cut_in_groups(node, items.fresh(read))
         if fresh is not None and self._join(node, rule, fresh):
             self.regions.append(fresh)
             return True
@@ -227,21 +220,10 @@ class Lowering:
         for size, axis in zip(shape, handle.logical, strict=True):
             if size != ("1" if axis is None else region.size(axis)):
                 raise NotFusible("shape differs")
-
-    def _fresh(self, read: list[Item]) -> Growing | None:
-        """An empty region over the broadcast shape of the operands, after everything it reads."""
-        shape: list[tuple[str, int]] = []
-        level = 0
-        for item in read:
-            level = max(level, (item.base or item).level)
-            own = list(zip(item.tensor.shape, item.tensor.sample, strict=True))
-            own = [("1", 1)] * (len(shape) - len(own)) + own
-            shape = [("1", 1)] * (len(own) - len(shape)) + shape
-            shape = [b if a[0] == "1" else a for a, b in zip(shape, own, strict=True)]
-        axes = [pair for pair in shape if pair[0] != "1"]
-        if not axes:
-            return None
-        return Growing(tuple(a for a, _ in axes), tuple(b for _, b in axes), level + 1)
+        if promotion.KINDS.get(self._tensor(node).dtype) != region.values[handle.value].dtype:
+            raise NotFusible("type differs")
+        if self.on_host and cpp_plain.typed(region.values) and not cpp_plain.fits(region.values):
+            raise NotFusible("integers beside what needs vectors of floats")
 
     def _tensor(self, node: torch.fx.Node) -> Tensor:
         value = node.meta["val"]
@@ -329,7 +311,8 @@ class Lowering:
         item = self.items[arg]
         tail = target[len(target) - len(item.tensor.shape) :]
         logical = tuple(None if size == "1" else axis for size, axis in zip(item.tensor.shape, tail, strict=True))
-        if item.home is not None and item.handle is not None:
+        plain = item.home is not None and self.on_host and cpp_plain.typed(item.home.values)
+        if item.home is not None and item.handle is not None and not plain:
             both = zip(item.handle.logical, logical, strict=True)
             pairs = [(a, b) for a, b in both if a is not None and b is not None]
             saved = self.here.snapshot()
@@ -338,9 +321,9 @@ class Lowering:
             except NotFusible:
                 self.here.restore(saved)
         base = item.base or item
-        if base.level >= self.here.level or item.tensor.dtype not in _DTYPES:
+        if base.level >= self.here.level or item.tensor.dtype not in promotion.KINDS:
             raise NotFusible("it is ready too late, or of another type")
-        return self.here.external(self.materialise(base).name, logical, _DTYPES[item.tensor.dtype])
+        return self.here.external(self.materialise(base).name, logical, promotion.KINDS[item.tensor.dtype])
 
     def materialise(self, item: Item) -> Tensor:
         """The tensor in memory: a region's value becomes one of its outputs, a pending view is made."""
@@ -372,7 +355,7 @@ class Lowering:
             if a is None or self.is_tensor(a)
         )
         operands = optional if len([o for o in optional if o]) == len(names) else names
-        windowed = out.dtype == "float32" or (not self.on_host and out.dtype in _DTYPES)
+        windowed = out.dtype == "float32" or (not self.on_host and out.dtype in windows.TYPES)
         call = calls.kept(node, out, operands, known, on_host=self.on_host, windowed=windowed)
         self.calls.append((level, call))
         self.items[node] = made or Item(out, level)

@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 import torch
 
+from kernelwright.proposers.templates.ir import COMPARE, F32, I64
+from kernelwright.proposers.templates.promotion import brought, kind, pair, whole
 from kernelwright.proposers.templates.space import Growing, Handle, Logical, NotFusible
 
 
@@ -74,15 +76,19 @@ def number(value: Any) -> float:
 def _unary(op: str) -> Rule:
     def emit(low: Lowering, node: torch.fx.Node) -> Handle:
         (x,) = low.operands(node.args[0])
-        return region(low).apply(op, floats(low, x))
+        r, dtype = region(low), whole(node.args[0])
+        if dtype and op in ("neg", "abs"):
+            return x if (op, dtype) == ("abs", "u8") else r.apply(op, x, dtype=dtype)
+        if dtype and op == "relu":
+            return r.apply("max", x, r.const(0.0, dtype), dtype=dtype)
+        return r.apply(op, floats(low, x))
 
     return emit
 
 
 def floats(low: Lowering, x: Handle) -> Handle:
     """The value as float32; integers and booleans are cast as torch's promotion does."""
-    r = region(low)
-    return x if r.values[x.value].dtype == "f32" else r.apply("cast", x)
+    return brought(region(low), x, F32)
 
 
 for _name, _op in {
@@ -94,17 +100,22 @@ for _name, _op in {
     RULES[_name] = _unary(_op)
 
 
+def _small(r: Growing, x: Handle) -> bool:
+    return r.values[x.value].op == "const" and abs(r.values[x.value].number) < 2**24
+
+
 def _binary(op: str) -> Rule:
     def emit(low: Lowering, node: torch.fx.Node) -> Handle:
         a, b = low.operands(node.args[0], node.args[1])
         r = region(low)
         alpha = number(node.kwargs.get("alpha", 1))
-        if r.values[a.value].dtype == r.values[b.value].dtype == "i64":
-            raise NotFusible("integers do not fit a float")
-        a, b = floats(low, a), floats(low, b)
+        dtype = (whole(node.args[0], node.args[1]) if op != "div" else "") or F32
+        if op in COMPARE and dtype == I64 and any(_small(r, x) for x in (a, b)):
+            dtype = F32  # exact: no other integer is rounded to so small a one
+        a, b = pair(r, a, b, dtype)
         if alpha != 1:
-            b = r.apply("mul", b, r.const(alpha))
-        return r.apply(op, a, b)
+            b = r.apply("mul", b, brought(r, r.const(alpha), dtype), dtype=dtype)
+        return r.apply(op, a, b, dtype=dtype)
 
     return emit
 
@@ -127,13 +138,20 @@ def _rsub(low: Lowering, node: torch.fx.Node) -> Handle:
     a, b = low.operands(node.args[0], node.args[1])
     if number(arg(node, 2, "alpha", 1)) != 1:
         raise NotFusible("alpha")
-    return region(low).apply("sub", floats(low, b), floats(low, a))
+    r, dtype = region(low), whole(node.args[0], node.args[1]) or F32
+    a, b = pair(r, a, b, dtype)
+    return r.apply("sub", b, a, dtype=dtype)
 
 
 @rule("pow.Tensor_Scalar")
 def _pow(low: Lowering, node: torch.fx.Node) -> Handle:
     (x,) = low.operands(node.args[0])
     r, power = region(low), number(node.args[1])
+    if dtype := whole(node.args[0], node.args[1]):
+        if power not in (2.0, 3.0):
+            raise NotFusible("a power of integers that has no short product")
+        square = r.apply("mul", x, x, dtype=dtype)
+        return square if power == 2 else r.apply("mul", square, x, dtype=dtype)
     x = floats(low, x)
     if power == 0.5:
         return r.apply("sqrt", x)
@@ -155,7 +173,7 @@ def _pow(low: Lowering, node: torch.fx.Node) -> Handle:
 @rule("square")
 def _square(low: Lowering, node: torch.fx.Node) -> Handle:
     (x,) = low.operands(node.args[0])
-    return region(low).apply("mul", x, x)
+    return region(low).apply("mul", x, x, dtype=whole(node.args[0]) or F32)
 
 
 @rule("clamp", "hardtanh", "clamp_min", "clamp_max", "relu6")
@@ -169,11 +187,11 @@ def _clamp(low: Lowering, node: torch.fx.Node) -> Handle:
         "clamp_max": (None, arg(node, 1, "max")),
         "relu6": (0.0, 6.0),
     }[name]
-    r = region(low)
-    if low_bound is not None:
-        x = r.apply("max", x, r.const(number(low_bound)))
-    if high_bound is not None:
-        x = r.apply("min", x, r.const(number(high_bound)))
+    r, dtype = region(low), kind(node.meta["val"].dtype)
+    x = brought(r, x, dtype)
+    for op, bound in (("max", low_bound), ("min", high_bound)):
+        if bound is not None:
+            x = r.apply(op, x, brought(r, r.const(number(bound)), dtype), dtype=dtype)
     return x
 
 
@@ -181,9 +199,10 @@ def _clamp(low: Lowering, node: torch.fx.Node) -> Handle:
 def _clamp_between(low: Lowering, node: torch.fx.Node) -> Handle:
     bounds = [(op, bound) for op, bound in (("max", arg(node, 1, "min")), ("min", arg(node, 2, "max"))) if bound]
     x, *limits = low.operands(node.args[0], *(bound for _, bound in bounds))
-    r = region(low)
+    r, dtype = region(low), kind(node.meta["val"].dtype)
+    x = brought(r, x, dtype)
     for (op, _), limit in zip(bounds, limits, strict=True):
-        x = r.apply(op, x, floats(low, limit))
+        x = r.apply(op, x, brought(r, limit, dtype), dtype=dtype)
     return x
 
 
@@ -193,32 +212,15 @@ def _where(low: Lowering, node: torch.fx.Node) -> Handle:
     r = region(low)
     if r.values[condition.value].dtype != "bool":
         raise NotFusible("where needs a bool")
-    return r.apply("where", condition, floats(low, a), floats(low, b))
+    dtype = whole(*node.args[1:3]) or F32
+    return r.apply("where", condition, *pair(r, a, b, dtype), dtype=dtype)
 
 
 @rule("masked_fill.Scalar")
 def _masked_fill(low: Lowering, node: torch.fx.Node) -> Handle:
     x, mask = low.operands(node.args[0], node.args[1])
-    r = region(low)
-    return r.apply("where", mask, r.const(number(node.args[2])), x)
-
-
-@rule("logical_and", "bitwise_and.Tensor", "logical_or", "bitwise_or.Tensor")
-def _logic(low: Lowering, node: torch.fx.Node) -> Handle:
-    a, b = low.operands(node.args[0], node.args[1])
-    r = region(low)
-    if {r.values[a.value].dtype, r.values[b.value].dtype} != {"bool"}:
-        raise NotFusible("logic on numbers")
-    return r.apply("and" if "and" in str(node.target) else "or", a, b)
-
-
-@rule("logical_not", "bitwise_not")
-def _not(low: Lowering, node: torch.fx.Node) -> Handle:
-    (x,) = low.operands(node.args[0])
-    r = region(low)
-    if r.values[x.value].dtype != "bool":
-        raise NotFusible("logic on numbers")
-    return r.apply("not", x)
+    r, dtype = region(low), whole(node.args[0]) or F32
+    return r.apply("where", mask, brought(r, r.const(number(node.args[2])), dtype), x, dtype=dtype)
 
 
 _ROUNDED = {torch.float32: "", torch.float16: "as_f16", torch.bfloat16: "as_bf16"}
@@ -230,7 +232,9 @@ def _cast(low: Lowering, node: torch.fx.Node) -> Handle:
     (x,) = low.operands(node.args[0])
     wanted = node.meta["val"].dtype
     if wanted not in _ROUNDED:
-        raise NotFusible("a cast to another type")
+        if kind(wanted) in ("", F32):
+            raise NotFusible("a cast to another type")
+        return brought(region(low), x, kind(wanted))
     x = floats(low, x)
     return region(low).apply(_ROUNDED[wanted], x) if _ROUNDED[wanted] else x
 

@@ -192,9 +192,9 @@ class Growing:
         grown = Grown("input", (), frozenset(axes), dtype, False, index=self.inputs.index(name))
         return Handle(self.add(grown), logical)
 
-    def const(self, number: float) -> Handle:
+    def const(self, number: float, dtype: str = F32) -> Handle:
         """A literal."""
-        return Handle(self.add(Grown("const", (), frozenset(), F32, False, number=float(number))), ())
+        return Handle(self.add(Grown("const", (), frozenset(), dtype, False, number=float(number))), ())
 
     def scalar(self, text: str) -> Handle:
         """A number known at the call only."""

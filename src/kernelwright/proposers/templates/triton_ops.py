@@ -34,6 +34,19 @@ def _times(a, b):
 
 
 @triton.jit
+def _floor_mod(a, b):
+    # The sign of the divisor, as Python has it; the machine's has the sign of the dividend.
+    rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+@triton.jit
+def _floor_div(a, b):
+    rest = a % b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), a // b - 1, a // b)
+
+
+@triton.jit
 def _keep(value, mask, neutral, FREE: tl.constexpr):
     if FREE:
         return value
@@ -87,6 +100,7 @@ _UNARY = {
     "as_f16": "{0}.to(tl.float16).to(tl.float32)",
     "as_bf16": "{0}.to(tl.bfloat16).to(tl.float32)",
     "not": "({0} == 0)",
+    "bit_not": "~{0}",
 }
 _BINARY = {
     "add": "{0} + {1}",
@@ -103,10 +117,20 @@ _BINARY = {
     "ge": "({0} >= {1})",
     "and": "({0} & {1})",
     "or": "({0} | {1})",
+    "bit_and": "{0} & {1}",
+    "bit_or": "{0} | {1}",
+    "bit_xor": "{0} ^ {1}",
+    "shl": "{0} << {1}",
+    "shr": "{0} >> {1}",
+    "trunc_div": "{0} // {1}",
+    "trunc_mod": "{0} % {1}",
+    "floor_div": "_floor_div({0}, {1})",
+    "floor_mod": "_floor_mod({0}, {1})",
 }
-_TYPES = {ir.F32: "tl.float32", ir.I64: "tl.int64", ir.BOOL: "tl.int1"}
-
-TORCH_TYPES = {"float32": ir.F32, "float16": ir.F32, "bfloat16": ir.F32, "int64": ir.I64, "bool": ir.BOOL}
+_TYPES = {
+    ir.F32: "tl.float32", ir.BOOL: "tl.int1",
+    "u8": "tl.uint8", "i8": "tl.int8", "i16": "tl.int16", "i32": "tl.int32", ir.I64: "tl.int64",
+}  # fmt: skip
 
 REDUCE = {"sum": "tl.sum({0}, {1})", "max": "tl.reduce({0}, {1}, _nan_max)", "min": "tl.reduce({0}, {1}, _nan_min)"}
 """Reduction of one tile along an axis; max and min carry NaN as torch does."""
@@ -114,15 +138,15 @@ REDUCE = {"sum": "tl.sum({0}, {1})", "max": "tl.reduce({0}, {1}, _nan_max)", "mi
 COMBINE = {"sum": "{0} + {1}", "max": "_nan_max({0}, {1})", "min": "_nan_min({0}, {1})"}
 NEUTRAL = {"sum": "0.0", "max": 'float("-inf")', "min": 'float("inf")'}
 
-_FLOAT_ONLY = frozenset(_UNARY) - {"neg", "abs", "not"} | {"div", "pow", "max", "min"}
+_FLOAT_ONLY = frozenset(_UNARY) - {"neg", "abs", "not", "bit_not"} | {"div", "pow"}
 
 
 def constant(value: ir.Value) -> str:
     """A literal, or a tensor where a bare literal would not do (-0.0, infinities, NaN)."""
     if value.dtype == ir.BOOL:
         return "True" if value.number else "False"
-    if value.dtype == ir.I64:
-        return str(int(value.number))
+    if value.dtype in ir.INTEGERS:
+        return f"tl.full((), {int(value.number)}, {_TYPES[value.dtype]})"
     if isnan(value.number) or abs(value.number) == inf:
         return f'tl.full((), float("{value.number}"), tl.float32)'
     return f"tl.full((), {value.number!r}, tl.float32)"

@@ -5,7 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kernelwright.proposers.templates import ir, triton_kernels, triton_online, triton_ops, triton_scans, triton_split
+from kernelwright.proposers.templates import (
+    ir,
+    promotion,
+    triton_kernels,
+    triton_online,
+    triton_ops,
+    triton_scans,
+    triton_split,
+)
 from kernelwright.proposers.templates.triton_module import LONGEST_ROW, Plan, Value
 from kernelwright.tuning import Parameter, Space
 
@@ -18,7 +26,7 @@ def supported(program: ir.Program) -> bool:
     return (
         bool(regions)
         and all(_has_text(fused.region) for fused in regions)
-        and all(source.tensor.dtype in triton_ops.TORCH_TYPES for source in program.sources)
+        and all(source.tensor.dtype in promotion.KINDS for source in program.sources)
     )
 
 
@@ -96,11 +104,27 @@ def shared(fused: ir.Fused) -> bool:
     return rows <= 128 and cols >= 8192
 
 
+def _wide(fused: ir.Fused) -> int:
+    """How many times more elements a thread takes than of four bytes, so that loads stay 16 bytes wide.
+
+    Bytes that become floats are not among the short: a thread would make more results than one store takes.
+    """
+    if any(tensor.dtype in ("float16", "bfloat16") for tensor in fused.outputs):
+        return 2
+    moved = [
+        _BYTES.get(value.dtype, 4) for value in fused.region.values if value.op == "input" and value.kind == ir.FULL
+    ]
+    moved += [_BYTES.get(promotion.KINDS[tensor.dtype], 4) for tensor in fused.outputs]
+    return 4 // max(moved)
+
+
+_BYTES = {"u8": 1, "i8": 1, ir.BOOL: 1, "i16": 2}
+
+
 def defaults(fused: ir.Fused, style: str) -> dict[str, Value]:
     """Parameters that are good without a search, for the sizes of the timed case."""
     rows, cols, inner = fused.sample
-    # Values of two bytes: twice as many a thread, so that loads stay 16 bytes wide.
-    unit = 2 if any(tensor.dtype in ("float16", "bfloat16") for tensor in fused.outputs) else 1
+    unit = _wide(fused)
     totals = any(value.op in ir.TOTAL_REDUCTIONS for value in fused.region.values)
     waves = 16 if totals else 0
     if style == triton_kernels.FLAT:

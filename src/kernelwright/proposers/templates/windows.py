@@ -12,6 +12,8 @@ from kernelwright.proposers.templates.ir import Window
 from kernelwright.proposers.templates.rules import arg
 from kernelwright.proposers.templates.scans import base
 
+TYPES = frozenset({"float32", "float16", "bfloat16"})
+"""Types that windows have a text for."""
 _POOL = re.compile(r"(max|avg)_pool([123])d")
 _CONV = re.compile(r"conv([123])d")
 
