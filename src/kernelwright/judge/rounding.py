@@ -3,8 +3,9 @@
 
 Method: stochastic (Monte Carlo) arithmetic after Parker 1997. Each elementary operator's result is perturbed as a
 rounding would; sums and products of matrices are perturbed as the least careful order of summation that is still
-sensible would be (``LANES`` running sums for reductions, one for dot products); inputs and weights are perturbed by
-up to half an ulp, so an ill-conditioned reference shows itself. The deviation from the plain oracle is the floor.
+sensible would be (one running sum for dot products and for up to ``SHORT`` addends, ``LANES`` for more); inputs and weights are
+perturbed by up to half an ulp, so an ill-conditioned reference shows itself. The deviation from the plain oracle is
+the floor.
 """
 
 from __future__ import annotations
@@ -19,8 +20,12 @@ from torch._decomp import decomposition_table
 from kernelwright.judge.noise import STRETCH, Pool
 from kernelwright.judge.oracle import Float64Trace
 
+SHORT = 1024
+"""Addends that a sensible reduction may take one after the other: a row of a norm or of a softmax, in the kernel that
+is written first (llm.c's layer norm: 768). A choice, not a measurement: some end there must be."""
 LANES = 8
-"""Running sums of a sensible reduction: one SIMD register of float32."""
+"""Running sums of a sensible reduction of more: one SIMD register of float32. SHORT * LANES addends are then as exact
+as SHORT in a row, so the line has no step."""
 LONGEST = 2048
 """Additions in one running sum of a reduction before a sensible program starts another (16384 in LANES)."""
 LONGEST_DOT = 16384
@@ -120,6 +125,10 @@ class Rounded(Float64Trace):
         """Uniform in [-1, 1), shape and device of ``like``, float64."""
         return self._pool.noise(like)
 
+    def bells(self, like: torch.Tensor) -> torch.Tensor:
+        """Nearly normal, of unit variance: what many roundings add up to."""
+        return self._pool.bells(like)
+
     def roughen(self, out: torch.Tensor) -> torch.Tensor:
         """One correctly rounded result and as much again: elementary functions are good to about an ulp.
 
@@ -132,20 +141,26 @@ class Rounded(Float64Trace):
     ) -> torch.Tensor:
         """A sum with the error of ``lanes`` running sums over ``terms`` effective addends.
 
-        A running sum of c addends with sum of squares q and sum s errs by unit * ROUND * sqrt(q c / 2 + s^2 c / 3);
-        lanes add up in a tree. ``squares`` is the sum of squared addends, ``terms`` a tensor or a number. ``alike``
-        counts the addends that equal their neighbours: those all round the same way, so their errors add up
-        linearly, over the lanes too.
+        A running sum of c addends with sum of squares q and sum s errs by unit * ROUND * sqrt(q c / 2 + s^2 c / 3):
+        its k-th partial sum is s k / c beside a random walk of q k / c, and each rounds by itself. Lanes add up in a
+        tree; up to SHORT addends, and SHORT of each lane's, may be one running sum. ``squares`` is the sum of squared
+        addends, ``terms`` a tensor or a number. ``alike`` counts the addends that equal their neighbours: within a
+        binade of the partial sum those all round the same way, so their errors add up linearly, over the lanes too;
+        by unit * s each where another addend made the sum large before them.
         """
         count = torch.as_tensor(terms, dtype=torch.float64, device=out.device).clamp_min(1.0)
-        chain = (count / lanes).clamp(1.0, longest)
+        chain = _in_a_row(count, lanes, longest)
         width = (count / chain).clamp_min(1.0)
         tree = torch.log2(width) + 1
         variance = squares * (chain / 2 + tree) + out.square() * (chain / (3 * width) + 2)
         if isinstance(alike, torch.Tensor):
-            variance = variance + (out * (alike / lanes).clamp_max(longest) / 2).square()
-        sign = self.noise(out) * math.sqrt(3)  # unit variance
-        return out + sign * ROUND * self.unit * variance.sqrt()
+            variance = variance + (out * _in_a_row(alike, lanes, longest)).square()
+        return out + self.bells(out) * ROUND * self.unit * variance.sqrt()
+
+
+def _in_a_row(count: torch.Tensor, lanes: float, longest: float) -> torch.Tensor:
+    """How many of ``count`` addends the longest sensible running sum takes."""
+    return torch.maximum(count / lanes, count.clamp_max(SHORT)).clamp_max(longest)
 
 
 def _addends(values: torch.Tensor, dims: list[int], unit: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -237,8 +252,8 @@ def _affine_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[s
 def _added_last_or_first(mode: Rounded, out: torch.Tensor, bias: torch.Tensor, terms: float) -> torch.Tensor:
     """``out + bias``, where the running sum may also have started from the bias and rounded at its size ever since."""
     total = mode.roughen(out + bias)
-    deviation = ROUND * mode.unit * math.sqrt(3 * max(1.0, min(terms, LONGEST_DOT)))
-    return total + mode.noise(total) * bias.abs() * deviation
+    deviation = ROUND * mode.unit * math.sqrt(max(1.0, min(terms, LONGEST_DOT)))
+    return total + mode.bells(total) * bias.abs() * deviation
 
 
 def _vector_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
