@@ -3,8 +3,8 @@
 
 Method: stochastic (Monte Carlo) arithmetic after Parker 1997. Each elementary operator's result is perturbed as a
 rounding would; sums and products of matrices are perturbed as the least careful order of summation that is still
-sensible would be (one running sum for dot products and for up to ``SHORT`` addends, ``LANES`` for more); inputs and weights are
-perturbed by up to half an ulp, so an ill-conditioned reference shows itself. The deviation from the plain oracle is
+sensible would be (one running sum for dot products and up to ``SHORT`` addends, ``LANES`` for more); inputs and weights
+are perturbed by up to half an ulp, so an ill-conditioned reference shows itself. The deviation from the plain oracle is
 the floor.
 """
 
@@ -30,6 +30,8 @@ LONGEST = 2048
 """Additions in one running sum of a reduction before a sensible program starts another (16384 in LANES)."""
 LONGEST_DOT = 16384
 """The same for one accumulator of a matrix product, which tiled programs run down the whole inner dimension."""
+ROWS = 256
+"""Rows of a matrix that its share of addends is counted in."""
 ROUND = 0.55
 """RMS of one rounding over the unit roundoff: 0.42 for mantissas spread evenly in logarithm, 0.58 at the worst."""
 
@@ -215,13 +217,17 @@ def _sum_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str,
     return mode.roughen(noisy / share) if share != 1.0 else noisy
 
 
-def _density(values: torch.Tensor, dim: int) -> float:
-    """Mean share of the addends along ``dim`` that carry weight: 1 for a dense tensor."""
-    squares = torch.linalg.vector_norm(values, 2, dim).square()  # norms need no temporary of this size
-    whole = (torch.linalg.vector_norm(values, 1, dim).square() / squares.clamp_min(1e-300)).mean() / max(
-        1, values.shape[dim]
-    )
-    return min(1.0, max(float(whole) / 0.64, 1.0 / max(1, values.shape[dim])))
+def _density(values: torch.Tensor, dim: int, unit: float) -> float:
+    """Mean share of the addends along ``dim`` that round the running sum: all that do not vanish beside their row's
+    sum (see ``_addends``). Of at most ROWS rows, evenly spread."""
+    rows = values.movedim(dim, -1)
+    while rows[..., 0].numel() > ROWS:
+        longest = max(range(rows.dim() - 1), key=lambda d: rows.shape[d])
+        step = min(rows.shape[longest], -(-rows[..., 0].numel() // ROWS))
+        rows = rows[(slice(None),) * longest + (slice(None, None, step),)]
+    size = rows.abs()
+    carry = size > size.sum(-1, keepdim=True) * unit
+    return max(float(carry.to(torch.float64).mean()), 1.0 / max(1, values.shape[dim]))
 
 
 def _product_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -238,7 +244,7 @@ def _product_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[
             torch.linalg.vector_norm(right, 2, -2, keepdim=True),
         )
         squares = sizes[0].square() * sizes[1].square() / inner
-    terms = max(1.0, inner * _density(left, -1) * _density(right, -2))
+    terms = max(1.0, inner * _density(left, -1, mode.unit) * _density(right, -2, mode.unit))
     return mode.summed(out, squares, terms, 1, LONGEST_DOT)
 
 
@@ -272,8 +278,8 @@ def _scatter_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[
     base, dim, index, source = args[:4]
     out = func(*args, **kwargs)
     squares = func(base.square(), dim, index, source.square())
-    sizes = func(base.abs(), dim, index, source.abs())
-    return mode.summed(out, squares, 1.6 * sizes.square() / squares.clamp_min(1e-300), 1, LONGEST_DOT)
+    counts = func((base != 0).to(base.dtype), dim, index, (source != 0).to(source.dtype))
+    return mode.summed(out, squares, counts, 1, LONGEST_DOT)
 
 
 def _convolution_backward_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
