@@ -38,7 +38,7 @@ OWN = 25
 """Percentile of a program's waiting, and of its page faults, that counts as its own doing."""
 FAULT_US = 1.0
 """Least cost of a fresh page (1.8 us on one thread of a 2-core VM, two threads share them)."""
-NARROW = 0.003
+NARROW = 0.005
 """Rounds end before their budget does where every ratio is known to this share of itself, either way."""
 NARROW_ROUNDS = 8
 """Rounds that say enough about their own scatter for that."""

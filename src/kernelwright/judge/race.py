@@ -135,7 +135,7 @@ class Race:
     def _round(self, index: int) -> None:
         torch.set_num_threads(1)  # no pool of ours spins while a program is timed
         values = [self.draw() for _ in range(self.plan.sets)]
-        other = [self.draw()] * self.plan.sets if self._singles else []
+        other = [self.draw()] if self._singles else []
         if self.draw_state is not None and index > 0:
             self.state = self.draw_state()
             for racer in self.racers:
