@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelwright.judge import programs as module
 from kernelwright.judge.programs import Programs
 
 PLAIN = """class Plain:
@@ -57,3 +58,36 @@ def test_a_program_that_compiles_begins_with_a_copy_of_the_primed_cache(programs
         program.load("program.py::Compiling")
     assert ["answered", "mine"] == sorted(path.name for path in (tmp_path / "own" / "inductor").iterdir())
     assert ["answered"] == [path.name for path in (tmp_path / "cache" / "primed").iterdir()]
+
+
+PICKY = """import os
+from torch._inductor import config
+
+
+class Primer:
+    def __init__(self):
+        folder = os.environ["TORCHINDUCTOR_CACHE_DIR"]
+        os.makedirs(folder)
+        with open(os.path.join(folder, "asked"), "w") as file:
+            file.write(str(config.cpp.vec_isa_ok))
+        assert not %r or config.cpp.vec_isa_ok is None
+"""
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_processor_is_probed_only_where_the_primer_fails_by_its_word(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A processor that says more than the compiler, or the system, lets through costs the time of probing it."""
+    monkeypatch.setattr(module, "PRIMER", PICKY % fails)
+    monkeypatch.setattr(module, "COMPILER", ("torch", "torch._inductor.config"))
+    for _ in range(2):  # the second time it is known
+        made = Programs(1, tmp_path / "cache")
+        try:
+            made.prime()
+            assert made._priming is not None
+            made._priming.join(60)
+            found = {path.parent.name: path.read_text() for path in (tmp_path / "cache").glob("*/asked")}
+        finally:
+            made.close()
+        assert ({"primed-probing": "None"} if fails else {"primed": "True"}) == found

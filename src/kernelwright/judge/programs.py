@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a judge starts confined programs: two zygotes, the limits and the environment of each, caches that begin warm.
 
-torch.compile costs a fresh process 11 s for a small program on two cores: 3.5 s of imports, 6 s in which its C++
+torch.compile costs a fresh process 22 s for a small program on two cores: 3.5 s of imports, 16 s in which its C++
 back end finds out what the compiler and the processor can do, and the rest for the program. Programs that may
 compile therefore come from a zygote that has those imports behind it, and begin with a copy of a cache in which the
-second question is answered. That cache was filled by a program of ours, so it holds nothing of anybody's task.
+second question is answered. That cache was filled by a program of ours, so it holds nothing of anybody's task. Most
+of that question needs not be put at all where our program, compiled for what the processor says it has, runs.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Primer(nn.Module):
 """
 NO_HEADERS = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 """Where precompiled headers go is settled at import: in the zygote, for a folder that its forks may not write."""
+TRUSTING = {"TORCHINDUCTOR_VEC_ISA_OK": "1"}
+"""Read at import too: AVX2 and AVX-512 are not tried with a compilation of torch's headers each (10 s on two cores)."""
 COMPILER = ("torch", "torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codecache")
 
 
@@ -48,7 +51,9 @@ class Programs:
         self.threads = threads
         self.waiting: dict[str, str] = {}
         """How OpenMP threads of all programs wait, decided when the first one starts."""
-        self._seed = cache / "primed"
+        self._cache = cache
+        self._probes = not (cache / "primed").is_dir() and (cache / "primed-probing").is_dir()
+        """The processor's word is not enough here: the primer failed by it before."""
         self._zygotes: dict[bool, Zygote] = {}
         self._lock = threading.Lock()
         self._priming: threading.Thread | None = None
@@ -90,27 +95,42 @@ class Programs:
             if not self.waiting:
                 self.waiting = waiting_policy(idle_share())
             if compiles not in self._zygotes:
-                preload, env = (COMPILER, NO_HEADERS) if compiles else (("torch",), {})
+                answers = NO_HEADERS | ({} if self._probes else TRUSTING)
+                preload, env = (COMPILER, answers) if compiles else (("torch",), {})
                 self._zygotes[compiles] = Zygote.start(preload, clock=measure.clock, env=self.waiting | env)
             return self._zygotes[compiles]
 
+    @property
+    def _seed(self) -> Path:
+        return self._cache / ("primed-probing" if self._probes else "primed")
+
     def _prime(self) -> None:
         """Fill the cache that others begin with. Without it they only take longer, so its failures are nobody's."""
-        self._zygote(compiles=True)
-        if self._seed.is_dir():
+        if self._primed() or self._probes:
             return
-        folder = self._seed.with_name("priming")
+        with self._lock:
+            self._zygotes.pop(True).close()
+        self._probes = True
+        self._primed()
+
+    def _primed(self) -> bool:
+        """Run the primer, unless one has run before; whether it ran through."""
+        zygote = self._zygote(compiles=True)
+        if self._seed.is_dir():
+            return True
+        folder = self._cache / "priming"
         own = folder / "own"
         with contextlib.suppress(ChildFailure, JudgeFailed, OSError):
             shutil.rmtree(folder, ignore_errors=True)
             (folder / "source").mkdir(parents=True)
             (folder / "source" / "primer.py").write_text(PRIMER, encoding="utf-8")
-            with self.start(self._zygote(compiles=True), "cpu", folder / "source", PRIMING_SECONDS, own) as primer:
+            with self.start(zygote, "cpu", folder / "source", PRIMING_SECONDS, own) as primer:
                 self._primer = primer
                 primer.load("primer.py::Primer")
             (own / "inductor").rename(self._seed)
         self._primer = None
         shutil.rmtree(folder, ignore_errors=True)
+        return self._seed.is_dir()
 
     def fresh(self, env: Mapping[str, str] | None = None) -> Zygote:
         """A zygote nobody has used: an interpreter that has imported torch, and nothing that compiles. The caller's to
