@@ -51,7 +51,7 @@ def _space(program: Program, elements: int) -> Space:
     if any(not f.region.flat for f in program.regions()):
         parameters.append(Parameter(name="cache_cost", values=(6, 2, 1000)))
         parameters.append(Parameter(name="ahead", values=(True, False)))
-    # Integers of 32 MB from memory to fresh pages: 9.5 ms in huge ones, 12.6 plain, 16.6 past the cache (2 Zen cores).
+    # Integers of 32 MB from memory to fresh pages: 9.5 ms in huge ones, 12.6 plain, 16.6 past the cache (2 Xeon cores).
     plain = all(cpp_plain.typed(fused.region.values) for fused in program.regions())
     if elements * 4 >= 1 << 20:
         parameters.append(Parameter(name="stream", values=(not plain, plain)))
