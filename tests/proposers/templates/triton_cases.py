@@ -141,6 +141,27 @@ UNPACKED = reference("return (x.float() - 128) * self.s", "torch.arange(256).byt
                      setup="self.s = nn.Parameter(torch.rand(4, 1))")  # fmt: skip
 LONGS = reference("return (x ^ (x >> 33)) * 1181783497, x % 1000003 < 17", "torch.randint(-2**62, 2**62, (5, 100))")
 
+DOUBLE = "torch.randn(5, 100, dtype=torch.float64)"
+DOUBLE_CHAIN = reference("return torch.tanh(x) * 1.1 + F.gelu(x).exp() / (x.abs() + 0.3)", DOUBLE)
+DOUBLE_SOFTMAX = reference("return torch.softmax(x * 3, -1), torch.logsumexp(x, -1)", DOUBLE)
+DOUBLE_LAYER = reference(
+    "h = x + y\n        return self.norm(h), h",
+    f"{DOUBLE} + 30",
+    DOUBLE,
+    setup="self.norm = nn.LayerNorm(n, dtype=torch.float64)",
+    init=", n",
+    arguments="100",
+    names="x, y",
+)
+DOUBLE_TOTAL = reference("return ((x - y) ** 2).mean(), x.sum(0)", DOUBLE, DOUBLE, names="x, y")
+DOUBLE_RUNNING = reference("return torch.cumsum(x, 1), torch.argmax(x, 1)", DOUBLE)
+DOUBLE_MIXED = reference(
+    "return x.sum(-1, dtype=torch.float64) / 7, (x.double() * 0.1).sqrt().float(), torch.sigmoid(x).double() + y",
+    "torch.rand(5, 100)",
+    DOUBLE,
+    names="x, y",
+)
+
 SMALL_TERMS = {"BM": 64, "BN": 64, "BK": 32, "WARPS": 4, "STAGES": 2}
 SHARED = {"BLOCK": 32, "WARPS": 1, "WAVES": 16}
 SMALL_TILE = {"BM": 16, "BN": 16, "BK": 16, "WARPS": 4, "PRECISION": "ieee"}
@@ -207,6 +228,16 @@ CASES = {
     "words by columns": (WORDS, "rowwise", {"BLOCK": 16, "R": 2}),
     "bytes to floats": (UNPACKED, "rowwise", {}),
     "long words": (LONGS, "rowwise", {"WAVES": 1}),
+    "float64 chain": (DOUBLE_CHAIN, "rowwise", {"BLOCK": 64}),
+    "float64 softmax rows": (DOUBLE_SOFTMAX, "rowwise", {}),
+    "float64 softmax loop": (DOUBLE_SOFTMAX, "looped", {"BLOCK": 32}),
+    "float64 softmax, shared rows": (DOUBLE_SOFTMAX, "split", SHARED),
+    "float64 layer norm rows": (DOUBLE_LAYER, "rowwise", {}),
+    "float64 layer norm loop": (DOUBLE_LAYER, "looped", {"BLOCK": 32}),
+    "float64 layer norm, shared rows": (DOUBLE_LAYER, "split", SHARED),
+    "float64 total": (DOUBLE_TOTAL, "rowwise", {}),
+    "float64 running sum loop": (DOUBLE_RUNNING, "looped", {"BLOCK": 32}),
+    "float64 and float32": (DOUBLE_MIXED, "rowwise", {}),
     "places in columns, loop": (PLACE_DOWN, "looped", {"BLOCK": 16, "R": 16}),
 }
 DEVICE_CASES = {

@@ -25,7 +25,7 @@ def load(path, name):
 
 
 class FakeLibdevice:
-    """Elementwise functions over interpreter tensors, through torch in float32."""
+    """Elementwise functions over interpreter tensors, through torch in their own type."""
 
     def __getattr__(self, name):
         import numpy
@@ -36,10 +36,11 @@ class FakeLibdevice:
         function = {"rint": torch.round}.get(name) or getattr(torch, name)
 
         def call(*args):
-            tensors = [torch.from_numpy(numpy.array(a.handle.data, dtype=numpy.float32)) for a in args]
-            data = function(*tensors).numpy()
-            kind = tl.core.block_type(tl.float32, list(data.shape)) if data.ndim else tl.float32
-            return tl.core.tensor(TensorHandle(data, tl.float32), kind)
+            double = any(a.handle.data.dtype == numpy.float64 for a in args)
+            made, of = (numpy.float64, tl.float64) if double else (numpy.float32, tl.float32)
+            data = function(*[torch.from_numpy(numpy.array(a.handle.data, dtype=made)) for a in args]).numpy()
+            kind = tl.core.block_type(of, list(data.shape)) if data.ndim else of
+            return tl.core.tensor(TensorHandle(data, of), kind)
 
         return call
 
@@ -59,7 +60,7 @@ def types(kernel, args):
     import torch
 
     names = {torch.float32: "fp32", torch.int64: "i64", torch.bool: "i1", torch.float16: "fp16", torch.bfloat16: "bf16"}
-    names |= {torch.uint8: "u8", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32"}
+    names |= {torch.uint8: "u8", torch.int8: "i8", torch.int16: "i16", torch.int32: "i32", torch.float64: "fp64"}
     signature, constants, attributes = {}, {}, {}
     for position, (parameter, value) in enumerate(zip(kernel.params, args, strict=True)):
         if parameter.is_constexpr:

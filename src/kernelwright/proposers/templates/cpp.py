@@ -13,6 +13,8 @@ from kernelwright.proposers.templates.ir import (
     BAND,
     COLUMN,
     CYCLE,
+    F32,
+    F64,
     FULL,
     I64,
     ROW,
@@ -112,7 +114,7 @@ class Kernel(cpp_fold.Folds):
                 self.w.add(f"kw_huge(out{slot}, R * C * (int64_t)sizeof(*out{slot}));")
         if self.knobs.stream:
             full = [s for p, s in self.slots.items() if self.region.values[p].kind == FULL]
-            aligned = "".join(f" && (uintptr_t)out{s} % (4 * W) == 0" for s in full)
+            aligned = "".join(f" && (uintptr_t)out{s} % sizeof(V) == 0" for s in full)
             aligned += " && band % W == 0" if banded(self.region) else ""
             self.w.add(f"const bool streaming = R * C >= 2097152 && (C % W == 0 || R == 1){aligned};")
         for position, value in enumerate(self.region.values):
@@ -122,7 +124,7 @@ class Kernel(cpp_fold.Folds):
     def _populate(self, start: str, count: str) -> None:
         if self.knobs.pages == "populate":
             for slot, position in enumerate(self.region.outputs):
-                if self.region.values[position].kind == FULL and self.region.values[position].dtype == "f32":
+                if self.region.values[position].kind == FULL and self.region.values[position].dtype in (F32, F64):
                     self.w.add(f"kw_populate(out{slot} + {start}, ({count}) * (int64_t)sizeof(*out{slot}));")
 
     def _outer(self, position: int) -> str:
@@ -131,7 +133,7 @@ class Kernel(cpp_fold.Folds):
         if value.op == "const":
             return f"kw_splat({number(value.number)})"
         if value.op == "scalar":
-            return f"kw_splat((float)s{value.index})"
+            return f"kw_splat((E)s{value.index})"
         if value.op == "input":
             period = f"period{value.index}"
             share = f"r % ({period} / (C / band)) * (C / band) + e0 / band"
@@ -139,7 +141,7 @@ class Kernel(cpp_fold.Folds):
             read = f"in{value.index}[{at}]"
             if value.dtype == I64:
                 return read
-            return f"V{{}} != V{{}} + (float){read}" if value.dtype == "bool" else f"kw_splat({read})"
+            return f"V{{}} != V{{}} + (E){read}" if value.dtype == "bool" else f"kw_splat({read})"
         if value.op == "pick":
             source, index = (self.region.values[i] for i in value.args)
             if index.op != "input":
@@ -155,7 +157,7 @@ class Kernel(cpp_fold.Folds):
         if self.cache_slot:
             w.add("const int64_t K = (C + 2 * W - 1) / W * W;  // a vector may begin anywhere in a row cut into bands")
         for slot in self.cache_slot.values():
-            w.add(f"float* const kept{slot} = kw_scratch({len(self.cache_slot)} * K) + {slot} * K;")
+            w.add(f"E* const kept{slot} = kw_scratch({len(self.cache_slot)} * K) + {slot} * K;")
         self._populate("first_row * C", "(last_row - first_row) * C")
         w.add("for (int64_t r = first_row; r < last_row; ++r) {")
         for index, value in sorted(inputs_of(self.region).items()):
@@ -330,7 +332,7 @@ class Kernel(cpp_fold.Folds):
             return f"const {declared(value)} v{position} = {expression(self.region, position)};"
         at = "c" if value.kind == COLUMN or self.region.flat else "r * C + c"
         at = f"tile{value.index} + c" if value.kind == TILE else at
-        load = {"f32": "kw_load", "i64": "kw_loadl", "bool": "kw_loadb"}[value.dtype]
+        load = {F32: "kw_load", F64: "kw_load", I64: "kw_loadl", "bool": "kw_loadb"}[value.dtype]
         return f"const {declared(value)} v{position} = {load}<T>(in{value.index} + {at}, n);"
 
     def _after(self) -> None:
@@ -344,7 +346,7 @@ class Kernel(cpp_fold.Folds):
         for position, value in enumerate(self.region.values):
             if value.kind != TOTAL:
                 continue
-            what = f"kw_splat((float)sum{position})" if position in self.totals else self.rounded(position)
+            what = f"kw_splat((E)sum{position})" if position in self.totals else self.rounded(position)
             what = what or expression(self.region, position)
             w.add(f"const {declared(value)} v{position} = {what};")
         for slot, position in enumerate(self.region.outputs):

@@ -10,6 +10,8 @@ from kernelwright.proposers.templates.ir import (
     BINARY,
     COLUMN,
     CYCLE,
+    F32,
+    F64,
     FULL,
     I64,
     ROW,
@@ -96,7 +98,7 @@ def _kept(region: Region, stage: list[int], cache_cost: int) -> frozenset[int]:
         late[position] = max(late.get(position, 0), stage[position])
     kept: set[int] = set()
     for position, value in enumerate(region.values):
-        if value.kind != FULL or value.dtype != "f32" or not (value.args or region.strided):
+        if value.kind != FULL or value.dtype not in (F32, F64) or not (value.args or region.strided):
             continue
         if region.strided and not value.args and late.get(position, 0) > 0:
             kept.add(position)
@@ -128,7 +130,7 @@ KNOWN = (
     | SCANS
     | frozenset(
         "input const scalar where cast pick not neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh erf"
-        " sigmoid relu floor ceil round trunc sin cos as_f16 as_bf16".split()
+        " sigmoid relu floor ceil round trunc sin cos as_f16 as_bf16 as_f32".split()
     )
 )
 
@@ -139,7 +141,7 @@ def number(value: float) -> str:
         return '__builtin_nanf("")'
     if value in (float("inf"), float("-inf")):
         return "-__builtin_inff()" if value < 0 else "__builtin_inff()"
-    return f"(float){value!r}"
+    return f"(E){value!r}"
 
 
 def expression(region: Region, position: int) -> str:
@@ -160,11 +162,11 @@ def expression(region: Region, position: int) -> str:
 
 
 def _cast(source: Value, value: Value, name: str) -> str:
-    if value.dtype == "f32" and source.dtype == "bool":
+    if value.dtype in (F32, F64) and source.dtype == "bool":
         return f"kw_select({name}, kw_splat(1.0f), V{{}})"
-    if value.dtype == "f32" and source.dtype == I64 and source.op == "input":
-        return f"kw_splat((float){name})" if source.kind in (ROW, CYCLE, SCALAR) else name
-    if value.dtype == "bool" and source.dtype == "f32":
+    if value.dtype in (F32, F64) and source.dtype == I64 and source.op == "input":
+        return f"kw_splat((E){name})" if source.kind in (ROW, CYCLE, SCALAR) else name
+    if value.dtype == "bool" and source.dtype in (F32, F64):
         return f"{name} != 0.0f"
     if value.dtype == source.dtype:
         return name

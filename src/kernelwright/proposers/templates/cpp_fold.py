@@ -15,12 +15,12 @@ START = {
 
 PRELUDE = r"""
 // The larger of (value, place) pairs: a NaN before any number, the earlier of equals.
-KW_IN bool kw_beats(float a, int64_t i, float b, int64_t j) {
+KW_IN bool kw_beats(E a, int64_t i, E b, int64_t j) {
     if (a != a || b != b) return a != a && (b == b || i < j);
     return a > b || (a == b && i < j);
 }
 KW_IN I kw_ahead(V a, V b) { return (a > b) | ((a != a) & (b == b)); }
-KW_IN void kw_best(V a, I at, int64_t base, float* best, int64_t* place) {
+KW_IN void kw_best(V a, I at, int64_t base, E* best, int64_t* place) {
     for (int i = 0; i < W; ++i)
         if (kw_beats(a[i], base + at[i], *best, *place)) { *best = a[i]; *place = base + at[i]; }
 }
@@ -32,7 +32,7 @@ template <bool T> KW_IN void kw_storel(int64_t* p, I v, int n) {
 // Running sums and products in float64, as torch's are; half a vector at a time, which is one register wide.
 typedef double H __attribute__((vector_size(4 * W)));
 typedef int64_t HL __attribute__((vector_size(4 * W)));
-typedef float HV __attribute__((vector_size(2 * W)));
+typedef E HV __attribute__((vector_size(sizeof(V) / 2)));
 static constexpr int HW = W / 2;
 // Lanes moved by S towards the end (or the start), those left open taken from `open`.
 template <int S, bool BACK> KW_IN H kw_slide(H v, H open) {
@@ -138,7 +138,7 @@ class Folds:
         if value.op == "scalar":
             return f"s{value.index}"
         if value.op == "const":
-            return f"(double){number(value.number).removeprefix('(float)')}"
+            return f"(double){number(value.number).removeprefix('(E)')}"
         args = [self.exact(arg) for arg in value.args]
         if value.op not in _EXACT or not all(args):
             return ""
@@ -147,14 +147,14 @@ class Folds:
     def rounded(self, position: int) -> str:
         """The same as a vector, rounded once; empty for what is no result of a sum."""
         text = self.exact(position) if self.region.values[position].op in _EXACT else ""
-        return f"kw_splat((float){text})" if "sum" in text else ""
+        return f"kw_splat((E){text})" if "sum" in text else ""
 
     def open_row(self, positions: list[int]) -> None:
         """Before a pass over a row: the results that its blocks are folded into."""
         for position in positions:
             if self.reduction(position) == "argmax":
                 start = "-__builtin_inff()"
-                self.w.add(f"float best{position} = {start}; int64_t place{position} = INT64_MAX;")
+                self.w.add(f"E best{position} = {start}; int64_t place{position} = INT64_MAX;")
             else:
                 self.w.add(f"double sum{position} = {self.total_start(position)};")
 
@@ -202,4 +202,4 @@ class Folds:
             if self.reduction(position) == "argmax":
                 self.w.add(f"const int64_t v{position} = place{position};")
             else:
-                self.w.add(f"const V v{position} = kw_splat((float)sum{position});")
+                self.w.add(f"const V v{position} = kw_splat((E)sum{position});")

@@ -18,7 +18,7 @@ NATIVE = """\
 #endif
 """
 
-PRELUDE = r"""
+HEAD = r"""
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,8 +28,36 @@ PRELUDE = r"""
 #pragma GCC diagnostic ignored "-Wpsabi"
 
 #define KW_IN static inline __attribute__((always_inline))
+KW_IN void kw_fence() {
+#if defined(__SSE__)
+    __builtin_ia32_sfence();
+#endif
+}
+// Ask for huge pages under a large fresh output: fewer faults on its first touch. Advice only.
+static void kw_huge(void* p, int64_t bytes) {
+#ifdef MADV_HUGEPAGE
+    const uintptr_t two = 1 << 21, lo = ((uintptr_t)p + two - 1) & ~(two - 1), hi = ((uintptr_t)p + bytes) & ~(two - 1);
+    if (bytes >= (4 << 20) && hi > lo) madvise((void*)lo, hi - lo, MADV_HUGEPAGE);
+#endif
+}
+// Fault in the pages that begin in [p, p + bytes) with one call, where the first of them is not there yet.
+static void kw_populate(void* p, int64_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+    const uintptr_t page = 4096, lo = ((uintptr_t)p + page - 1) & ~(page - 1), hi = (uintptr_t)p + bytes;
+    unsigned char there = 0;
+    if (hi > lo + page && mincore((void*)lo, 1, &there) == 0 && !(there & 1)) {
+        madvise((void*)lo, (hi - lo) & ~(page - 1), MADV_POPULATE_WRITE);
+    }
+#endif
+}
+"""
+"""What does not depend on the type: once a file."""
+
+FLOATS = r"""
 static constexpr int W = KW_WIDTH;
+typedef float E;
 typedef float V __attribute__((vector_size(4 * W)));
+typedef float E;
 typedef float VU __attribute__((vector_size(4 * W), aligned(4), may_alias));
 typedef int32_t I __attribute__((vector_size(4 * W)));
 typedef int8_t B __attribute__((vector_size(W)));
@@ -77,28 +105,6 @@ KW_IN void kw_stream(float* p, V v) {
     __builtin_ia32_movntps256(p, v);
 #else
     *(VU*)p = v;
-#endif
-}
-KW_IN void kw_fence() {
-#if defined(__SSE__)
-    __builtin_ia32_sfence();
-#endif
-}
-// Ask for huge pages under a large fresh output: fewer faults on its first touch. Advice only.
-static void kw_huge(void* p, int64_t bytes) {
-#ifdef MADV_HUGEPAGE
-    const uintptr_t two = 1 << 21, lo = ((uintptr_t)p + two - 1) & ~(two - 1), hi = ((uintptr_t)p + bytes) & ~(two - 1);
-    if (bytes >= (4 << 20) && hi > lo) madvise((void*)lo, hi - lo, MADV_HUGEPAGE);
-#endif
-}
-// Fault in the pages that begin in [p, p + bytes) with one call, where the first of them is not there yet.
-static void kw_populate(void* p, int64_t bytes) {
-#ifdef MADV_POPULATE_WRITE
-    const uintptr_t page = 4096, lo = ((uintptr_t)p + page - 1) & ~(page - 1), hi = (uintptr_t)p + bytes;
-    unsigned char there = 0;
-    if (hi > lo + page && mincore((void*)lo, 1, &there) == 0 && !(there & 1)) {
-        madvise((void*)lo, (hi - lo) & ~(page - 1), MADV_POPULATE_WRITE);
-    }
 #endif
 }
 // Memory that lives with the thread: rows kept between passes.
@@ -287,6 +293,11 @@ KW_IN V kw_erf(V x) {
 """
 
 
+def head(width: int) -> str:
+    """What comes first in a file, whatever its vectors hold."""
+    return (f"#define KW_WIDTH {width}\n" if width else NATIVE) + HEAD.lstrip()
+
+
 def prelude(width: int) -> str:
     """The prelude for vectors of ``width`` floats (4, 8 or 16); 0 is the widest of the machine that compiles it."""
-    return (f"#define KW_WIDTH {width}\n" if width else NATIVE) + PRELUDE.lstrip()
+    return head(width) + FLOATS

@@ -22,6 +22,7 @@ from kernelwright.proposers.templates.ir import (
     COMPARE,
     CYCLE,
     F32,
+    F64,
     FULL,
     I64,
     INTEGERS,
@@ -31,9 +32,10 @@ from kernelwright.proposers.templates.ir import (
     Region,
     Value,
 )  # fmt: skip
+from kernelwright.proposers.templates.space import Growing
 
-CTYPES = {F32: "float", BOOL: "uint8_t", "u8": "uint8_t", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t",
-          I64: "int64_t"}  # fmt: skip
+CTYPES = {F32: "float", F64: "double", BOOL: "uint8_t", "u8": "uint8_t", "i8": "int8_t", "i16": "int16_t",
+          "i32": "int32_t", I64: "int64_t"}  # fmt: skip
 PAST = 8 << 20
 """Bytes of a result from which it is written past the cache, as by the kernels of floats."""
 BUFFER = 8192
@@ -41,9 +43,9 @@ BUFFER = 8192
 
 _INFIX = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and": "&", "or": "|",
           "bit_and": "&", "bit_or": "|", "bit_xor": "^", "add": "+", "sub": "-", "mul": "*", "div": "/"}  # fmt: skip
-_FLOATS = {"neg": "-{0}", "abs": "__builtin_fabsf({0})", "sqrt": "__builtin_sqrtf({0})", "reciprocal": "1.0f / {0}",
-           "floor": "__builtin_floorf({0})", "ceil": "__builtin_ceilf({0})", "trunc": "__builtin_truncf({0})",
-           "round": "__builtin_rintf({0})", "relu": "{0} < 0.0f ? 0.0f : {0}",
+_FLOATS = {"neg": "-{0}", "abs": "__builtin_fabs{f}({0})", "sqrt": "__builtin_sqrt{f}({0})", "reciprocal": "1 / {0}",
+           "floor": "__builtin_floor{f}({0})", "ceil": "__builtin_ceil{f}({0})", "trunc": "__builtin_trunc{f}({0})",
+           "round": "__builtin_rint{f}({0})", "relu": "{0} < 0 ? 0 : {0}",
            "max": "({0} > {1} || {0} != {0}) ? {0} : {1}",
            "min": "({0} < {1} || {0} != {0}) ? {0} : {1}"}  # fmt: skip
 _WHOLE = frozenset("add sub mul neg abs max min bit_not".split()) | BITS | BY_CONST
@@ -84,6 +86,17 @@ def fits(values: Sequence[_Typed]) -> bool:
     return True
 
 
+SLOW_DOUBLES = frozenset("erf sin cos pow log2 as_f16 as_bf16".split())
+"""Functions of float64 without vectors here; torch has them."""
+
+
+def has_text(region: Growing) -> bool:
+    """Whether the code for the CPU covers every op of a region that is growing, in the types they have there."""
+    if typed(region.values):
+        return fits(region.values)
+    return region.float_type == F32 or not any(value.op in SLOW_DOUBLES for value in region.values)
+
+
 def expression(region: Region, position: int) -> str:
     """C++ of a pointwise value over the variables ``v<position>`` of its arguments."""
     value = region.values[position]
@@ -96,8 +109,12 @@ def expression(region: Region, position: int) -> str:
         return f"{names[0]} != 0" if value.dtype == BOOL else f"({CTYPES[value.dtype]}){names[0]}"
     if value.dtype in INTEGERS:
         return _whole(value, names)
-    text = _FLOATS.get(value.op) if value.dtype == F32 else None
-    return text.format(*names) if text else f"{names[0]} {_INFIX[value.op]} {names[1]}"
+    text = _FLOATS.get(value.op) if value.dtype in (F32, F64) else None
+    return (
+        text.format(*names, f="f" if value.dtype == F32 else "")
+        if text
+        else f"{names[0]} {_INFIX[value.op]} {names[1]}"
+    )
 
 
 def _whole(value: Value, names: list[str]) -> str:
@@ -169,9 +186,10 @@ class Plain:
 
     @staticmethod
     def _ctype(value: Value, types: tuple[str, ...], slot: int) -> str:
-        if slot < len(types) and types[slot] in cpp_half.CTYPES:
+        kept = types[slot] if slot < len(types) else ""
+        if kept in cpp_half.CTYPES:
             raise NotEmittable("short floats beside integers")
-        return CTYPES[value.dtype]
+        return "float" if kept == "float32" else CTYPES[value.dtype]
 
     def _full(self) -> list[int]:
         return [s for s, p in enumerate(self.region.outputs) if self.region.values[p].kind == FULL]
@@ -237,22 +255,23 @@ class Plain:
                   TILE: f"tile{value.index} + first + {column}"}[value.kind]  # fmt: skip
             text = f"in{value.index}[{at}]"
         elif value.op == "const":
-            text = number(value.number) if value.dtype == F32 else f"({CTYPES[value.dtype]}){int(value.number)}"
+            text = number(value.number) if value.dtype in (F32, F64) else f"({CTYPES[value.dtype]}){int(value.number)}"
         elif value.op == "scalar":
-            text = f"(float)s{value.index}"
+            text = f"({CTYPES[value.dtype]})s{value.index}"
         else:
             text = expression(self.region, position)
         self.w.add(f"const {CTYPES[value.dtype]} v{position} = {text};")
 
 
 def _bytes(value: Value) -> int:
-    return {"u8": 1, "i8": 1, BOOL: 1, "i16": 2, I64: 8}.get(value.dtype, 4)
+    return {"u8": 1, "i8": 1, BOOL: 1, "i16": 2, I64: 8, F64: 8}.get(value.dtype, 4)
 
 
 PRELUDE = r"""
 // From the first-level cache past the others: whole lines, `to` aligned to one.
 static void kw_past(void* to, const void* from, int64_t bytes) {
-    float* p = (float*)to; const float* q = (const float*)from;
-    for (int64_t i = 0; i < bytes / 4; i += W) { V v; memcpy(&v, q + i, sizeof v); kw_stream(p + i, v); }
+    E* p = (E*)to; const E* q = (const E*)from;
+    const int64_t n = bytes / (int64_t)sizeof(E);
+    for (int64_t i = 0; i < n; i += W) { V v; memcpy(&v, q + i, sizeof v); kw_stream(p + i, v); }
 }
 """

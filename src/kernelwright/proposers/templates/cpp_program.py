@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 from kernelwright.candidate import Candidate
 from kernelwright.proposers import Request, Structure
-from kernelwright.proposers.templates import cpp_fold, cpp_half, cpp_plain, cpp_window, module
+from kernelwright.proposers.templates import cpp_double, cpp_fold, cpp_half, cpp_plain, cpp_window, module
 from kernelwright.proposers.templates.cpp import Kernel, Knobs
 from kernelwright.proposers.templates.cpp_expr import NotEmittable
-from kernelwright.proposers.templates.cpp_math import prelude
+from kernelwright.proposers.templates.cpp_math import FLOATS, head
 from kernelwright.proposers.templates.cpp_strided import Strided
 from kernelwright.proposers.templates.graph import Capture
-from kernelwright.proposers.templates.ir import Call, Program
+from kernelwright.proposers.templates.ir import F32, F64, Call, Fused, Program
 from kernelwright.tuning import Parameter, Space
 
 
@@ -51,12 +51,14 @@ def _space(program: Program, elements: int) -> Space:
     if any(not f.region.flat for f in program.regions()):
         parameters.append(Parameter(name="cache_cost", values=(6, 2, 1000)))
         parameters.append(Parameter(name="ahead", values=(True, False)))
-    # Integers of 32 MB from memory to fresh pages: 9.5 ms in huge ones, 12.6 plain, 16.6 past the cache (2 Xeon cores).
+    # 32 MB of bytes from memory to fresh pages: 9.5 ms in huge ones, 12.6 in plain ones, 16.6 past the cache; a softmax
+    # of 32 MB of float64: 31.9 in huge ones, 42.8 in plain ones (2 Xeon cores).
     plain = all(cpp_plain.typed(fused.region.values) for fused in program.regions())
+    huge = plain or any(fused.region.float_type == F64 for fused in program.regions())
     if elements * 4 >= 1 << 20:
         parameters.append(Parameter(name="stream", values=(not plain, plain)))
     if elements * 4 >= 4 << 20:
-        pages = ("huge", "plain", "populate") if plain else ("plain", "populate", "huge")
+        pages = ("huge", "plain", "populate") if huge else ("plain", "populate", "huge")
         parameters.append(Parameter(name="pages", values=pages))
     first = {p.name: p.values[0] for p in parameters}
     text = _sources(program, Knobs.of(first))
@@ -65,23 +67,45 @@ def _space(program: Program, elements: int) -> Space:
 
 
 def _sources(program: Program, knobs: Knobs) -> str:
-    parts = [prelude(knobs.width)]
+    """Once for each float type in use: its vectors, and the regions that compute in it."""
+    return "\n".join([head(knobs.width), _of_floats(program, knobs), _of_doubles(program, knobs)])
+
+
+def _of_floats(program: Program, knobs: Knobs) -> str:
+    regions = [(number, fused) for number, fused in enumerate(program.regions()) if fused.region.float_type == F32]
+    if not regions and not program.windows():
+        return ""
+    parts = ["namespace kw_floats {", FLOATS]
     if cpp_half.needed(program):
         parts.append(cpp_half.PRELUDE)
-    if any(cpp_fold.needed(fused.region) for fused in program.regions()):
-        parts.append(cpp_fold.PRELUDE)
-    if any(cpp_plain.typed(fused.region.values) for fused in program.regions()):
-        parts.append(cpp_plain.PRELUDE)
-    for number, fused in enumerate(program.regions()):
-        plain = cpp_plain.typed(fused.region.values)
-        kernel = cpp_plain.Plain if plain else Strided if fused.region.strided else Kernel
-        types = cpp_half.types(program, fused.inputs), tuple(t.dtype for t in fused.outputs)
-        parts.append(kernel(f"kw_region{number}", fused.region, knobs, types).source())
+    parts += _regions(program, regions, knobs)
     for number, call in enumerate(program.windows()):
         assert call.window is not None
         parts += [cpp_window.PRELUDE] * (number == 0)
         parts.append(cpp_window.source(f"kw_window{number}", call.window, knobs.threshold))
-    return "\n".join(parts)
+    return "\n".join([*parts, "}"])
+
+
+def _of_doubles(program: Program, knobs: Knobs) -> str:
+    regions = [(number, fused) for number, fused in enumerate(program.regions()) if fused.region.float_type == F64]
+    if not regions:
+        return ""
+    return "\n".join(["namespace kw_doubles {", cpp_double.DOUBLES, *_regions(program, regions, knobs), "}"])
+
+
+def _regions(program: Program, regions: list[tuple[int, Fused]], knobs: Knobs) -> list[str]:
+    """The functions of some regions, after what they use."""
+    parts = []
+    if any(cpp_fold.needed(fused.region) for _, fused in regions):
+        parts.append(cpp_fold.PRELUDE)
+    if any(cpp_plain.typed(fused.region.values) for _, fused in regions):
+        parts.append(cpp_plain.PRELUDE)
+    for number, fused in regions:
+        plain = cpp_plain.typed(fused.region.values)
+        kernel = cpp_plain.Plain if plain else Strided if fused.region.strided else Kernel
+        types = cpp_half.types(program, fused.inputs), tuple(t.dtype for t in fused.outputs)
+        parts.append(kernel(f"kw_region{number}", fused.region, knobs, types).source())
+    return parts
 
 
 def render(

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from kernelwright.proposers.templates import cpp_half
 from kernelwright.proposers.templates.cpp_expr import NotEmittable
-from kernelwright.proposers.templates.ir import BAND, CYCLE, I64, TILE, Region, Value
+from kernelwright.proposers.templates.ir import BAND, CYCLE, F32, F64, I64, TILE, Region, Value
 
 Types = tuple[tuple[str, ...], tuple[str, ...]]
 """torch's names of the types of inputs and outputs by slot; shorter tuples mean: as the region computes them."""
-_CTYPES = {"f32": "float", "i64": "int64_t", "bool": "uint8_t"}
+_CTYPES = {"i64": "int64_t", "bool": "uint8_t"}
 
 
 def signature(name: str, region: Region, types: Types = ((), ())) -> str:
@@ -54,6 +54,8 @@ def scalars_of(region: Region) -> int:
 
 
 def _ctype(value: Value, types: tuple[str, ...], slot: int) -> str:
-    """Of the memory a value lies in: a float32 value may be kept in half of it."""
-    half = cpp_half.CTYPES.get(types[slot]) if slot < len(types) else None
-    return half if half is not None and value.dtype == "f32" else _CTYPES[value.dtype]
+    """Of the memory a value lies in: a float may be kept in half of it."""
+    kept = types[slot] if slot < len(types) else ""
+    if value.dtype == F64:
+        return "float" if kept == "float32" else "double"
+    return cpp_half.CTYPES.get(kept, "float") if value.dtype == F32 else _CTYPES[value.dtype]

@@ -7,7 +7,7 @@ from kernelwright.proposers.templates import cpp_fold
 from kernelwright.proposers.templates.cpp import Kernel
 from kernelwright.proposers.templates.cpp_expr import NotEmittable, declared, expression
 from kernelwright.proposers.templates.cpp_signature import signature
-from kernelwright.proposers.templates.ir import COLUMN, CYCLE, I64, ROW, ROW_REDUCTIONS, SCANS, TOTAL
+from kernelwright.proposers.templates.ir import COLUMN, CYCLE, F32, F64, I64, ROW, ROW_REDUCTIONS, SCANS, TOTAL
 
 
 class Strided(Kernel):
@@ -30,7 +30,7 @@ class Strided(Kernel):
         w.add("const int64_t o = block / chunks, i0 = block % chunks * (U * W), r0 = o * N + i0;")
         w.add("const int lanes = (int)(N - i0 < U * W ? N - i0 : U * W);")
         for slot in self.cache_slot.values():
-            w.add(f"float* const kept{slot} = kw_scratch({len(self.cache_slot)} * C * U * W) + {slot} * C * U * W;")
+            w.add(f"E* const kept{slot} = kw_scratch({len(self.cache_slot)} * C * U * W) + {slot} * C * U * W;")
         w.add("auto run = [&]<bool T>() __attribute__((always_inline)) {")
         for number in range(self.plan.passes + 1):
             self._row_values(number)
@@ -76,7 +76,7 @@ class Strided(Kernel):
                 continue
             self.w.add(f"{declared(value)} r{position}[U];")
             if value.op == "input":
-                load = {"f32": "kw_load", "bool": "kw_loadb"}[value.dtype]
+                load = {F32: "kw_load", F64: "kw_load", "bool": "kw_loadb"}[value.dtype]
                 text = f"{load}<T>(in{value.index} + r0 + u * W, n)"
             else:
                 text = expression(self.region, position)
@@ -169,7 +169,7 @@ class Strided(Kernel):
             return f"const {declared(value)} v{position} = {expression(self.region, position)};"
         if value.kind == COLUMN:
             read = f"in{value.index}[c]"
-            text = f"V{{}} != V{{}} + (float){read}" if value.dtype == "bool" else f"kw_splat((float){read})"
+            text = f"V{{}} != V{{}} + (E){read}" if value.dtype == "bool" else f"kw_splat((E){read})"
             return f"const {declared(value)} v{position} = {text};"
-        load = {"f32": "kw_load", "i64": "kw_loadl", "bool": "kw_loadb"}[value.dtype]
+        load = {F32: "kw_load", F64: "kw_load", I64: "kw_loadl", "bool": "kw_loadb"}[value.dtype]
         return f"const {declared(value)} v{position} = {load}<T>(in{value.index} + at + u * W, n);"

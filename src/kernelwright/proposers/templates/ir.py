@@ -28,8 +28,9 @@ Ops, with NaN as torch has it (max, min, relu and the reductions propagate it). 
 
 - leaves: ``input`` (``index`` into ``Fused.inputs``), ``const`` (``number``), ``scalar`` (``index`` into
   ``Fused.scalars``: a float that is known only at the call, such as ``float(cols)``)
-- unary float: neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh erf sigmoid relu floor ceil round trunc
-  sin cos; ``not`` on bool; as_f16 as_bf16: rounded to that type, still float32
+- unary float (float32, or float64 in a region of those): neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh
+  erf sigmoid relu floor ceil round trunc sin cos; ``not`` on bool; as_f16 as_bf16 as_f32: rounded to that type,
+  still of the region's
 - binary: add sub mul div pow max min; eq ne lt le gt ge (bool result); and or (bool)
 - integers, in the value's own type, which all arguments have: add sub mul neg abs max min that wrap; bit_and bit_or
   bit_xor bit_not; shl shr (of the sign), floor_div floor_mod (towards minus infinity), trunc_div trunc_mod (towards
@@ -54,13 +55,13 @@ FULL, ROW, COLUMN, CYCLE, TILE, BAND = "full", "row", "column", "cycle", "tile",
 SCALAR, TOTAL = "scalar", "total"
 KINDS = (FULL, ROW, COLUMN, CYCLE, TILE, BAND, SCALAR, TOTAL)
 
-F32, I64, BOOL = "f32", "i64", "bool"
+F32, F64, I64, BOOL = "f32", "f64", "i64", "bool"
 INTEGERS = ("u8", "i8", "i16", "i32", I64)
 
 LEAVES = frozenset({"input", "const", "scalar"})
 UNARY = frozenset(
     "neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh erf sigmoid relu"
-    " floor ceil round trunc sin cos not cast as_f16 as_bf16 bit_not".split()
+    " floor ceil round trunc sin cos not cast as_f16 as_bf16 as_f32 bit_not".split()
 )
 BINARY = frozenset("add sub mul div pow max min eq ne lt le gt ge and or".split())
 BITS = frozenset("bit_and bit_or bit_xor".split())
@@ -95,6 +96,11 @@ class Region:
     values: tuple[Value, ...]
     outputs: tuple[int, ...]
     strided: bool = False
+
+    @property
+    def float_type(self) -> str:
+        """The type of every value that is not whole: a region computes in one."""
+        return F64 if any(v.dtype == F64 for v in self.values) else F32
 
     @property
     def flat(self) -> bool:

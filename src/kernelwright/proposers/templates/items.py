@@ -27,8 +27,8 @@ class Item:
     """The node that makes the view, until a torch call needs it made."""
 
 
-def fresh(read: Sequence[Item]) -> Growing | None:
-    """An empty region over the broadcast shape of the operands, after everything it reads."""
+def fresh(read: Sequence[Item], real: str) -> Growing | None:
+    """An empty region over the broadcast shape of the operands, computing in ``real``, after everything it reads."""
     shape: list[tuple[str, int]] = []
     level = 0
     for item in read:
@@ -40,4 +40,4 @@ def fresh(read: Sequence[Item]) -> Growing | None:
     axes = [pair for pair in shape if pair[0] != "1"]
     if not axes:
         return None
-    return Growing(tuple(a for a, _ in axes), tuple(b for _, b in axes), level + 1)
+    return Growing(tuple(a for a, _ in axes), tuple(b for _, b in axes), level + 1, real)

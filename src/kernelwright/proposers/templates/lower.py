@@ -23,12 +23,13 @@ from kernelwright.proposers.templates import (
 )
 from kernelwright.proposers.templates.graph import Capture, NotCaptured, size_text
 from kernelwright.proposers.templates.graph import tensor as describe
-from kernelwright.proposers.templates.ir import Call, Fused, Program, Tensor
+from kernelwright.proposers.templates.ir import F32, F64, Call, Fused, Program, Tensor
 from kernelwright.proposers.templates.items import Item
 from kernelwright.proposers.templates.space import Growing, Handle, Logical, NotFusible
 from kernelwright.proposers.templates.transplant import transplant
 
 RULES = rules.RULES | integers.RULES | norms.RULES | losses.RULES | scans.RULES
+_PAIRED = (torch.float32, torch.float64)
 _ALIASES = frozenset({"clone", "contiguous", "detach", "alias", "lift_fresh_copy", "dropout"})
 _RESHAPES = frozenset("unsqueeze squeeze squeeze.dim squeeze.dims view reshape _unsafe_view".split())
 
@@ -179,7 +180,7 @@ class Lowering:
         """An operation with several results of which only the first is read: the values of a maximum, say."""
         rule = RULES.get(base)
         used = {user.args[1] if user.target is operator.getitem else None for user in _read(node)}
-        if rule is None or used != {0} or node.meta["val"][0].dtype != torch.float32 or not self._fuse(node, rule):
+        if rule is None or used != {0} or node.meta["val"][0].dtype not in _PAIRED or not self._fuse(node, rule):
             return False
         self.groups[node] = [self.items[node]]
         return True
@@ -191,10 +192,11 @@ class Lowering:
         names = {(item.base or item).tensor.name for item in read}
         homes += [region for region in self.regions if names & set(region.inputs)]
         candidates = sorted({id(h): h for h in homes if h is not None}.values(), key=lambda h: -h.level)
+        real = promotion.real(node)
         for region in candidates:
-            if self._join(node, rule, region):
+            if real in ("", region.float_type) and self._join(node, rule, region):
                 return True
-        fresh = norms.cut_in_groups(node, items.fresh(read))
+        fresh = norms.cut_in_groups(node, items.fresh(read, real or F32))
         if fresh is not None and self._join(node, rule, fresh):
             self.regions.append(fresh)
             return True
@@ -220,10 +222,10 @@ class Lowering:
         for size, axis in zip(shape, handle.logical, strict=True):
             if size != ("1" if axis is None else region.size(axis)):
                 raise NotFusible("shape differs")
-        if promotion.KINDS.get(self._tensor(node).dtype) != region.values[handle.value].dtype:
+        if region.own(promotion.KINDS.get(self._tensor(node).dtype, "")) != region.values[handle.value].dtype:
             raise NotFusible("type differs")
-        if self.on_host and cpp_plain.typed(region.values) and not cpp_plain.fits(region.values):
-            raise NotFusible("integers beside what needs vectors of floats")
+        if self.on_host and not cpp_plain.has_text(region):
+            raise NotFusible("no code for this in these types")
 
     def _tensor(self, node: torch.fx.Node) -> Tensor:
         value = node.meta["val"]
@@ -323,7 +325,11 @@ class Lowering:
         base = item.base or item
         if base.level >= self.here.level or item.tensor.dtype not in promotion.KINDS:
             raise NotFusible("it is ready too late, or of another type")
-        return self.here.external(self.materialise(base).name, logical, promotion.KINDS[item.tensor.dtype])
+        kept = promotion.KINDS[item.tensor.dtype]
+        short = item.tensor.dtype.endswith("float16") and self.on_host
+        if (kept == F64 and self.here.float_type == F32) or (short and self.here.float_type == F64):
+            raise NotFusible("a float that is too wide or too short")
+        return self.here.external(self.materialise(base).name, logical, self.here.own(kept))
 
     def materialise(self, item: Item) -> Tensor:
         """The tensor in memory: a region's value becomes one of its outputs, a pending view is made."""

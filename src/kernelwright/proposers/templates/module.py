@@ -222,7 +222,7 @@ def _overwritten(program: Program, position: int, fused: Fused, slot: int, reuse
     """
     output = fused.outputs[slot]
     value = fused.region.values[fused.region.outputs[slot]]
-    if value.kind != FULL or value.dtype != "f32" or fused.region.strided or len(fused.outputs) > 1:
+    if value.kind != FULL or value.dtype not in ("f32", "f64") or fused.region.strided or len(fused.outputs) > 1:
         return ""
     for step in program.steps[:position]:
         made = isinstance(step, Call) and (step.target in _FRESH or step.window is not None)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.proposers.templates.rules import Lowering, Rule, arg, number, region, registrar
+from kernelwright.proposers.templates.rules import Lowering, Rule, arg, number, own_type, region, registrar
 from kernelwright.proposers.templates.space import Growing, Handle, NotFusible, product
 
 RULES: dict[str, Rule] = {}
@@ -41,7 +41,7 @@ def _reduce(low: Lowering, node: torch.fx.Node) -> Handle:
     (x,) = low.operands(source)
     name = str(node.target).removeprefix("aten.").split(".")[0]
     op = {"sum": "sum", "amax": "max", "amin": "min", "max": "max", "min": "min"}[name]
-    if node.kwargs.get("dtype") not in (None, torch.float32):
+    if node.kwargs.get("dtype") not in (None, own_type(low)):
         raise NotFusible("accumulates in another type")
     dims = _dims(node, 1, len(x.logical))
     return region(low).reduce(op, x, dims, bool(arg(node, 2, "keepdim", False)))
@@ -73,7 +73,7 @@ def _global_mean(low: Lowering, node: torch.fx.Node) -> Handle:
 def _mean(low: Lowering, node: torch.fx.Node) -> Handle:
     source = node.args[0]
     (x,) = low.operands(source)
-    if node.kwargs.get("dtype") not in (None, torch.float32):
+    if node.kwargs.get("dtype") not in (None, own_type(low)):
         raise NotFusible("accumulates in another type")
     return _mean_of(low, source, x, _dims(node, 1, len(x.logical)), bool(arg(node, 2, "keepdim", False)))
 
@@ -132,7 +132,7 @@ def _norm(low: Lowering, node: torch.fx.Node) -> Handle:
 @rule("softmax.int", "_softmax", "log_softmax.int", "_log_softmax")
 def _softmax(low: Lowering, node: torch.fx.Node) -> Handle:
     (x,) = low.operands(node.args[0])
-    if len(node.args) > 2 and node.args[2] not in (None, False, torch.float32):
+    if len(node.args) > 2 and node.args[2] not in (None, False, own_type(low)):
         raise NotFusible("another type")
     r = region(low)
     dims = [int(node.args[1])]  # type: ignore[arg-type]
@@ -222,7 +222,7 @@ def cut_in_groups(node: torch.fx.Node, region: Growing | None) -> Growing | None
     cut = (groups, int(channels) // groups)
     sizes, sample = list(region.sizes), list(region.sample)
     sizes[before : before + 1], sample[before : before + 1] = map(str, cut), cut
-    grown = Growing(tuple(sizes), tuple(sample), region.level)
+    grown = Growing(tuple(sizes), tuple(sample), region.level, region.float_type)
     grown.merge((before, before + 1), channels)
     return grown
 

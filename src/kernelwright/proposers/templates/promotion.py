@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from kernelwright.proposers.templates.ir import BOOL, F32, INTEGERS
+from kernelwright.proposers.templates.ir import BOOL, F32, F64, INTEGERS
 from kernelwright.proposers.templates.space import Growing, Handle, NotFusible
 
 KINDS = {
-    "float32": F32, "float16": F32, "bfloat16": F32, "bool": BOOL,
+    "float32": F32, "float16": F32, "bfloat16": F32, "float64": F64, "bool": BOOL,
     "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
 }  # fmt: skip
 """torch's names of types to those of values; the short floats are read into float32 and rounded where written."""
@@ -45,6 +45,18 @@ def _shown(arg: Any) -> Any:
     raise NotFusible("neither tensor nor number")
 
 
+def real(node: torch.fx.Node) -> str:
+    """float64 where that is among what a node reads and gives, float32 for other floats, or an empty string."""
+    shown = [n.meta.get("val") for n in (node, *node.all_input_nodes)]
+    found = {kind(value.dtype) for value in shown if isinstance(value, torch.Tensor)}
+    found |= {kind(value[0].dtype) for value in shown if isinstance(value, (tuple, list)) and _tensors(value)}
+    return F64 if F64 in found else F32 if F32 in found else ""
+
+
+def _tensors(value: Any) -> bool:
+    return bool(value) and isinstance(value[0], torch.Tensor)
+
+
 def whole(*args: Any) -> str:
     """The integer type in which torch computes over these arguments, or an empty string for any other."""
     found = common(*args)
@@ -74,9 +86,13 @@ def brought(r: Growing, x: Handle, dtype: str) -> Handle:
         return x
     if value.op == "const" and dtype in INTEGERS:
         return r.const(integral(value.number, dtype), dtype)
-    if value.op == "const" and value.dtype == F32 and dtype == BOOL:
+    if value.op == "const" and value.dtype == r.float_type and dtype == BOOL:
         return r.const(float(value.number != 0), BOOL)
-    if value.op == "scalar" or (value.dtype == F32 and dtype in INTEGERS):
+    if (
+        value.op == "scalar"
+        or (value.dtype == r.float_type and dtype in INTEGERS)
+        or dtype in {F32, F64} - {r.float_type}
+    ):
         raise NotFusible("a float as an integer")
     return r.apply("cast", x, dtype=dtype)
 

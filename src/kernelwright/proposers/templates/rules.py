@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernelwright.proposers.templates.ir import COMPARE, F32, I64
+from kernelwright.proposers.templates.ir import COMPARE, F32, F64, I64
 from kernelwright.proposers.templates.promotion import brought, kind, pair, whole
 from kernelwright.proposers.templates.space import Growing, Handle, Logical, NotFusible
 
@@ -66,6 +66,11 @@ def region(low: Lowering) -> Growing:
     return low.here
 
 
+def own_type(low: Lowering) -> torch.dtype:
+    """torch's name of the type in which the region computes."""
+    return torch.float64 if region(low).float_type == F64 else torch.float32
+
+
 def number(value: Any) -> float:
     """A literal number, not a symbol."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -87,8 +92,8 @@ def _unary(op: str) -> Rule:
 
 
 def floats(low: Lowering, x: Handle) -> Handle:
-    """The value as float32; integers and booleans are cast as torch's promotion does."""
-    return brought(region(low), x, F32)
+    """The value in the region's own type; integers and booleans are cast as torch's promotion does."""
+    return brought(region(low), x, region(low).float_type)
 
 
 for _name, _op in {
@@ -109,9 +114,9 @@ def _binary(op: str) -> Rule:
         a, b = low.operands(node.args[0], node.args[1])
         r = region(low)
         alpha = number(node.kwargs.get("alpha", 1))
-        dtype = (whole(node.args[0], node.args[1]) if op != "div" else "") or F32
+        dtype = (whole(node.args[0], node.args[1]) if op != "div" else "") or r.float_type
         if op in COMPARE and dtype == I64 and any(_small(r, x) for x in (a, b)):
-            dtype = F32  # exact: no other integer is rounded to so small a one
+            dtype = r.float_type  # exact: no other integer is rounded to so small a one
         a, b = pair(r, a, b, dtype)
         if alpha != 1:
             b = r.apply("mul", b, brought(r, r.const(alpha), dtype), dtype=dtype)
@@ -138,7 +143,7 @@ def _rsub(low: Lowering, node: torch.fx.Node) -> Handle:
     a, b = low.operands(node.args[0], node.args[1])
     if number(arg(node, 2, "alpha", 1)) != 1:
         raise NotFusible("alpha")
-    r, dtype = region(low), whole(node.args[0], node.args[1]) or F32
+    r, dtype = region(low), whole(node.args[0], node.args[1]) or region(low).float_type
     a, b = pair(r, a, b, dtype)
     return r.apply("sub", b, a, dtype=dtype)
 
@@ -173,7 +178,7 @@ def _pow(low: Lowering, node: torch.fx.Node) -> Handle:
 @rule("square")
 def _square(low: Lowering, node: torch.fx.Node) -> Handle:
     (x,) = low.operands(node.args[0])
-    return region(low).apply("mul", x, x, dtype=whole(node.args[0]) or F32)
+    return region(low).apply("mul", x, x, dtype=whole(node.args[0]))
 
 
 @rule("clamp", "hardtanh", "clamp_min", "clamp_max", "relu6")
@@ -212,14 +217,14 @@ def _where(low: Lowering, node: torch.fx.Node) -> Handle:
     r = region(low)
     if r.values[condition.value].dtype != "bool":
         raise NotFusible("where needs a bool")
-    dtype = whole(*node.args[1:3]) or F32
+    dtype = whole(*node.args[1:3]) or r.float_type
     return r.apply("where", condition, *pair(r, a, b, dtype), dtype=dtype)
 
 
 @rule("masked_fill.Scalar")
 def _masked_fill(low: Lowering, node: torch.fx.Node) -> Handle:
     x, mask = low.operands(node.args[0], node.args[1])
-    r, dtype = region(low), whole(node.args[0]) or F32
+    r, dtype = region(low), whole(node.args[0]) or region(low).float_type
     return r.apply("where", mask, brought(r, r.const(number(node.args[2])), dtype), x, dtype=dtype)
 
 
@@ -231,12 +236,17 @@ _ROUNDED = {torch.float32: "", torch.float16: "as_f16", torch.bfloat16: "as_bf16
 def _cast(low: Lowering, node: torch.fx.Node) -> Handle:
     (x,) = low.operands(node.args[0])
     wanted = node.meta["val"].dtype
-    if wanted not in _ROUNDED:
-        if kind(wanted) in ("", F32):
+    r = region(low)
+    if kind(wanted) not in (F32, F64):
+        if not kind(wanted):
             raise NotFusible("a cast to another type")
-        return brought(region(low), x, kind(wanted))
+        return brought(r, x, kind(wanted))
     x = floats(low, x)
-    return region(low).apply(_ROUNDED[wanted], x) if _ROUNDED[wanted] else x
+    if r.float_type == F64:
+        if wanted not in (torch.float64, torch.float32):
+            raise NotFusible("rounded twice")
+        return x if wanted == torch.float64 else r.apply("as_f32", x)
+    return r.apply(_ROUNDED[wanted], x) if _ROUNDED[wanted] else x
 
 
 @rule("gelu")

@@ -67,7 +67,7 @@ def _running(node: Any) -> _Running | None:
         return None
     source, dim = node.args[0], node.args[1]
     dtype = source.meta["val"].dtype
-    floats = (torch.float32, torch.float16, torch.bfloat16)
+    floats = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
     if dtype not in floats or node.kwargs.get("dtype") not in (None, dtype) or source.meta["val"].dim() == 0:
         return None
     return _Running(kind, source, dim % source.meta["val"].dim())

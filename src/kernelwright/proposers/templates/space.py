@@ -15,6 +15,7 @@ from kernelwright.proposers.templates.ir import (
     COMPARE,
     CYCLE,
     F32,
+    F64,
     FULL,
     I64,
     ROW,
@@ -85,6 +86,8 @@ class Growing:
     sizes: tuple[str, ...]
     sample: tuple[int, ...]
     level: int
+    float_type: str = F32
+    """The type of every value that is not whole."""
     values: list[Grown] = field(default_factory=list)
     inputs: list[str] = field(default_factory=list)
     scalars: list[str] = field(default_factory=list)
@@ -96,6 +99,10 @@ class Growing:
     def __post_init__(self) -> None:
         n = len(self.sizes)
         self.splits = [(a, n) for a in range(n + 1)]
+
+    def own(self, dtype: str) -> str:
+        """How a type is computed here: all floats in one."""
+        return self.float_type if dtype in (F32, F64) else dtype
 
     def snapshot(self) -> tuple[list[Grown], list[str], list[str], list[Split]]:
         """What ``restore`` needs to undo a failed join."""
@@ -192,17 +199,21 @@ class Growing:
         grown = Grown("input", (), frozenset(axes), dtype, False, index=self.inputs.index(name))
         return Handle(self.add(grown), logical)
 
-    def const(self, number: float, dtype: str = F32) -> Handle:
+    def const(self, number: float, dtype: str = "") -> Handle:
         """A literal."""
-        return Handle(self.add(Grown("const", (), frozenset(), dtype, False, number=float(number))), ())
+        return Handle(
+            self.add(Grown("const", (), frozenset(), dtype or self.float_type, False, number=float(number))), ()
+        )
 
     def scalar(self, text: str) -> Handle:
         """A number known at the call only."""
         if text not in self.scalars:
             self.scalars.append(text)
-        return Handle(self.add(Grown("scalar", (), frozenset(), F32, False, index=self.scalars.index(text))), ())
+        return Handle(
+            self.add(Grown("scalar", (), frozenset(), self.float_type, False, index=self.scalars.index(text))), ()
+        )
 
-    def apply(self, op: str, *handles: Handle, dtype: str = F32) -> Handle:
+    def apply(self, op: str, *handles: Handle, dtype: str = "") -> Handle:
         """A pointwise op over broadcast arguments."""
         logical = broadcast(*(h.logical for h in handles))
         args = tuple(h.value for h in handles)
@@ -210,7 +221,7 @@ class Growing:
         total = any(self.values[i].total for i in args)
         if total and axes:
             raise NotFusible("it needs the result of all rows again")
-        dtype = BOOL if op in COMPARE or op in ("and", "or", "not") else dtype
+        dtype = BOOL if op in COMPARE or op in ("and", "or", "not") else dtype or self.float_type
         return Handle(self.add(Grown(op, args, axes, dtype, total)), logical)
 
     def reduce(self, op: str, handle: Handle, dims: Iterable[int], keepdim: bool) -> Handle:
@@ -226,24 +237,24 @@ class Growing:
     def reduce_axes(self, op: str, handle: Handle, axes: frozenset[int], left: Logical) -> Handle:
         """The same over axes of the space; ``left`` is what remains of the tensor."""
         value = self.values[handle.value]
-        if value.dtype == F32 and not axes and op != "argmax":
+        if value.dtype == self.float_type and not axes and op != "argmax":
             return Handle(handle.value, left)  # dimensions of size 1
-        if value.total or value.dtype != F32:
+        if value.total or value.dtype != self.float_type:
             raise NotFusible("nothing to reduce")
         if axes == value.axes and not any(axis is not None for axis in left) and op != "argmax":
             return Handle(self._total(op, handle.value), left)
         self._columns(value.axes, axes)
-        dtype = I64 if op == "argmax" else F32
+        dtype = I64 if op == "argmax" else self.float_type
         return Handle(self.add(Grown(f"row_{op}", (handle.value,), value.axes - axes, dtype, False)), left)
 
     def scan(self, op: str, handle: Handle, dim: int) -> Handle:
         """A running sum or product along one dimension; ``op`` is one of ``ir.SCANS``."""
         axis = handle.logical[dim % len(handle.logical)] if handle.logical else None
         value = self.values[handle.value]
-        if axis is None or value.total or value.dtype != F32:
+        if axis is None or value.total or value.dtype != self.float_type:
             raise NotFusible("nothing to add up")
         self._columns(value.axes, frozenset(self.real([axis])))
-        return Handle(self.add(Grown(op, (handle.value,), value.axes, F32, False)), handle.logical)
+        return Handle(self.add(Grown(op, (handle.value,), value.axes, self.float_type, False)), handle.logical)
 
     def _columns(self, filled: frozenset[int], axes: frozenset[int]) -> None:
         """Only these axes may be the columns from here on; ``filled`` are those of the value read along them."""
@@ -260,7 +271,7 @@ class Growing:
         """Over all elements; a value that does not fill rows or space would be counted too often."""
         axes = self.values[value].axes
         self._narrow(lambda split: self.kind(axes, split) in (FULL, ROW))
-        return self.add(Grown(f"total_{op}", (value,), frozenset(), F32, True))
+        return self.add(Grown(f"total_{op}", (value,), frozenset(), self.float_type, True))
 
     def _restride(self, split: Split) -> None:
         """A middle axis is reduced: try the strided split, if every value so far can be read that way."""
@@ -278,7 +289,7 @@ class Growing:
         self._narrow(lambda s: s == (n - 1, n) and len(axes) == n)
         if self.values[index.value].axes != frozenset(range(n - 1)):
             raise NotFusible("not one index per row")
-        grown = Grown("pick", (full.value, index.value), frozenset(range(n - 1)), F32, False)
+        grown = Grown("pick", (full.value, index.value), frozenset(range(n - 1)), self.float_type, False)
         return Handle(self.add(grown), index.logical)
 
     def output(self, handle: Handle, tensor: Tensor) -> None:

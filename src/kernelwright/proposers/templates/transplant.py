@@ -25,6 +25,8 @@ def _counterparts(source: Growing, target: Growing, pairs: Iterable[tuple[int, i
 
 def transplant(source: Growing, value: int, pairs: Iterable[tuple[int, int]], target: Growing, limit: int = 12) -> int:
     """Recompute a pointwise value of one region inside another; ``pairs`` are the axes of its dimensions in both."""
+    if source.float_type != target.float_type:
+        raise NotFusible("computed in another type")
     axes = _counterparts(source, target, pairs)
     cone: set[int] = set()
     stack = [value]

@@ -55,11 +55,12 @@ class Writer:
             return self.names[position]
         value = self.region.values[position]
         if value.op == "input":
-            text = self._load(value) + (".to(tl.float32)" if value.dtype == ir.F32 else "")
+            text = self._load(value) + (".to(tl.float32)" if value.dtype in (ir.F32, ir.F64) else "")
         elif value.op == "const":
             text = triton_ops.constant(value)
         elif value.op == "scalar":
-            text = f"s{value.index}"
+            # A float64 argument would arrive as a float32 one: there, sizes are handed over whole.
+            text = f"s{value.index}" if value.dtype == ir.F32 else f"tl.full((), s{value.index}, tl.float32)"
         elif value.op in ir.ROW_REDUCTIONS:
             text = self._reduce(value)
         elif value.op == "pick":
@@ -246,7 +247,7 @@ def kernel(fused: ir.Fused, number: int, style: str, hint: str, early: bool = Fa
     fixed = ["BLOCK", "FREE"] if style == FLAT else ["Q", "R", "BLOCK", "FREE"]
     arguments = signature(fused, bool(writer.totals)) + sizes + [f"{name}: tl.constexpr" for name in fixed]
     head = ["@triton.jit", f"def _k{number}({', '.join(arguments)}):"]
-    return "\n".join(head + writer.lines)
+    return triton_ops.computed(fused.region, "\n".join(head + writer.lines))
 
 
 def _flat(writer: Writer) -> None:
@@ -308,4 +309,5 @@ def final(fused: ir.Fused, number: int) -> str:
         writer.names[total] = f"v{total}"
     for slot in slots:
         writer.put(f"tl.store(o{slot}, {writer.value(region.outputs[slot])})")
-    return "\n".join(["@triton.jit", f"def _f{number}({', '.join(arguments)}):", *writer.lines])
+    text = "\n".join(["@triton.jit", f"def _f{number}({', '.join(arguments)}):", *writer.lines])
+    return triton_ops.computed(region, text)

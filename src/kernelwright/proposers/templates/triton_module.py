@@ -136,7 +136,7 @@ def launch(fused: ir.Fused, number: int, plan: Plan) -> str:
             "    block = min(8192, 1 << (grid - 1).bit_length())",
             f"    _start(_f{number}, 1, 8, {', '.join([*inputs, *scalars, *last])}, part, grid, block)",
         ]
-    return "\n".join(lines)
+    return triton_ops.computed(fused.region, "\n".join(lines))
 
 
 def _extent(fused: ir.Fused, plan: Plan) -> list[str]:
@@ -164,13 +164,18 @@ def _extent(fused: ir.Fused, plan: Plan) -> list[str]:
     return [*lines, f"tiles = {down}{across}"]
 
 
+def longest(region: ir.Region) -> int:
+    """Columns that a row of this region may have in registers, where a float64 takes two."""
+    return LONGEST_ROW // (2 if region.float_type == ir.F64 else 1)
+
+
 def conditions(program: ir.Program, plans: Mapping[int, Plan]) -> list[str]:
     """Guards of the program, and that each register-held row fits."""
     found = list(program.guards)
     for position, plan in plans.items():
         step = program.steps[position]
         if isinstance(step, ir.Fused) and plan.style == triton_kernels.ROWS:
-            found.append(f"{step.cols} <= {LONGEST_ROW}")
+            found.append(f"{step.cols} <= {longest(step.region)}")
     return found
 
 
@@ -285,7 +290,8 @@ def _steps(
                 lines.append(f"{name} = {name}.contiguous()")
         lines += allocate(step, names[0])
         dense |= {tensor.name for tensor in step.outputs}
-        passed = [*step.inputs, *(f"float({s})" for s in step.scalars), *(t.name for t in step.outputs)]
+        number = "int" if step.region.float_type == ir.F64 else "float"
+        passed = [*step.inputs, *(f"{number}({s})" for s in step.scalars), *(t.name for t in step.outputs)]
         lines.append(f"_run{position}({', '.join([*passed, step.rows, step.cols, step.inner, step.band])})")
     return [*lines, f"return {program.returned()}"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernelwright.proposers.templates import ir
+from kernelwright.proposers.templates import ir, promotion
 
 if TYPE_CHECKING:
     from kernelwright.proposers.templates.triton_kernels import Writer
@@ -115,7 +115,10 @@ def early_slots(fused: ir.Fused) -> list[int]:
     found = []
     for slot, position in enumerate(region.outputs):
         read = {region.values[i].index for i in cone(region, position) if region.values[i].op == "input"}
-        exact = region.values[position].kind == ir.FULL and fused.outputs[slot].dtype == "float32"
+        exact = (
+            region.values[position].kind == ir.FULL and promotion.KINDS[fused.outputs[slot].dtype] == region.float_type
+        )
+        exact = exact and not fused.outputs[slot].dtype.endswith("float16")
         if exact and level[position] == 0 and len(read) > 1 and max(level):
             found.append(slot)
     return found

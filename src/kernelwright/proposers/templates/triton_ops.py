@@ -63,6 +63,17 @@ def _and(a, b):
 
 
 @triton.jit
+def _single(x):
+    return x.to(tl.float32).to(x.dtype)
+
+
+@triton.jit
+def _quotient(a, b):
+    # Of float64, whose plain division is rounded right.
+    return a / b
+
+
+@triton.jit
 def _over(a, b):
     # a / b for one b per row: one reciprocal a row, then the correction step that rounds the quotient right.
     # b is first brought near 1 by a power of two, so that the reciprocal neither overflows nor loses bits.
@@ -99,6 +110,7 @@ _UNARY = {
     "cos": "libdevice.cos({0})",
     "as_f16": "{0}.to(tl.float16).to(tl.float32)",
     "as_bf16": "{0}.to(tl.bfloat16).to(tl.float32)",
+    "as_f32": "_single({0})",
     "not": "({0} == 0)",
     "bit_not": "~{0}",
 }
@@ -128,7 +140,7 @@ _BINARY = {
     "floor_mod": "_floor_mod({0}, {1})",
 }
 _TYPES = {
-    ir.F32: "tl.float32", ir.BOOL: "tl.int1",
+    ir.F32: "tl.float32", ir.F64: "tl.float32", ir.BOOL: "tl.int1",
     "u8": "tl.uint8", "i8": "tl.int8", "i16": "tl.int16", "i32": "tl.int32", ir.I64: "tl.int64",
 }  # fmt: skip
 
@@ -166,11 +178,28 @@ def expression(value: ir.Value, args: list[str], region: ir.Region) -> str:
     return table[value.op].format(*args)
 
 
+_DOUBLE = {
+    "tl.float32": "tl.float64",
+    "torch.float32": "torch.float64",
+    "tl.div_rn(": "_quotient(",
+    "_over(": "_quotient(",
+    "tl.sqrt_rn(": "tl.sqrt(",
+}
+
+
+def computed(region: ir.Region, text: str) -> str:
+    """The text of a region's kernels or launches, written for float32, in the type that the region computes in."""
+    if region.float_type == ir.F64:
+        for single, double in _DOUBLE.items():
+            text = text.replace(single, double)
+    return text
+
+
 def supported(region: ir.Region) -> bool:
     """Whether every op of the region has a text here, on operands of a type it is right for."""
     for value in region.values:
-        if value.op in _FLOAT_ONLY and any(region.values[arg].dtype != ir.F32 for arg in value.args):
+        if value.op in _FLOAT_ONLY and any(region.values[arg].dtype != region.float_type for arg in value.args):
             return False
-        if value.op.startswith(("row_", "total_")) and region.values[value.args[0]].dtype != ir.F32:
+        if value.op.startswith(("row_", "total_")) and region.values[value.args[0]].dtype != region.float_type:
             return False
     return all(value.op in ir.OPS for value in region.values)

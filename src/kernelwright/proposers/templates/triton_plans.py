@@ -14,7 +14,7 @@ from kernelwright.proposers.templates import (
     triton_scans,
     triton_split,
 )
-from kernelwright.proposers.templates.triton_module import LONGEST_ROW, Plan, Value
+from kernelwright.proposers.templates.triton_module import Plan, Value, longest
 from kernelwright.tuning import Parameter, Space
 
 REGISTERS, LOOPED, SPLIT = "rowwise", "looped", "split"
@@ -75,8 +75,7 @@ def style_of(fused: ir.Fused, structure: str) -> str:
     totals = [region.values[v.args[0]].kind for v in region.values if v.op in ir.TOTAL_REDUCTIONS]
     if not row_values and ir.ROW not in totals and not any(v.op == "pick" for v in region.values):
         return triton_kernels.TILE
-    longest = 256 if region.strided else LONGEST_ROW
-    if structure == LOOPED or fused.sample[1] > longest:
+    if structure == LOOPED or fused.sample[1] > (256 if region.strided else longest(region)):
         return triton_kernels.LOOP
     return triton_kernels.ROWS
 

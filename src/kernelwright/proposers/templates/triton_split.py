@@ -30,7 +30,8 @@ def reductions(region: ir.Region) -> list[int]:
 def kernels(fused: ir.Fused, number: int, hint: str) -> str:
     """The text of ``_k<number>_0``, ``_k<number>_1`` ...: one per level, the last writes the outputs."""
     levels = max(triton_online.passes(fused.region))
-    return "\n\n\n".join(_kernel(fused, number, hint, level, level == levels) for level in range(levels + 1))
+    text = "\n\n\n".join(_kernel(fused, number, hint, level, level == levels) for level in range(levels + 1))
+    return triton_ops.computed(fused.region, text)
 
 
 def _kernel(fused: ir.Fused, number: int, hint: str, level: int, last: bool) -> str:
@@ -148,4 +149,4 @@ def launch(fused: ir.Fused, number: int, shape: tuple[int, int, int, int]) -> st
         f"    last = ({passed}, part, rows, cols // q, inner, q, r, block, s, wide, free)",
     ]
     lines += [f"    _start(_k{number}_{level}, tiles * s, warps, *last)" for level in range(levels + 1)]
-    return "\n".join(lines)
+    return triton_ops.computed(fused.region, "\n".join(lines))
