@@ -133,3 +133,5 @@ _add("many_rows", "for _ in range(6):\n    x = torch.sin(x) * 1.1 + torch.cos(x)
      "[torch.randn(160, 160)]")  # fmt: skip
 _add("attention", "return torch.softmax(q @ k.transpose(-1, -2) / 8.0, -1) @ v",
      "[torch.randn(2, 4, 48, 64), torch.randn(2, 4, 48, 64), torch.randn(2, 4, 48, 64)]", args="q, k, v")  # fmt: skip
+_add("observed", "self.seen += torch.histc(x, 64, -4.0, 4.0)\nreturn x * 2.0", "[torch.randn(256, 512)]",
+     init="self.register_buffer('seen', torch.zeros(64))", contract=Contract(training=True))  # fmt: skip

@@ -22,6 +22,7 @@ from corpus import Program
 from gpu_programs import GPU
 from honest_programs import HONEST
 from later_programs import LATER
+from phase_programs import PHASES
 from seam_programs import SEAMS
 from time_cheats import TIME_CHEATS
 
@@ -29,7 +30,7 @@ from kernelwright import wire
 from kernelwright.errors import KernelwrightError
 from kernelwright.workers.local import LocalWorker
 
-ALL: tuple[Program, ...] = (*CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *HONEST, *GPU)
+ALL: tuple[Program, ...] = (*CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *HONEST, *GPU)
 
 
 @dataclass(frozen=True, slots=True)

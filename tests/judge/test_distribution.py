@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 from plain_tasks import instance
 
@@ -177,3 +178,14 @@ def test_the_scatter_of_few_slices_is_a_standard_normal_number() -> None:
         assert abs(float(scatter.mean())) < 0.1
         assert abs(float(scatter.std()) - 1) < 0.1
         assert int((scatter > 3.5).sum()) < 8
+
+
+@pytest.mark.parametrize("other", [lambda m: m.roll(1, 1), lambda m: m.flip(0, 1)])
+def test_a_mask_whose_halves_echo_each_other_is_refused(other: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """No two slices are alike at equal places, and half of the random numbers are missing."""
+    checker = half()
+    leaves = checker.instance.draw(GIVEN, 1)
+    with seeded(77):
+        mask = torch.rand(128, 128) < 0.5
+    got = [leaves[0] * torch.cat([mask, other(mask)]) * 2.0]
+    assert "further on" in checker.check(GIVEN, leaves, None, got, leaves).detail

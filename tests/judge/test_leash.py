@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 import torch
 
+from kernelwright.judge import leash
 from kernelwright.judge.buffers import CallPlan, TensorSpec
 from kernelwright.judge.child import ChildFailure, Program
+from kernelwright.judge.leash import Leash
 
 Make = Callable[..., Program]
 SPEC = TensorSpec.contiguous((4,), "float32")
@@ -151,3 +155,36 @@ def test_what_it_printed_is_kept(program: Make) -> None:
     """stdout and stderr of C and Python end in the detail of a failure."""
     failure = fails(program("import os; print('from python'); os.write(2, b'from C'); raise ValueError"))
     assert "from python" in failure.detail and "from C" in failure.detail
+
+
+class Restless(Leash):
+    """A leash on a process that never stands still, and the signals it was sent."""
+
+    def __init__(self, runs: int, *, on_device: bool) -> None:
+        self.runs, self.on_device, self.sent = runs, on_device, []
+        self.cpu_clock = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        self.sent.append(number)
+
+    def _threads(self) -> list[str]:
+        return ["1"]
+
+    def _goes(self, thread: str) -> bool:
+        return self.sent.count(signal.SIGCONT) < self.runs
+
+    def end(self, stage: str, reason: str, detail: str = "") -> NoReturn:
+        raise ChildFailure(stage, reason, detail)
+
+
+def test_a_thread_that_cannot_be_stopped_ends_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After three chances; one that waits for a child to start may use the second; a driver's threads take longer."""
+    monkeypatch.setattr(leash, "STOP_SECONDS", 0.01)
+    with pytest.raises(ChildFailure, match="cannot be stopped"):
+        Restless(9, on_device=False).stop()
+    patient = Restless(1, on_device=False)
+    patient.stop()
+    assert [signal.SIGSTOP, signal.SIGCONT, signal.SIGSTOP] == patient.sent
+    driver = Restless(9, on_device=True)
+    driver.stop()
+    assert [signal.SIGSTOP] == driver.sent

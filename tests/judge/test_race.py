@@ -29,9 +29,15 @@ def test_windows_of_one_call_never_see_the_inputs_that_count(monkeypatch: pytest
     contest = race.Race(
         racers=racers, plan=plan, draw=lambda: next(numbers), draw_state=None, state=None, dice=random.Random(1),
         grad=False, checks=nothing, look=lambda window: None, left=None, threads=torch.get_num_threads(),
-        device=torch.device("cpu"), again=False, clocks=nothing,
+        device=torch.device("cpu"), again=False, clocks=nothing, odd=nothing,
     )  # fmt: skip
-    contest._cold, contest._singles, contest._steady, contest._held = nothing, True, nothing, -1
+    contest._cold, contest._singles, contest._steady, contest._held, contest._odd = (
+        nothing,
+        True,
+        nothing,
+        -1,
+        frozenset(),
+    )
     contest._round(0)
     for name in ("eager", "mine"):
         mine = [entry for entry in log if entry[1] == name]

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import agreement, ahead, race, spot_checks, timing_plan, variants
+from kernelwright.judge import agreement, ahead, race, remains, spot_checks, timing_plan, variants
 from kernelwright.judge.bench import DEAR_BYTES, Bench, Point, load
 from kernelwright.judge.buffers import Buffers, laid_out_oddly
 from kernelwright.judge.child import Program, Window
@@ -283,10 +283,13 @@ class Correctness:
 
     def _state_as_left(self, program: Program, given: Sequence[list[torch.Tensor]], before: Any) -> None:
         """Calls in this order left in parameters and buffers what they leave in the reference's."""
+        left, unfinished = remains.read(program)
+        if unfinished:
+            raise Wrong(program.stage, unfinished)
         after = self.points[0].instance.state_after(given, before)
         pairs = zip(before, after, strict=True)
         self.stateful = not all(agreement.same_bits(one, other) for (_, one), (_, other) in pairs)
-        for (name, mine), (_, theirs) in zip(program.read_state(), after, strict=True):
+        for (name, mine), (_, theirs) in zip(left, after, strict=True):
             far, _ = spot_checks.distances([mine], [theirs], None)
             if far > (STATE_SLACK * torch.finfo(mine.dtype).eps if mine.is_floating_point() else 0.0):
                 raise Wrong(program.stage, f"after a call {name} is not what the reference leaves there")

@@ -32,6 +32,9 @@ MOST = 1 << 17
 """Elements of a run that are looked at slice by slice."""
 MOST_SLICES, MOST_MEMBERS = 256, 1024
 """Slices, and elements of each, that are correlated with each other."""
+ECHOES = 9
+"""Runs, the one in question among them, in which numbers that come again are looked for: enough to know how far chance
+reaches where the largest of so many numbers hardly varies."""
 REMEMBERED = 12
 """Earlier calls that a call is compared with."""
 DRIFT = 8.0
@@ -196,7 +199,25 @@ def structure(shape: tuple[int, ...], by_value: torch.Tensor, by_size: torch.Ten
             found = _beyond(_likeness(slices)) if name == "size" else ""
             if found:
                 return f"slices of dimension {dim} share their random numbers ({found})"
+    for name, feature in ranks.items():
+        found = _beyond(_echo(feature[-ECHOES:]))
+        if found:
+            return f"elements share their random numbers with elements further on ({name}: {found})"
     return ""
+
+
+def _echo(feature: torch.Tensor) -> torch.Tensor:
+    """Per run, the largest correlation of its elements with those some distance on, or some distance from the other
+    end in reverse, over all distances, in its errors. By the convolution theorem."""
+    centred = feature - feature.mean(1, keepdim=True)
+    count = centred.shape[1]
+    size = centred.square().sum(1, keepdim=True).clamp_min(1e-12)
+    waves = torch.fft.rfft(centred, n=2 * count)  # twice as long: no element meets one of the other end
+    onwards = torch.fft.irfft(waves * waves.conj(), n=2 * count)[:, 1:count]
+    mirrored = torch.fft.irfft(waves * waves, n=2 * count) / 2  # each pair is met twice
+    return torch.maximum(onwards.abs().amax(1, keepdim=True), mirrored.abs().amax(1, keepdim=True)).div(size).squeeze(
+        1
+    ) * math.sqrt(count)
 
 
 def _thinned(everyone: torch.Tensor) -> torch.Tensor:

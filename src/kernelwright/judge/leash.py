@@ -23,6 +23,9 @@ STIRRED_NS = 2_000_000
 STIRRED_DEVICE_NS = 50_000_000
 """The same of a program on a GPU: honest Triton programs were seen to use over 2 ms inside the driver, and what a CPU
 does in this time is nothing to a GPU."""
+STOP_SECONDS = 1.0
+"""How long a program may take to stand still."""
+CHANCES, CHANCE_SECONDS = 3, 0.05
 _FATAL = re.compile(r"Fatal Python error: (Aborted|Segmentation fault|Bus error|Floating-point exception|Illegal)")
 _SIGNALS = {
     "Aborted": "SIGABRT", "Segmentation fault": "SIGSEGV", "Bus error": "SIGBUS",
@@ -185,18 +188,32 @@ class Leash:
             self._output = -1
 
     def stop(self) -> None:
-        """Stop every thread and process of its group, and see that it stands still.
+        """Stop every thread and process of its group, and see that it stands still. Raises ChildFailure (stage
+        integrity) where one does not.
 
-        Every thread's state is waited for: on CUDA one inside the driver may go on for milliseconds, honestly.
+        Every thread's state is waited for: on CUDA one inside the driver may go on for milliseconds, honestly. One that
+        waits for a child of its own to start a program cannot stop before it has, and that child is stopped: so they
+        get more than one chance.
         """
+        for _ in range(CHANCES):
+            if self._stands() or self.on_device:
+                break
+            self._signal(signal.SIGCONT)
+            time.sleep(CHANCE_SECONDS)
+        else:
+            self.end("integrity", "a thread of it cannot be stopped")
+        self._stood_at = self.cpu_clock(self.pid) if self.cpu_clock else 0
+
+    def _stands(self) -> bool:
+        """Tell its group to stop; whether every thread did within STOP_SECONDS."""
         self._signal(signal.SIGSTOP)
-        deadline = time.monotonic() + 1.0
+        deadline = time.monotonic() + STOP_SECONDS
         going = self._threads()
         while going and time.monotonic() < deadline:
             os.sched_yield()  # its threads may need this very CPU to get to their stop
             # One that stands stays so, and is not asked again: 29 files a look, on an H200. A last look finds new ones.
             going = [thread for thread in going if self._goes(thread)] or [t for t in self._threads() if self._goes(t)]
-        self._stood_at = self.cpu_clock(self.pid) if self.cpu_clock else 0
+        return not going
 
     def wake(self) -> None:
         """Let its group run. Raises ChildFailure (stage integrity) where it ran although it was stopped."""

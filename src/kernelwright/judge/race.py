@@ -24,6 +24,7 @@ from kernelwright.judge.clocks import Clocks
 from kernelwright.judge.cold import Cold
 from kernelwright.judge.health import Steady
 from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.odd_calls import OddCalls
 from kernelwright.judge.spot_checks import SpotChecks, Suspect
 from kernelwright.judge.timing_plan import TimingPlan
 
@@ -84,18 +85,23 @@ class Race:
     """The baselines have just been raced: only the candidate is new, and must be warmed."""
     clocks: Clocks
     """Read between rounds."""
+    odd: OddCalls
+    """Rounds of the candidate alone, with values that no timed call has."""
     _steady: Steady = field(default_factory=Steady)
     _cold: Cold = field(init=False)
     _singles: bool = field(init=False)
     """Windows of one call are run too, by which the cost of a window on a device is known."""
     _held: int = field(init=False)
     """The round after whose timed window the candidate's results live on."""
+    _odd: frozenset[int] = field(init=False)
+    """Rounds after which an odd one is run."""
 
     def run(self) -> int:
         """Race until the plan is spent; the number of rounds run. Raises Lost, ClockJumped, and what checks raise."""
         self._cold = cold.of(self.device, self.plan.flush_bytes)
         self._singles = self.device.type != "cpu" and self.plan.sets > 1
         self._held = self.dice.randrange(self.plan.least)
+        self._odd = self.odd.rounds(self.plan.least)
         for racer in self.racers:
             with self._blame(racer):
                 self._warm(racer)
@@ -110,6 +116,7 @@ class Race:
         )
         self._hold(self.racers[-1])
         self.checks.conclude()
+        self.odd.conclude(self.racers[-1].suspect)
         return rounds
 
     def _warm(self, racer: Racer) -> None:
@@ -167,6 +174,27 @@ class Race:
         self.checks.look(values, self.state)
         if index == self._held:
             self._hold(self.racers[-1], first)
+        if index in self._odd:
+            self._odd_round(other)
+
+    def _odd_round(self, other: list[Leaves]) -> None:
+        """What the candidate sees of a round, with odd values; see ``odd_calls``."""
+        racer = self.racers[-1]
+        values = self.odd.values(self.plan.sets, self.draw)
+        torch.set_num_threads(1)
+        with self._blame(racer):
+            if self.draw_state is not None:
+                racer.program.set_state(self.state)
+            for _ in range(2):
+                racer.program.window([], grad=self.grad)
+        if self._singles:
+            self._run_single(racer, other)
+        self._fill(racer, values)
+        self._cold.walk()
+        with self._blame(racer):
+            self.look(racer.program.window(self.dice.sample(range(self.plan.sets), self.plan.sets), grad=self.grad))
+        self.odd.keep(racer.buffers, self.state)
+        torch.set_num_threads(self.threads)
 
     def _hold(self, racer: Racer, first: Window | None = None) -> None:
         """Windows whose results are alive at once, as a list of them is for its user: none may lie in another's place.

@@ -20,6 +20,7 @@ from kernelwright.judge.child import Program
 from kernelwright.judge.clocks import Clocks
 from kernelwright.judge.correctness import DETAIL, Correctness, Wrong
 from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.odd_calls import OddCalls
 from kernelwright.judge.variants import HEAVY, LIGHT
 from kernelwright.judge.verify import verified
 from kernelwright.trial import CaseResult, Outcome, Rejected, Timed, Verified
@@ -162,6 +163,7 @@ class Judgement(Correctness):
             device=bench.device,
             again=number > 0,
             clocks=self.clocks,
+            odd=OddCalls(point, random.Random(dice.getrandbits(62)), self._odd_windows()),
         )
         try:
             with self.alone():
@@ -175,6 +177,10 @@ class Judgement(Correctness):
                         baseline.program.set_state(point.instance.first_state)
         self.results += racers[-1].suspect.checks
         return racers
+
+    def _odd_windows(self) -> int:
+        """Odd windows of one race: none where nobody asked for more than the task's own values."""
+        return 2 if self.level == "precise" else int(self.verifies)
 
     def _left_by(self, program: Program) -> Callable[[list[race.Leaves], Any], None]:
         return lambda given, before: self._state_as_left(program, given, before)

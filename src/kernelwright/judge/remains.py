@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What calls leave in parameters and buffers, read so that nothing is left to compute for whoever looks."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.judge import numerics
+from kernelwright.judge.child import Program
+
+FLOOR_US, SLACK = 500.0, 3.0
+"""CPU time of a first look, and how many times that of a second one, that an honest program may use: its code is in no
+cache and its pages are fresh."""
+LOOKS = 3
+
+
+def read(program: Program) -> tuple[list[tuple[str, torch.Tensor]], str]:
+    """The state as calls left it, and how it shows that calls did not; empty where they did.
+
+    A program owns what runs when its state is read. So the inputs are gone while it is (they come back afterwards), and
+    a first look may cost what a second does: who has kept copies works then. On a device that work is not seen.
+    """
+    program.window([], keep=True)  # threads that still spin for work come to rest; results that are alive stay so
+    given = [] if program.buffers is None else [leaf for leaves in program.buffers.inputs for leaf in leaves]
+    kept = [leaf.clone() for leaf in given]
+    for leaf in given:
+        numerics.poison_(leaf)
+    if program.device != "cpu":
+        torch.cuda.synchronize(program.device)
+    used: list[float] = []
+    found = []
+    for _ in range(LOOKS):
+        began = program.clock(program.pid)
+        found.append(program.read_state())
+        used.append((program.clock(program.pid) - began) / 1e3)
+    for leaf, value in zip(given, kept, strict=True):
+        leaf.copy_(value)
+    first, again = used[0], min(used[1:])
+    late = program.device == "cpu" and first > FLOOR_US + SLACK * again
+    words = f"calls leave work to whoever reads parameters and buffers: {first:.0f} us at first, then {again:.0f}"
+    return found[0], words if late else ""

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parameters and buffers as calls left them, whatever a program does when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelwright import sandbox
+from kernelwright.judge import remains
+from kernelwright.judge.buffers import CallPlan
+from kernelwright.judge.child import Program, Zygote
+
+Plan = Callable[..., CallPlan]
+LIMITS = sandbox.Limits(seconds=20.0, memory_bytes=1 << 30, processes=64, file_bytes=1 << 20, output_bytes=1 << 16)
+SOURCE = """
+import torch
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(()))
+        self.late = []
+        {hook}
+    def settle(self, *rest):
+        while self.late:
+            self.seen += count(self.late.pop())
+    def forward(self, x):
+        {forward}
+        return x * 2.0
+def count(x):
+    for _ in range(40):
+        x = x.sin() + 1.0
+    return x.sum()
+"""
+HOOK = "self.register_state_dict_pre_hook(ModelNew.settle)"
+SIZE = (1 << 18,)
+
+
+def after_a_call(zygote: Zygote, folder: Path, plan: CallPlan, forward: str, hook: str = "pass") -> Program:
+    """A program that was asked once, with ones."""
+    (folder / "new.py").write_text(SOURCE.format(forward=forward, hook=hook))
+    folder.chmod(0o755)
+    program = zygote.fork(folder, device="cpu", limits=LIMITS, threads=1)
+    program.load("new.py::ModelNew", state=[("seen", torch.zeros(()))])
+    program.bind(plan).inputs[0][0].fill_(1.0)
+    program.window([0])
+    return program
+
+
+def expected() -> float:
+    """What one call leaves."""
+    x = torch.ones(SIZE)
+    for _ in range(40):
+        x = x.sin() + 1.0
+    return float(x.sum())
+
+
+@pytest.mark.parametrize("looks", [2, 3])
+def test_what_calls_left_is_read_and_the_inputs_come_back(
+    zygote: Zygote, tmp_path: Path, plan: Plan, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that does its work in its calls has nothing left to do."""
+    monkeypatch.setattr(remains, "LOOKS", looks)
+    with after_a_call(zygote, tmp_path, plan(SIZE, sets=1), "self.seen += count(x)") as program:
+        state, late = remains.read(program)
+        assert (["seen"], "") == ([name for name, _ in state], late)
+        assert float(state[0][1]) == pytest.approx(expected(), rel=1e-4)
+        assert program.buffers is not None
+        assert bool((program.buffers.inputs[0][0] == 1.0).all())
+
+
+def test_inputs_are_gone_when_somebody_looks(zygote: Zygote, tmp_path: Path, plan: Plan) -> None:
+    """Who has only noted what to look at finds nothing."""
+    with after_a_call(zygote, tmp_path, plan(SIZE, sets=1), "self.late.append(x)", HOOK) as program:
+        assert not bool(torch.isfinite(remains.read(program)[0][0][1]))
+
+
+def test_work_on_copies_shows_in_the_first_look(zygote: Zygote, tmp_path: Path, plan: Plan) -> None:
+    """The state is right and was made when it was read."""
+    with after_a_call(zygote, tmp_path, plan(SIZE, sets=1), "self.late.append(x.clone())", HOOK) as program:
+        state, late = remains.read(program)
+        assert float(state[0][1]) == pytest.approx(expected(), rel=1e-4)
+        assert "whoever reads parameters" in late
