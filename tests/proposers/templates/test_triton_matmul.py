@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from kernelwright.proposers.templates import triton_matmul
+from kernelwright.proposers.templates import triton_matmul, triton_program
 from kernelwright.proposers.templates.graph import capture
 from kernelwright.proposers.templates.lower import lower
 from kernelwright.task import Task
@@ -37,12 +37,29 @@ def test_a_reader_that_reduces_stays_a_kernel_of_its_own():
 
 
 @pytest.mark.parametrize(
-    ("left", "right"), [("torch.randn(2, 8, 16)", "torch.randn(2, 16, 24)"), ("torch.randn(8, 16)", "torch.randn(16)")]
+    ("left", "right"),
+    [
+        ("torch.randn(2, 8, 16)", "torch.randn(1, 16, 24)"),
+        ("torch.randn(8, 16)", "torch.randn(3, 16, 24)"),
+        ("torch.randn(8, 16)", "torch.randn(16)"),
+        ("torch.randn(2, 8, 16).double()", "torch.randn(2, 16, 24).double()"),
+    ],
 )
-def test_batched_products_and_vectors_are_left_to_torch(left, right):
-    """Only a two-dimensional right operand has the strides that the kernel walks."""
+def test_broadcast_products_vectors_and_doubles_are_left_to_torch(left, right):
+    """Each product of a batch has operands of its own; a vector and float64 have other kernels."""
     reference = triton_cases.reference("return torch.matmul(x, y)", left, right, names="x, y")
     assert [] == triton_matmul.pairs(program_of(reference))
+
+
+@pytest.mark.parametrize("name", ["SCORES", "GATED"])
+def test_what_reads_a_batch_of_products_is_computed_on_the_accumulator(name):
+    """A mask that every product of the batch shares, a number per head, a bias by column, a gate by row."""
+    program = program_of(getattr(triton_cases, name))
+    ((call, reader, matrix),) = triton_matmul.pairs(program)
+    assert matrix.batch
+    assert reader is not None
+    assert "matmul.triton" in [found.name for found in triton_program.structures(program)]
+    assert "terms.triton" not in [found.name for found in triton_program.structures(program)]
 
 
 def test_the_split_that_suits_the_storage_of_the_right_operand_comes_first():

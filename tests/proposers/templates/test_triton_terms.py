@@ -35,6 +35,18 @@ def test_operands_are_cut_only_where_the_product_is_large(size, offered):
     assert offered is ("terms.triton" in [s.name for s in triton_program.structures(program)])
 
 
+def test_a_batch_beside_a_large_product_is_left_to_torch():
+    """The kernel that cuts operands knows one matrix of each; the large product is cut all the same."""
+    reference = triton_cases.reference(
+        "return torch.bmm(x, y), z @ z", "torch.randn(4, 64, 64)", "torch.randn(4, 64, 64)", "torch.randn(4096, 4096)",
+        names="x, y, z",
+    )  # fmt: skip
+    program = lower(capture(Task(name="t", form="kernelbench", reference=reference)))
+    assert triton_terms.worthwhile(program)
+    calls = [step.target for position, step in enumerate(program.steps) if position in triton_terms.extras(program, {})]
+    assert ["aten.matmul.default"] == calls
+
+
 def test_every_choice_fits_registers_and_shared_memory():
     """227 KiB hold the stages of all terms; 255 registers a thread hold three accumulators and leave room."""
     for values in Feasible(triton_terms.space(product(8, 8, 8))).points():

@@ -162,6 +162,23 @@ DOUBLE_MIXED = reference(
     names="x, y",
 )
 
+BATCHED = reference("return torch.bmm(x, y)", "torch.randn(3, 17, 24)", "torch.randn(3, 24, 21)", names="x, y")
+SCORES = reference(
+    "return torch.relu(x @ y.transpose(2, 3) * 0.125 + self.mask) * self.head",
+    "torch.randn(2, 3, 17, 24)",
+    "torch.randn(2, 3, 21, 24)",
+    setup="self.mask, self.head = nn.Parameter(torch.randn(17, 21)), nn.Parameter(torch.randn(3, 1, 1))",
+    names="x, y",
+)
+GATED = reference(
+    "return torch.tanh(x @ y + self.bias) * z",
+    "torch.randn(3, 17, 24)",
+    "torch.randn(3, 24, 21)",
+    "torch.randn(3, 17, 1)",
+    setup="self.bias = nn.Parameter(torch.randn(21))",
+    names="x, y, z",
+)
+
 SMALL_TERMS = {"BM": 64, "BN": 64, "BK": 32, "WARPS": 4, "STAGES": 2}
 SHARED = {"BLOCK": 32, "WARPS": 1, "WAVES": 16}
 SMALL_TILE = {"BM": 16, "BN": 16, "BK": 16, "WARPS": 4, "PRECISION": "ieee"}
@@ -185,6 +202,9 @@ CASES = {
     "maximum": (LARGEST, "rowwise", {}),
     "linear": (LINEAR_GELU, "matmul", SMALL_TILE),
     "product": (PLAIN, "matmul", SMALL_TILE | {"CHUNK": 1}),
+    "batched product": (BATCHED, "matmul", SMALL_TILE | {"CHUNK": 1}),
+    "batched scores": (SCORES, "matmul", SMALL_TILE | {"CHUNK": 1}),
+    "batched product by rows": (GATED, "matmul", SMALL_TILE),
     "terms": (LINEAR_GELU, "terms", SMALL_TERMS),
     "terms, copy engine": (PLAIN, "terms", SMALL_TERMS | {"BULK": True}),
     "terms, deep": (DEEP, "terms", SMALL_TERMS),

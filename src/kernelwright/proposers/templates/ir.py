@@ -72,7 +72,7 @@ TOTAL_REDUCTIONS = frozenset("total_sum total_max total_min".split())
 SCANS = frozenset("scan_sum scan_prod scan_sum_back scan_prod_back scan_sum_before".split())
 OPS = LEAVES | UNARY | BINARY | BITS | BY_CONST | ROW_REDUCTIONS | TOTAL_REDUCTIONS | SCANS | {"where", "pick"}
 
-MATMULS = frozenset({"aten.linear.default", "aten.mm.default", "aten.addmm.default", "aten.matmul.default"})
+MATMULS = frozenset(f"aten.{name}.default" for name in ("linear", "mm", "addmm", "matmul", "bmm"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

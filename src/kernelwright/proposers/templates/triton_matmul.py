@@ -21,7 +21,7 @@ Extra = tuple[str, Callable[[], list[str]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """One matrix product of the program, as ``left[M, K] @ right[K, N] (+ bias[N])``."""
+    """One matrix product of the program, as ``left[M, K] @ right[K, N] (+ bias[N])``, or a batch of them."""
 
     call: ir.Call
     left: str
@@ -32,10 +32,12 @@ class Product:
     rows: str
     cols: str
     depth: str
+    batch: str = ""
+    """How many products of ``rows x depth`` by ``depth x cols``, or nothing where there is one."""
 
 
 def read(program: ir.Program, call: ir.Call) -> Product | None:
-    """The product that a call makes, or None where it is batched, of another dtype or has an odd bias."""
+    """The product that a call makes, or None where it is of another dtype, broadcast, or has an odd bias."""
     tensors = program.tensors()
     kind = call.target.split(".")[1] if call.target in ir.MATMULS else ""
     if not kind:
@@ -49,6 +51,11 @@ def read(program: ir.Program, call: ir.Call) -> Product | None:
     if any(tensor is None or tensor.dtype != "float32" for tensor in known):
         return None
     a, b = tensors[left], tensors[right]
+    if len(b.shape) > 2 and a.shape[:-2] == b.shape[:-2] and not bias:
+        *batch, rows, cols = call.output.shape
+        every = product(batch)
+        return Product(call=call, left=left, right=right, bias="", right_axes=(1, 2), rows=rows, cols=cols,
+                       depth=a.shape[-1], batch=every)  # fmt: skip
     if len(b.shape) != 2 or len(a.shape) < 2 or (bias and len(tensors[bias].shape) != 1):
         return None
     if kind == "addmm" and ("alpha" in call.expression or "beta" in call.expression):
@@ -74,7 +81,10 @@ def fusible(fused: ir.Fused, found: Product) -> bool:
     if region.strided or any(region.values[v].kind != ir.FULL for v in region.outputs):
         return False
     kinds = {v.kind for v in region.values}
-    return region.flat or (fused.cols == found.cols and not kinds & {ir.CYCLE, ir.TILE, ir.BAND})
+    if found.batch and fused.cols == product((found.rows, found.cols)):
+        return not kinds & {ir.TILE, ir.BAND}
+    shared = {ir.BAND} if found.batch else {ir.CYCLE, ir.TILE, ir.BAND}
+    return region.flat or (fused.cols == found.cols and not kinds & shared)
 
 
 def pairs(program: ir.Program) -> list[tuple[int, int | None, Product]]:
@@ -156,7 +166,12 @@ _FIXED = ("BM", "BN", "BK", "CHUNK", "STAGES", "FREE", "PRECISION")
 
 
 def _kernel(matrix: Product, fused: ir.Fused, number: int) -> str:
-    sizes = ("rows", "cols", "depth", "lm", "lk", "rk", "rn")
+    sizes: tuple[str, ...] = ("rows", "cols", "depth", "lm", "lk", "rk", "rn")
+    if matrix.batch:
+        end = _OF_MATRICES if fused.cols != matrix.cols and not fused.region.flat else _OF_BATCH
+        lines = [*_BATCH, *_PRODUCT[: -len(_OF_BATCH)], *end]
+        sizes = (*sizes, "lb", "rb")
+        return kernel(matrix, fused, number, operands=("left", "right"), sizes=sizes, fixed=_FIXED, lines=lines)
     return kernel(matrix, fused, number, operands=("left", "right"), sizes=sizes, fixed=_FIXED, lines=_PRODUCT)
 
 
@@ -225,23 +240,52 @@ cm = c < cols
 m = rm & cm
 base = r * tl.full((), 1, tl.int64) * cols
 at = base + c""".splitlines()
+_BATCH = """\
+one = tl.program_id(1) * tl.full((), 1, tl.int64)
+left += one * lb
+right += one * rb""".splitlines()
+_OF_BATCH = """\
+r = one * rows + i[:, None]
+c = j[None, :]
+rm = i[:, None] < rows
+cm = c < cols
+m = rm & cm
+base = r * cols
+at = base + c""".splitlines()
+"""In place of the last lines of a product: rows are those of the whole batch."""
+_OF_MATRICES = """\
+r = one + tl.zeros((BM, 1), tl.int64)
+c = i[:, None] * cols + j[None, :]
+rm = i[:, None] < rows
+cm = rm & (j[None, :] < cols)
+m = cm
+base = r * rows * cols
+at = base + c""".splitlines()
+"""The same where each matrix of the batch is one row of the region."""
 
 
 def _launch(matrix: Product, fused: ir.Fused, number: int, values: Mapping[str, Value]) -> str:
     slot = fused.inputs.index(matrix.call.output.name)
     operands = ["left", "right"] + ["bias"] * bool(matrix.bias)
     others = [f"p{i}" for i in range(len(fused.inputs)) if i != slot]
-    others += [f"s{i}" for i in range(len(fused.scalars))] + [f"o{i}" for i in range(len(fused.outputs))]
+    rest = [f"s{i}" for i in range(len(fused.scalars))] + [f"o{i}" for i in range(len(fused.outputs))]
+    passed = ", ".join([*operands, *others, *(f"p{i}.numel()" for i in triton_kernels.cycles(fused)), *rest])
+    others += rest
     k_axis, n_axis = matrix.right_axes
     fixed = [values["BM"], values["BN"], values["BK"], values["CHUNK"], values["STAGES"]]
     strides = f"left.stride(0), left.stride(1), right.stride({k_axis}), right.stride({n_axis})"
     text = f"def _run{number}({', '.join([*operands, *others, 'rows', 'cols', 'depth'])}):\n"
-    text += "    left = left.reshape(-1, depth)\n"
+    if matrix.batch:
+        strides = "left.stride(1), left.stride(2), right.stride(1), right.stride(2), left.stride(0), right.stride(0)"
+        text += "    left, right = left.reshape(-1, rows, depth), right.reshape(-1, depth, cols)\n"
+    else:
+        text += "    left = left.reshape(-1, depth)\n"
     text += f"    free = rows % {fixed[0]} == 0 and cols % {fixed[1]} == 0"
     text += f" and depth % {int(fixed[2]) * int(fixed[3])} == 0\n"
     text += f"    grid = -(-rows // {fixed[0]}) * -(-cols // {fixed[1]})\n"
+    text += "    grid = (grid, left.shape[0], 1)\n" if matrix.batch else ""
     text += f"    _start(\n        _k{number}, grid, {values['WARPS']},\n"
-    text += f"        {', '.join([*operands, *others])}, rows, cols, depth,\n"
+    text += f"        {passed}, rows, cols, depth,\n"
     return text + f"        {strides},\n        {', '.join(map(str, fixed))}, free, {values['PRECISION']!r},\n    )"
 
 

@@ -37,6 +37,8 @@ def structures(program: Program) -> list[Structure]:
         note = f"{len(products)} matrix products in split float32 on the tensor cores, {fused} with fused epilogue"
         found.append(_structure(MATMUL, note, triton_matmul.space(program), 0.6))
         if triton_terms.worthwhile(program):
+            products = [found for found in products if not found[2].batch]
+            fused = sum(reader is not None for _, reader, _ in products)
             note = f"{len(products)} matrix products of operands cut into 16-bit terms, {fused} with fused epilogue"
             found.append(_structure(TERMS, note, triton_terms.space(program), 0.35))
     return found

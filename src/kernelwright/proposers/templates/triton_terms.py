@@ -112,10 +112,15 @@ def _plate(terms, number, shape, block):
 '''
 
 
+def _single(program: ir.Program) -> list[tuple[int, int | None, Product]]:
+    """The products that are no batches, which are left to torch: operands are cut as one matrix each."""
+    return [found for found in triton_matmul.pairs(program) if not found[2].batch]
+
+
 def worthwhile(program: ir.Program) -> bool:
     """Whether some product is large enough that its operands may be read once more first."""
     tensors = program.tensors()
-    for _, _, matrix in triton_matmul.pairs(program):
+    for _, _, matrix in _single(program):
         size = tensors[matrix.left].sample[-1]
         for length in matrix.call.output.sample:
             size *= length
@@ -150,7 +155,7 @@ def extras(program: ir.Program, values: Mapping[str, Value]) -> dict[int, Extra]
     chosen = {p.name: p.values[0] for p in space(program).parameters} | dict(values)
     found: dict[int, Extra] = {}
     like = program.sources[0].tensor.name
-    for position, reader, matrix in triton_matmul.pairs(program):
+    for position, reader, matrix in _single(program):
         fused = program.steps[reader] if reader is not None else triton_matmul.identity(matrix)
         assert isinstance(fused, ir.Fused)
         place = position if reader is None else reader
