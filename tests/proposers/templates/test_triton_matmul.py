@@ -62,6 +62,12 @@ def test_what_reads_a_batch_of_products_is_computed_on_the_accumulator(name):
     assert "terms.triton" not in [found.name for found in triton_program.structures(program)]
 
 
+def test_a_matrix_times_itself_has_two_operands():
+    """One tensor of the graph, read twice."""
+    ((_, _, matrix),) = triton_matmul.pairs(program_of(triton_cases.reference("return x @ x", "torch.randn(8, 8)")))
+    assert matrix.left == matrix.right == "a0"
+
+
 def test_the_split_that_suits_the_storage_of_the_right_operand_comes_first():
     """Hopper's tensor cores cannot read 32-bit operands transposed, so row storage prefers the bfloat16 split."""
     first = {

@@ -360,7 +360,7 @@ class Lowering:
             for a in node.args
             if a is None or self.is_tensor(a)
         )
-        operands = optional if len([o for o in optional if o]) == len(names) else names
+        operands = optional if set(filter(None, optional)) == set(names) else names
         windowed = out.dtype == "float32" or (not self.on_host and out.dtype in windows.TYPES)
         call = calls.kept(node, out, operands, known, on_host=self.on_host, windowed=windowed)
         self.calls.append((level, call))
