@@ -123,6 +123,11 @@ def compiled(tmp_path_factory):
         "loop": (wide, "looped", {"BLOCK": 1024, "WARPS": 4}),
         "product": (product, "matmul", {"BM": 64, "BN": 64, "CHUNK": 1, "WARPS": 4}),
         "terms": (product, "terms", {}),
+        "tokens": (
+            triton_cases.TOKENS.replace("(3, 9)", "(16, 512)").replace("9", "512").replace("33", "1024"),
+            "rowwise",
+            {},
+        ),
         "batched": (
             triton_cases.SCORES.replace("17", "128").replace("21", "128").replace(", 24", ", 64"),
             "matmul",
@@ -148,7 +153,7 @@ def compiled(tmp_path_factory):
     return dict(zip(wanted, probe("compile", folder, cases), strict=True))
 
 
-@pytest.mark.parametrize("name", ["rows", "loop", "product", "batched", "scan", "place", "bytes", "words"])
+@pytest.mark.parametrize("name", ["rows", "loop", "product", "batched", "scan", "place", "bytes", "words", "tokens"])
 def test_machine_code_for_hopper_moves_16_bytes_at_a_time_and_does_not_spill(compiled, name):
     """A kernel that spills or loads single words reads memory twice as long."""
     assert not isinstance(compiled[name], str), compiled[name]

@@ -179,6 +179,26 @@ GATED = reference(
     names="x, y, z",
 )
 
+TOKENS = reference(
+    "return self.norm(self.words(i) * 1.5 + self.kinds(k) + self.places(p))",
+    "torch.randint(0, 50, (3, 9))",
+    "torch.randint(0, 2, (3, 9))",
+    "torch.arange(9)",
+    setup="self.words, self.kinds, self.places = nn.Embedding(50, 33), nn.Embedding(2, 33), nn.Embedding(9, 33)\n"
+    "        self.norm = nn.LayerNorm(33)",
+    names="i, k, p",
+)
+SELECTED = reference(
+    "return torch.relu(self.w[i + 1]), self.w.index_select(0, i).amax(1)",
+    "torch.randint(0, 48, (70,), dtype=torch.int32)",
+    setup="self.w = nn.Parameter(torch.randn(50, 33))",
+    names="i",
+)
+FROM_THE_END = reference(
+    "return self.w[i] * 2", "torch.randint(-50, 50, (70,))", setup="self.w = nn.Parameter(torch.randn(50, 3, 4))",
+    names="i",
+)  # fmt: skip
+
 SMALL_TERMS = {"BM": 64, "BN": 64, "BK": 32, "WARPS": 4, "STAGES": 2}
 SHARED = {"BLOCK": 32, "WARPS": 1, "WAVES": 16}
 SMALL_TILE = {"BM": 16, "BN": 16, "BK": 16, "WARPS": 4, "PRECISION": "ieee"}
@@ -205,6 +225,10 @@ CASES = {
     "batched product": (BATCHED, "matmul", SMALL_TILE | {"CHUNK": 1}),
     "batched scores": (SCORES, "matmul", SMALL_TILE | {"CHUNK": 1}),
     "batched product by rows": (GATED, "matmul", SMALL_TILE),
+    "tokens rows": (TOKENS, "rowwise", {"R": 2}),
+    "tokens loop": (TOKENS, "looped", {"BLOCK": 16}),
+    "selected rows": (SELECTED, "rowwise", {}),
+    "indices from the end": (FROM_THE_END, "rowwise", {}),
     "terms": (LINEAR_GELU, "terms", SMALL_TERMS),
     "terms, copy engine": (PLAIN, "terms", SMALL_TERMS | {"BULK": True}),
     "terms, deep": (DEEP, "terms", SMALL_TERMS),

@@ -161,7 +161,7 @@ class Kernel(cpp_fold.Folds):
         self._populate("first_row * C", "(last_row - first_row) * C")
         w.add("for (int64_t r = first_row; r < last_row; ++r) {")
         for index, value in sorted(inputs_of(self.region).items()):
-            if value.kind == TILE:
+            if value.kind == TILE and value.op == "input":
                 w.add(f"const int64_t tile{index} = r % (period{index} / C) * C;")
         self._row("0", "C")
         w.add("}")
@@ -289,7 +289,7 @@ class Kernel(cpp_fold.Folds):
         if not self.knobs.ahead or self.region.flat or number_of_pass == 0 or number_of_pass + 1 < self.plan.passes:
             return
         for index, value in sorted(inputs_of(self.region).items()):
-            if value.kind == FULL:
+            if value.kind == FULL and value.op == "input":
                 self.w.add(f"if (C <= {NEAR}) __builtin_prefetch(in{index} + (r + 1) * C + c, 0, 2);")
 
     def _write(self, position: int) -> None:
@@ -328,6 +328,9 @@ class Kernel(cpp_fold.Folds):
         if value.op in SCANS:
             scan = f"kw_scan<T, {cpp_fold.arguments(value.op)}>(v{value.args[0]}, &carry{position}, n)"
             return f"const V v{position} = {scan};"
+        if value.op == "take":
+            row = f"kw_row(v{value.args[0]}, (int64_t)s{self.region.values[value.args[1]].index})"
+            return f"const V v{position} = kw_load<T>(in{value.index} + {row} * C + c, n);"
         if value.op != "input":
             return f"const {declared(value)} v{position} = {expression(self.region, position)};"
         at = "c" if value.kind == COLUMN or self.region.flat else "r * C + c"

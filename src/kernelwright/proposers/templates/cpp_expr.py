@@ -129,7 +129,7 @@ KNOWN = (
     | TOTAL_REDUCTIONS
     | SCANS
     | frozenset(
-        "input const scalar where cast pick not neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh erf"
+        "input const scalar where cast pick take not neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh erf"
         " sigmoid relu floor ceil round trunc sin cos as_f16 as_bf16 as_f32".split()
     )
 )

@@ -33,6 +33,8 @@ KW_IN void kw_fence() {
     __builtin_ia32_sfence();
 #endif
 }
+// A row of a table of n: a negative number counts from the end, others outside read the first or the last.
+KW_IN int64_t kw_row(int64_t i, int64_t n) { i = i < 0 ? i + n : i; return i < 0 ? 0 : i < n ? i : n - 1; }
 // Ask for huge pages under a large fresh output: fewer faults on its first touch. Advice only.
 static void kw_huge(void* p, int64_t bytes) {
 #ifdef MADV_HUGEPAGE

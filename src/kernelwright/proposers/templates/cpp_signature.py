@@ -28,11 +28,11 @@ def signature(name: str, region: Region, types: Types = ((), ())) -> str:
 
 
 def inputs_of(region: Region) -> dict[int, Value]:
-    """Input slot to a value that reads it; one slot is read as one kind only."""
+    """Input slot to a value that reads it; one slot is read as one kind only, or by several indices."""
     found: dict[int, Value] = {}
     for value in region.values:
-        if value.op == "input":
-            if value.index in found:
+        if value.op in ("input", "take"):
+            if value.index in found and (value.op, found[value.index].op) != ("take", "take"):
                 raise NotEmittable("one tensor read in two ways")
             found[value.index] = value
     return found
@@ -40,7 +40,8 @@ def inputs_of(region: Region) -> dict[int, Value]:
 
 def cycles_of(region: Region) -> list[int]:
     """Input slots that are read cyclically."""
-    return [index for index, value in sorted(inputs_of(region).items()) if value.kind in (CYCLE, TILE, BAND)]
+    read = sorted(inputs_of(region).items())
+    return [index for index, value in read if value.kind in (CYCLE, TILE, BAND) and value.op == "input"]
 
 
 def banded(region: Region) -> bool:

@@ -40,6 +40,9 @@ Ops, with NaN as torch has it (max, min, relu and the reductions propagate it). 
 - scans along a row (FULL to FULL): scan_sum scan_prod, scan_sum_back scan_prod_back (from the end of the row),
   scan_sum_before (of the elements before each one)
 - ``pick`` (FULL, ROW of i64): the element of each row at that column
+- ``take`` (integer that no column changes, ``scalar``): that row of a table, ``Fused.inputs[index]``, which has as many
+  rows as the scalar says and the columns of the space; FULL or TILE. Negative integers count from the end; others
+  outside the table read its first or last row (torch refuses them)
 - all elements (FULL or ROW to TOTAL): total_sum total_max total_min
 """
 
@@ -70,7 +73,7 @@ COMPARE = frozenset("eq ne lt le gt ge".split())
 ROW_REDUCTIONS = frozenset("row_sum row_max row_min row_argmax".split())
 TOTAL_REDUCTIONS = frozenset("total_sum total_max total_min".split())
 SCANS = frozenset("scan_sum scan_prod scan_sum_back scan_prod_back scan_sum_before".split())
-OPS = LEAVES | UNARY | BINARY | BITS | BY_CONST | ROW_REDUCTIONS | TOTAL_REDUCTIONS | SCANS | {"where", "pick"}
+OPS = LEAVES | UNARY | BINARY | BITS | BY_CONST | ROW_REDUCTIONS | TOTAL_REDUCTIONS | SCANS | {"where", "pick", "take"}
 
 MATMULS = frozenset(f"aten.{name}.default" for name in ("linear", "mm", "addmm", "matmul", "bmm"))
 
@@ -86,7 +89,7 @@ class Value:
     number: float = 0.0
     """Of ``const``."""
     index: int = -1
-    """Of ``input`` and ``scalar``."""
+    """Of ``input``, ``take`` and ``scalar``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

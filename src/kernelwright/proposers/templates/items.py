@@ -27,13 +27,12 @@ class Item:
     """The node that makes the view, until a torch call needs it made."""
 
 
-def fresh(read: Sequence[Item], real: str) -> Growing | None:
-    """An empty region over the broadcast shape of the operands, computing in ``real``, after everything it reads."""
+def fresh(read: Sequence[Item], over: Sequence[Tensor], real: str) -> Growing | None:
+    """An empty region over the broadcast shape of ``over``, computing in ``real``, after everything it reads."""
     shape: list[tuple[str, int]] = []
-    level = 0
-    for item in read:
-        level = max(level, (item.base or item).level)
-        own = list(zip(item.tensor.shape, item.tensor.sample, strict=True))
+    level = max(((item.base or item).level for item in read), default=0)
+    for tensor in over:
+        own = list(zip(tensor.shape, tensor.sample, strict=True))
         own = [("1", 1)] * (len(shape) - len(own)) + own
         shape = [("1", 1)] * (len(own) - len(shape)) + shape
         shape = [b if a[0] == "1" else a for a, b in zip(shape, own, strict=True)]

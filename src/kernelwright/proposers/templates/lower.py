@@ -12,6 +12,7 @@ import torch
 from kernelwright.proposers.templates import (
     calls,
     cpp_plain,
+    gathers,
     integers,
     items,
     losses,
@@ -28,7 +29,7 @@ from kernelwright.proposers.templates.items import Item
 from kernelwright.proposers.templates.space import Growing, Handle, Logical, NotFusible
 from kernelwright.proposers.templates.transplant import transplant
 
-RULES = rules.RULES | integers.RULES | norms.RULES | losses.RULES | scans.RULES
+RULES = rules.RULES | integers.RULES | norms.RULES | losses.RULES | scans.RULES | gathers.RULES
 _PAIRED = (torch.float32, torch.float64)
 _ALIASES = frozenset({"clone", "contiguous", "detach", "alias", "lift_fresh_copy", "dropout"})
 _RESHAPES = frozenset("unsqueeze squeeze squeeze.dim squeeze.dims view reshape _unsafe_view".split())
@@ -196,7 +197,8 @@ class Lowering:
         for region in candidates:
             if real in ("", region.float_type) and self._join(node, rule, region):
                 return True
-        fresh = norms.cut_in_groups(node, items.fresh(read, real or F32))
+        over = [self._tensor(node)] if rule in gathers.RULES.values() else [item.tensor for item in read]
+        fresh = norms.cut_in_groups(node, items.fresh(read, over, real or F32))
         if fresh is not None and self._join(node, rule, fresh):
             self.regions.append(fresh)
             return True
@@ -273,6 +275,19 @@ class Lowering:
         if item.home is self.here and item.handle is not None:
             return Handle(item.handle.value, logical) if item.handle.logical == (axis,) else _no("another axis")
         return Handle(self._outside(arg, (axis,)).value, logical)
+
+    def placed(self, arg: torch.fx.Node, logical: Logical) -> Handle:
+        """A tensor from outside whose dimensions run along known axes."""
+        return self._outside(arg, logical) if self.items[arg].home is not self.here else _no("made here")
+
+    def table(self, arg: torch.fx.Node) -> str:
+        """The name of a tensor in memory, of the region's type, that the region reads in an order of its own."""
+        assert self.here is not None
+        item = self.items[arg]
+        base = item.base or item
+        if base.level >= self.here.level or promotion.KINDS.get(item.tensor.dtype) != self.here.float_type:
+            raise NotFusible("it is ready too late, or of another type")
+        return self.materialise(base).name
 
     def _inside(self, arg: Any) -> Handle | None:
         assert self.here is not None

@@ -29,6 +29,10 @@ class Lowering(Protocol):
 
     def vector(self, arg: Any, logical: Logical) -> Handle: ...
 
+    def placed(self, arg: torch.fx.Node, logical: Logical) -> Handle: ...
+
+    def table(self, arg: torch.fx.Node) -> str: ...
+
 
 Rule = Callable[[Any, torch.fx.Node], Handle]
 RULES: dict[str, Rule] = {}

@@ -292,6 +292,19 @@ class Growing:
         grown = Grown("pick", (full.value, index.value), frozenset(range(n - 1)), self.float_type, False)
         return Handle(self.add(grown), index.logical)
 
+    def take(self, table: str, index: Handle, count: Handle, logical: Logical) -> Handle:
+        """Rows of a table in memory; the dimensions of ``index`` come first, the others are the table's columns."""
+        n, rows = len(self.sizes), self.values[index.value].axes
+        columns = frozenset(self.real(logical[len(index.logical) :]))
+        if not rows or not columns or columns != frozenset(range(min(columns), n)):
+            raise NotFusible("one row, or no columns")
+        self._narrow(lambda split: split == (min(columns), n))
+        if table not in self.inputs:
+            self.inputs.append(table)
+        slot = self.inputs.index(table)
+        grown = Grown("take", (index.value, count.value), rows | columns, self.float_type, False, index=slot)
+        return Handle(self.add(grown), logical)
+
     def output(self, handle: Handle, tensor: Tensor) -> None:
         """The value becomes a tensor of the program. Raises NotFusible if it fills neither rows nor space."""
         if any(t.name == tensor.name for _, t in self.outputs):
@@ -316,12 +329,12 @@ class Growing:
                 stack.extend(self.values[position].args)
         order = sorted(keep)
         number = {old: new for new, old in enumerate(order)}
-        inputs = sorted({self.values[i].index for i in order if self.values[i].op == "input"})
+        inputs = sorted({self.values[i].index for i in order if self.values[i].op in ("input", "take")})
         scalars = sorted({self.values[i].index for i in order if self.values[i].op == "scalar"})
         values = []
         for position in order:
             grown = self.values[position]
-            slots = {"input": inputs, "scalar": scalars}.get(grown.op)
+            slots = {"input": inputs, "take": inputs, "scalar": scalars}.get(grown.op)
             values.append(
                 Value(
                     op=grown.op, args=tuple(number[i] for i in grown.args), dtype=grown.dtype, number=grown.number,

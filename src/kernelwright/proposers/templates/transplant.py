@@ -43,8 +43,8 @@ def transplant(source: Growing, value: int, pairs: Iterable[tuple[int, int]], ta
     for position in sorted(cone):
         grown = source.values[position]
         index = grown.index
-        if grown.op in ("input", "scalar"):
-            pool, names = (target.inputs, source.inputs) if grown.op == "input" else (target.scalars, source.scalars)
+        if grown.op in ("input", "take", "scalar"):
+            pool, names = (target.scalars, source.scalars) if grown.op == "scalar" else (target.inputs, source.inputs)
             if names[grown.index] not in pool:
                 pool.append(names[grown.index])
             index = pool.index(names[grown.index])

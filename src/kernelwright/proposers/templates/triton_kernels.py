@@ -65,6 +65,8 @@ class Writer:
             text = self._reduce(value)
         elif value.op == "pick":
             text = self._pick(value)
+        elif value.op == "take":
+            text = self._take(value, position)
         elif value.op in ir.SCANS:
             text = triton_scans.running(self, position)
         else:
@@ -124,6 +126,15 @@ class Writer:
         at = f"at{value.args[1]}"
         self.put(f"{at} = tl.minimum(tl.maximum({index}, 0), cols - 1)")
         return self.elsewhere(value.args[0], f"g{value.args[1]}_", (at, "rm", "rm"))
+
+    def _take(self, value: ir.Value, position: int) -> str:
+        """A row of a table, by the index that this row of the space has."""
+        index, count = (self.value(arg) for arg in value.args)
+        self.put(f"h{position} = {count}.to(tl.int64)")
+        self.put(f"t{position} = {index}.to(tl.int64)")
+        self.put(f"t{position} = tl.where(t{position} < 0, t{position} + h{position}, t{position})")
+        self.put(f"t{position} = tl.minimum(tl.maximum(t{position}, 0), h{position} - 1)")
+        return f"tl.load(p{value.index} + t{position} * cols + {self.column}, mask={self.mask}).to(tl.float32)"
 
     def elsewhere(self, position: int, prefix: str, at: tuple[str, str, str]) -> str:
         """The chain that makes a value, written again for other columns: ``at`` names them, their mask and edge."""

@@ -76,7 +76,9 @@ def read(program: ir.Program, call: ir.Call) -> Product | None:
 def fusible(fused: ir.Fused, found: Product) -> bool:
     """Whether the region is pointwise over exactly the elements of the product."""
     region = fused.region
-    if any(v.op in ir.ROW_REDUCTIONS | ir.TOTAL_REDUCTIONS | ir.SCANS or v.op == "pick" for v in region.values):
+    if any(
+        v.op in ir.ROW_REDUCTIONS | ir.TOTAL_REDUCTIONS | ir.SCANS or v.op in ("pick", "take") for v in region.values
+    ):
         return False
     if region.strided or any(region.values[v].kind != ir.FULL for v in region.outputs):
         return False
