@@ -89,7 +89,7 @@ def admit(reference: Reference, *, seed: int = 20, known: Known | None = None) -
     court = _Court(standing, seed, [*first.notes, *_unseen(first, seed)])
     main = _Bar(first, Checker(first, seed=seed) if known is None else known.checker, seed, known)
     given, *others = first.offered(seed)
-    shown = [item for item in standing if first.work <= HEAVY or item.decoy.kind in _PUBLISHED]
+    shown = [item for item in standing if not (first.work > HEAVY or first.huge) or item.decoy.kind in _PUBLISHED]
     court.hear(main, given, shown)
     names = [item.decoy.name for item in shown if item in court.standing and item.applied]
     names = [name for name in names if court.kinds[name] in _PUBLISHED]
@@ -199,9 +199,11 @@ def _try(
     if answer is None:
         return ""
     item.applied += 1
-    item.equal = item.equal and len(answer) == len(eager) and all(map(agreement.same, answer, eager))
     result = checker.check(variant, leaves, state, answer, None)
-    return "" if result.passed else f"{result.name}: {result.detail}"
+    if not result.passed:
+        return f"{result.name}: {result.detail}"
+    item.equal = item.equal and len(answer) == len(eager) and all(map(agreement.same, answer, eager))
+    return ""
 
 
 def _conclude(

@@ -10,10 +10,15 @@ import torch
 from kernelwright.judge.numerics import wide
 from kernelwright.judge.oracle import RAISED
 
+HEAD = 1 << 12
+"""Elements of a larger tensor that are looked at first: most tensors that differ do so there."""
+
 
 def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Equal shape, dtype and values; NaN equals NaN."""
     if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.numel() > HEAD and _unlike(a.reshape(-1)[:HEAD], b.reshape(-1)[:HEAD]):
         return False
     if torch.equal(a, b):
         return True
@@ -34,6 +39,11 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
 def alike(state: Sequence[tuple[str, torch.Tensor]], other: Sequence[tuple[str, torch.Tensor]]) -> bool:
     """The same names, shapes and dtypes."""
     return [(n, t.shape, t.dtype) for n, t in state] == [(n, t.shape, t.dtype) for n, t in other]
+
+
+def _unlike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether elements differ that are both numbers."""
+    return bool(((a != b) & (a == a) & (b == b)).any())
 
 
 def differ(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:

@@ -359,10 +359,12 @@ class Correctness:
         """Check those that the reference accepts; which they were."""
         dice = random.Random(self.seed ^ 0x5EED)
         state = point.instance.first_state
-        loaded, taken = state, []
+        loaded, taken = state, list[Variant]()
         for variant in chosen:
             wanted = self._fresh_state(point, dice.getrandbits(62)) if variant.fresh_weights else state
             seeds = [dice.getrandbits(62) for _ in range(variant.draws)]
+            if variant.change == "mixed" and any(v.change == "mixed" for v in taken):
+                continue
             leaves = point.instance.draw(variant, seeds[0])
             if not point.accepts(variant, leaves, wanted):
                 continue

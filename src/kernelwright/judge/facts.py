@@ -61,7 +61,7 @@ def memory(bench: Bench) -> dict[str, Any]:
     """Bytes that the reference is predicted to need at once, with the predictor's own error; why not, where it cannot
     be run without data."""
     instance = bench.timed.instance
-    args = skeletons.unflatten(instance.skeleton, instance.draw(bench.timed.as_given, 0))
+    args = skeletons.unflatten(instance.skeleton, bench.some_call())
     kind = bench.device.type
     try:
         found = predictor.memory(instance.model, args, gradients=bench.contract.gradients, device=str(bench.device))
@@ -76,7 +76,7 @@ def traced_once(bench: Bench) -> Trace:
     """The reference's trace on the timed case; the same for every machine, so it is kept with the bench."""
     if bench.traced is None:
         instance = bench.timed.instance
-        args = skeletons.unflatten(instance.skeleton, instance.draw(bench.timed.as_given, 0))
+        args = skeletons.unflatten(instance.skeleton, bench.some_call())
         bench.traced = limits.trace_module(instance.model, args, {}, gradients=bench.contract.gradients)
     return bench.traced
 

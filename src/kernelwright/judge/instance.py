@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import copy
+import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,10 +16,11 @@ from kernelwright.judge import agreement, calls, health, inputs, noise, orders, 
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.calls import Given
 from kernelwright.judge.inputs import Variant, seeded
+from kernelwright.judge.measure import timed
 from kernelwright.judge.oracle import Counting, Float64Trace, raised, run_raised
-from kernelwright.judge.variants import AS_GIVEN, HEAVY, offered
+from kernelwright.judge.variants import AS_GIVEN, HEAVY, HUGE, offered
 from kernelwright.judge.weights import State
-from kernelwright.judge.yardstick import Floor, Magnitudes, Spread, honest_floor
+from kernelwright.judge.yardstick import Floor, Magnitudes, Spread, honest_floors
 
 if TYPE_CHECKING:
     from kernelwright.judge.reference import Reference
@@ -35,17 +37,24 @@ class Instance:
     """
 
     def __init__(
-        self, reference: Reference, case: Case, seed: int = 1, autocast: str = "", training: bool | None = None
+        self,
+        reference: Reference,
+        case: Case,
+        seed: int = 1,
+        autocast: str = "",
+        training: bool | None = None,
+        opening: int | None = None,
     ) -> None:
         self.training = reference.contract.training if training is None else training
         self.reference, self.case, self.autocast = reference, case, autocast
         self.contract, self.device = reference.contract, reference.device
         reference.check_axes(case)
-        self.init_args, self.init_kwargs = self._init_inputs()
+        self.init_args, self.init_kwargs = reference.init_inputs(case)
         self.model = self._construct(seed)
         self.first_state: State = weights.read(self.model)
-        first, self.skeleton = self._raw(seed)
-        second, _ = self._raw(seed + 1)
+        drawn = seed if opening is None else opening
+        first, self.skeleton = self._raw(drawn)
+        (second, _), self.draw_seconds = timed(lambda: self._raw(drawn + 1))
         self.names = skeletons.names(self.skeleton)
         self.specs = tuple(TensorSpec.like(leaf) for leaf in first)
         if case == reference.task.timed_case():
@@ -62,29 +71,20 @@ class Instance:
         self.work = 0
         """Multiply-adds of one call, roughly."""
         self._giver = weights.Giver()
-        self._learn_outputs(first, seed)
+        del second  # a call may be gigabytes
+        self.call_seconds = 0.0
+        """What a call took the second time: rough, for planning."""
+        self.opened: tuple[Given, list[torch.Tensor]] | None = None
+        """The first call and its answer under the seed ``opening``, for whoever takes it, where one was named."""
+        answered = self._learn_outputs(first, seed)
+        if opening is not None and not self.constant and not (self.contract.gradients or self.contract.mutates):
+            self.opened = self.given(first, opening), answered
         self._settle_constants(seed)
         self._double: torch.nn.Module | None = None
         self.without_double = ""
         """Why the reference cannot run in float64, or empty."""
 
     # -- construction ------------------------------------------------------------------------------------------
-
-    def _init_inputs(self) -> tuple[list[Any], dict[str, Any]]:
-        function = getattr(self.reference.module, "get_init_inputs", None)
-        if function is None:
-            return [], {}
-        try:
-            with seeded(0):
-                given = self.reference.call_with_axes(function, self.case)
-        except (Exception, SystemExit) as error:
-            raise self.reference.failure("get_init_inputs", error) from error
-        if isinstance(given, Mapping):
-            return [], dict(given)
-        given = list(given)
-        if len(given) == 2 and isinstance(given[0], list | tuple) and isinstance(given[1], dict):
-            return list(given[0]), dict(given[1])
-        return given, {}
 
     def _construct(self, seed: int) -> torch.nn.Module:
         entry = getattr(self.reference.module, self.reference.task.entry)
@@ -125,8 +125,9 @@ class Instance:
         with seeded(seed):
             return self.reference.call_with_axes(make, self.case)
 
-    def _learn_outputs(self, leaves: list[torch.Tensor], seed: int) -> None:
-        """Run once, learn the output tree; run again on equal inputs, refuse randomness that was not declared."""
+    def _learn_outputs(self, leaves: list[torch.Tensor], seed: int) -> list[torch.Tensor]:
+        """Run once, learn the output tree; run again on equal inputs, refuse randomness that was not declared. The
+        first answer."""
         try:
             with seeded(11), Counting() as count:
                 answer = self._call(self.model, leaves)
@@ -139,7 +140,8 @@ class Instance:
             self._giver.keeps = weights.still(self.model, self.first_state)
             self._restore()  # a module in train() mode has changed its buffers
             with seeded(12):
-                again = self._call(self.model, leaves).outputs
+                repeated, self.call_seconds = timed(lambda: self._call(self.model, leaves))
+            again = repeated.outputs
         except KernelwrightError:
             raise
         except TypeError as error:
@@ -169,6 +171,7 @@ class Instance:
                 expected="equal results up to rounding",
                 what_next="call eval(), seed it inside forward, or declare contract.random = true in task.toml",
             )
+        return outputs
 
     def in_other_mode(self, leaves: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
         """What the reference returns in the other of train() and eval(); None where it raises there."""
@@ -260,6 +263,7 @@ class Instance:
             self.specs,
             weights=bool(self.first_state) and not self.contract.frozen_parameters,
             work=self.work,
+            huge=self.huge,
             autocast=bool(self.autocast),
             hidden_seed=hidden_seed,
         )
@@ -360,9 +364,11 @@ class Instance:
         if self.without_double:
             answers = self._several(leaves, state, seed + 1)
             # Twice the spread: six orders see less than the least careful sensible one.
-            return _floors([[m.measure(a, 2.0, lenient=True) for a, m in zip(r, exact, strict=True)] for r in answers])
+            return honest_floors(
+                [[m.measure(a, 2.0, lenient=True) for a, m in zip(r, exact, strict=True)] for r in answers]
+            )
         unit = 2.0**-53 if self._is_double() else 2.0**-24
-        draws = next(count for most, count in _DRAWS if self.work <= most)
+        draws = 1 if self.huge else next(count for most, count in _DRAWS if self.work <= most)
         spreads: list[list[Spread]] = []
         for index in range(draws):
             rng = inputs.generator((seed * 1009 + index) % 2**63, self.device)
@@ -372,7 +378,7 @@ class Instance:
 
             found = self._raised(leaves, state, rounding.Rounded(unit, rng), jitter)
             spreads.append([m.measure(a, lenient=True) for a, m in zip(found, exact, strict=True)])
-        return _floors(spreads)
+        return honest_floors(spreads)
 
     def all_specs(self) -> tuple[TensorSpec, ...]:
         """Everything one call is compared on: outputs, then gradients, then the inputs it writes to."""
@@ -383,10 +389,11 @@ class Instance:
             *(TensorSpec.contiguous(spec.shape, spec.dtype) for spec in written),
         )
 
+    @property
+    def huge(self) -> bool:
+        """So many elements go in and out of a call that looking at all of them on a CPU takes minutes a variant."""
+        size = sum(math.prod(spec.shape) for spec in (*self.specs, *self.out_specs))
+        return self.device.type == "cpu" and size > HUGE
+
     def _is_double(self) -> bool:
         return any(spec.dtype in ("float64", "complex128") for spec in self.out_specs)
-
-
-def _floors(spreads: Sequence[Sequence[Spread]]) -> list[Floor]:
-    """Per output, from several draws of honest error; elements that are not finite count as right."""
-    return [honest_floor(column) for column in zip(*spreads, strict=True)]

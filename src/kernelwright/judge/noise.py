@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -46,10 +46,14 @@ class Pool:
         the same deviation never exceeds 1.7.
         """
         start, size = self._dealt(like.numel(), like.device)
+        return _read(self._rung(size), start, size, like)
+
+    def _rung(self, size: int) -> torch.Tensor:
+        """The pool of ``bells``, twice."""
         if self._bells.numel() != self._numbers.numel():
             pool = self._numbers[:size]
             self._bells = (pool + pool.roll(size // 3) + pool.roll(2 * size // 3)).repeat(2)
-        return _read(self._bells, start, size, like)
+        return self._bells
 
     def moved(self, values: torch.Tensor, unit: float) -> torch.Tensor:
         """``values * (1 + unit * noise)``; many of them are written in place, stretch by stretch."""
@@ -57,10 +61,35 @@ class Pool:
         if count <= POOL or values.device.type != "cpu" or not values.is_contiguous():
             return torch.addcmul(values, values, self.noise(values), value=unit)
         start, _ = self._dealt(count, values.device)
-        for number, part in enumerate(values.view(-1).split(STRETCH)):
-            at = start + number * STRETCH % POOL
-            part.addcmul_(part, self._numbers[at : at + len(part)], value=unit)
+        for part, noise in _parts(values, self._numbers, start):
+            part.addcmul_(part, noise, value=unit)
         return values
+
+    def strewn(self, out: torch.Tensor, squares: torch.Tensor, spread: float, size: float, unit: float) -> torch.Tensor:
+        """``out + bells * unit * sqrt(squares * spread + out^2 * size)`` of many, written in place stretch by stretch.
+
+        At 1 GiB of float32 results the temporaries of whole tensors took 14 GiB.
+        """
+        start, count = self._dealt(out.numel(), out.device)
+        for (part, noise), square in zip(
+            _parts(out, self._rung(count), start), squares.view(-1).split(STRETCH), strict=True
+        ):
+            deviation = torch.addcmul(square * spread, part, part, value=size).sqrt_()
+            part.addcmul_(deviation, noise, value=unit)
+        return out
+
+
+def _parts(values: torch.Tensor, numbers: torch.Tensor, start: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Stretches of a large tensor, each with as many of a whole pool's numbers."""
+    for index, part in enumerate(values.view(-1).split(STRETCH)):
+        at = start + index * STRETCH % POOL
+        yield part, numbers[at : at + len(part)]
+
+
+def stretches(out: torch.Tensor, squares: torch.Tensor) -> bool:
+    """Whether a sum is large enough, and lies so, that it is treated in stretches."""
+    large = out.numel() > POOL and out.device.type == "cpu" and out.shape == squares.shape
+    return large and out.is_contiguous() and squares.is_contiguous() and not out.is_complex()
 
 
 def _read(numbers: torch.Tensor, start: int, size: int, like: torch.Tensor) -> torch.Tensor:

@@ -7,7 +7,7 @@ import inspect
 import linecache
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -105,17 +105,36 @@ class Reference:
     def _wanted(self) -> list[str]:
         return [self.task.entry, "get_inputs"]
 
-    def instance(self, case: Case, autocast: str = "", *, switched: bool = False) -> Instance:
+    def instance(
+        self, case: Case, autocast: str = "", *, switched: bool = False, opening: int | None = None
+    ) -> Instance:
         """The reference bound to one case, run under ``autocast`` to that dtype where one is named; built once.
 
-        ``switched``: in the mode that is not the contract's, of train() and eval(). Raises the errors that ``Instance``
-        names.
+        ``switched``: in the mode that is not the contract's, of train() and eval(). ``opening``: seed of its first
+        draw, where that is to be kept. Raises the errors that ``Instance`` names.
         """
         key = case, autocast, switched
         if key not in self._instances:
             training = self.contract.training is not switched
-            self._instances[key] = Instance(self, case, autocast=autocast, training=training)
+            self._instances[key] = Instance(self, case, autocast=autocast, training=training, opening=opening)
         return self._instances[key]
+
+    def init_inputs(self, case: Case) -> tuple[list[Any], dict[str, Any]]:
+        """What ``get_init_inputs`` gives the constructor, by position and by name."""
+        function = getattr(self.module, "get_init_inputs", None)
+        if function is None:
+            return [], {}
+        try:
+            with seeded(0):
+                given = self.call_with_axes(function, case)
+        except (Exception, SystemExit) as error:
+            raise self.failure("get_init_inputs", error) from error
+        if isinstance(given, Mapping):
+            return [], dict(given)
+        given = list(given)
+        if len(given) == 2 and isinstance(given[0], list | tuple) and isinstance(given[1], dict):
+            return list(given[0]), dict(given[1])
+        return given, {}
 
     def hidden_cases(self, seed: int) -> tuple[Case, ...]:
         """Shapes nobody was told of: each axis of the timed case at 1 and at a nearby odd size."""

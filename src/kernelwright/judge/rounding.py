@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
-from kernelwright.judge.noise import STRETCH, Pool
-from kernelwright.judge.oracle import Float64Trace
+from kernelwright.judge.noise import STRETCH, Pool, stretches
+from kernelwright.judge.oracle import Float64Trace, convolved
 
 SHORT = 1024
 """Addends that a sensible reduction may take one after the other: a row of a norm or of a softmax, in the kernel that
@@ -132,10 +132,7 @@ class Rounded(Float64Trace):
         return self._pool.bells(like)
 
     def roughen(self, out: torch.Tensor) -> torch.Tensor:
-        """One correctly rounded result and as much again: elementary functions are good to about an ulp.
-
-        ``out`` is a result of its own and may be written to.
-        """
+        """One correctly rounded result and as much again: elementary functions err by an ulp. It may be written to."""
         return self._pool.moved(out, self.unit)
 
     def summed(
@@ -148,13 +145,15 @@ class Rounded(Float64Trace):
         tree; up to SHORT addends, and SHORT of each lane's, may be one running sum. ``squares`` is the sum of squared
         addends, ``terms`` a tensor or a number. ``alike`` counts the addends that equal their neighbours: within a
         binade of the partial sum those all round the same way, so their errors add up linearly, over the lanes too;
-        by unit * s each where another addend made the sum large before them.
+        by unit * s each where another addend made the sum large before them. ``out`` may be written to.
         """
         count = torch.as_tensor(terms, dtype=torch.float64, device=out.device).clamp_min(1.0)
         chain = _in_a_row(count, lanes, longest)
         width = (count / chain).clamp_min(1.0)
-        tree = torch.log2(width) + 1
-        variance = squares * (chain / 2 + tree) + out.square() * (chain / (3 * width) + 2)
+        spread, size = chain / 2 + torch.log2(width) + 1, chain / (3 * width) + 2
+        if spread.dim() == 0 and not isinstance(alike, torch.Tensor) and stretches(out, squares):
+            return self._pool.strewn(out, squares, float(spread), float(size), ROUND * self.unit)
+        variance = squares * spread + out.square() * size
         if isinstance(alike, torch.Tensor):
             variance = variance + (out * _in_a_row(alike, lanes, longest)).square()
         return out + self.bells(out) * ROUND * self.unit * variance.sqrt()
@@ -296,8 +295,8 @@ def _convolution_backward_rule(mode: Rounded, func: Any, args: tuple[Any, ...], 
 
 def _convolution_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     values, weight, bias, *rest = args
-    out = func(values, weight, None, *rest)
-    squares = func(values.square(), weight.square(), None, *rest)
+    out = convolved(func, values, weight, None, *rest)
+    squares = convolved(func, values.square(), weight.square(), None, *rest)
     transposed = bool(rest[3])
     addends = weight.numel() / max(1, weight.shape[1 if transposed else 0])
     out = mode.summed(out, squares, addends, 1, LONGEST_DOT)

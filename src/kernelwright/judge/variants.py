@@ -13,19 +13,30 @@ from kernelwright.task import Contract
 AS_GIVEN = "as given"
 LIGHT, HEAVY = 5 * 10**7, 2 * 10**10
 """Multiply-adds of one call: below the first, floors are drawn freely; above the second, as few as possible."""
+HUGE = 1 << 26
+"""Elements that go in and out of one call, from where a variant costs a CPU 5 to 10 s of draws, float64, comparisons:
+there the changes of value come mixed into one draw, of which the first that the reference accepts is taken."""
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _SEEDED = ("near-duplicate", "zero rows")
 """Changes whose place is the same in every draw."""
 
 
 def offered(
-    contract: Contract, specs: Sequence[TensorSpec], *, weights: bool, work: int, autocast: bool, hidden_seed: int
+    contract: Contract,
+    specs: Sequence[TensorSpec],
+    *,
+    weights: bool,
+    work: int,
+    autocast: bool,
+    hidden_seed: int,
+    huge: bool = False,
 ) -> list[Variant]:
     """The variants of a case, the task's own first; the reference has not been asked whether it accepts them.
 
-    ``weights``: the case has some, and they may change. ``work``: multiply-adds of a call.
+    ``weights``: the case has some, and they may change. ``work``: multiply-adds of a call. ``huge``: over ``HUGE``
+    elements, on a CPU.
     """
-    wanted = _wanted(contract, specs, weights, work)
+    wanted = _wanted(contract, specs, weights, work, huge=huge)
     if autocast:  # precision is what it is about
         wanted = [v for v in wanted if not v.change and v.layout == "contiguous" and v.scale in (1.0, 1e-3)]
     dealt = [replace(v, seed=hidden_seed % 2**40) if v.change in _SEEDED else v for v in wanted]
@@ -46,12 +57,13 @@ def mixed(contract: Contract) -> list[Variant]:
     ]
 
 
-def _wanted(contract: Contract, specs: Sequence[TensorSpec], weights: bool, work: int) -> list[Variant]:
+def _wanted(contract: Contract, specs: Sequence[TensorSpec], weights: bool, work: int, *, huge: bool) -> list[Variant]:
     given = Variant(name=AS_GIVEN, required=True)
     sparser = Variant(name="sparser", required=True, change="sparser", fresh_weights=weights)
-    if work > HEAVY:  # each variant costs seconds of float64: one that is everything at once
+    if work > HEAVY or huge:  # each variant costs seconds of float64: one that is everything at once
         layout = next((name for name in contract.layouts if name != "contiguous"), "contiguous")
-        return [given, replace(sparser, layout=layout)]
+        # Where the work is not in products, what depends on signs and offsets is most of what can go wrong.
+        return [given, replace(sparser, layout=layout), *(mixed(contract) if work <= HEAVY else ())]
     wanted = [given]
     if weights:
         wanted.append(Variant(name="fresh weights", required=True, fresh_weights=True))

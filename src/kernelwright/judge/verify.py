@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernelwright.judge import calls, distribution, health, numerics
+from kernelwright.judge import agreement, calls, distribution, health, numerics
 from kernelwright.judge.draws import Draws
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.instance import Instance, State
@@ -169,6 +169,10 @@ class Checker:
         outputs = eager[: len(self.instance.out_specs)]
         return variant.special or all(bool(torch.isfinite(out).all()) for out in outputs)
 
+    def answered(self, leaves: Sequence[torch.Tensor], state: State | None, eager: list[torch.Tensor]) -> None:
+        """What eager answered to the call that ``truth`` will be asked about next."""
+        self._eager = leaves, state, eager
+
     @staticmethod
     def _plausible(
         eager: Sequence[torch.Tensor],
@@ -285,7 +289,7 @@ class Checker:
         for index, (before, now) in enumerate(zip(leaves, after or leaves, strict=True)):
             if index in self.contract.mutates or now is before:
                 continue
-            if not _bitwise_equal(before, now.to(before.device)):
+            if not agreement.same(before, now.to(before.device)):
                 return f"input {index} was changed by the call"
         return ""
 
@@ -386,14 +390,3 @@ def noted(proof: Verified, notes: Sequence[str]) -> Verified:
 
 def _one(floors: Honest, index: int) -> Floor:
     return floors()[index]
-
-
-def _bitwise_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    if torch.equal(a, b):
-        return True
-    if not (a.is_floating_point() or a.is_complex()):
-        return False
-    x, y = numerics.real(a), numerics.real(b)  # NaN is equal to itself here
-    return torch.equal(x.isnan(), y.isnan()) and torch.equal(x.nan_to_num(0.0), y.nan_to_num(0.0))

@@ -12,6 +12,7 @@ the cache: over 4 Mi of them a pass through fresh temporaries costs 20 ms, and a
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -52,6 +53,11 @@ few launches.
 """
 SAMPLE, TAIL = 1 << 14, 1 << 12
 """Elements looked at first, spread over the output, and those at its end."""
+GROSS = 16.0
+"""Bits beyond which no floor is asked for: over so many elements as are sampled, neither luck of eager's nor a bad
+order of summation makes an honest error 2^16 times eager's largest and 2^16 roundings of the largest element."""
+_HIGHEST = 3 if sys.byteorder == "little" else 0
+"""Which 16 bits of a float64 hold its exponent."""
 _SAFE = 1e-140, 1e140
 """Magnitudes whose squares neither vanish nor overflow."""
 
@@ -94,17 +100,17 @@ class Magnitudes:
         return (slice(start, start + self._step) for start in range(0, self.exact.numel(), self._step))
 
     def _sort(self, exact: torch.Tensor) -> tuple[torch.Tensor | None, list[int]]:
-        """Positions in a chunk in the order of their bands (None: as they are), and how many each band has."""
+        """Of a chunk, the band of each element on a CPU, elsewhere positions in the order of their bands (None: all
+        are in one); and how many each band has."""
         if self.top == 0.0:
             return None, [exact.numel()] + [0] * (BANDS - 1)
         sizes = exact.abs() if self.finite else _tamed(exact).abs_()
-        bounds = [self.top * 16.0**-band for band in range(1, BANDS)]
         if exact.device.type == "cpu":
-            ranks, counts = _ranked(sizes.numpy(), bounds)
+            ranks, counts = _banded(sizes.numpy(), self.top)
         else:
             found = torch.zeros(sizes.shape, dtype=torch.uint8, device=sizes.device)
-            for bound in bounds:
-                found += (sizes <= bound).to(torch.uint8)
+            for band in range(1, BANDS):
+                found += (sizes <= self.top * 16.0**-band).to(torch.uint8)
             counts = torch.bincount(found, minlength=BANDS).tolist()
             ranks = torch.argsort(found).to(torch.int32)
         return (None if exact.numel() in counts else ranks), counts
@@ -131,6 +137,10 @@ class Magnitudes:
             if top == 0.0:
                 continue
             scale = 1.0 if _SAFE[0] < top < _SAFE[1] else top
+            if order is not None and order.dtype is torch.uint8:
+                for band, size in enumerate(_sizes(error.numpy(), order.numpy(), counts, scale)):
+                    norms[band].append(size)
+                continue
             error = error if order is None else error.index_select(0, order)
             start = 0
             for band, count in enumerate(counts):
@@ -150,16 +160,22 @@ class Magnitudes:
         return spread.chunk + int(error.abs_().argmax())
 
 
-def _ranked(sizes: np.ndarray, bounds: Sequence[float]) -> tuple[torch.Tensor, list[int]]:
-    """Positions by band, and the size of each. In numpy: its radix sort takes 4 ns per element, torch's masks 60."""
-    found = np.zeros(sizes.shape, dtype=np.uint8)
-    for bound in bounds:
-        below = sizes <= bound
-        if not below.any():
-            break
-        found += below.view(np.uint8)
-    order = np.argsort(found, kind="stable").astype(np.int32)
-    return torch.from_numpy(order), np.bincount(found, minlength=BANDS).tolist()
+def _banded(sizes: np.ndarray, top: float) -> tuple[torch.Tensor, list[int]]:
+    """The band of each element, floor(log16(top / size)), and the size of each band. From the bits of the quotient, on
+    one thread: 5 ns per element, where comparing with every bound and sorting by band took 19."""
+    with np.errstate(divide="ignore", over="ignore"):
+        ratio = np.divide(top, sizes)
+    bits = ratio.view(np.uint16)[_HIGHEST::4] + np.uint16(1 << 4)  # 11 bits of exponent plus 1023, 4 of mantissa
+    bits >>= 6  # one more, and four exponents are a band
+    found = np.minimum(bits - np.uint16(256), BANDS - 1).astype(np.uint8)
+    return torch.from_numpy(found), [int(np.count_nonzero(found == band)) for band in range(BANDS)]
+
+
+def _sizes(error: np.ndarray, bands: np.ndarray, counts: Sequence[int], scale: float) -> list[float]:
+    """The norm of the errors in each band."""
+    squares = np.square(error if scale == 1.0 else error / scale)
+    sums = [float(np.multiply(squares, bands == band).sum()) if count else 0.0 for band, count in enumerate(counts)]
+    return [math.sqrt(total) * scale for total in sums]
 
 
 def _minus(answer: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
@@ -186,6 +202,11 @@ def honest_floor(spreads: Sequence[Spread]) -> Floor:
         peak=max(peaks) * _widening(peaks),
         bands=tuple(max(column) * widen for column in zip(*(draw.bands for draw in spreads), strict=True)),
     )
+
+
+def honest_floors(spreads: Sequence[Sequence[Spread]]) -> list[Floor]:
+    """The same per output, from draws of them all; elements that are not finite count as right."""
+    return [honest_floor(column) for column in zip(*spreads, strict=True)]
 
 
 def _widening(sizes: Sequence[float]) -> float:
@@ -319,7 +340,7 @@ class Yardstick:
         error = _minus(flat.index_select(0, sample), self._sampled)
         largest = numerics.peak(error)
         ratio = largest / self._peak
-        if math.isfinite(ratio) and bits_lost(ratio) > limit and self._settle():
+        if math.isfinite(ratio) and max(limit, GROSS) >= bits_lost(ratio) > limit and self._settle():
             ratio = largest / self._peak
         if not (math.isfinite(ratio) and bits_lost(ratio) > limit):
             return None
