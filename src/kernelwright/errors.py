@@ -196,6 +196,12 @@ class BudgetSpent(KernelwrightError):
     exit_code = 61
 
 
+class BudgetTooSmall(KernelwrightError):
+    """A budget of time in which no candidate could be proved; nothing was tried."""
+
+    exit_code = 62
+
+
 def _tree(cls: type[KernelwrightError]) -> dict[str, type[KernelwrightError]]:
     found = {cls.__name__: cls}
     for child in cls.__subclasses__():

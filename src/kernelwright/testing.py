@@ -123,11 +123,13 @@ class FakeWorker:
             return {"points": points, "eager_us": EAGER_US, "bound_us": 1.0, "limiter": "memory"}
         return {}
 
-    def submit(self, job: dict[str, Any]) -> concurrent.futures.Future[dict[str, Any]]:
+    def submit(
+        self, job: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None
+    ) -> concurrent.futures.Future[dict[str, Any]]:
         """The same, already done."""
         future: concurrent.futures.Future[dict[str, Any]] = concurrent.futures.Future()
         try:
-            future.set_result(self.run(job))
+            future.set_result(self.run(job, on_event))
         except KernelwrightError as error:
             future.set_exception(error)
         return future

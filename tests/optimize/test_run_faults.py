@@ -96,8 +96,8 @@ def test_a_reference_that_never_ends_is_given_up_with_its_own_error(
     monkeypatch.setattr(running, "LONGEST_IN_BUDGETS", 0.0)
 
     class Endless(FakeWorker):
-        def submit(self, job: dict[str, Any]) -> Future[dict[str, Any]]:
-            return Future() if job["job"] == "describe" else super().submit(job)
+        def submit(self, job: dict[str, Any], on_event: Any = None) -> Future[dict[str, Any]]:  # noqa: ANN401
+            return Future() if job["job"] == "describe" else super().submit(job, on_event)
 
     judge = Endless(landscape)
     with pytest.raises(ReferenceFails, match="(?s)does not come to an end.*longer --budget"):

@@ -12,6 +12,7 @@ import torch
 from kernelwright.errors import NotAdmitted, TaskDoesNotImport
 from kernelwright.judge import agreement, calls, decoys
 from kernelwright.judge.decoys import Decoy
+from kernelwright.judge.foresight import Say
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.reference import Reference, last_line
@@ -24,6 +25,8 @@ _WORDS = {
     "partial": "{name}: passes, so a program that leaves work out would pass too",
     "own": "{name} of the task's own decoys passes",
 }
+SLOW_S = 0.25
+"""Where a call of the reference takes longer, every decoy is announced."""
 _PUBLISHED = ("degenerate", "input")
 _NOTES = {
     "parameter": "{name} without any effect on the result",
@@ -75,8 +78,10 @@ class Known:
     leaves: list[torch.Tensor]
 
 
-def admit(reference: Reference, *, seed: int = 20, known: Known | None = None) -> Admission:
-    """Run every decoy through the cases and variants until something rejects it.
+def admit(
+    reference: Reference, *, seed: int = 20, known: Known | None = None, say: Say = lambda text: None
+) -> Admission:
+    """Run every decoy through the cases and variants until something rejects it; ``say`` hears of each that takes long.
 
     The timed case as given comes first, its other variants last: a decoy is cheaper to reject on the small cases.
     Where one call of the timed case is heavy, only what a note on it asks for comes before the small cases.
@@ -86,7 +91,7 @@ def admit(reference: Reference, *, seed: int = 20, known: Known | None = None) -
     first = reference.instance(timed) if known is None else known.instance
     standing = [_Standing(decoy) for decoy in _all_decoys(first, seed)]
     order = [item.decoy.name for item in standing]
-    court = _Court(standing, seed, [*first.notes, *_unseen(first, seed)])
+    court = _Court(standing, seed, [*first.notes, *_unseen(first, seed)], say)
     main = _Bar(first, Checker(first, seed=seed) if known is None else known.checker, seed, known)
     given, *others = first.offered(seed)
     shown = [item for item in standing if not (first.work > HEAVY or first.huge) or item.decoy.kind in _PUBLISHED]
@@ -150,8 +155,8 @@ class _Bar:
 class _Court:
     """The decoys that nothing has rejected yet, and what rejected the others."""
 
-    def __init__(self, standing: list[_Standing], seed: int, notes: list[str]) -> None:
-        self.standing, self.seed, self.notes = list(standing), seed, notes
+    def __init__(self, standing: list[_Standing], seed: int, notes: list[str], say: Say) -> None:
+        self.standing, self.seed, self.notes, self.say = list(standing), seed, notes, say
         self.kinds = {item.decoy.name: item.decoy.kind for item in standing}
         self.rejected: dict[str, str] = {}
 
@@ -163,7 +168,9 @@ class _Court:
         found = bar.call(variant) if items and variant.required else None
         if found is None:
             return
-        for item in items:
+        for number, item in enumerate(items, 1):
+            if bar.instance.call_seconds > SLOW_S:
+                self.say(f"admission: known-wrong program {number} of {len(items)}, {item.decoy.name}")
             verdict = _try(bar.checker, variant, *found, item)
             if verdict:
                 self.rejected[item.decoy.name] = verdict

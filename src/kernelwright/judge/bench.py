@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.errors import TaskError
-from kernelwright.judge import measure, pages, race, room, timing_plan
+from kernelwright.judge import foresight, measure, pages, race, room, timing_plan
 from kernelwright.judge.admission import Admission, Known, admit
 from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
 from kernelwright.judge.child import Program
+from kernelwright.judge.foresight import Say
 from kernelwright.judge.inputs import Variant, layout_of
 from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.reference import Reference
@@ -148,9 +149,11 @@ class Entrant:
 
 
 class Bench:
-    """One task on one device. Raises the task errors of ``Reference`` and ``Instance``. Not thread-safe."""
+    """One task on one device; ``say`` hears what takes long, ``left`` are the seconds there are (None: no hurry).
 
-    def __init__(self, task: Task, device: str) -> None:
+    Raises the task errors of ``Reference`` and ``Instance``, NotEnoughMemory and BudgetTooSmall. Not thread-safe."""
+
+    def __init__(self, task: Task, device: str, *, left: float | None = None, say: Say = lambda text: None) -> None:
         self.task, self.device, self.contract = task, torch.device(device), task.contract
         self.seed = secrets.randbits(62)
         self.reference = Reference(task, device)
@@ -179,6 +182,7 @@ class Bench:
         self.sized = False
         """Whether ``eager_us`` is that of the reference as a program of its own, not in this process."""
         self._known: tuple[list[torch.Tensor], int] | None = None
+        foresight.look(self.timed.instance, left, say)
         self._measure_reference()
 
     def _measure_reference(self) -> None:
@@ -263,13 +267,13 @@ class Bench:
         """Inputs of the timed case of which nobody looks at the values."""
         return self._known[0] if self._known is not None else self.timed.instance.draw(self.timed.as_given, 0)
 
-    def admit(self) -> Admission:
-        """Whether known-wrong programs are told from the reference; found out once."""
+    def admit(self, say: Say = lambda text: None) -> Admission:
+        """Whether known-wrong programs are told from the reference; found out once. ``say`` hears what is tried."""
         if self.admission is None:
             known = None  # where results are random, a checker remembers what it was shown
             if not self.contract.random:
                 known = Known(self.timed.instance, self.timed.checker, self.known_call())
-            self.admission = admit(self.reference, seed=self.seed % 2**31, known=known)
+            self.admission = admit(self.reference, seed=self.seed % 2**31, known=known, say=say)
         return self.admission
 
     def plan(self, spend: timing_plan.Spend, processes: int) -> timing_plan.TimingPlan:

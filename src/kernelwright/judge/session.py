@@ -19,7 +19,7 @@ import torch
 
 from kernelwright import wire
 from kernelwright.candidate import Candidate
-from kernelwright.errors import BadCommand, JudgeFailed
+from kernelwright.errors import BadCommand, JudgeFailed, KernelwrightError
 from kernelwright.judge import (
     also,
     baselines,
@@ -39,6 +39,7 @@ from kernelwright.judge.calibration import energy, store
 from kernelwright.judge.child import Program
 from kernelwright.judge.clocks import Clocks
 from kernelwright.judge.entrants import Entrants
+from kernelwright.judge.foresight import Say
 from kernelwright.judge.lease import Lease
 from kernelwright.judge.profile import job as profiles
 from kernelwright.judge.profile import operators, static
@@ -69,6 +70,8 @@ class Session:
         self._benches: OrderedDict[tuple[str, str], Bench] = OrderedDict()
         self._leases: dict[str, Lease] = {}
         self._confirmed: dict[tuple[str, str], tester.Extras] = {}
+        self._refused: tuple[tuple[str, str], KernelwrightError] | None = None
+        """The last task that could not be looked at, and why."""
 
     def jobs(self) -> dict[str, Handler]:
         """Name to handler."""
@@ -131,8 +134,11 @@ class Session:
         return {"machine": wire.to_data(found)}
 
     def describe(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
-        """{task, device, machine?, variants?} -> facts of the reference; see ``facts.describe``."""
-        bench = self._bench(job)
+        """{task, device, machine?, variants?, left?} -> facts of the reference; see ``facts.describe``.
+
+        ``left``: seconds; BudgetTooSmall where a proof would come long after them. Events say what takes long."""
+        emit({"doing": f"looking at the reference of {requests.task_of(job).name}"})
+        bench = self._bench(job, lambda text: emit({"doing": text}))
         return facts.describe(bench, self._machine(job), variants=bool(job.get("variants", True)))
 
     def limits(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
@@ -239,7 +245,7 @@ class Session:
 
     def admit(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
         """{task, device} -> {"admitted", "reasons", "decoys": [[name, rejected by], ...], "notes"}; found out once."""
-        found = self._bench(job).admit()
+        found = self._bench(job).admit(lambda text: emit({"doing": text}))
         return {
             "admitted": found.admitted,
             "reasons": list(found.reasons),
@@ -358,20 +364,27 @@ class Session:
             self._leases[device] = lease
         return self._leases[device]
 
-    def _bench(self, job: dict[str, Any]) -> Bench:
+    def _bench(self, job: dict[str, Any], say: Say = lambda text: None) -> Bench:
         device = requests.device_of(job, self.device)
         task = requests.task_of(job)
         key = task.digest(), device
         if key in self._benches:
             self._benches.move_to_end(key)
             return self._benches[key]
+        if self._refused is not None and self._refused[0] == key and job.get("job") != "describe":
+            raise self._refused[1]  # asked for while the look at the reference was still going on
+        self._refused = None
         while len(self._benches) >= (MOST_BENCHES if device == "cpu" else 1):
             self._benches.popitem(last=False)[1].close()
             if device != "cpu":
                 torch.cuda.empty_cache()
         if device == "cpu":
             room.hold()
-        bench = self._benches[key] = Bench(task, device)
+        try:
+            bench = self._benches[key] = Bench(task, device, left=job.get("left"), say=say)
+        except KernelwrightError as error:
+            self._refused = key, error
+            raise
         return bench
 
     def _machine(self, job: dict[str, Any]) -> Machine:

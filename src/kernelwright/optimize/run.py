@@ -34,7 +34,7 @@ from kernelwright.trial import Timed
 Reply = dict[str, Any]
 LIKELY = 1.1
 """A median from which a candidate whose interval reaches below 1 is more than noise around the baseline."""
-LONGEST_FIRST_CALL_S, LONGEST_IN_BUDGETS = 300.0, 5.0
+LONGEST_FIRST_CALL_S, LONGEST_IN_BUDGETS = 120.0, 2.0
 """The judge's first look at a reference (a few calls, draws of its inputs) may take the larger of these."""
 DETERMINISTIC_SHARE = 0.25
 """Of the budget, for the deterministic proposers where models are asked too; models get at least as much."""
@@ -258,9 +258,12 @@ class _Run:
                 "task": data,
                 "machine": wire.to_data(self.machine),
                 "variants": self.options.guide is not None,  # only prompts name them
-            }  # fmt: skip
+                # A resumed run may have its proof already: what it has is worth more than an early end.
+                "left": None if self.ledger.count() else pace.left(),
+            },
+            self._doing,
         )
-        admitted = services.worker.submit({"job": "admit", "device": device, "task": data})
+        admitted = services.worker.submit({"job": "admit", "device": device, "task": data}, self._doing)
         identity = Identity(machine=self.machine.fingerprint, versions=self.machine.versions)
         judging = Judging(self.task, device, services.worker, self.ledger, self.options.seed, identity)
         loop = Loop(self.task, self.options, judging, services.host, self.say, pace)
@@ -274,6 +277,11 @@ class _Run:
         self.record |= {"machine": wire.to_data(self.machine), "facts": self.facts}
         self.folder.write(self.record)
         return loop
+
+    def _doing(self, event: Reply) -> None:
+        """What the judge says of a job that takes long."""
+        if "doing" in event:
+            self.say("phase", event["doing"])
 
     def _described(self, future: Future[Reply]) -> Reply:
         """Facts of the reference; one that never answers must not keep the run waiting."""

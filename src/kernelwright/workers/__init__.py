@@ -19,8 +19,10 @@ class Worker(Protocol):
         """The job's result. Raises the KernelwrightError that the judge answered, or JudgeFailed."""
         ...
 
-    def submit(self, job: dict[str, Any]) -> concurrent.futures.Future[dict[str, Any]]:
-        """The same, later."""
+    def submit(
+        self, job: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None
+    ) -> concurrent.futures.Future[dict[str, Any]]:
+        """The same, later; ``on_event`` is called in another thread."""
         ...
 
     def abandon(self) -> None:

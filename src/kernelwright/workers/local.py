@@ -86,9 +86,11 @@ class LocalWorker:
             else "run the reference alone with Python: what kills its process kills the judge, which runs it",
         )
 
-    def submit(self, job: dict[str, Any]) -> concurrent.futures.Future[Reply]:
+    def submit(
+        self, job: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None
+    ) -> concurrent.futures.Future[Reply]:
         """``run`` in a thread."""
-        return self._pool.submit(self.run, job)
+        return self._pool.submit(self.run, job, on_event)
 
     def abandon(self) -> None:
         """See Worker: the judge is killed, because a job that computes cannot be told to stop."""

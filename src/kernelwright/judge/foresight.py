@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What admitting a task and proving one candidate will take, told from the first look at its reference.
+
+Whoever has less time hears so after two calls, not after minutes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kernelwright.errors import BudgetTooSmall
+from kernelwright.judge.instance import Instance
+
+Say = Callable[[str], None]
+"""What hears, in a few words each, what is being done."""
+
+ADMISSION = 3.0, 9.0, 1.2e-7
+"""Admission takes so many draws, calls (two of them in float64), and seconds per element that goes in or out."""
+PROOF = 10.0, 45.0, 4e-7
+"""The same for a coarse judgement and the proof of one candidate: two processes, the variants, the timed rounds."""
+GRACE_S, LATEST = 30.0, 2.0
+"""Refused is what is expected to take longer than both: this, and so many times what is left of the budget."""
+WORTH_SAYING_S = 5.0
+"""A step that is expected to take longer is announced."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foresight:
+    """Seconds, to within a factor of two."""
+
+    draw: float
+    call: float
+    admission: float
+    proof: float
+
+    def words(self) -> str:
+        """What was seen, and what follows from it."""
+        seen = f"a call of the reference takes {_time(self.call)}, drawing its inputs {_time(self.draw)}"
+        return f"{seen}: expect about {_time(self.admission)} of admission, {_time(self.proof)} for a first proof"
+
+
+def look(instance: Instance, left: float | None, say: Say) -> None:
+    """Say what is to be expected, and raise what ``settle`` raises."""
+    expected = foresee(instance)
+    if expected.admission > WORTH_SAYING_S:
+        say(expected.words())
+    settle(expected, instance.reference.task.name, left)
+
+
+def foresee(instance: Instance) -> Foresight:
+    """From the first draws and calls of an instance, and the elements that go in and out of a call."""
+    elements = sum(math.prod(spec.shape) for spec in (*instance.specs, *instance.out_specs))
+
+    def cost(shares: tuple[float, float, float]) -> float:
+        return shares[0] * instance.draw_seconds + shares[1] * instance.call_seconds + shares[2] * elements
+
+    return Foresight(
+        draw=instance.draw_seconds, call=instance.call_seconds, admission=cost(ADMISSION), proof=cost(PROOF)
+    )
+
+
+def settle(found: Foresight, task: str, left: float | None) -> None:
+    """Raises BudgetTooSmall where a proof would come long after ``left`` seconds (None: there is no hurry)."""
+    needed = found.admission + found.proof
+    if left is None or needed <= max(GRACE_S, LATEST * left):
+        return
+    raise BudgetTooSmall(
+        f"The budget cannot hold a proof for {task}, so nothing was tried.",
+        got=f"{max(left, 0.0):.0f} s left of it; {found.words()}",
+        expected=f"a budget of about {_time(needed)}",
+        what_next=f"--budget {max(2, round(1.3 * needed / 60.0))}m, or smaller sizes in the file",
+    )
+
+
+def _time(seconds: float) -> str:
+    if seconds < 1.0:
+        return f"{1e3 * seconds:.0f} ms"
+    return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
