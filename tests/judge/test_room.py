@@ -29,6 +29,20 @@ def test_what_cannot_fit_is_refused_with_its_sizes() -> None:
     assert "at least 1.64e+04 GiB: 4 times the inputs" == caught.value.expected
 
 
+def test_outputs_count_where_inputs_alone_would_fit() -> None:
+    """Read without data where inputs are large, else as soon as the first call has shown them."""
+    free = room.available_bytes() or 0
+    wide = task("x[:, None] + x[None, :]", f"[torch.rand({free // 32})]")
+    assert (free // 32) ** 2 * 4 == room.output_bytes(Reference(wide, "cpu"), wide.timed_case())
+    with pytest.raises(NotEnoughMemory) as caught:
+        room.check(Reference(wide, "cpu"), wide.timed_case())
+    assert "times the inputs and 6 times the outputs" in caught.value.expected
+    small = Reference(task("x[:, None] + x[None, :]", "[torch.rand(300)]"), "cpu")
+    room.check_answers(small.instance(small.task.timed_case()))
+    with pytest.raises(NotEnoughMemory, match="of outputs"):
+        room.enough(small, 1200, 360_000, 6 * 360_000)
+
+
 @pytest.mark.parametrize("inputs", ["[torch.rand(3)]", "[torch.rand(int(torch.rand(4).sum().item()) + 1)]"])
 def test_what_fits_or_cannot_be_told_passes(inputs: str) -> None:
     """A get_inputs that needs real values is simply run later."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelwright.errors import BudgetTooSmall
+from kernelwright.judge import room
 from kernelwright.judge.instance import Instance
 
 Say = Callable[[str], None]
@@ -42,7 +43,8 @@ class Foresight:
 
 
 def look(instance: Instance, left: float | None, say: Say) -> None:
-    """Say what is to be expected, and raise what ``settle`` raises."""
+    """Say what is to be expected. Raises NotEnoughMemory, and what ``settle`` raises."""
+    room.check_answers(instance)
     expected = foresee(instance)
     if expected.admission > WORTH_SAYING_S:
         say(expected.words())

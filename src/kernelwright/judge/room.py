@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import resource
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,18 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree
 
 from kernelwright.errors import NotEnoughMemory
+from kernelwright.judge import refusals
+from kernelwright.judge.inputs import seeded
+from kernelwright.judge.instance import Instance
 from kernelwright.judge.reference import Reference
 from kernelwright.task import Case
 
-COPIES = 4
-"""Of a call's inputs, held at once at the least: two draws, and one of them in float64. A run took 7 times inputs
-and outputs together (1 GiB of them, a ReLU); this only refuses what cannot work."""
+COPIES, ANSWERS = 4, 6
+"""Of a call's inputs and of its outputs, held at once at the least: what is given, what it is in float64, and a copy of
+that; answers of eager, in float64, with what they are made from. Admitting 1.5 GiB of inputs and outputs of one
+convolution took 9 GiB, 1 GiB of another's 7 GiB; what is timed comes on top, so this only refuses what cannot work."""
+LARGE_SHARE = 1 / 16
+"""Of the free memory, what inputs must take before the reference is run without data to see the size of its outputs."""
 _MEMINFO, _STATUS = Path("/proc/meminfo"), Path("/proc/self/status")
 OWN_SHARE = 0.75
 """Of the memory that is free, what the judge may take for itself; the programs it runs need the rest."""
@@ -46,30 +53,67 @@ def check(reference: Reference, case: Case) -> int:
 
     Raises NotEnoughMemory where they cannot be judged in the memory that is free.
 
-    Sizes are read from ``get_inputs`` run on tensors without data; one that does not run that way is let through.
+    Sizes are read from ``get_inputs``, and of large inputs from the reference, run on tensors without data; what does
+    not run that way is let through.
     """
-    size = input_bytes(reference, case) or 0
-    if reference.device.type != "cpu":
-        return size
-    needed, free = COPIES * size, available_bytes()
-    if free is not None and needed > free:
-        raise NotEnoughMemory(
-            f"The inputs of {reference.task.name} are too large to be judged on this machine.",
-            got=f"{_gib(needed // COPIES)} of inputs, {_gib(free)} of memory available",
-            expected=f"at least {_gib(needed)}: {COPIES} times the inputs",
-            what_next="give the timed case smaller sizes, or use a machine with more memory",
-        )
+    size, free = input_bytes(reference, case) or 0, available_bytes()
+    if reference.device.type == "cpu" and free is not None:
+        enough(reference, size, 0, free)
+        if size > LARGE_SHARE * free:
+            enough(reference, size, output_bytes(reference, case) or 0, free)
     return size
+
+
+def check_answers(instance: Instance) -> None:
+    """Raises NotEnoughMemory where the outputs, now known, cannot be judged in the memory that is free."""
+    if instance.device.type != "cpu":
+        return
+    inputs, outputs = (sum(spec.nbytes() for spec in specs) for specs in (instance.specs, instance.out_specs))
+    free = available_bytes()
+    if free is not None:
+        enough(instance.reference, inputs, outputs, free + inputs + outputs)  # one of each is held already
+
+
+def enough(reference: Reference, inputs: int, outputs: int, free: int) -> None:
+    """Raises NotEnoughMemory where so many bytes of inputs and outputs cannot be judged in ``free`` bytes."""
+    needed = COPIES * inputs + ANSWERS * outputs
+    if needed <= free:
+        return
+    answers = f", {_gib(outputs)} of outputs" if outputs else ""
+    times = f" and {ANSWERS} times the outputs" if outputs else ""
+    raise NotEnoughMemory(
+        f"The tensors of {reference.task.name} are too large to be judged on this machine.",
+        got=f"{_gib(inputs)} of inputs{answers}, {_gib(free)} of memory available",
+        expected=f"at least {_gib(needed)}: {COPIES} times the inputs{times}",
+        what_next="give the timed case smaller sizes, or use a machine with more memory",
+    )
 
 
 def input_bytes(reference: Reference, case: Case) -> int | None:
     """Bytes of the tensors that ``get_inputs`` makes, without making them; None where that cannot be told."""
+    return _without_data(lambda: reference.call_with_axes(reference.module.get_inputs, case))
+
+
+def output_bytes(reference: Reference, case: Case) -> int | None:
+    """Bytes of the tensors that the reference returns, without making them; None where that cannot be told."""
+
+    def call() -> Any:
+        args, keywords = reference.init_inputs(case)
+        model = getattr(reference.module, reference.task.entry)(*args, **keywords)
+        given = reference.call_with_axes(reference.module.get_inputs, case)
+        return model(*refusals.arguments(reference, given, model.forward))
+
+    return _without_data(call)
+
+
+def _without_data(action: Callable[[], Any]) -> int | None:
+    """Bytes of the tensors that an action returns when it runs on tensors without data."""
     try:
-        with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-            given: Any = reference.call_with_axes(reference.module.get_inputs, case)
+        with seeded(0), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+            made = action()
     except (Exception, SystemExit):  # noqa: BLE001 - the user's code, run in a way it was not written for
         return None
-    leaves = [leaf for leaf in _pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)]
+    leaves = [leaf for leaf in _pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
     return sum(leaf.numel() * leaf.element_size() for leaf in leaves)
 
 
