@@ -9,6 +9,8 @@ import pytest
 from plain_tasks import task
 
 from kernelwright import errors
+from kernelwright.judge import admission as admission_room
+from kernelwright.judge import instance as instances
 from kernelwright.judge.admission import Admission, admit
 from kernelwright.judge.reference import Reference
 from kernelwright.task import Case, Contract, Task
@@ -35,8 +37,12 @@ def admission(forward: str, inputs: str, **more: object) -> Admission:
         ("x.T.contiguous()", "[torch.rand(16, 9)]", "x"),
     ],
 )
-def test_plain_tasks_are_admitted(forward: str, inputs: str, args: str) -> None:
-    """Every decoy is told from the reference."""
+@pytest.mark.parametrize("elements", [instances.HUGE, 0])
+def test_plain_tasks_are_admitted(
+    monkeypatch: pytest.MonkeyPatch, forward: str, inputs: str, args: str, elements: int
+) -> None:
+    """Every decoy is told from the reference, also where calls count as huge and take few variants."""
+    monkeypatch.setattr(instances, "HUGE", elements)
     found = admission(forward, inputs, args=args)
     assert ((), True) == (found.reasons, found.admitted)
 
@@ -130,3 +136,26 @@ def test_every_shipped_task_is_admitted_at_a_small_size(folder: Path) -> None:
     found = admit(Reference(made, "cpu"))
     assert ((), True) == (found.reasons, found.admitted)
     assert [] == [name for name, verdict in found.decoys if name.startswith("decoys.") and "PASSES" in verdict]
+
+
+def test_what_takes_long_is_said_while_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each known-wrong program by name where a call of the reference is slow; nothing where it is not."""
+    said: list[str] = []
+    reference = Reference(task("x * 2", "[torch.rand(16, 64)]"), "cpu")
+    admit(reference, say=said.append)
+    assert not said
+    monkeypatch.setattr(admission_room, "SLOW_S", 0.0)
+    found = admit(reference, say=said.append)
+    assert found.admitted
+    assert {"zeros", "input 0 ignored"} <= {line.rpartition(", ")[2] for line in said}
+
+
+def test_parameters_are_ignored_in_turn_only_as_far_as_time_allows() -> None:
+    """A call of 3 s: one of two parameters, and a note that it is one."""
+    made = task("self.a(x)", "[torch.rand(16, 8)]", init="self.a = nn.Linear(8, 8)")
+    reference = Reference(made, "cpu")
+    reference.instance(made.timed_case()).call_seconds = 3.0
+    found = admit(reference)
+    assert found.admitted
+    assert 1 == sum(name.startswith("parameter") for name, _ in found.decoys)
+    assert any(note.startswith("of 2 parameters 1 were ignored in turn") for note in found.notes)

@@ -10,7 +10,9 @@ import pytest
 import torch
 from plain_tasks import task
 
+from kernelwright.judge import bench as benches
 from kernelwright.judge import correctness
+from kernelwright.judge import instance as instances
 from kernelwright.judge.bench import Bench, Point
 from kernelwright.judge.child import Program
 from kernelwright.judge.inputs import Variant
@@ -101,3 +103,26 @@ def test_inputs_that_must_stay_as_they_are_stay_so_in_recombined_draws() -> None
     given = [leaves[1] for leaves in itertools.islice(bench.draws(3, 0.0), 3)]
     assert {1} == bench.timed.instance.kept
     assert all(torch.equal(one, torch.zeros(64)) for one in given)
+
+
+def test_a_slow_reference_is_called_twice_before_its_admission(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first call is the known one, and the second says how long a call takes; a quick one is measured again."""
+    source = "self.register_buffer('calls', torch.zeros((), dtype=torch.int64), persistent=False)"
+    made = task("x * 2 + 0 * self.calls.add_(1)", "[torch.rand(4, 4)]", init=source)
+    quick = Bench(made, "cpu").timed.instance.model.calls
+    monkeypatch.setattr(benches, "SLOW_S", 0.0)
+    bench = Bench(made, "cpu")
+    slow = bench.timed.instance.model.calls
+    assert (2, True) == (int(slow), int(quick) > 2)
+    assert bench.eager_us > 0
+    truth = bench.timed.checker.truth(bench.timed.as_given, bench.known_call(), bench.timed.instance.first_state)
+    assert torch.allclose(2 * bench.known_call()[0], truth.eager[0])
+
+
+def test_a_huge_case_takes_its_changes_of_value_in_one_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few variants, among them every sign and offset, and the proof and the admission say so."""
+    monkeypatch.setattr(instances, "HUGE", 0)
+    bench = Bench(task("torch.relu(x)", "[torch.rand(64, 64)]"), "cpu")
+    names = [variant.name for variant in bench.timed.offered]
+    assert ["as given", "sparser", "mixed rows", "mixed rows, small", "mixed rows, plain"] == names
+    assert any(note.startswith("huge calls") for note in bench.admit().notes)

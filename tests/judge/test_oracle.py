@@ -7,6 +7,7 @@ import pytest
 import torch
 from plain_tasks import instance
 
+from kernelwright.judge import oracle
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.yardstick import Magnitudes
 
@@ -64,3 +65,31 @@ def test_orders_of_summation_centre_on_the_truth() -> None:
     assert "orders-of-summation" == kind
     assert float((exact[0] - truth).abs().max()) < 4e-7 * float(truth.max())
     assert made.floor(leaves, None, list(map(Magnitudes, exact)))[0].rms > 0.0
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "rest"),
+    [
+        ((7, 4, 9, 9), (6, 4, 3, 3), ([2, 1], [1, 1], [1, 1], False, [0, 0], 1)),
+        ((5, 4, 9), (4, 2, 3), ([1], [0], [2], False, [0], 2)),
+        ((3, 4, 5, 5), (4, 6, 3, 3), ([2, 2], [1, 1], [1, 1], True, [1, 1], 1)),
+    ],
+)
+def test_a_convolution_in_parts_of_the_batch_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], kernel: tuple[int, ...], rest: tuple[object, ...]
+) -> None:
+    """Two images at a time, strided, grouped and transposed; and two at a time are what was asked for."""
+    run = torch.ops.aten.convolution.default
+    seen: list[int] = []
+
+    def counted(values: torch.Tensor, *others: object) -> torch.Tensor:
+        seen.append(len(values))
+        return run(values, *others)
+
+    rng = torch.Generator().manual_seed(4)
+    values, weight = (torch.randn(size, dtype=torch.float64, generator=rng) for size in (shape, kernel))
+    spread = values[:1].numel() * weight[0, 0].numel() * values.element_size()
+    monkeypatch.setattr(oracle, "SPREAD_BYTES", 2 * spread + 1)
+    found = oracle.convolved(counted, values, weight, None, *rest)
+    assert torch.allclose(run(values, weight, None, *rest), found, rtol=1e-14, atol=1e-14)
+    assert (2, len(values)) == (max(seen), sum(seen))

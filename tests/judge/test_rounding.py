@@ -12,7 +12,7 @@ import pytest
 import torch
 from plain_tasks import instance
 
-from kernelwright.judge import rounding
+from kernelwright.judge import noise, rounding
 from kernelwright.judge.inputs import Variant, generator
 from kernelwright.judge.yardstick import Magnitudes
 
@@ -150,3 +150,18 @@ def test_a_short_row_and_a_product_may_be_added_up_from_left_to_right(operator: 
     rows = LINE.measure(operator, range(3, 5), only="sequential")
     assert [("sequential", 0)] == [(row["program"], row["refused"]) for row in rows]
     assert rows[0]["largest"] < 1.6
+
+
+def test_a_large_sum_is_perturbed_as_a_small_one_is() -> None:
+    """In stretches and in place above ``POOL`` elements: the same deviation, and no two stretches move alike."""
+    count = 3 * noise.POOL + 5
+    rng = torch.Generator().manual_seed(2)
+    out = torch.randn(count, dtype=torch.float64, generator=rng)
+    squares = 3 * out.square() + 1
+    mode = rounding.Rounded(2.0**-24, rng)
+    large = mode.summed(out.clone(), squares.clone(), 500, 1, rounding.LONGEST_DOT) - out
+    pairs = zip(out.split(10_000), squares.split(10_000), strict=True)
+    small = torch.cat([mode.summed(a.clone(), b.clone(), 500, 1, rounding.LONGEST_DOT) - a for a, b in pairs])
+    assert pytest.approx(float(small.square().mean().sqrt()), rel=0.02) == float(large.square().mean().sqrt())
+    first, second = large[: noise.STRETCH], large[noise.STRETCH : 2 * noise.STRETCH]
+    assert abs(float(torch.corrcoef(torch.stack([first, second]))[0, 1])) < 0.05

@@ -16,7 +16,7 @@ from kernelwright.judge.foresight import Say
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.reference import Reference, last_line
-from kernelwright.judge.variants import AS_GIVEN, HEAVY
+from kernelwright.judge.variants import AS_GIVEN, HEAVY, HUGE_NOTE
 from kernelwright.judge.verify import Checker
 
 _WORDS = {
@@ -25,7 +25,7 @@ _WORDS = {
     "partial": "{name}: passes, so a program that leaves work out would pass too",
     "own": "{name} of the task's own decoys passes",
 }
-SLOW_S = 0.25
+SLOW_S = 1.0
 """Where a call of the reference takes longer, every decoy is announced."""
 _PUBLISHED = ("degenerate", "input")
 _NOTES = {
@@ -113,10 +113,10 @@ def admit(
 
 
 def _unseen(instance: Instance, seed: int) -> list[str]:
-    """A note where not every parameter is ignored in turn."""
+    """Notes where not every parameter is ignored in turn, or not every variant tried."""
     every, some = decoys.parameters(instance), decoys.looked_at(instance, seed)
     note = f"of {len(every)} parameters {len(some)} were ignored in turn, drawn at random: each costs a call"
-    return [note] if len(some) < len(every) else []
+    return [*([note] if len(some) < len(every) else []), *([HUGE_NOTE] if instance.huge else [])]
 
 
 class _Bar:

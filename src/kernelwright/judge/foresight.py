@@ -17,12 +17,15 @@ from kernelwright.judge.instance import Instance
 Say = Callable[[str], None]
 """What hears, in a few words each, what is being done."""
 
-ADMISSION = 3.0, 9.0, 1.2e-7
+ADMISSION = 3.0, 9.0, 6e-8
 """Admission takes so many draws, calls (two of them in float64), and seconds per element that goes in or out."""
-PROOF = 10.0, 45.0, 4e-7
-"""The same for a coarse judgement and the proof of one candidate: two processes, the variants, the timed rounds."""
-GRACE_S, LATEST = 30.0, 2.0
-"""Refused is what is expected to take longer than both: this, and so many times what is left of the budget."""
+PROOF = 5.0, 25.0, 2e-7
+"""The same for a coarse judgement and the proof of one candidate: two processes, the variants, the timed rounds.
+Seen on 2 loaded cores: 35 and 67 s where 26 and 70 were expected (cross-entropy of 32768 x 4096), 24 and 86 for 20 and
+54 (a product of 1024 x 8192 x 8192)."""
+GRACE_S, LATEST = 120.0, 2.0
+"""Refused is what is expected to take longer than both: this, for a candidate may be far faster than the reference, and
+so many times what is left of the budget."""
 WORTH_SAYING_S = 5.0
 """A step that is expected to take longer is announced."""
 
@@ -72,7 +75,7 @@ def settle(found: Foresight, task: str, left: float | None) -> None:
         f"The budget cannot hold a proof for {task}, so nothing was tried.",
         got=f"{max(left, 0.0):.0f} s left of it; {found.words()}",
         expected=f"a budget of about {_time(needed)}",
-        what_next=f"--budget {max(2, round(1.3 * needed / 60.0))}m, or smaller sizes in the file",
+        what_next=f"--budget {math.ceil(needed / 60.0)}m, or smaller sizes in the file",
     )
 
 

@@ -85,7 +85,7 @@ def enough(reference: Reference, inputs: int, outputs: int, free: int) -> None:
         f"The tensors of {reference.task.name} are too large to be judged on this machine.",
         got=f"{_gib(inputs)} of inputs{answers}, {_gib(free)} of memory available",
         expected=f"at least {_gib(needed)}: {COPIES} times the inputs{times}",
-        what_next="give the timed case smaller sizes, or use a machine with more memory",
+        what_next=f"make its sizes {needed / max(free, 1):.2g} times smaller, or use a machine with more memory",
     )
 
 

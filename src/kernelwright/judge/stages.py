@@ -21,7 +21,7 @@ from kernelwright.judge.clocks import Clocks
 from kernelwright.judge.correctness import DETAIL, Correctness, Wrong
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.odd_calls import OddCalls
-from kernelwright.judge.variants import HEAVY, LIGHT
+from kernelwright.judge.variants import HEAVY, HUGE_NOTE, LIGHT
 from kernelwright.judge.verify import verified
 from kernelwright.trial import CaseResult, Outcome, Rejected, Timed, Verified
 
@@ -285,6 +285,8 @@ class Judgement(Correctness):
         notes = [f"{sampled} further timed calls agreed with eager's own outputs on the same inputs"]
         for case in (point.case for point in self.points if point.case.name.startswith("hidden:")):
             notes.append(f"{case.name}: " + ", ".join(f"{axis}={size}" for axis, size in case.axes))
+        if any(point.instance.huge for point in self.points):
+            notes.append(HUGE_NOTE)
         if any(point.instance.work > LIGHT for point in self.points):
             notes.append("honest error of dear cases: measured once for all candidates, scaled with the outputs")
         if self.level == "precise":

@@ -16,6 +16,9 @@ LIGHT, HEAVY = 5 * 10**7, 2 * 10**10
 HUGE = 1 << 26
 """Elements that go in and out of one call, from where a variant costs a CPU 5 to 10 s of draws, float64, comparisons:
 there the changes of value come mixed into one draw, of which the first that the reference accepts is taken."""
+HUGE_NOTE = (
+    f"huge calls (over {HUGE} elements): changes of value are judged mixed in one draw, and honest error is that of one"
+)
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _SEEDED = ("near-duplicate", "zero rows")
 """Changes whose place is the same in every draw."""

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a proof will take is said before it is begun, and a budget that cannot hold it is refused at once."""
+
+from __future__ import annotations
+
+import pytest
+from plain_tasks import task
+
+from kernelwright.errors import BudgetTooSmall
+from kernelwright.judge import foresight
+from kernelwright.judge.instance import Instance
+from kernelwright.judge.reference import Reference
+
+
+def slow(seconds: float) -> Instance:
+    """An instance whose reference seems to take so long."""
+    made = task("x * 2", "[torch.rand(4, 8)]")
+    instance = Reference(made, "cpu").instance(made.timed_case())
+    instance.call_seconds = instance.draw_seconds = seconds
+    return instance
+
+
+def test_a_budget_that_cannot_hold_a_proof_is_refused_with_numbers() -> None:
+    """One call of 10 s: the message has what was seen, what is needed and a budget that would do."""
+    with pytest.raises(BudgetTooSmall) as caught:
+        foresight.look(slow(10.0), 60.0, lambda text: None)
+    error = caught.value
+    assert "60 s left" in error.got
+    assert "a call of the reference takes 10 s" in error.got
+    assert "a budget of about 7.0 min" == error.expected
+    assert error.what_next.startswith("--budget 8m")
+    assert 62 == error.exit_code
+
+
+@pytest.mark.parametrize(("seconds", "left"), [(10.0, None), (10.0, 600.0), (1.0, 5.0), (1e-3, 0.1)])
+def test_who_has_time_or_needs_little_goes_on(seconds: float, left: float | None) -> None:
+    """No hurry, a budget that suffices, and calls so short that the run may overrun a small budget a little."""
+    foresight.look(slow(seconds), left, lambda text: None)
+
+
+def test_what_takes_long_is_announced_and_the_rest_is_not() -> None:
+    """A line for 1 s a call, none for a millisecond."""
+    said: list[str] = []
+    foresight.look(slow(1e-3), None, said.append)
+    assert not said
+    foresight.look(slow(1.0), None, said.append)
+    assert ["a call of the reference takes 1 s, drawing its inputs 1 s"] == [line.partition(":")[0] for line in said]
