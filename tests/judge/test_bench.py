@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from typing import Any
 
@@ -33,11 +34,17 @@ def test_weights_too_dear_to_draw_are_recombined_anew_each_round_and_stay_tied()
         assert all(0.5 < float(state["a.weight"].std() / states[0]["a.weight"].std()) < 2.0 for state in states)
 
 
+def _checks(bench: Bench) -> correctness.Correctness:
+    return correctness.Correctness(
+        bench=bench, entry="x.py::Model", start=_never, shared=contextlib.nullcontext, seed=5
+    )
+
+
 def test_dear_weights_are_drawn_once_and_no_two_requests_get_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second request is made of the first one's weights: new values, without a draw."""
     monkeypatch.setattr(correctness, "DEAR_BYTES", 0)
     bench = Bench(task("self.b(self.a(x))", "[torch.randn(8, 64)]", init=TIED), "cpu")
-    checks = correctness.Correctness(bench=bench, entry="x.py::Model", start=_never, seed=5)
+    checks = _checks(bench)
     drawn: list[int] = []
     real = Instance.draw_state
 
@@ -71,7 +78,7 @@ def test_dear_cases_take_together_what_smaller_ones_took_one_by_one(monkeypatch:
     for manner, dear in itertools.product((point.manner, ("bfloat16", False)), (True, False)):
         taken.clear()
         monkeypatch.setattr(type(point), "dear", dear)
-        checks = correctness.Correctness(bench=bench, entry="x.py::Model", start=_never, seed=5)
+        checks = _checks(bench)
         seen = {(manner, name) for name in names}
         checks._one_by_one(None, point, point.offered, seen)  # type: ignore[arg-type]
         if manner == point.manner and dear:
