@@ -291,9 +291,9 @@ class _Run:
         except TimeoutError as error:
             self.services.worker.abandon()
             raise ReferenceFails(
-                f"The reference of {self.task.name} does not come to an end.",
-                got=f"no result on its own inputs after {limit:.0f} s",
-                expected="a result",
+                f"The reference of {self.task.name} does not come to an end, or is too slow for this budget.",
+                got=f"its inputs were not drawn and its result not seen twice within {limit:.0f} s",
+                expected="two draws and two calls in that time: the longer of two minutes and twice the budget",
                 what_next="run it on its own inputs; if it ends there, choose smaller sizes or a longer --budget",
             ) from error
 
