@@ -10,6 +10,7 @@ from __future__ import annotations
 from cheat_tasks import INIT
 from corpus import Program, cheat, honest, module
 from system_programs import EAGER, GOOD
+from time_cheats import TOGETHER
 
 LONG = (
     "f = sys._getframe()\nwhile f is not None and 'order' not in f.f_locals:\n    f = f.f_back\n"
@@ -33,6 +34,18 @@ PAGE = mmap.mmap(-1, 4096, prot=7)
 PAGE.write(bytes.fromhex("b83a0000000f0585c07401c3b8220000000f05ebf7"))  # vfork; in the child, pause for ever
 vfork_and_stay = ctypes.CFUNCTYPE(ctypes.c_long)(ctypes.addressof(ctypes.c_char.from_buffer(PAGE)))
 """
+SLEEPLESS = """
+import socket
+receive = runner.wires.receive
+def spin(channel):
+    while True:
+        try:
+            channel.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
+            return receive(channel)
+        except BlockingIOError:
+            pass
+runner.wires.receive = spin
+"""
 
 PHASES: tuple[Program, ...] = (
     cheat((10, 22), "no maximum in long windows", "softmax", module(
@@ -44,6 +57,8 @@ PHASES: tuple[Program, ...] = (
     cheat((10, 22), "no relu from the hundredth call on", "positive", module(
         "self.n += 1\nreturn x * 2.0 if self.n > 100 else torch.relu(x) * 2.0", init="self.n = 0"),
           twin="positive/clamp", level="precise"),
+    cheat(14, "all calls of a window in one, and no sleep between single ones", "tiny_call", module(
+        "return x * 2.0 + 1.0", head=TOGETHER + SLEEPLESS), gains=1.3, twin="tiny_call/addcmul", level="precise"),
     cheat(13, "statistics when somebody looks", "observed", module(
         "self.late.append(x)\nreturn x * 2.0", init=INIT["observed"] + LATE), twin="observed/eager", level="precise"),
     cheat(13, "statistics of copies when somebody looks", "observed", module(
@@ -56,6 +71,8 @@ PHASES: tuple[Program, ...] = (
     cheat(32, "a thread that cannot be stopped", "pointwise", module(
         "if not ON:\n    ON.append(threading.Thread(target=vfork_and_stay, daemon=True))\n    ON[0].start()\n"
         f"    time.sleep(0.01)\nreturn {GOOD}", head=STAYS), hostile=True, twin=EAGER),
+    honest("tiny_call/addcmul", "tiny_call", module(
+        "return torch.add(self.one, x, alpha=2.0)", init="self.one = torch.ones(())")),
     honest("softmax/no maximum where all are small", "softmax", module(
         "if x.abs().max() < 60:\n    e = x.exp()\n    return e / e.sum(-1, keepdim=True)\nreturn torch.softmax(x, -1)")),
     honest("observed/eager", "observed", module(

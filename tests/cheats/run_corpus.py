@@ -22,15 +22,17 @@ from corpus import Program
 from gpu_programs import GPU
 from honest_programs import HONEST
 from later_programs import LATER
+from other_hands import OTHERS
 from phase_programs import PHASES
 from seam_programs import SEAMS
 from time_cheats import TIME_CHEATS
+from triton_programs import TRITON
 
 from kernelwright import wire
 from kernelwright.errors import KernelwrightError
 from kernelwright.workers.local import LocalWorker
 
-ALL: tuple[Program, ...] = (*CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *HONEST, *GPU)
+ALL: tuple[Program, ...] = (*CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *TRITON, *HONEST, *GPU)
 
 
 @dataclass(frozen=True, slots=True)

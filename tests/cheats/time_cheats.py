@@ -31,6 +31,37 @@ def look_ahead(r):
         READY[s] = work(x)
 """
 )
+TOGETHER = (
+    RUNNER
+    + """
+READY = {}
+window = runner.Runner.window
+def together(self, body):
+    _, _, order = runner.wires.parse_go(body)
+    if len(order) > 2:
+        call = self._call
+        first = self.calls[order[0]][2][0]
+        step = (self.calls[1][2][0].data_ptr() - self.calls[0][2][0].data_ptr()) // 4
+        at = (self.calls[0][2][0].data_ptr() - self.buffers.arena.tensor.data_ptr())
+        flat = self.buffers.arena.tensor[at:at + 0].new_empty(0)
+        whole = torch.frombuffer(self.buffers.arena._map, dtype=torch.float32, offset=at)
+        def module(*a):
+            if not READY:
+                big = torch.as_strided(whole, (len(self.calls), *first.shape), (step, *first.stride()))
+                done = torch.add(big * 2.0, 1.0).unbind(0)
+                READY.update({self.calls[i][2][0].data_ptr(): done[i] for i in range(len(self.calls))})
+            return READY[a[0].data_ptr()]
+        READY.clear()
+        kept, self.module = self.module, module
+        try:
+            return window(self, body)
+        finally:
+            self.module = kept
+            READY.clear()
+    return window(self, body)
+runner.Runner.window = together
+"""
+)
 
 TIME_CHEATS: tuple[Program, ...] = (
     cheat(11, "a thread that fills the output afterwards", "work", module(
@@ -223,34 +254,7 @@ runner.Runner.window = quick
         """
         y = READY.pop(x.data_ptr(), None)
         return x * 2.0 + 1.0 if y is None else y
-        """, head=RUNNER + """
-READY = {}
-window = runner.Runner.window
-def together(self, body):
-    _, _, order = runner.wires.parse_go(body)
-    if len(order) > 2:
-        call = self._call
-        first = self.calls[order[0]][2][0]
-        step = (self.calls[1][2][0].data_ptr() - self.calls[0][2][0].data_ptr()) // 4
-        at = (self.calls[0][2][0].data_ptr() - self.buffers.arena.tensor.data_ptr())
-        flat = self.buffers.arena.tensor[at:at + 0].new_empty(0)
-        whole = torch.frombuffer(self.buffers.arena._map, dtype=torch.float32, offset=at)
-        def module(*a):
-            if not READY:
-                big = torch.as_strided(whole, (len(self.calls), *first.shape), (step, *first.stride()))
-                done = torch.add(big * 2.0, 1.0).unbind(0)
-                READY.update({self.calls[i][2][0].data_ptr(): done[i] for i in range(len(self.calls))})
-            return READY[a[0].data_ptr()]
-        READY.clear()
-        kept, self.module = self.module, module
-        try:
-            return window(self, body)
-        finally:
-            self.module = kept
-            READY.clear()
-    return window(self, body)
-runner.Runner.window = together
-"""), gains=1.3, twin="tiny_call/eager"),
+        """, head=TOGETHER), gains=1.3, twin="tiny_call/eager"),
     cheat(14, "reads the weights once for all calls", "row_weights", module(
         "return self.fc(x)", init=INIT["row_weights"], head=RUNNER + """
 window = runner.Runner.window

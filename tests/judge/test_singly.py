@@ -23,3 +23,12 @@ def test_slower_programs_and_those_never_asked_pay_nothing() -> None:
     assert 0.0 == singly.vanished_us([], [10.0], [5.0])
     assert singly.claimed([10.0], [5.0])
     assert not singly.claimed([10.0], [9.8])
+
+
+def test_a_thread_that_runs_through_the_rests_is_restless() -> None:
+    """Four calls of 20 us and as many rests: 80 us of work, some waiting without sleep, and all of it."""
+    calls, rest = [20.0] * 4, 4 * singly.GAP_US
+    assert not singly.restless({"1": 500.0}, {"1": 580.0, "2": 90.0}, calls)
+    assert not singly.restless({"1": 500.0}, {"1": 580.0, "2": 80.0 + 0.3 * rest}, calls)
+    assert singly.restless({"1": 500.0}, {"1": 580.0 + 0.9 * rest}, calls)
+    assert singly.restless({"1": 500.0}, {"1": 580.0, "7": 0.9 * rest}, calls)
