@@ -24,6 +24,11 @@ CASES = {
     "cubes": ("return self.w[i].abs()", "torch.randint(0, 50, (70,))", "self.w = nn.Parameter(torch.randn(50, 3, 11))"),
     "of a result": ("h = torch.tanh(self.w * 2)\nreturn h[i] + 1", "torch.randint(0, 50, (50,))", TABLE),
     "computed indices": ("return self.w[i * 2 + 1] + 1", "torch.randint(0, 20, (70,))", TABLE),
+    "sum of rows": ("return self.e(i).sum(1)", "torch.randint(0, 50, (70, 9))", "self.e = nn.Embedding(50, 33)"),
+    "mean of many rows": ("return torch.relu(self.e(i).mean(1) + 1)", "torch.randint(0, 50, (70, 100))",
+                          "self.e = nn.Embedding(50, 33)"),
+    "normalised mean": ("return self.n(self.e(i).mean(-2))", "torch.randint(0, 50, (7, 5, 41))",
+                        "self.e, self.n = nn.Embedding(50, 33), nn.LayerNorm(33)"),
     "float64": ("return self.w[i] * 3", "torch.randint(0, 50, (70,))", TABLE.replace("33)", "33).double()")),
     "bfloat16": ("return self.w[i] * 3", "torch.randint(0, 50, (70,))", TABLE.replace("33)", "33).bfloat16()")),
 }  # fmt: skip
@@ -48,7 +53,9 @@ def test_rows_are_those_that_the_indices_name(name: str) -> None:
     assert max(error_ratios(module, module.get_inputs())) <= 1.2
 
 
-@pytest.mark.parametrize("name", ["chain", "normalised", "places", "two of one table"])
+@pytest.mark.parametrize(
+    "name", ["chain", "normalised", "places", "two of one table", "sum of rows", "normalised mean"]
+)
 def test_a_table_is_read_by_the_kernel_that_uses_it(name: str) -> None:
     """The rows taken are not written and read again."""
     (step,) = _program(*CASES[name]).steps
@@ -63,6 +70,7 @@ def test_a_table_is_read_by_the_kernel_that_uses_it(name: str) -> None:
         "return self.w[i, i] + 1",
         "return self.w[i > 3] + 1",
         "return self.c[i] + 1",
+        "return F.embedding(i.view(5, 10), self.c).sum(1)",
     ],
 )
 def test_other_ways_to_index_stay_torchs(forward: str) -> None:

@@ -123,6 +123,7 @@ def compiled(tmp_path_factory):
         "loop": (wide, "looped", {"BLOCK": 1024, "WARPS": 4}),
         "product": (product, "matmul", {"BM": 64, "BN": 64, "CHUNK": 1, "WARPS": 4}),
         "terms": (product, "terms", {}),
+        "bags": (triton_cases.BAGS.replace("7, 41", "700, 41").replace("33", "256"), "rowwise", {}),
         "tokens": (
             triton_cases.TOKENS.replace("(3, 9)", "(16, 512)").replace("9", "512").replace("33", "1024"),
             "rowwise",
@@ -168,6 +169,12 @@ def test_float64_becomes_machine_code_that_does_not_spill(compiled, name):
     """Two of them make the 16 bytes of a load; a value takes two registers."""
     assert not isinstance(compiled[name], str), compiled[name]
     assert {0} == {launch["spills"] for launch in compiled[name]}
+
+
+def test_bags_become_machine_code_that_does_not_spill(compiled):
+    """One kernel each: rows are added up where they are read."""
+    assert not isinstance(compiled["bags"], str), compiled["bags"]
+    assert [0, 0] == [launch["spills"] for launch in compiled["bags"]]
 
 
 @pytest.mark.parametrize("name", ["window", "filter"])

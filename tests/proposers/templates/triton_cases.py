@@ -199,6 +199,14 @@ FROM_THE_END = reference(
     names="i",
 )  # fmt: skip
 
+BAGS = reference(
+    "return self.norm(self.e(i).mean(1)), self.e(k).sum(-2)",
+    "torch.randint(0, 50, (7, 41))",
+    "torch.randint(0, 50, (3, 5, 9))",
+    setup="self.e, self.norm = nn.Embedding(50, 33), nn.LayerNorm(33)",
+    names="i, k",
+)
+
 SMALL_TERMS = {"BM": 64, "BN": 64, "BK": 32, "WARPS": 4, "STAGES": 2}
 SHARED = {"BLOCK": 32, "WARPS": 1, "WAVES": 16}
 SMALL_TILE = {"BM": 16, "BN": 16, "BK": 16, "WARPS": 4, "PRECISION": "ieee"}
@@ -228,6 +236,8 @@ CASES = {
     "tokens rows": (TOKENS, "rowwise", {"R": 2}),
     "tokens loop": (TOKENS, "looped", {"BLOCK": 16}),
     "selected rows": (SELECTED, "rowwise", {}),
+    "bags rows": (BAGS, "rowwise", {"R": 2}),
+    "bags loop": (BAGS, "looped", {"BLOCK": 16, "R": 2}),
     "indices from the end": (FROM_THE_END, "rowwise", {}),
     "terms": (LINEAR_GELU, "terms", SMALL_TERMS),
     "terms, copy engine": (PLAIN, "terms", SMALL_TERMS | {"BULK": True}),

@@ -142,6 +142,8 @@ class Kernel(cpp_fold.Folds):
             if value.dtype == I64:
                 return read
             return f"V{{}} != V{{}} + (E){read}" if value.dtype == "bool" else f"kw_splat({read})"
+        if value.op == "list":
+            return f"r * (int64_t)s{self.region.values[value.args[0]].index}"
         if value.op == "pick":
             source, index = (self.region.values[i] for i in value.args)
             if index.op != "input":
@@ -328,6 +330,8 @@ class Kernel(cpp_fold.Folds):
         if value.op in SCANS:
             scan = f"kw_scan<T, {cpp_fold.arguments(value.op)}>(v{value.args[0]}, &carry{position}, n)"
             return f"const V v{position} = {scan};"
+        if value.op == "bag":
+            return self._bag(position)
         if value.op == "take":
             row = f"kw_row(v{value.args[0]}, (int64_t)s{self.region.values[value.args[1]].index})"
             return f"const V v{position} = kw_load<T>(in{value.index} + {row} * C + c, n);"
@@ -337,6 +341,17 @@ class Kernel(cpp_fold.Folds):
         at = f"tile{value.index} + c" if value.kind == TILE else at
         load = {F32: "kw_load", F64: "kw_load", I64: "kw_loadl", "bool": "kw_loadb"}[value.dtype]
         return f"const {declared(value)} v{position} = {load}<T>(in{value.index} + {at}, n);"
+
+    def _bag(self, position: int) -> str:
+        """The sum of several rows of a table, 32 at a time: a long sum of one by one rounds too often."""
+        value, values = self.region.values[position], self.region.values
+        length, count = (f"(int64_t)s{values[arg].index}" for arg in value.args[1:])
+        row = f"kw_row(in{values[value.args[0]].index}[v{value.args[0]} + l], {count})"
+        more = f"d = d + kw_load<T>(in{value.index} + {row} * C + c, n);"
+        part = f"V d{{}}; for (int64_t l = e; l < e + 32 && l < {length}; ++l) {more}"
+        return (
+            f"V v{position}{{}}; for (int64_t e = 0; e < {length}; e += 32) {{ {part} v{position} = v{position} + d; }}"
+        )
 
     def _after(self) -> None:
         """Combine the partial results in the order of the blocks, then what follows from them."""

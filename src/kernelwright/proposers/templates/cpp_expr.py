@@ -29,7 +29,7 @@ _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">",
     "ge": ">=", "and": "&", "or": "|",
 }  # fmt: skip
-COSTLY = frozenset("exp expm1 log log1p log2 tanh erf sigmoid sin cos pow".split())
+COSTLY = frozenset("bag exp expm1 log log1p log2 tanh erf sigmoid sin cos pow".split())
 DEAR = frozenset("div sqrt rsqrt reciprocal".split())
 
 
@@ -129,8 +129,8 @@ KNOWN = (
     | TOTAL_REDUCTIONS
     | SCANS
     | frozenset(
-        "input const scalar where cast pick take not neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh erf"
-        " sigmoid relu floor ceil round trunc sin cos as_f16 as_bf16 as_f32".split()
+        "input const scalar where cast pick take list bag not neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal"
+        " tanh erf sigmoid relu floor ceil round trunc sin cos as_f16 as_bf16 as_f32".split()
     )
 )
 

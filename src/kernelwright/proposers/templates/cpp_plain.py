@@ -68,7 +68,7 @@ class _Typed(Protocol):
 def typed(values: Sequence[_Typed]) -> bool:
     """Whether something is computed in integers, or read from those that the vectors of floats have no code for."""
     for value in values:
-        if value.dtype in INTEGERS and (value.op not in ("input", "row_argmax") or value.dtype != I64):
+        if value.dtype in INTEGERS and (value.op not in ("input", "list", "row_argmax") or value.dtype != I64):
             return True
         if value.op == "cast" and value.dtype == BOOL and values[value.args[0]].dtype in INTEGERS:
             return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from kernelwright.proposers.templates import cpp_half
 from kernelwright.proposers.templates.cpp_expr import NotEmittable
-from kernelwright.proposers.templates.ir import BAND, CYCLE, F32, F64, I64, TILE, Region, Value
+from kernelwright.proposers.templates.ir import BAND, CYCLE, F32, F64, I64, READS, TILE, Region, Value
 
 Types = tuple[tuple[str, ...], tuple[str, ...]]
 """torch's names of the types of inputs and outputs by slot; shorter tuples mean: as the region computes them."""
@@ -31,8 +31,8 @@ def inputs_of(region: Region) -> dict[int, Value]:
     """Input slot to a value that reads it; one slot is read as one kind only, or by several indices."""
     found: dict[int, Value] = {}
     for value in region.values:
-        if value.op in ("input", "take"):
-            if value.index in found and (value.op, found[value.index].op) != ("take", "take"):
+        if value.op in READS:
+            if value.index in found and "input" in (value.op, found[value.index].op):
                 raise NotEmittable("one tensor read in two ways")
             found[value.index] = value
     return found

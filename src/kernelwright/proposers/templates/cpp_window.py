@@ -7,7 +7,7 @@ Maxima and means are separable: a box of k x k takes k operations down and k acr
 from __future__ import annotations
 
 from kernelwright.proposers.templates.ir import Call, Tensor, Window
-from kernelwright.proposers.templates.space import product
+from kernelwright.proposers.templates.sizes import product
 
 PRELUDE = r"""
 // W elements, S apart, from p on; nothing beyond the last of them is read.

@@ -43,6 +43,8 @@ Ops, with NaN as torch has it (max, min, relu and the reductions propagate it). 
 - ``take`` (integer that no column changes, ``scalar``): that row of a table, ``Fused.inputs[index]``, which has as many
   rows as the scalar says and the columns of the space; FULL or TILE. Negative integers count from the end; others
   outside the table read its first or last row (torch refuses them)
+- ``list`` (``scalar``: its length): where the row's own integers begin in ``Fused.inputs[index]``; ROW. ``bag`` (list,
+  length, count): the sum of the rows of a table that they name, each as ``take`` reads it; FULL
 - all elements (FULL or ROW to TOTAL): total_sum total_max total_min
 """
 
@@ -61,6 +63,8 @@ KINDS = (FULL, ROW, COLUMN, CYCLE, TILE, BAND, SCALAR, TOTAL)
 F32, F64, I64, BOOL = "f32", "f64", "i64", "bool"
 INTEGERS = ("u8", "i8", "i16", "i32", I64)
 
+READS = frozenset({"input", "take", "list", "bag"})
+"""Ops whose ``index`` is that of a tensor."""
 LEAVES = frozenset({"input", "const", "scalar"})
 UNARY = frozenset(
     "neg abs exp expm1 log log1p log2 sqrt rsqrt reciprocal tanh erf sigmoid relu"
@@ -73,7 +77,17 @@ COMPARE = frozenset("eq ne lt le gt ge".split())
 ROW_REDUCTIONS = frozenset("row_sum row_max row_min row_argmax".split())
 TOTAL_REDUCTIONS = frozenset("total_sum total_max total_min".split())
 SCANS = frozenset("scan_sum scan_prod scan_sum_back scan_prod_back scan_sum_before".split())
-OPS = LEAVES | UNARY | BINARY | BITS | BY_CONST | ROW_REDUCTIONS | TOTAL_REDUCTIONS | SCANS | {"where", "pick", "take"}
+OPS = (
+    LEAVES
+    | UNARY
+    | BINARY
+    | BITS
+    | BY_CONST
+    | ROW_REDUCTIONS
+    | TOTAL_REDUCTIONS
+    | SCANS
+    | {"where", "pick", "take", "list", "bag"}
+)
 
 MATMULS = frozenset(f"aten.{name}.default" for name in ("linear", "mm", "addmm", "matmul", "bmm"))
 
@@ -89,7 +103,7 @@ class Value:
     number: float = 0.0
     """Of ``const``."""
     index: int = -1
-    """Of ``input``, ``take`` and ``scalar``."""
+    """Of ``input``, ``take``, ``list``, ``bag`` and ``scalar``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

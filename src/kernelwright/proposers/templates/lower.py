@@ -24,7 +24,7 @@ from kernelwright.proposers.templates import (
 )
 from kernelwright.proposers.templates.graph import Capture, NotCaptured, size_text
 from kernelwright.proposers.templates.graph import tensor as describe
-from kernelwright.proposers.templates.ir import F32, F64, Call, Fused, Program, Tensor
+from kernelwright.proposers.templates.ir import F32, F64, I64, Call, Fused, Program, Tensor
 from kernelwright.proposers.templates.items import Item
 from kernelwright.proposers.templates.space import Growing, Handle, Logical, NotFusible
 from kernelwright.proposers.templates.transplant import transplant
@@ -67,7 +67,7 @@ class Lowering:
             self.items[node] = Item(source.tensor, 0)
         for node, value in self.capture.literals.items():
             self._literal(node, value)
-        self.compounds = scans.compounds(self.capture.graph)
+        self.compounds = scans.compounds(self.capture.graph) | gathers.bags(self.capture.graph)
         self.waiting = set().union(*(compound.inner for compound in self.compounds.values()))
         for node in self.capture.graph.nodes:
             if node in self.compounds:
@@ -134,7 +134,8 @@ class Lowering:
 
     def _compound(self, node: torch.fx.Node, compound: scans.Compound) -> None:
         """Several nodes as one operation; where it does not fit, each for itself."""
-        if compound.source in self.items and self._fuse(node, compound.rule, [compound.source]):
+        sources = [compound.source, *compound.others]
+        if all(source in self.items for source in sources) and self._fuse(node, compound.rule, sources):
             return
         self.waiting -= compound.inner
         for inner in sorted(compound.inner, key=self.number.__getitem__):
@@ -197,7 +198,7 @@ class Lowering:
         for region in candidates:
             if real in ("", region.float_type) and self._join(node, rule, region):
                 return True
-        over = [self._tensor(node)] if rule in gathers.RULES.values() else [item.tensor for item in read]
+        over = [self._tensor(node)] if rule in gathers.OF_RESULT else [item.tensor for item in read]
         fresh = norms.cut_in_groups(node, items.fresh(read, over, real or F32))
         if fresh is not None and self._join(node, rule, fresh):
             self.regions.append(fresh)
@@ -281,11 +282,12 @@ class Lowering:
         return self._outside(arg, logical) if self.items[arg].home is not self.here else _no("made here")
 
     def table(self, arg: torch.fx.Node) -> str:
-        """The name of a tensor in memory, of the region's type, that the region reads in an order of its own."""
+        """The name of a tensor in memory that the region reads in an order of its own."""
         assert self.here is not None
         item = self.items[arg]
         base = item.base or item
-        if base.level >= self.here.level or promotion.KINDS.get(item.tensor.dtype) != self.here.float_type:
+        kept = promotion.KINDS.get(item.tensor.dtype)
+        if base.level >= self.here.level or kept not in (self.here.float_type, I64):
             raise NotFusible("it is ready too late, or of another type")
         return self.materialise(base).name
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from kernelwright.proposers.templates import cpp_signature, cpp_window
 from kernelwright.proposers.templates.graph import Capture
-from kernelwright.proposers.templates.ir import FULL, Call, Fused, Program, Source, Tensor
+from kernelwright.proposers.templates.ir import FULL, READS, Call, Fused, Program, Source, Tensor
 
-_READS = frozenset({"input", "take"})
 _FRESH = frozenset(
     "aten.linear.default aten.mm.default aten.addmm.default aten.bmm.default aten.baddbmm.default"
     " aten.conv1d.default aten.conv2d.default aten.conv3d.default".split()
@@ -241,5 +240,5 @@ def _overwritten(program: Program, position: int, fused: Fused, slot: int, reuse
 
 def _kind_of(fused: Fused, name: str) -> str:
     slot = fused.inputs.index(name)
-    kinds = {v.kind if v.op == "input" else "" for v in fused.region.values if v.index == slot and v.op in _READS}
+    kinds = {v.kind if v.op == "input" else "" for v in fused.region.values if v.index == slot and v.op in READS}
     return kinds.pop() if len(kinds) == 1 else ""

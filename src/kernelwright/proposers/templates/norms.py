@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from kernelwright.proposers.templates.rules import Lowering, Rule, arg, number, own_type, region, registrar
-from kernelwright.proposers.templates.space import Growing, Handle, NotFusible, product
+from kernelwright.proposers.templates.sizes import product
+from kernelwright.proposers.templates.space import Growing, Handle, NotFusible
 
 RULES: dict[str, Rule] = {}
 rule = registrar(RULES)

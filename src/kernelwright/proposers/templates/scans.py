@@ -20,10 +20,12 @@ class Compound:
     """What the last of several nodes means when none of the others is read elsewhere."""
 
     source: torch.fx.Node
-    """The one tensor that is read."""
+    """The tensor that is read."""
     inner: frozenset[torch.fx.Node]
     """Nodes that need not be computed."""
     rule: Rule
+    others: tuple[torch.fx.Node, ...] = ()
+    """Further tensors that are read."""
 
 
 def compounds(graph: torch.fx.Graph) -> dict[torch.fx.Node, Compound]:

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-import sympy
-
 from kernelwright.proposers.templates.ir import (
     BAND,
     BOOL,
@@ -18,6 +16,7 @@ from kernelwright.proposers.templates.ir import (
     F64,
     FULL,
     I64,
+    READS,
     ROW,
     SCALAR,
     TILE,
@@ -27,6 +26,7 @@ from kernelwright.proposers.templates.ir import (
     Tensor,
     Value,
 )  # fmt: skip
+from kernelwright.proposers.templates.sizes import equal, product
 
 Logical = tuple[int | None, ...]
 """Per dimension of a tensor: the axis of the space it runs along, or None where its size is 1.
@@ -62,8 +62,8 @@ class Grown:
     axes: frozenset[int]
     dtype: str
     total: bool
-    number: float = 0.0
     index: int = -1
+    number: float = 0.0
 
 
 def broadcast(*logicals: Logical) -> Logical:
@@ -139,9 +139,9 @@ class Growing:
         left, found = list(axes), []
         for size in wanted:
             group: list[int] = []
-            while left and not (group and _equal(product(self.sizes[a] for a in group), size)):
+            while left and not (group and equal(product(self.sizes[a] for a in group), size)):
                 group.append(left.pop(0))
-            if not group or not _equal(product(self.sizes[a] for a in group), size):
+            if not group or not equal(product(self.sizes[a] for a in group), size):
                 raise NotFusible("a reshape that cuts through an axis")
             found.append(self.merge(tuple(group), size))
         if left:
@@ -194,9 +194,7 @@ class Growing:
         axes = self.real(logical)
         if axes != sorted(axes) or len(set(axes)) != len(axes):
             raise NotFusible("its axes are in another order")
-        if name not in self.inputs:
-            self.inputs.append(name)
-        grown = Grown("input", (), frozenset(axes), dtype, False, index=self.inputs.index(name))
+        grown = Grown("input", (), frozenset(axes), dtype, False, self._slot(name))
         return Handle(self.add(grown), logical)
 
     def const(self, number: float, dtype: str = "") -> Handle:
@@ -294,16 +292,31 @@ class Growing:
 
     def take(self, table: str, index: Handle, count: Handle, logical: Logical) -> Handle:
         """Rows of a table in memory; the dimensions of ``index`` come first, the others are the table's columns."""
-        n, rows = len(self.sizes), self.values[index.value].axes
-        columns = frozenset(self.real(logical[len(index.logical) :]))
+        rows = self.values[index.value].axes
+        columns = self._of_table(rows, logical[len(index.logical) :])
+        args = (index.value, count.value)
+        return Handle(self.add(Grown("take", args, rows | columns, self.float_type, False, self._slot(table))), logical)
+
+    def bag(self, table: str, lists: str, length: Handle, count: Handle, logical: Logical) -> Handle:
+        """Sums of rows of a table: for each row of the space, those that its own list of integers names."""
+        rows = frozenset(self.real(logical[:-1]))
+        columns = self._of_table(rows, logical[-1:])
+        begin = self.add(Grown("list", (length.value,), rows, I64, False, self._slot(lists)))
+        args = (begin, length.value, count.value)
+        return Handle(self.add(Grown("bag", args, rows | columns, self.float_type, False, self._slot(table))), logical)
+
+    def _of_table(self, rows: frozenset[int], trailing: Logical) -> frozenset[int]:
+        """The axes of a table's columns, which are the columns of the space from here on."""
+        n, columns = len(self.sizes), frozenset(self.real(trailing))
         if not rows or not columns or columns != frozenset(range(min(columns), n)):
             raise NotFusible("one row, or no columns")
         self._narrow(lambda split: split == (min(columns), n))
-        if table not in self.inputs:
-            self.inputs.append(table)
-        slot = self.inputs.index(table)
-        grown = Grown("take", (index.value, count.value), rows | columns, self.float_type, False, index=slot)
-        return Handle(self.add(grown), logical)
+        return columns
+
+    def _slot(self, name: str) -> int:
+        if name not in self.inputs:
+            self.inputs.append(name)
+        return self.inputs.index(name)
 
     def output(self, handle: Handle, tensor: Tensor) -> None:
         """The value becomes a tensor of the program. Raises NotFusible if it fills neither rows nor space."""
@@ -329,12 +342,12 @@ class Growing:
                 stack.extend(self.values[position].args)
         order = sorted(keep)
         number = {old: new for new, old in enumerate(order)}
-        inputs = sorted({self.values[i].index for i in order if self.values[i].op in ("input", "take")})
+        inputs = sorted({self.values[i].index for i in order if self.values[i].op in READS})
         scalars = sorted({self.values[i].index for i in order if self.values[i].op == "scalar"})
         values = []
         for position in order:
             grown = self.values[position]
-            slots = {"input": inputs, "take": inputs, "scalar": scalars}.get(grown.op)
+            slots = inputs if grown.op in READS else scalars if grown.op == "scalar" else None
             values.append(
                 Value(
                     op=grown.op, args=tuple(number[i] for i in grown.args), dtype=grown.dtype, number=grown.number,
@@ -380,13 +393,3 @@ class Growing:
             sample_inner *= size
         texts = (product(rows), product(self.sizes[cols]), product(self.sizes[inner]))
         return texts, (sample_rows, sample_cols, sample_inner)
-
-
-def product(sizes: Iterable[str]) -> str:
-    """Python text of a product of sizes."""
-    return " * ".join(s if s.isidentifier() or s.isdigit() else f"({s})" for s in sizes) or "1"
-
-
-def _equal(one: str, other: str) -> bool:
-    """Whether two sizes are the same number whatever the symbols are."""
-    return one == other or sympy.expand(sympy.sympify(one) - sympy.sympify(other)) == 0

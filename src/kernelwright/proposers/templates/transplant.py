@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from kernelwright.proposers.templates.ir import READS
 from kernelwright.proposers.templates.space import Growing, NotFusible
 
 
@@ -36,14 +37,14 @@ def transplant(source: Growing, value: int, pairs: Iterable[tuple[int, int]], ta
             continue
         cone.add(position)
         grown = source.values[position]
-        if grown.total or grown.op.startswith(("row_", "total_", "pick", "scan_")) or len(cone) > limit:
+        if grown.total or grown.op.startswith(("row_", "total_", "pick", "scan_", "bag")) or len(cone) > limit:
             raise NotFusible("too much to repeat")
         stack.extend(grown.args)
     placed: dict[int, int] = {}
     for position in sorted(cone):
         grown = source.values[position]
         index = grown.index
-        if grown.op in ("input", "take", "scalar"):
+        if grown.op in READS | {"scalar"}:
             pool, names = (target.scalars, source.scalars) if grown.op == "scalar" else (target.inputs, source.inputs)
             if names[grown.index] not in pool:
                 pool.append(names[grown.index])

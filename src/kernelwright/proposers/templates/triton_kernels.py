@@ -66,7 +66,11 @@ class Writer:
         elif value.op == "pick":
             text = self._pick(value)
         elif value.op == "take":
-            text = self._take(value, position)
+            text = self._take(value, position, self.value(value.args[0]))
+        elif value.op == "list":
+            text = f"r * {self.value(value.args[0])}.to(tl.int64)"
+        elif value.op == "bag":
+            text = self._bag(value, position)
         elif value.op in ir.SCANS:
             text = triton_scans.running(self, position)
         else:
@@ -127,14 +131,31 @@ class Writer:
         self.put(f"{at} = tl.minimum(tl.maximum({index}, 0), cols - 1)")
         return self.elsewhere(value.args[0], f"g{value.args[1]}_", (at, "rm", "rm"))
 
-    def _take(self, value: ir.Value, position: int) -> str:
+    def _take(self, value: ir.Value, position: int, index: str) -> str:
         """A row of a table, by the index that this row of the space has."""
-        index, count = (self.value(arg) for arg in value.args)
-        self.put(f"h{position} = {count}.to(tl.int64)")
+        self.put(f"h{position} = {self.value(value.args[-1])}.to(tl.int64)")
         self.put(f"t{position} = {index}.to(tl.int64)")
         self.put(f"t{position} = tl.where(t{position} < 0, t{position} + h{position}, t{position})")
         self.put(f"t{position} = tl.minimum(tl.maximum(t{position}, 0), h{position} - 1)")
         return f"tl.load(p{value.index} + t{position} * cols + {self.column}, mask={self.mask}).to(tl.float32)"
+
+    def _bag(self, value: ir.Value, position: int) -> str:
+        """The sum of several such rows, 32 at a time: a long sum of one by one rounds too often."""
+        begin, length, _ = (self.value(arg) for arg in value.args)
+        members = f"p{self.region.values[value.args[0]].index}"
+        self.put(f"n{position} = {length}.to(tl.int32)")
+        self.put(f"b{position} = tl.zeros((R, BLOCK), tl.float32)")
+        self.put(f"for e{position} in range(0, n{position}, 32):")
+        self.depth += 1
+        self.put(f"d{position} = tl.zeros((R, BLOCK), tl.float32)")
+        self.put(f"for g{position} in range(e{position}, tl.minimum(e{position} + 32, n{position})):")
+        self.depth += 1
+        row = self._take(value, position, f"tl.load({members} + {begin} + g{position}, mask=rm)")
+        self.put(f"d{position} += {row}")
+        self.depth -= 1
+        self.put(f"b{position} += d{position}")
+        self.depth -= 1
+        return f"b{position}"
 
     def elsewhere(self, position: int, prefix: str, at: tuple[str, str, str]) -> str:
         """The chain that makes a value, written again for other columns: ``at`` names them, their mask and edge."""

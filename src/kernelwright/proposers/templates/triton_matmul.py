@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelwright.proposers.templates import ir, triton_kernels
-from kernelwright.proposers.templates.space import product
+from kernelwright.proposers.templates.sizes import product
 from kernelwright.proposers.templates.triton_module import Value, allocate
 from kernelwright.tuning import Parameter, Space
 
@@ -77,7 +77,8 @@ def fusible(fused: ir.Fused, found: Product) -> bool:
     """Whether the region is pointwise over exactly the elements of the product."""
     region = fused.region
     if any(
-        v.op in ir.ROW_REDUCTIONS | ir.TOTAL_REDUCTIONS | ir.SCANS or v.op in ("pick", "take") for v in region.values
+        v.op in ir.ROW_REDUCTIONS | ir.TOTAL_REDUCTIONS | ir.SCANS or v.op in ("pick", "take", "bag")
+        for v in region.values
     ):
         return False
     if region.strided or any(region.values[v].kind != ir.FULL for v in region.outputs):

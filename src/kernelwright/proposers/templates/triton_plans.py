@@ -31,7 +31,10 @@ def supported(program: ir.Program) -> bool:
 
 
 def _has_text(region: ir.Region) -> bool:
-    return triton_ops.supported(region) and triton_scans.supported(region) and not _waits_for_total(region)
+    picked = {"bag", "pick"} <= {value.op for value in region.values}  # a bag is a tile, a picked element is not
+    return (
+        triton_ops.supported(region) and triton_scans.supported(region) and not _waits_for_total(region) and not picked
+    )
 
 
 def _waits_for_total(region: ir.Region) -> bool:

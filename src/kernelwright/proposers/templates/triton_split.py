@@ -17,7 +17,7 @@ def splittable(region: ir.Region) -> bool:
     return (
         bool(ops & ir.ROW_REDUCTIONS)
         and not ops & ir.TOTAL_REDUCTIONS
-        and not ops & (ir.SCANS | {"row_argmax", "take"})
+        and not ops & (ir.SCANS | {"row_argmax", "take", "bag"})
         and all(value.kind not in (ir.CYCLE, ir.TILE, ir.BAND) for value in region.values)
     )
 
