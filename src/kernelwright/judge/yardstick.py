@@ -53,8 +53,8 @@ few launches.
 """
 SAMPLE, TAIL = 1 << 14, 1 << 12
 """Elements looked at first, spread over the output, and those at its end."""
-GROSS = 16.0
-"""Bits beyond which no floor is asked for: over so many elements as are sampled, neither luck of eager's nor a bad
+MANY, GROSS = 64, 16.0
+"""Bits beyond which no floor is asked for: over so many elements, neither luck of eager's nor a bad
 order of summation makes an honest error 2^16 times eager's largest and 2^16 roundings of the largest element."""
 _HIGHEST = 3 if sys.byteorder == "little" else 0
 """Which 16 bits of a float64 hold its exponent."""
@@ -310,7 +310,7 @@ class Yardstick:
         if not math.isfinite(spread.peak):
             return self._irregular(got, flat) or failed("the error is beyond the range of float64", -1)
         index = self.scale.worst(flat, spread)
-        ratio, name = self._ratio(spread)
+        ratio, name = self._ratio(spread, limit)
         return Comparison(
             error_ratio=ratio,
             bits_lost=bits_lost(ratio),
@@ -352,10 +352,13 @@ class Yardstick:
             detail=f"largest error is at least {ratio:.3g} times the honest error (of {sample.numel()} elements read)",
         )
 
-    def _ratio(self, spread: Spread) -> tuple[float, str]:
+    def _ratio(self, spread: Spread, limit: float) -> tuple[float, str]:
         """The worst of the ratios and its name."""
         ratio, name = self._worst(spread)
-        return self._worst(spread) if ratio > 1.0 and self._settle() else (ratio, name)
+        gross = spread.peak / self._peak if self.scale.exact.numel() >= MANY else 0.0
+        if ratio <= 1.0 or (math.isfinite(limit) and bits_lost(gross) > max(limit, GROSS)):
+            return ratio, name
+        return self._worst(spread) if self._settle() else (ratio, name)
 
     def _settle(self) -> bool:
         """Have the floor measured, should it not be known yet; whether anything changed."""
