@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kernelwright.task import Case
 
 _DRAWS = ((2 * 10**6, 8), (2 * 10**7, 5), (10**9, 4), (4 * 10**9, 2), (10**30, 1))
-"""How many draws one floor takes, by the work of a call (three took 34 s on 2 loaded cores: a Conv3d with GroupNorm)."""
+"""How many draws one floor takes, by the work of a call (three took 34 s on 2 cores: a Conv3d with GroupNorm)."""
 
 
 class Instance:
