@@ -256,9 +256,13 @@ def test_a_source_that_does_not_compile_is_refused(worker: LocalWorker) -> None:
 
 
 def test_implausible_times_are_refused(worker: LocalWorker) -> None:
-    """Nothing is faster than the bound that the caller's machine facts give."""
-    outcome = rejected(worker, cpp_candidate(CPP), "coarse", bound_us=1e9, limiter="memory")
-    assert "integrity" == outcome.stage
+    """Nothing is faster than the bound that the caller's machine facts give; on a CPU that others use there is none."""
+    outcome = judged(worker, cpp_candidate(CPP), "coarse", bound_us=1e9, limiter="memory")
+    if isinstance(outcome, Timed):
+        assert outcome.bound_us is None
+        assert any("while others use it" in words for words in outcome.conditions)
+    else:
+        assert isinstance(outcome, Rejected) and "integrity" == outcome.stage
 
 
 def test_the_bound_and_its_fraction_are_reported(worker: LocalWorker) -> None:
