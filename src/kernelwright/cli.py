@@ -266,7 +266,12 @@ def _one_example(
             str(place), device=device, budget=budget, out=target, services=services, listen=listen
         )
     except KernelwrightError as error:
-        return {"task": place.stem, "result": f"{type(error).__name__}: {error.what}", "status": "failed", **blank}
+        return {
+            "task": place.stem,
+            "result": f"{type(error).__name__}: {error.what} ({error.got[:120]})",
+            "status": "failed",
+            **blank,
+        }
     row: dict[str, Any] = {"task": place.stem, "result": result.status, "status": result.status, **blank}
     row |= {"trials": result.tried, "s": round(result.seconds, 1), "run": str(result.run)}
     outcome = result.winner.outcome if result.winner else None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from plain_tasks import task
 
 from kernelwright.errors import BudgetTooSmall
@@ -45,3 +46,13 @@ def test_what_takes_long_is_announced_and_the_rest_is_not() -> None:
     assert not said
     foresight.look(slow(1.0), None, said.append)
     assert ["a call of the reference takes 1 s, drawing its inputs 1 s"] == [line.partition(":")[0] for line in said]
+
+
+def test_an_element_costs_a_gpu_less() -> None:
+    """By the constants of a CPU, a billion elements on a GPU would be refused for a budget that is plenty."""
+    instance = slow(0.0)
+    here = foresight.foresee(instance)
+    instance.device = torch.device("cuda:0")
+    there = foresight.foresee(instance)
+    assert 0 < there.admission < here.admission / 20
+    assert 0 < there.proof < here.proof / 5

@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import itertools
 import secrets
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from kernelwright.judge import foresight, measure, pages, race, room, timing_pla
 from kernelwright.judge.admission import Admission, Known, admit
 from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
 from kernelwright.judge.child import Program
+from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.foresight import Say
 from kernelwright.judge.inputs import Variant, layout_of
 from kernelwright.judge.instance import Instance, State
@@ -129,23 +129,6 @@ def _laid_out(spec: TensorSpec, layout: str) -> TensorSpec:
         return spec
     stride, offset = layout_of(spec.shape, layout)
     return TensorSpec(shape=spec.shape, stride=stride, offset=offset, dtype=spec.dtype)
-
-
-@dataclass(slots=True)
-class Entrant:
-    """A baseline that is loaded, bound and warm, or the reason why it is not."""
-
-    name: str
-    program: Program | None
-    failure: str
-    warming: threading.Thread | None
-    """The thread in which its first calls compile, while they do."""
-
-    def ready(self) -> None:
-        """Wait until it is warm, or has failed."""
-        if self.warming is not None:
-            self.warming.join()
-            self.warming = None
 
 
 class Bench:
@@ -357,8 +340,7 @@ class Bench:
     def close(self) -> None:
         """End the baselines' programs."""
         for entrant in self.entrants.values():
-            if entrant.program is not None:
-                entrant.program.close()
+            entrant.close()
         self.entrants = {}
 
 

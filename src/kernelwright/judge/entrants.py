@@ -17,9 +17,10 @@ from kernelwright.candidate import Candidate
 from kernelwright.errors import JudgeFailed
 from kernelwright.judge import baselines, health, timing_plan, waiting
 from kernelwright.judge.also.scene import Contender
-from kernelwright.judge.bench import Bench, Entrant, bind, load
+from kernelwright.judge.bench import Bench, bind, load
 from kernelwright.judge.build import build
 from kernelwright.judge.child import Program
+from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.programs import Programs
 from kernelwright.trial import Rejected
@@ -81,6 +82,8 @@ class Entrants:
             limit = waiting.seconds(bench.eager_us, own is not None)
             program = self._programs.fork(str(bench.device), folder, limit, own)
             entrant.program = program
+            if entrant.unwanted:
+                raise ChildFailure("load", "nobody waits for it any more")
             load(program, candidate.entry, instance)
             if entrant.name == "eager" and not bench.sized:  # once: all baselines are bound to equally many sets
                 self._size_up(bench, program, leaves)

@@ -180,6 +180,11 @@ class Leash:
         self._ended = self._ended or "closed"
         return status
 
+    def strike(self) -> None:
+        """Kill its group and free nothing: whoever waits for an answer from it, in another thread, finds it dead."""
+        if self._handle >= 0:
+            self._signal(signal.SIGKILL)
+
     def forget(self) -> None:
         """Kill it and drop its output."""
         self.kill()

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from kernelwright.judge import facts, health, load, measure, race, singly, spot_checks, timing_plan
-from kernelwright.judge.bench import Entrant
 from kernelwright.judge.child import Program
 from kernelwright.judge.clocks import Clocks
 from kernelwright.judge.correctness import DETAIL, Correctness, Wrong
+from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.odd_calls import OddCalls
 from kernelwright.judge.variants import HEAVY, HUGE_NOTE, LIGHT
@@ -288,7 +288,9 @@ class Judgement(Correctness):
         if any(point.instance.huge for point in self.points):
             notes.append(HUGE_NOTE)
         if any(point.instance.work > LIGHT for point in self.points):
-            notes.append("honest error of dear cases: measured once for all candidates, scaled with the outputs")
+            notes.append(
+                "honest error of dear cases: measured once for all candidates, by fewer draws the dearer, and scaled"
+            )
         if self.level == "precise":
             notes += facts.bound_notes(self.bench)
         else:

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A baseline as a program: warmed in a thread of its own where it compiles, and ended without a fight over it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from kernelwright.judge.child import Program
+
+
+@dataclass(slots=True)
+class Entrant:
+    """A baseline that is loaded, bound and warm, or the reason why it is not."""
+
+    name: str
+    program: Program | None
+    failure: str
+    warming: threading.Thread | None
+    """The thread in which its first calls compile, while they do."""
+    unwanted: bool = False
+    """Closed before it had a program: whoever starts one must end it."""
+
+    def ready(self) -> None:
+        """Wait until it is warm, or has failed."""
+        if self.warming is not None:
+            self.warming.join()
+            self.warming = None
+
+    def close(self) -> None:
+        """End its program. While a thread still warms it only that thread may free what they share; it hears of the
+        program's death at once."""
+        self.unwanted = True
+        if self.warming is not None and self.warming.is_alive():
+            program = self.program
+            if program is None:
+                return
+            program.leash.strike()
+            self.warming.join()
+        if self.program is not None:
+            self.program.close()
+            self.program = None
