@@ -15,7 +15,14 @@ for name in [name for name in sys.modules if name.partition(".")[0] == "triton" 
     del sys.modules[name]
 import triton
 import triton.language as tl
+from triton.runtime import interpreter
+known = interpreter._patch_lang_tensor
+def patched(tensor, scope):
+    known(tensor, scope)
+    scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.squeeze()))
+interpreter._patch_lang_tensor = patched
 """
+"""The indices of Triton 3.6's interpreter are arrays of one element, which numpy from 2.4 on refuses as a number."""
 POINTWISE = (
     HEAD
     + """
