@@ -14,6 +14,7 @@ from plain_tasks import instance
 from kernelwright.judge.bench import Point
 from kernelwright.judge.odd_calls import OddCalls
 from kernelwright.judge.spot_checks import Mismatch
+from kernelwright.judge.stages import Judgement
 from kernelwright.judge.variants import AS_GIVEN
 from kernelwright.judge.verify import Checker
 
@@ -70,3 +71,16 @@ def test_a_window_of_one_call_holds_one_of_them() -> None:
     drawn: list[int] = []
     values = calls.values(1, lambda: drawn.append(1) or [])
     assert (1, 0) == (len(values), len(drawn))
+
+
+def test_on_a_dear_case_one_process_of_two_has_them_by_lot() -> None:
+    """Else a program that knew which could leave out in the other what the task's own values never need."""
+    chosen = []
+    for seed in range(40):
+        judgement: Any = SimpleNamespace(level="precise", seed=seed, points=[SimpleNamespace(dear=True)])
+        windows = [Judgement._odd_windows(judgement, number) for number in range(2)]
+        assert [0, 1] == sorted(windows)
+        chosen.append(windows.index(1))
+        judgement.points[0].dear = False
+        assert 2 == Judgement._odd_windows(judgement, 0) == Judgement._odd_windows(judgement, 1)
+    assert {0, 1} == set(chosen)

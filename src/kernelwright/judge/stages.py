@@ -163,7 +163,7 @@ class Judgement(Correctness):
             device=bench.device,
             again=number > 0,
             clocks=self.clocks,
-            odd=OddCalls(point, random.Random(dice.getrandbits(62)), self._odd_windows()),
+            odd=OddCalls(point, random.Random(dice.getrandbits(62)), self._odd_windows(number)),
         )
         try:
             with self.alone():
@@ -178,9 +178,15 @@ class Judgement(Correctness):
         self.results += racers[-1].suspect.checks
         return racers
 
-    def _odd_windows(self) -> int:
-        """Odd windows of one race: none where nobody asked for more than the task's own values."""
-        return 2 if self.level == "precise" else int(self.verifies)
+    def _odd_windows(self, number: int) -> int:
+        """Odd windows of one race: none where nobody asked for more than the task's own values.
+
+        On a dear case, where a call checked in full takes 0.5 s, one of the two processes has one; no process can tell
+        which, for it follows from the seed.
+        """
+        if self.level != "precise":
+            return int(self.verifies)
+        return int(number == random.Random(self.seed ^ 0x0DDCA11).randrange(2)) if self.points[0].dear else 2
 
     def _left_by(self, program: Program) -> Callable[[list[race.Leaves], Any], None]:
         return lambda given, before: self._state_as_left(program, given, before)
