@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from kernelwright.judge.lease import Lease
 
 
@@ -55,11 +57,12 @@ def test_alone_waits_for_shares_and_keeps_new_ones_out(tmp_path: Path) -> None:
     assert ["share ends", "alone", "late share"] == order
 
 
-def test_two_judges_take_turns(tmp_path: Path) -> None:
-    """A second lease on the same device cannot be alone while the first is."""
+@pytest.mark.parametrize("held", ["alone", "shared"])
+def test_nobody_times_while_another_judge_times_or_checks(tmp_path: Path, held: str) -> None:
+    """A second lease on the same device cannot be alone while the first is, or has a share."""
     first, second = Lease("cuda:0", tmp_path), Lease("cuda:0", tmp_path)
     order: list[str] = []
-    with first.alone():
+    with first.alone() if held == "alone" else first.shared():
         other = threading.Thread(target=lambda: _note(second, order))
         other.start()
         other.join(0.05)
@@ -71,19 +74,6 @@ def test_two_judges_take_turns(tmp_path: Path) -> None:
 def _note(lease: Lease, order: list[str]) -> None:
     with lease.alone():
         order.append("second")
-
-
-def test_another_judge_that_checks_keeps_timing_waiting(tmp_path: Path) -> None:
-    """A share of one judge is let go before another times."""
-    first, second = Lease("cuda:0", tmp_path), Lease("cuda:0", tmp_path)
-    order: list[str] = []
-    with first.shared():
-        other = threading.Thread(target=lambda: _note(second, order))
-        other.start()
-        other.join(0.05)
-        order.append("first")
-    other.join(10)
-    assert ["first", "second"] == order
 
 
 def test_judges_check_at_once(tmp_path: Path) -> None:
