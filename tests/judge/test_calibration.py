@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kernelwright.judge.calibration import energy
+from kernelwright.judge.calibration import capacity, energy, identity, store
 from kernelwright.judge.calibration.facts import fact, label, staircase
+from kernelwright.machine import Machine, fingerprint
 
 
 def test_a_rate_is_the_best_sample_and_a_time_the_least() -> None:
@@ -72,3 +74,71 @@ def test_a_counter_is_watched_beside_the_work_and_may_fail() -> None:
     watch.join()
     watch.stop()
     assert [5.0, 6.0, 8.0] == [joules for _, joules in watch.moves]
+
+
+class Driver:
+    """Answers like libcuda on a made-up card, number for number; ``refuses`` are attributes it does not know."""
+
+    SAYS = {1: 1024, 8: 49152, 12: 65536, 97: 232448, 111: 1024, 39: 2048, 81: 233472, 82: 65536, 106: 32, 10: 32}
+
+    def __init__(self, refuses: tuple[int, ...] = (), devices: int = 1) -> None:
+        self._refuses, self._devices = refuses, devices
+
+    def cuInit(self, flags: int) -> int:
+        return 0
+
+    def cuDeviceGet(self, handle: Any, ordinal: int) -> int:
+        return 0 if ordinal < self._devices else 101
+
+    def cuDeviceGetAttribute(self, value: Any, number: int, handle: Any) -> int:
+        value._obj.value = self.SAYS[number]
+        return 1 if number in self._refuses else 0
+
+
+def test_limits_of_blocks_are_the_driver_s_and_what_it_does_not_say_is_not_there() -> None:
+    """Each number under its own name; an older driver and an absent device leave reasons, no guesses."""
+    found = {one.name: one.value for one in capacity.counted("cuda:0", driver=Driver())}
+    assert (1024, 65536, 49152, 232448, 1024) == tuple(
+        found[f"limit.block.{name}"]
+        for name in ("threads", "registers", "shared_bytes", "shared_most_bytes", "shared_reserved_bytes")
+    )
+    assert (2048, 32, 65536, 233472, 32) == (
+        *(found[f"limit.processor.{name}"] for name in ("threads", "blocks", "registers", "shared_bytes")),
+        found["count.warp_threads"],
+    )
+    older = {one.name: one for one in capacity.counted("cuda:0", driver=Driver(refuses=(111,)))}
+    assert older["limit.block.shared_reserved_bytes"].value is None
+    assert 1024 == older["limit.block.threads"].value
+    assert all(one.value is None and "device 3" in one.note for one in capacity.counted("cuda:3", driver=Driver()))
+
+
+def test_caches_and_cores_are_the_kernel_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads on one core; instructions' caches are none of data; nothing is guessed where nothing is said."""
+    monkeypatch.setattr(capacity.os, "sched_getaffinity", lambda _: {4, 5})
+    levels = (("index0", "Data", "1", "32K", "4-5"), ("index1", "Instruction", "1", "64K", "4-5"),
+              ("index2", "Unified", "2", "1M", "4-5"), ("index3", "Unified", "3", "96M", "0-5,8"))  # fmt: skip
+    for number in (4, 5):
+        (tmp_path / f"cpu{number}" / "topology").mkdir(parents=True)
+        (tmp_path / f"cpu{number}" / "topology" / "thread_siblings_list").write_text("4-5\n")
+    for index, kind, level, size, shared in levels:
+        place = tmp_path / "cpu4" / "cache" / index
+        place.mkdir(parents=True)
+        for name, text in (("type", kind), ("level", level), ("size", size), ("shared_cpu_list", shared),
+                           ("coherency_line_size", "64")):  # fmt: skip
+            (place / name).write_text(text + "\n")
+    found = {one.name: one.value for one in capacity.counted("cpu", tmp_path)}
+    assert {"cache.first_level_bytes": 32 << 10, "cache.second_level_bytes": 1 << 20, "cache.line_bytes": 64.0,
+            "count.last_level_sharers": 2.0, "count.cores": 1.0} == found  # fmt: skip
+    assert {None} == {one.value for one in capacity.counted("cpu", tmp_path / "nothing")}
+
+
+def test_a_machine_measured_before_is_completed_by_what_can_be_read(tmp_path: Path) -> None:
+    """Facts of an older version lack what is read at once; measured ones stay as they were, unmeasured ones stay so."""
+    name, versions = identity("cpu")
+    key = fingerprint("cpu", name, versions)
+    old = fact("bandwidth.copy.dram_GBps", "GB/s", [7.0])
+    own = Machine(device="cpu", name=name, fingerprint=key, versions=versions, facts=(old,), measured_at=1.0)
+    store.keep(own, tmp_path)
+    facts = store.known("cpu", tmp_path).facts
+    assert old == facts[0] and {"count.cores", "cache.line_bytes"} <= {one.name for one in facts}
+    assert () == store.known("cpu", tmp_path / "other").facts

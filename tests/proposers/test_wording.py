@@ -101,6 +101,35 @@ def test_numbers_of_a_machine_are_written_as_people_write_them() -> None:
     ] == describe_machine(machine)  # fmt: skip
 
 
+def test_limits_of_a_block_are_in_the_coder_s_prompt_from_the_machine_s_facts() -> None:
+    """A block, a multiprocessor, a core: whole lines where all is known, nothing at all where nothing is."""
+
+    def machine(**values: float) -> Machine:
+        facts = [Fact(name=n.replace("__", "."), value=v, unit="", spread=0.0, note="") for n, v in values.items()]
+        return Machine(device="cuda:0", name="card", fingerprint="f", versions=(), facts=tuple(facts), measured_at=0.0)
+
+    card = machine(
+        limit__block__threads=1024, limit__block__registers=65536, limit__thread__registers=255, count__warp_threads=32,
+        limit__block__shared_bytes=49152, limit__block__shared_most_bytes=232448, limit__processor__threads=2048,
+        limit__processor__blocks=32, limit__processor__registers=65536, limit__processor__shared_bytes=233472,
+        limit__block__shared_reserved_bytes=1024,
+    )  # fmt: skip
+    block = (
+        "a block has at most: 1024 threads (32 warps of 32); 65536 registers of 32 bits (64 for each of 1024 threads, "
+        "255 for one thread at most); 48 KiB of shared memory, 227 KiB where the launch asks for it"
+    )
+    holds = (
+        "a multiprocessor holds at once at most: 2048 threads; 32 blocks; 65536 registers; 228 KiB of shared memory, "
+        "of which each block takes 1 KiB more than it asks for"
+    )
+    rules = dataclasses.replace(wording("cuda:0", "cuda"), machine=card).rules()
+    assert (True, True) == (f"- {block}" in rules, f"- {holds}\n" in rules)
+    core = machine(cache__first_level_bytes=49152, cache__second_level_bytes=2 << 20, cache__line_bytes=64)
+    said = "- caches of one core: 48 KiB first-level data, 2 MiB second-level, lines of 64 bytes"
+    assert said in dataclasses.replace(wording("cpu", "cpp"), machine=core).rules()
+    assert ["card"] == describe_machine(machine(limit__thread__registers=255)) == describe_machine(machine())
+
+
 TRACE = """Traceback (most recent call last):
   File "/somewhere/judge/runner.py", line 67, in serve
     call()

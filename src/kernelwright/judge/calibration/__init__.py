@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from kernelwright.errors import NoSuchDevice
-from kernelwright.judge.calibration import cpu, cuda
+from kernelwright.judge.calibration import capacity, cpu, cuda
 from kernelwright.machine import Fact, Machine, fingerprint
 
 BANDWIDTH = "memory bandwidth"
@@ -77,6 +77,6 @@ def calibrate(device: str, cache: Path, progress: Progress | None = None) -> Mac
         name=name,
         fingerprint=fingerprint(device, name, versions),
         versions=versions,
-        facts=tuple(facts),
+        facts=capacity.completed(tuple(facts), device),
         measured_at=time.time(),
     )

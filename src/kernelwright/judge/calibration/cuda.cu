@@ -158,7 +158,21 @@ __global__ void dpx(int* out, int seed, int trips) {}
 
 __global__ void empty() {}
 
+// More values are alive at once than a thread can have registers: the compiler gives it all there are.
+__global__ void hungry(volatile float* data) {
+    float held[384];
+#pragma unroll
+    for (int k = 0; k < 384; k++) held[k] = data[k];
+#pragma unroll
+    for (int k = 0; k < 384; k++) data[k] = held[383 - k];
+}
+
 extern "C" {
+int thread_registers() {
+    cudaFuncAttributes about;
+    int status = cudaFuncGetAttributes(&about, hungry);
+    return status ? -status : about.numRegs;
+}
 int run_empty(int times) {
     for (int k = 0; k < times; k++) empty<<<1, 32>>>();
     return cudaGetLastError();

@@ -131,10 +131,14 @@ class Kernels:
         return found
 
     def launch(self) -> list[Fact]:
-        """An empty kernel, launched back to back by compiled code."""
+        """An empty kernel, launched back to back by compiled code; and the most registers a thread can have."""
         many = 2000
         samples = [1e6 / rate for rate in rates(self._call("run_empty", many), float(many))]
-        return [fact("latency.kernel_launch_us", "us", samples, "an empty kernel from compiled code, back to back")]
+        launched = fact("latency.kernel_launch_us", "us", samples, "an empty kernel from compiled code, back to back")
+        name, count = "limit.thread.registers", int(self.native.thread_registers())
+        if count <= 0:
+            return [launched, missing(name, "", f"CUDA error {-count}")]
+        return [launched, fact(name, "", [float(count)], "what the compiler gave a kernel that could use more")]
 
     def atomics(self) -> list[Fact]:
         """Atomic additions of all threads to one address, and each to its own."""
@@ -202,7 +206,7 @@ NAMES = (
     ("peak.simd.float16_TFLOPs", "TFLOP/s"), ("rate.dpx_Gops", "Gop/s"), ("bandwidth.shared_GBps", "GB/s"),
     ("cost.bank_conflict_32_way", "ratio"), ("bandwidth.distributed_shared_GBps", "GB/s"),
     ("latency.load.shared_ns", "ns"), ("rate.atomics_contended_Gops", "Gop/s"),
-    ("bandwidth.host_to_device.zero_copy_GBps", "GB/s"),
+    ("bandwidth.host_to_device.zero_copy_GBps", "GB/s"), ("limit.thread.registers", ""),
 )  # fmt: skip
 
 

@@ -3,21 +3,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from pathlib import Path
 
 from kernelwright import wire
-from kernelwright.judge.calibration import identity
+from kernelwright.judge.calibration import capacity, identity
 from kernelwright.machine import Machine, fingerprint
 
 
 def known(device: str, state: Path) -> Machine:
-    """The device as measured before under its present versions, else without facts. Raises NoSuchDevice."""
+    """The device as measured before under its present versions, else without facts. Raises NoSuchDevice.
+
+    What can be read at once is added where the measurement did not hold it."""
     name, versions = identity(device)
     key = fingerprint(device, name, versions)
     try:
-        return wire.from_data(Machine, json.loads(_file(key, state).read_text()))
+        found = wire.from_data(Machine, json.loads(_file(key, state).read_text()))
+        return dataclasses.replace(found, facts=capacity.completed(found.facts, device)) if found.facts else found
     except (OSError, ValueError):
         return Machine(device=device, name=name, fingerprint=key, versions=versions, facts=(), measured_at=time.time())
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.machine import Machine
+from kernelwright.proposers.agent import capacity
+from kernelwright.proposers.agent.capacity import describe_capacity
 from kernelwright.task import Contract
 from kernelwright.trial import Outcome, Rejected
 
@@ -161,19 +163,21 @@ def describe_machine(machine: Machine | None, vector_bits: int = 0) -> list[str]
     about = [f"{name} {value}" for name, value in machine.versions if name in ("torch", "triton", "cuda", "driver")]
     threads = dict(machine.versions).get("threads") if machine.device == "cpu" else None
     if threads:
-        about.append(f"{threads} threads (OMP_NUM_THREADS={threads})")
+        cores = facts["count.cores"].value if "count.cores" in facts else None
+        where = f" on {cores:.0f} core{'s' if cores > 1 else ''}" if cores else ""
+        about.append(f"{threads} threads{where} (OMP_NUM_THREADS={threads})")
     if vector_bits:
         about.append(f"vectors of {vector_bits} bits")
     lines = [", ".join([machine.name, *about])]
     for name, words in SHOWN_FACTS:
         if name in facts:
             lines.append(f"{words}: {_amount(facts[name].value or 0.0, facts[name].unit)}")
-    return lines
+    return lines + describe_capacity(machine)
 
 
 def _amount(value: float, unit: str) -> str:
     if unit == "B":
-        return f"{value / 2**20:.4g} MiB"
+        return capacity.size(value)
     if unit == "TFLOP/s" and value < 1:
         value, unit = 1e3 * value, "GFLOP/s"
     return (f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}").strip()
