@@ -151,6 +151,18 @@ def test_a_call_no_kernel_needs_is_refused(program: Make, name: str, expression:
     assert "EPERM" == told(program, expression)
 
 
+def test_what_a_build_tool_starts_stays_in_the_group_that_is_stopped(zygote: Zygote, tmp_path: Path) -> None:
+    """ninja asks for a group of its own for every compiler, and goes on; one that only loads may not start any."""
+    limits = sandbox.Limits(seconds=20, memory_bytes=1 << 28, processes=9, file_bytes=1 << 20, output_bytes=1 << 14)
+    starts = "os.waitpid(os.posix_spawn('/bin/sh', ['sh', '-c', 'exit 7'], {}, setpgroup=0), 0)[1] >> 8, os.getpgid(0)"
+    text = f"raise RuntimeError(outcome(lambda: ((old := os.getpgid(0)), {starts}) [1:] + (old,)))"
+    (tmp_path / "new.py").write_text(HEAD + text)
+    for execute, wanted in ((True, r"reached \(7, (\d+), \1\)"), (False, "EPERM")):
+        one = zygote.fork(tmp_path, device="cpu", limits=limits, execute=execute)
+        with pytest.raises(ChildFailure, match=wanted):
+            one.load("new.py::ModelNew")
+
+
 def test_limits_cannot_be_raised(program: Make) -> None:
     """Its ceilings are not its own to move."""
     got = told(program, "resource.setrlimit(resource.RLIMIT_DATA, (-1, -1)) or 'ok'")

@@ -10,6 +10,7 @@ import pytest
 
 from kernelwright.sandbox import seccomp
 
+NOTHING = 0x5_0000
 ALLOW, EPERM, ENOSYS, KILL = 0x7FFF_0000, 0x5_0000 | errno.EPERM, 0x5_0000 | errno.ENOSYS, 0x8000_0000
 AUDIT = {"x86_64": 0xC000_003E, "aarch64": 0xC000_00B7}
 THREAD_FLAGS, FORK_FLAGS = 0x003D_0F00, 0x0120_0011
@@ -63,6 +64,7 @@ def test_executing_programs_can_fork_but_enter_no_namespace(machine: str) -> Non
     """Compilers need processes, never namespaces."""
     assert ALLOW == ask(machine, "clone", FORK_FLAGS, execute=True)
     assert ALLOW == ask(machine, "execve", execute=True)
+    assert NOTHING == ask(machine, "setpgid", execute=True)  # said to be done, and not done
     assert EPERM == ask(machine, "clone", FORK_FLAGS | 0x1000_0000, execute=True)
     assert EPERM == ask(machine, "unshare", execute=True)
 

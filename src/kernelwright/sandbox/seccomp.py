@@ -112,7 +112,10 @@ def program(machine: str, *, execute: bool, devices: bool, own_pid: int) -> list
     body += [(_LOAD, 0, 0, _NUMBER_AT)]
     if machine == "x86_64":
         body += [(_AT_LEAST, 0, 1, _X32_BIT), (_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
-    always = [n for name, n in numbers.items() if name not in _CONDITIONAL | _SIGNALS]
+    always = [n for name, n in numbers.items() if name not in _CONDITIONAL | _SIGNALS | {"setpgid"}]
+    # Build tools (ninja) put what they start into groups of its own and give up where that fails. They are told that
+    # it was done: everything stays in the one group that is stopped between windows.
+    body += [(_EQUAL, 0, 1, numbers["setpgid"]), (_RETURN, 0, 0, _ERRNO) if execute else refuse]
     if not execute:
         always += [numbers[name] for name in ("fork", "vfork", "execve", "execveat") if name in numbers]
     if not devices:
