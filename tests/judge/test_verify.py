@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 
 import pytest
 import torch
@@ -52,6 +53,20 @@ def test_bf16_arithmetic_is_refused_with_the_bits_it_lost() -> None:
     assert "bits lost, 1 allowed" in result.detail
     with pytest.raises(ValueError, match="not verified: main: as given"):
         proof(checker, [result])
+
+
+def test_of_a_wrong_output_the_values_are_said_and_how_many_are_wrong() -> None:
+    """One wrong place and a wrong formula read differently; who mends it sees both numbers."""
+    checker, leaves = softmax()
+    right = leaves[0].softmax(-1)
+    one = right.clone()
+    one[3, 5] += 0.25
+    said = checker.check(GIVEN, leaves, None, [one], leaves).detail
+    assert "output 0 at (3, 5):" in said and f"; 1 of {right.numel()} elements err by a tenth of that or more" in said
+    got, expected = re.findall(r"got (\S+), expected (\S+);", said)[0]
+    assert (pytest.approx(float(one[3, 5])), pytest.approx(float(right[3, 5]))) == (float(got), float(expected))
+    every = checker.check(GIVEN, leaves, None, [right + 0.25], leaves).detail
+    assert f"; {right.numel()} of {right.numel()} elements err" in every
 
 
 def test_a_loosened_contract_passes_it_and_says_so() -> None:

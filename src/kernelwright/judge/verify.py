@@ -108,7 +108,8 @@ class Checker:
         if not passed:
             bits = "" if math.isinf(lost) else f" ({lost:.1f} bits lost, {self.contract.bits_lost:g} allowed)"
             at = self._at(worst, compared[worst].worst_index)
-            detail = f"{self._label(worst)}{at}: {compared[worst].detail}{bits}"
+            shown = numerics.shown(got_outputs[worst], truth.exact[worst], compared[worst].worst_index) if bits else ""
+            detail = f"{self._label(worst)}{at}: {compared[worst].detail}{bits}{shown}"
         return self._result(variant, passed=passed, detail=detail, ratio=ratio)
 
     def _check_random(
