@@ -47,10 +47,11 @@ ALLOWED: dict[str, set[str]] = {
     | {"settings", "sandbox", "workers", "proposers", "search", "ledger", "knowledge", "tuning"}
     | {"load", "capture", "export", "report", "llm", "recipes", "diagnosis", "training"},
     "__init__": NOUNS | {"optimize", "report", "load", "capture", "settings", "workers", "export"},
-    "cli": {"__init__", "settings", "errors", "cli_judge", "cli_models", "cli_compare"},
+    "cli": {"__init__", "settings", "errors", "cli_judge", "cli_models", "cli_compare", "cli_environment"},
     "cli_judge": {"__init__", "settings", "errors"},
     "cli_models": {"__init__", "settings", "errors"},
     "cli_compare": {"__init__", "settings", "errors", "cli_judge", "cli_models"},
+    "cli_environment": {"__init__", "settings", "errors", "cli_models"},
     "mcp_server": {"__init__", "settings", "errors"},
     "__main__": {"cli"},
 }

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 import typer
 
 import kernelwright
-from kernelwright import cli_compare, cli_judge, cli_models, settings
+from kernelwright import cli_compare, cli_environment, cli_judge, cli_models, settings
 from kernelwright.errors import BadCommand, KernelwrightError
 
 if TYPE_CHECKING:
@@ -360,6 +360,7 @@ def _teller(as_json: bool) -> Callable[[str], None]:
 cli_judge.register(app, _guarded, _show)
 cli_models.register(app, _guarded, _show)
 cli_compare.register(app, _guarded, _show)
+cli_environment.register(app, _guarded, _show)
 
 if __name__ == "__main__":
     main()

@@ -11,14 +11,17 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from kernelwright import wire
 from kernelwright.candidate import Candidate
+from kernelwright.errors import BadCommand
+from kernelwright.llm.speaker import whole
 from kernelwright.machine import Machine
 from kernelwright.proposers.agent import Ask, Evidence, Malformed, Surroundings, Wording, candidate_from
 from kernelwright.proposers.agent.brief import cut, describe_time
 from kernelwright.task import Task
+from kernelwright.training import lines
 from kernelwright.training.own import borrowed
 from kernelwright.trial import Outcome, Rejected, Timed
 from kernelwright.workers import Worker
@@ -75,20 +78,28 @@ class Environment:
             task=task, device=device, machine=machine, language=language or ("cpp" if device == "cpu" else "triton"),
             entry=entry, about=about or Surroundings(),
         )  # fmt: skip
+        if turns < 1:
+            raise BadCommand("An episode has no turns.", got=str(turns), expected="1 or more")
         self._turn = 0
+        self._over = True
         self._talk: Observation = []
 
     def reset(self, *, seed: int | None = None) -> tuple[Observation, dict[str, Any]]:
         """A new episode: the messages a policy answers."""
-        self._turn = 0
+        self._turn, self._over = 0, False
         rules, (_, text) = self._wording.rules(), self._wording.request(Ask(kind="new"))
         self._talk = [{"role": "system", "content": rules}, {"role": "user", "content": text}]
         return list(self._talk), {"task": self._task.digest(), "seed": seed}
 
     def step(self, reply: str) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Judge one reply. ``terminated``: a proved win; ``truncated``: the last turn."""
-        self._turn += 1
-        info: dict[str, Any] = {"turn": self._turn, "at": time.time()}
+        """Judge one reply. ``terminated``: a proved win; ``truncated``: the last turn.
+
+        Raises BadCommand before a reset and after the end. Where the judge itself fails, its error is raised, and the
+        turn was not taken."""
+        if self._over:
+            raise BadCommand("No episode is under way.", expected="a reset before the first step and after the last")
+        reply = whole(reply)
+        info: dict[str, Any] = {"turn": self._turn + 1, "at": time.time()}
         outcome: Outcome | None = None
         candidate: Candidate | None = None
         try:
@@ -111,7 +122,14 @@ class Environment:
         won = isinstance(outcome, Timed) and outcome.speedup_low > 1.0 and rule > 0.0
         heard = self._says(candidate, outcome, info)
         self._talk += [{"role": "assistant", "content": reply}, {"role": "user", "content": heard}]
-        return list(self._talk), reward, won, not won and self._turn >= self._turns, info
+        self._turn += 1
+        cut_off = not won and self._turn >= self._turns
+        self._over = won or cut_off
+        return list(self._talk), reward, won, cut_off, info
+
+    def converse(self, asked: IO[bytes], tell: Callable[[str], None]) -> int:
+        """Be spoken to over lines of JSON, as ``lines`` describes them, until ``asked`` ends; how many were steps."""
+        return lines.converse(self, asked, tell)
 
     def _judged(self, candidate: Candidate, level: str) -> Outcome:
         job = {"job": "judge", "task": wire.to_data(self._task), "candidate": wire.to_data(candidate)}
