@@ -135,3 +135,12 @@ _add("attention", "return torch.softmax(q @ k.transpose(-1, -2) / 8.0, -1) @ v",
      "[torch.randn(2, 4, 48, 64), torch.randn(2, 4, 48, 64), torch.randn(2, 4, 48, 64)]", args="q, k, v")  # fmt: skip
 _add("observed", "self.seen += torch.histc(x, 64, -4.0, 4.0)\nreturn x * 2.0", "[torch.randn(256, 512)]",
      init="self.register_buffer('seen', torch.zeros(64))", contract=Contract(training=True))  # fmt: skip
+_add("clamped", "return torch.clamp(a @ b, -2000.0, 2000.0).sum(-1)",
+     "[torch.randn(rows, 4096), torch.randn(4096, 2400)]", args="a, b", axes=(("rows", 2400),))  # fmt: skip
+_add("alike", "return (x * 2.0).sum(0, keepdim=True).repeat(2048, 1)", "[torch.randn(8, 4096)]")
+_add("frozen_norm", "return self.bn(x)", "[torch.randn(64, 32, 16, 16)]", init="self.bn = nn.BatchNorm2d(32)",
+     contract=Contract(training=True, frozen_parameters=True))  # fmt: skip
+_add("watched", "self.seen += torch.histc(x, 64, -4.0, 4.0)\nreturn x * 2.0", "[torch.randn(1024, 2048)]",
+     init="self.register_buffer('seen', torch.zeros(64))", contract=Contract(training=True))  # fmt: skip
+_add("weighted", "return torch.relu(x) * self.w", "[torch.rand(256, 512)]",
+     init="self.w = nn.Parameter(torch.randn(512))")  # fmt: skip

@@ -21,6 +21,7 @@ from contract_programs import CONTRACT
 from corpus import Program
 from gpu_programs import GPU
 from honest_programs import HONEST
+from insider_programs import INSIDERS
 from later_programs import LATER
 from other_hands import OTHERS
 from phase_programs import PHASES
@@ -32,7 +33,9 @@ from kernelwright import wire
 from kernelwright.errors import KernelwrightError
 from kernelwright.workers.local import LocalWorker
 
-ALL: tuple[Program, ...] = (*CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *TRITON, *HONEST, *GPU)
+ALL: tuple[Program, ...] = (
+    *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *INSIDERS, *TRITON, *HONEST, *GPU,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,3 +189,12 @@ def test_a_mask_whose_halves_echo_each_other_is_refused(other: Callable[[torch.T
         mask = torch.rand(128, 128) < 0.5
     got = [leaves[0] * torch.cat([mask, other(mask)]) * 2.0]
     assert "further on" in checker.check(GIVEN, leaves, None, got, leaves).detail
+
+
+def test_as_many_drops_in_every_row_are_refused() -> None:
+    """Each element has the right law, and no two calls are alike, but the rows are too even for chance."""
+    checker = Checker(instance("F.dropout(x, 0.5)", "[torch.randn(64, 64)]", contract=RANDOM), seed=1)
+    leaves = checker.instance.draw(GIVEN, 0)
+    mask = torch.rand(64, 64).argsort(1) < 32
+    found = checker.check(GIVEN, leaves, None, [leaves[0] * mask * 2.0], leaves)
+    assert not found.passed and "slices of dimension 0 are drawn otherwise" in found.detail

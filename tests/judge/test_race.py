@@ -47,3 +47,76 @@ def test_windows_of_one_call_never_see_the_inputs_that_count(monkeypatch: pytest
         assert before.isdisjoint(after)
         assert 3 == len(after)
         assert mine[1][4] and mine[5][4], "a device may still be writing when the window begins"
+
+
+class _Odd:
+    """Odd turns in every round, of which only the values are known."""
+
+    def __init__(self, log: list[Any]) -> None:
+        self.log = log
+
+    def values(self, sets: int, draw: Any) -> list[Any]:
+        return ["odd"] * sets
+
+    def keep(self, buffers: Any, state: Any) -> None:
+        self.log.append(("kept", state))
+
+
+def test_an_odd_turn_looks_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New weights before it as before each, two empty windows, and where a timed turn would have stood; the timed one
+    follows sometime later in the round, so that its answers are those that are compared."""
+    log: list[Any] = []
+    numbers = itertools.count()
+    monkeypatch.setattr(race, "fill", lambda buffers, index, leaves, settle: None)
+    monkeypatch.setattr(measure, "run_empty", lambda lane, grad: log.append((lane, "empty", "empty")))
+    monkeypatch.setattr(measure, "run_window", lambda lane, order, grad, keep: log.append((lane, "window")))
+
+    def program(name: str) -> Any:
+        windows = lambda order, grad: log.append((name, "odd window" if order else "empty"))  # noqa: E731
+        return SimpleNamespace(window=windows, set_state=lambda state: log.append((name, "state", state)))
+
+    racers = [SimpleNamespace(name=n, lane=n, buffers=n, program=program(n)) for n in ("eager", "other", "mine")]
+    plan: Any = SimpleNamespace(sets=2)
+    nothing: Any = SimpleNamespace(look=lambda *_: None, walk=lambda: None)
+    contest = race.Race(
+        racers=racers, plan=plan, draw=lambda: 0, draw_state=lambda: next(numbers), state=None, dice=random.Random(1),
+        grad=False, checks=nothing, look=lambda window: None, left=None, threads=torch.get_num_threads(),
+        device=torch.device("cpu"), again=False, clocks=nothing, odd=_Odd(log),
+    )  # fmt: skip
+    contest._cold, contest._singles, contest._steady, contest._held = nothing, False, nothing, -1
+    contest._odd = frozenset(range(1, 60))
+    before = []
+    for index in range(1, 60):
+        log.clear()
+        contest._round(index)
+        mine = [entry[1:] for entry in log if entry[0] == "mine"]
+        states = [entry[1] for entry in mine if entry[0] == "state"]
+        kinds = [entry[0] for entry in mine]
+        assert ["state", "empty", "empty", "odd window", "state", "empty", "window"] == kinds
+        assert len(set(states)) == 2, "weights seen before would tell an odd turn"
+        assert ("kept", states[0]) in log
+        before.append(sum(entry[1] == "window" for entry in log[: log.index(("mine", "odd window"))]))
+    assert {0, 1, 2} == set(before)
+
+
+def test_where_calls_change_the_state_every_window_begins_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else one before which it is loaded would be the one after which somebody looks."""
+    loads: list[Any] = []
+    monkeypatch.setattr(race, "fill", lambda buffers, index, leaves, settle: None)
+    monkeypatch.setattr(measure, "run_empty", lambda lane, grad: None)
+    monkeypatch.setattr(measure, "run_window", lambda lane, order, grad, keep: None)
+    racer = SimpleNamespace(name="mine", lane="mine", buffers="mine", program=SimpleNamespace(set_state=loads.append))
+    nothing: Any = SimpleNamespace(look=lambda *_: None, walk=lambda: None)
+    asked: list[Any] = []
+    contest = race.Race(
+        racers=[racer], plan=SimpleNamespace(sets=1), draw=lambda: 0, draw_state=None, state="first",
+        dice=random.Random(1), grad=False, checks=nothing, look=lambda window: None,
+        left=lambda values, state: asked.append(state), threads=torch.get_num_threads(), device=torch.device("cpu"),
+        again=False, clocks=nothing, odd=nothing,
+    )  # type: ignore[arg-type]  # fmt: skip
+    contest._cold, contest._singles, contest._steady, contest._odd = nothing, False, nothing, frozenset()
+    contest._held = 1
+    monkeypatch.setattr(race.Race, "_hold", lambda *_: None)
+    for index in range(3):
+        contest._round(index)
+    assert (["first"] * 3, ["first"]) == (loads, asked)

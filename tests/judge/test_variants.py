@@ -66,6 +66,23 @@ def test_mixed_rows_hold_every_change() -> None:
     assert torch.equal(made[8], parts[8] * 1e3)
 
 
+def test_a_few_odd_rows_are_seen_by_no_small_sample() -> None:
+    """All but a few rows are as given; over draws every change comes, alone too."""
+    leaf = torch.rand(512, 64) + 0.5
+    counts, seen = set(), set()
+    for seed in range(60):
+        strewn = Variant(name="", required=True, change="strewn", factors=(1e-3, 1e3))
+        made = inputs.change_leaves([leaf], strewn, seed)[0]
+        odd = made[(made != leaf).any(-1)]
+        counts.add(len(odd))
+        seen |= {"large" for row in odd if row.min() > 400} | {"small" for row in odd if 0 < float(row.max()) < 0.01}
+        seen |= {"negated" for row in odd if row.max() < 0} | {"zero" for row in odd if not row.any()}
+    assert {1, 8} <= counts <= set(range(1, 9))
+    assert {"large", "small", "negated", "zero"} == seen
+    scalar = torch.tensor(2.0)
+    assert torch.equal(scalar, changed("strewn", scalar, factors=(1e3,)))
+
+
 def test_autocast_is_judged_on_values_and_small_ones() -> None:
     """An instance under autocast answers in its own dtype, and no layouts are tried on it."""
     linear = {"init": "self.l = nn.Linear(8, 8)", "contract": Contract(autocast=True)}

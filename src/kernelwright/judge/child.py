@@ -279,8 +279,7 @@ class Program:
         if len(order) > wires.MOST_CALLS:
             raise ValueError(f"a window of {len(order)} calls; the most is {wires.MOST_CALLS}")
         number = secrets.randbits(63)
-        go, deliver = wires.go(number, order, grad=grad), wires.mark(wires.KEEP if keep else wires.DELIVER, number)
-        done = wires.mark(wires.DONE, number)
+        go, done = wires.go(number, order, grad=grad), wires.mark(wires.DONE, number)
         leash = self.leash
         leash.expect_silence()
         places, strained = Places(self.pid), load.strain(self.pid)
@@ -300,6 +299,7 @@ class Program:
         used = self.clock(self.pid)
         harvest = Harvest(self.pid, self.buffers, order, self.written, grad=grad)
         harvest.read(body[len(done) :], watched=self.watched)
+        deliver = wires.asking(number, taken=harvest.taken, keep=keep)
         asked = self.clock(0)
         leash.send(deliver, self.stage)
         leash.wake()

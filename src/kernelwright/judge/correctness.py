@@ -248,8 +248,9 @@ class Correctness:
 
         What was taken joins ``covered``.
         """
-        spared = [v for v in offered if point.dear and (point.manner, v.name) in covered and not v.fresh_weights]
-        spared = [v for v in spared if v.name != AS_GIVEN]
+        spared = [v for v in offered if point.dear and (point.manner, v.name) in covered and v.name != AS_GIVEN]
+        own = point.instance.work > HEAVY  # the odd rows of that size are its own
+        spared = [v for v in spared if v.change not in variants.TOGETHER and (own or not v.fresh_weights)]
         taken = self._variants(program, point, [v for v in offered if v not in spared])
         covered |= {(point.manner, v.name) for v in taken}
         if spared:
@@ -259,10 +260,12 @@ class Correctness:
 
     def _instead(self, point: Point) -> list[Variant]:
         """For variants too dear to repeat one by one on the timed case: all of them mixed in one draw, and a layout."""
+        if point.instance.work > HEAVY:  # it has them among its variants
+            return []
         mixed = next((v for v in variants.mixed(self.bench.contract) if point.usable(v)), None)
         layouts = [v for v in point.offered if v.layout != "contiguous" and point.usable(v)]
         chosen = random.Random(self.seed ^ 0xD1CE).sample(layouts, min(1, len(layouts)))
-        return [*([] if mixed is None or point.instance.work > HEAVY else [mixed]), *chosen]
+        return [*([] if mixed is None else [mixed]), *chosen]
 
     @sharing
     def _keeps_state(self, program: Program, point: Point) -> None:
@@ -363,7 +366,7 @@ class Correctness:
         for variant in chosen:
             wanted = self._fresh_state(point, dice.getrandbits(62)) if variant.fresh_weights else state
             seeds = [dice.getrandbits(62) for _ in range(variant.draws)]
-            if variant.change == "mixed" and any(v.change == "mixed" for v in taken):
+            if variant.change in variants.TOGETHER and any(v.change == variant.change for v in taken):
                 continue
             leaves = point.instance.draw(variant, seeds[0])
             if not point.accepts(variant, leaves, wanted):

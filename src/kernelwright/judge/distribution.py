@@ -40,6 +40,8 @@ REMEMBERED = 12
 DRIFT = 8.0
 """Standard errors by which the mean rank over all calls may be off: of normal numbers one in 10^15 is, and of Student's
 with RUNS + HELD_OUT - 1 degrees of freedom, as a first call's is, one in 10^9."""
+EVEN = 12.0
+"""Standard deviations by which the logarithm of a scatter may lie below that of honest runs."""
 SAME = 0.5
 """Correlation of features between two calls from which the randomness counts as repeated."""
 SHIFTED, MOST_SHIFTED = 1 << 12, 1 << 20
@@ -193,7 +195,7 @@ def structure(shape: tuple[int, ...], by_value: torch.Tensor, by_size: torch.Ten
             found = _beyond(_farthest(slices))
             if found:
                 return f"a slice of dimension {dim} is drawn otherwise ({name}: {found})"
-            found = _beyond(_excess(slices))
+            found = _beyond(_excess(slices)) or _too_even(slices)
             if found:
                 return f"slices of dimension {dim} are drawn otherwise ({name}: {found})"
             found = _beyond(_likeness(slices)) if name == "size" else ""
@@ -267,6 +269,22 @@ def _excess(slices: torch.Tensor) -> torch.Tensor:
     """
     part = 2 / (9 * slices.shape[1])
     return (_apart(slices).square().mean(1).pow(1 / 3) - (1 - part)) / math.sqrt(part)
+
+
+def _too_even(slices: torch.Tensor) -> str:
+    """Empty unless the last run's slices are more alike than chance makes them, as with as many drops in every row.
+
+    The scatter of their means about the run's own, by its logarithm: the honest runs say how far that varies, however
+    much they share. Of a chi-squared number of 1 degree of freedom, the worst there is, one in 10^6 lies EVEN below.
+    """
+    if slices.shape[1] < SLICE_LEAST // 2:
+        return ""
+    means = slices.mean(2)
+    scatter = (means - means.mean(1, keepdim=True)).square().mean(1)
+    least = 1e-6 * float(slices.var()) / slices.shape[2]
+    *others, mine = scatter.clamp_min(max(least, 1e-30)).log().tolist()
+    below = statistics.fmean(others) - mine
+    return f"{math.exp(-below):.2g} times the scatter" if below > EVEN * max(statistics.stdev(others), 1e-3) else ""
 
 
 def _likeness(slices: torch.Tensor) -> torch.Tensor:

@@ -29,7 +29,7 @@ over 20 roundings, while Welford's in 8 lanes stays within 1.3 times the honest 
 
 
 OUTLIERS = 1024
-"""Elements among which one outlier lies."""
+"""Elements among which one outlier lies at the most; a draw may hold as few as one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +49,9 @@ class Variant:
     """NaN, +-Inf, -0.0 and denormals sown into the floating inputs."""
     change: str = ""
     """``negated``, ``shifted``, ``far``, ``outliers``, ``sparse``, ``sparser``, ``zero rows``, ``near-duplicate``,
-    ``mixed``, ``masks``, ``mask rows`` or nothing."""
+    ``mixed``, ``strewn``, ``masks``, ``mask rows`` or nothing."""
     factors: tuple[float, ...] = ()
-    """Scales that ``mixed`` deals to parts of the rows; the largest is also that of ``outliers``."""
+    """Scales that ``mixed`` and ``strewn`` deal to rows; the largest is also that of ``outliers``."""
     draws: int = 1
     """Calls worth making: near-duplicates mean nothing alone."""
     seed: int = 0
@@ -191,11 +191,16 @@ def _redrawn_mask(leaf: torch.Tensor, rng: torch.Generator, *, rows: bool) -> to
 _MIXED = ("negated", "shifted", "far", "sparse", "zero rows", "outliers")
 
 
+def _changes(variant: Variant) -> list[Variant]:
+    """What ``mixed`` and ``strewn`` do to rows."""
+    changes = [Variant(name="", required=True, change=name, factors=variant.factors) for name in _MIXED]
+    return changes + [Variant(name="", required=True, scale=factor) for factor in variant.factors]
+
+
 def _mixed(leaf: torch.Tensor, variant: Variant, rng: torch.Generator) -> torch.Tensor:
     """Parts of the rows (or of the elements of a vector), each with a change of its own; the first part as it is."""
     leaf = leaf.clone(memory_format=torch.contiguous_format)
-    changes = [Variant(name="", required=True, change=name, factors=variant.factors) for name in _MIXED]
-    changes += [Variant(name="", required=True, scale=factor) for factor in variant.factors]
+    changes = _changes(variant)
     if leaf.dim() == 0:
         return leaf
     _, *parts = leaf.tensor_split(len(changes) + 1)
@@ -203,6 +208,31 @@ def _mixed(leaf: torch.Tensor, variant: Variant, rng: torch.Generator) -> torch.
         if part.numel():
             part.copy_(_change_floats(part, change, rng, sparse=True))
     return leaf
+
+
+def _strewn(leaf: torch.Tensor, variant: Variant, rng: torch.Generator) -> torch.Tensor:
+    """As given but for a few rows (or elements of a vector), each with a change of its own, in secret places.
+
+    In ``mixed`` any sample of rows shows that values are odd. Here few rows do: one for each change, and every third
+    time for some of them only, so that even half of all rows, as a sample, may show none.
+    """
+    if leaf.dim() == 0:
+        return leaf
+    leaf = leaf.clone(memory_format=torch.contiguous_format)
+    rows = leaf.view(-1, leaf.shape[-1]) if leaf.dim() > 1 else leaf.view(-1, 1)
+    changes = _changes(variant)
+    some = float(torch.rand((), generator=rng, device=leaf.device)) < 1 / 3
+    wanted = min(_few(len(changes), rng) if some else len(changes), rows.shape[0])
+    places = torch.randint(rows.shape[0], (wanted,), generator=rng, device=leaf.device).tolist()
+    order = torch.randperm(len(changes), generator=rng, device=leaf.device).tolist()
+    for place, number in zip(places, order, strict=False):
+        rows[place] = _change_floats(rows[place : place + 1], changes[number], rng, sparse=True)[0]
+    return leaf
+
+
+def _few(most: int, rng: torch.Generator) -> int:
+    """From 1 to ``most``, small numbers as likely as large ones on a logarithmic scale."""
+    return min(most, int(math.exp(float(torch.rand((), generator=rng, device=rng.device)) * math.log(most + 1))))
 
 
 def _zero_rows(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
@@ -225,6 +255,8 @@ def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *
         leaf = _outliers(leaf, max(variant.factors, default=1.0), rng)
     elif variant.change == "mixed":
         leaf = _mixed(leaf, variant, rng)
+    elif variant.change == "strewn":
+        leaf = _strewn(leaf, variant, rng)
     elif variant.change == "zero rows":
         leaf = _zero_rows(leaf, rng) if sparse else leaf
     elif sparse and variant.change in SPARSE_KEPT:
@@ -241,9 +273,11 @@ def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *
 
 
 def _outliers(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
-    """One element in OUTLIERS, and one at least, is larger: whoever judges by a sample of them sees none."""
+    """One element, or up to one in OUTLIERS (any number of digits as likely), is larger: whoever judges by a sample of
+    them sees none. Even half of all elements, as a sample, shows one that is alone every second time only."""
+    share = _few(max(1, leaf.numel() // OUTLIERS), rng) / max(1, leaf.numel())
     chance = torch.rand(leaf.shape, generator=rng, device=leaf.device)
-    return torch.where(chance <= max(1 / OUTLIERS, float(chance.min())), leaf * factor, leaf)
+    return torch.where(chance <= max(share, float(chance.min())), leaf * factor, leaf)
 
 
 def _far_from(value: float, leaf: torch.Tensor) -> float:

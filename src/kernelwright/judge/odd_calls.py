@@ -3,8 +3,8 @@
 
 What is timed gets the task's own values, and a program can tell that time has come: windows grow long. One that
 leaves out then what the task's own values never need (the maximum of a softmax, the branch for negative numbers) is
-right in every timed call and no program of the task. So, after rounds drawn in secret, the candidate runs one more
-round, which is not timed, in which some calls are of other variants; they are compared in full when the race is over.
+right in every timed call and no program of the task. So in rounds drawn in secret the candidate has one more turn,
+which is not timed, in which some calls are of other variants; they are compared in full when the race is over.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class OddCalls:
     _chosen: dict[int, tuple[Variant, Leaves]] = field(default_factory=dict)
     _kept: list[_Kept] = field(default_factory=list)
 
-    def rounds(self, least: int) -> frozenset[int]:
-        """After which of at least so many rounds; none where there is nothing to vary."""
+    def rounds(self, least: int, first: int = 0) -> frozenset[int]:
+        """In which of at least so many rounds, from ``first`` on; none where there is nothing to vary."""
         if self.point.instance.contract.random or self.point.instance.work > HEAVY:
             return frozenset()
         self._deck = self._offered() if self.windows else []
@@ -59,7 +59,8 @@ class OddCalls:
         if not self._deck:
             return frozenset()
         self._hand = -(-len(self._deck) // self.windows)
-        return frozenset(self.dice.sample(range(least), min(self.windows, least)))
+        chosen = range(first, least)
+        return frozenset(self.dice.sample(chosen, min(self.windows, len(chosen))))
 
     def values(self, sets: int, draw: Callable[[], Leaves]) -> list[Leaves]:
         """Inputs of one window: odd ones in places drawn by lot, the task's own in the others."""
@@ -90,9 +91,9 @@ class OddCalls:
 
     def _offered(self) -> list[Variant]:
         """Changes of value that the reference accepts: layouts have buffers of their own."""
-        if self.point.dear:
-            mixed = variants.mixed(self.point.instance.contract)
-            return [v for v in mixed if self._floats() and self.point.usable(v)][:1]
+        if self.point.dear:  # few odd rows: those of ``mixed``, which checks before the race have, any sample shows
+            some = variants.mixed(self.point.instance.contract, few=True)
+            return [v for v in some if self._floats() and self.point.usable(v)][:1]
         offered = (v for v in self.point.offered if v.name != AS_GIVEN and v.layout == "contiguous")
         return [v for v in offered if (v.change or v.special or v.scale != 1.0) and self.point.usable(v)]
 

@@ -86,7 +86,7 @@ class Race:
     clocks: Clocks
     """Read between rounds."""
     odd: OddCalls
-    """Rounds of the candidate alone, with values that no timed call has."""
+    """Turns of the candidate with values that no timed call has."""
     _steady: Steady = field(default_factory=Steady)
     _cold: Cold = field(init=False)
     _singles: bool = field(init=False)
@@ -94,14 +94,14 @@ class Race:
     _held: int = field(init=False)
     """The round after whose timed window the candidate's results live on."""
     _odd: frozenset[int] = field(init=False)
-    """Rounds after which an odd one is run."""
+    """Rounds in which the candidate has an odd turn."""
 
     def run(self) -> int:
         """Race until the plan is spent; the number of rounds run. Raises Lost, ClockJumped, and what checks raise."""
         self._cold = cold.of(self.device, self.plan.flush_bytes)
         self._singles = self.device.type != "cpu" and self.plan.sets > 1
         self._held = self.dice.randrange(self.plan.least)
-        self._odd = self.odd.rounds(self.plan.least)
+        self._odd = self.odd.rounds(self.plan.least, first=int(self.draw_state is not None and self.plan.least > 1))
         for racer in self.racers:
             with self._blame(racer):
                 self._warm(racer)
@@ -145,56 +145,69 @@ class Race:
         other = [self.draw()] if self._singles else []
         if self.draw_state is not None and index > 0:
             self.state = self.draw_state()
-            for racer in self.racers:
-                with self._blame(racer):
-                    racer.program.set_state(self.state)
-        elif self.left is not None and index == self._held:
-            with self._blame(self.racers[-1]):
-                self.racers[-1].program.set_state(self.state)
-        order = list(range(self.plan.sets))
-        for racer in self.dice.sample(self.racers, len(self.racers)):
+        mine, turns = self.racers[-1], self.dice.sample(self.racers, len(self.racers))
+        strange = turns.index(mine) if index in self._odd else -1
+        if strange >= 0:  # its own turn comes later, so that the odd window stands where a timed one would
+            turns.remove(mine)
+            turns.insert(self.dice.randint(strange, len(turns)), mine)
+        for place, racer in enumerate(turns):
+            if place == strange:
+                self._odd_turn(index, other)
+            self._load(racer, self.state, index)
             with self._blame(racer):
                 measure.run_empty(racer.lane, grad=self.grad)  # before the values are there: nothing to work ahead on
-            if self._singles:
-                self._run_single(racer, other)
-            self._fill(racer, values)
-            self._cold.walk()
-            mixed, held = self.dice.sample(order, len(order)), racer is self.racers[-1] and index == self._held
+            self._prepare(racer, values, other)
+            order, held = self._order(), racer is mine and index == self._held
             with self._blame(racer):
-                window = measure.run_window(racer.lane, mixed, grad=self.grad, keep=held)
-            if racer is self.racers[-1]:
+                window = measure.run_window(racer.lane, order, grad=self.grad, keep=held)
+            if racer is mine:
                 self.look(window)
                 first = window
             if held and self.left is not None:
                 with self._blame(racer):
-                    self.left([values[call] for call in mixed], self.state)
+                    self.left([values[call] for call in order], self.state)
         self.clocks.look()
         self._steady.look()
         torch.set_num_threads(self.threads)
         self.checks.look(values, self.state)
         if index == self._held:
-            self._hold(self.racers[-1], first)
-        if index in self._odd:
-            self._odd_round(other)
+            self._hold(mine, first)
 
-    def _odd_round(self, other: list[Leaves]) -> None:
-        """What the candidate sees of a round, with odd values; see ``odd_calls``."""
-        racer = self.racers[-1]
-        values = self.odd.values(self.plan.sets, self.draw)
-        torch.set_num_threads(1)
-        with self._blame(racer):
-            if self.draw_state is not None:
-                racer.program.set_state(self.state)
-            for _ in range(2):
-                racer.program.window([], grad=self.grad)
+    def _order(self) -> list[int]:
+        return self.dice.sample(range(self.plan.sets), self.plan.sets)
+
+    def _load(self, racer: Racer, state: Any, index: int) -> None:
+        """Weights of a window: those of a round, once some were drawn. Where calls change the state every window begins
+        with it, or a program would know by its being loaded that somebody will ask what calls left."""
+        if self.left is not None or (self.draw_state is not None and index > 0):
+            with self._blame(racer):
+                racer.program.set_state(state)
+
+    def _prepare(self, racer: Racer, values: list[Leaves], other: list[Leaves]) -> None:
+        """What comes between the empty windows and the one that counts."""
         if self._singles:
             self._run_single(racer, other)
         self._fill(racer, values)
         self._cold.walk()
+
+    def _odd_turn(self, index: int, other: list[Leaves]) -> None:
+        """What the candidate sees of a turn, with odd values and weights of its own; see ``odd_calls``.
+
+        The turns of others lie before it as before any other: after one that always came at the end of a round, a
+        program knew by the clock, and by weights it had seen before, that nobody timed it.
+        """
+        racer, state = self.racers[-1], self.state
+        if self.draw_state is not None and index > 0:
+            state = self.draw_state()
+        values = self.odd.values(self.plan.sets, self.draw)
+        self._load(racer, state, index)
         with self._blame(racer):
-            self.look(racer.program.window(self.dice.sample(range(self.plan.sets), self.plan.sets), grad=self.grad))
-        self.odd.keep(racer.buffers, self.state)
-        torch.set_num_threads(self.threads)
+            for _ in range(2):
+                racer.program.window([], grad=self.grad)
+        self._prepare(racer, values, other)
+        with self._blame(racer):
+            self.look(racer.program.window(self._order(), grad=self.grad))
+        self.odd.keep(racer.buffers, state)
 
     def _hold(self, racer: Racer, first: Window | None = None) -> None:
         """Windows whose results are alive at once, as a list of them is for its user: none may lie in another's place.

@@ -46,6 +46,8 @@ class Runner:
         self.calls: list[tuple[list[Any], dict[str, Any], list[torch.Tensor]]] = []
         self.alive: list[Any] = []
         """Results of earlier windows that the judge wants to live on."""
+        self.copies = True
+        """Whether what is delivered is to be copied: not where the judge has read it."""
         self.sync: Callable[[], None] = _nothing
         self.wake: Callable[[], object] = _nothing
         """Gives the device something to do at the start of every window, empty ones too: windows of five calls on
@@ -154,8 +156,10 @@ class Runner:
         places, kept = self._places(results)
         wires.send(self.channel, wires.mark(wires.DONE, number) + places)
         again, _ = wires.receive(self.channel)
-        if again not in (wires.mark(wires.DELIVER, number), wires.mark(wires.KEEP, number)):
+        wanted = {wires.asking(number, taken=taken, keep=keep) for taken in (True, False) for keep in (True, False)}
+        if again not in wanted:
             raise WrongStructure("the judge did not ask for delivery")
+        self.copies = again[:1] in (wires.DELIVER, wires.KEEP)
         aliases: list[tuple[int, int]] = []
         with torch.no_grad():
             for index, result in zip(order, results, strict=True):
@@ -163,7 +167,7 @@ class Runner:
             self.sync()
         wires.send(self.channel, wires.delivered(number, own_us, aliases))
         self.alive.append((results, kept))
-        if again[:1] != wires.KEEP:
+        if again[:1] not in (wires.KEEP, wires.TAKEN_KEEP):
             self.alive.clear()
         for index in set(order):  # outside the clock: the next window gets tensor objects never seen before
             self.calls[index] = self._arguments(index)
@@ -253,12 +257,14 @@ class Runner:
             raise WrongStructure(f"returned {skeleton!r:.300}, expected {self.buffers.plan.results!r:.300}")
         for position, (leaf, target) in enumerate(zip(leaves, self.buffers.outputs[index], strict=True)):
             _check_leaf(f"output {position}", leaf, target)
-            target.copy_(leaf.detach())
+            if self.copies:
+                target.copy_(leaf.detach())
         for (name, _), leaf, target in (
             zip(self.buffers.plan.gradients, gradients, self.buffers.grads[index], strict=True) if gradients else ()
         ):
             _check_leaf(f"gradient of {name}", leaf, target)
-            target.copy_(leaf.detach())
+            if self.copies:
+                target.copy_(leaf.detach())
         inputs = [tensor.untyped_storage().data_ptr() for tensor in self.calls[index][2]]
         return [
             (position, inputs.index(leaf.untyped_storage().data_ptr()))

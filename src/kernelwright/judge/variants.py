@@ -20,6 +20,8 @@ HUGE_NOTE = (
     f"huge calls (over {HUGE} elements): changes of value are judged mixed in one draw, and honest error is that of one"
 )
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
+TOGETHER = ("mixed", "strewn")
+"""Changes that hold all others in one draw; of several offered the first that the reference accepts is taken."""
 _SEEDED = ("near-duplicate", "zero rows")
 """Changes whose place is the same in every draw."""
 
@@ -39,7 +41,7 @@ def offered(
     ``weights``: the case has some, and they may change. ``work``: multiply-adds of a call. ``huge``: over ``HUGE``
     elements, on a CPU.
     """
-    wanted = _wanted(contract, specs, weights, work, huge=huge)
+    wanted = _wanted(contract, specs, weights, work, hidden_seed, huge=huge)
     if autocast:  # precision is what it is about
         wanted = [v for v in wanted if not v.change and v.layout == "contiguous" and v.scale in (1.0, 1e-3)]
     dealt = [replace(v, seed=hidden_seed % 2**40) if v.change in _SEEDED else v for v in wanted]
@@ -47,26 +49,32 @@ def offered(
     return [v for v in dealt if floats or (v.change in ("", "masks", "mask rows") and v.scale == 1.0)]
 
 
-def mixed(contract: Contract) -> list[Variant]:
-    """All changes of value in one draw, a part of the rows each: for a case on which every draw is dear.
+def mixed(contract: Contract, *, few: bool = False) -> list[Variant]:
+    """All changes of value in one draw, a part of the rows each: for a case on which every draw is dear. ``few``: some
+    of them, one row each, which a sample of the rows does not show.
 
     In order of preference: the reference may not accept the larger scales.
     """
     factors = [scale for scale in contract.scales if scale != 1.0]
     small = [scale for scale in factors if scale < 1.0]
+    name, change = ("a few odd rows", "strewn") if few else ("mixed rows", "mixed")
     return [
-        Variant(name=name, required=True, change="mixed", factors=tuple(scales))
-        for name, scales in (("mixed rows", factors), ("mixed rows, small", small), ("mixed rows, plain", []))
+        Variant(name=f"{name}{more}", required=True, change=change, factors=tuple(scales))
+        for more, scales in (("", factors), (", small", small), (", plain", []))
     ]
 
 
-def _wanted(contract: Contract, specs: Sequence[TensorSpec], weights: bool, work: int, *, huge: bool) -> list[Variant]:
+def _wanted(
+    contract: Contract, specs: Sequence[TensorSpec], weights: bool, work: int, hidden_seed: int, *, huge: bool
+) -> list[Variant]:
     given = Variant(name=AS_GIVEN, required=True)
     sparser = Variant(name="sparser", required=True, change="sparser", fresh_weights=weights)
     if work > HEAVY or huge:  # each variant costs seconds of float64: one that is everything at once
         layout = next((name for name in contract.layouts if name != "contiguous"), "contiguous")
-        # Where the work is not in products, what depends on signs and offsets is most of what can go wrong.
-        return [given, replace(sparser, layout=layout), *(mixed(contract) if work <= HEAVY else ())]
+        if work > HEAVY:  # values that the task's own never have: or what these never need is left out at this size
+            odd = mixed(contract, few=hidden_seed % 3 > 0)
+            return [given, *(replace(v, layout=layout, fresh_weights=weights) for v in odd), sparser]
+        return [given, replace(sparser, layout=layout), *mixed(contract)]
     wanted = [given]
     if weights:
         wanted.append(Variant(name="fresh weights", required=True, fresh_weights=True))

@@ -58,6 +58,11 @@ class Harvest:
         """Whether nothing that counts is left for the delivery."""
         return self._buffers is None or self._results is not None
 
+    @property
+    def taken(self) -> bool:
+        """Whether the results are here: a program that copied them too could do something else in that time."""
+        return self._results is not None
+
     def read(self, notes: bytes, *, watched: bool) -> None:
         """Take it from the stopped program's memory, as far as this can be done. ``watched``: look where it lies."""
         buffers, order = self._buffers, self._order

@@ -21,8 +21,9 @@ MOST_FDS = 4
 _HEAD = struct.Struct("=cQ")
 _GO = struct.Struct("=cQBI")
 _DELIVERED = struct.Struct("=cQd")
-GO, DONE, DELIVER, KEEP, DELIVERED = b"G", b"D", b"V", b"K", b"W"
-"""``KEEP``: deliver, and let the results live on beside those of the next window."""
+GO, DONE, DELIVER, KEEP, TAKEN, TAKEN_KEEP, DELIVERED = b"G", b"D", b"V", b"K", b"T", b"U", b"W"
+"""``KEEP``: deliver, and let the results live on beside those of the next window. ``TAKEN``, and ``TAKEN_KEEP``: the
+same where the judge has read the results itself, so nothing is to be copied."""
 
 
 def encode(record: dict[str, Any]) -> bytes:
@@ -74,12 +75,17 @@ def parse_go(body: bytes) -> tuple[int, bool, list[int]]:
 
 
 def mark(kind: bytes, number: int) -> bytes:
-    """A DONE, DELIVER or KEEP record."""
+    """A DONE record, or one that asks for delivery."""
     return _HEAD.pack(kind, number)
 
 
+def asking(number: int, *, taken: bool, keep: bool) -> bytes:
+    """The record that asks for delivery; see ``KEEP``."""
+    return mark((TAKEN_KEEP if keep else TAKEN) if taken else (KEEP if keep else DELIVER), number)
+
+
 def parse_mark(body: bytes) -> int:
-    """The number of a DONE, DELIVER or KEEP record."""
+    """The number of such a record."""
     return int(_HEAD.unpack(body)[1])
 
 
