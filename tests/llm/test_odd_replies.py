@@ -18,11 +18,9 @@ pytest.importorskip("pydantic_ai", reason="the llm extra is not installed")
 
 CODE = "import torch\nclass ModelNew(torch.nn.Module):\n    pass\n"
 LENGTH = 640
-READ = ["thoughts-only", "surrogates", "odd-ending", "half-usage", "negative-usage", "cached-usage", "padded", "bom"]
-UNREAD = {
-    "tool-calls": "calls a tool", "refusal": "refused, or ended by a filter", "filtered": "ended by a filter",
-    "json-code": "no fenced code block",
-}  # fmt: skip
+READ = ["thoughts-only", "surrogates", "odd-ending", "half-usage", "negative-usage", "cached-usage", "padded", "bom",
+        "json-code", "tool-calls"]  # fmt: skip
+UNREAD = {"refusal": "refused, or ended by a filter", "filtered": "ended by a filter"}
 AGAIN = ["latin-1", "stream-anyway", "429-date", "null-message"]
 
 

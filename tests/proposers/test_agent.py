@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 
 import pytest
@@ -217,6 +218,15 @@ FORMS = {
     "a fence never closed before the next": f"```cpp kernel.cpp\n{CPP}\n```python kernel.py\n{LOADS}```",
     "blocks inside a list": f"1. native\n\n   ```cpp\n   {INDENTED[0]}\n   ```\n2. module\n\n"
     f"   ```python\n   {INDENTED[1]}\n   ```\n",
+    "calls of a tool, written out": "<tool_call>\n" + json.dumps({"name": "write_file", "arguments": {
+        "path": "./kernel.cpp", "content": CPP}}) + "\n</tool_call>\n<tool_call>\n" + json.dumps({"function": {
+            "name": "write_file", "arguments": json.dumps({"path": "kernel.py", "content": LOADS})}}) + "</tool_call>",
+    "files as JSON in a fence": "```json\n" + json.dumps({"files": [
+        {"filename": "kernel.cpp", "code": CPP}, {"filename": "kernel.py", "code": LOADS}]}, indent=1) + "\n```",
+    "files in tags": f'<file path="kernel.cpp">\n{CPP}</file>\n<file path="kernel.py">\n{LOADS}</file>',
+    "fences behind text": f"The kernel: ```cpp\n{CPP}```\nand: ```python\n{LOADS}```",
+    "marks of a server": f"<|channel|>final<|message|>```cpp\n{CPP}```\n```python\n{LOADS}```<|return|>",
+    "a folder of their own": f"### src/kernel.cpp\n```cpp\n{CPP}```\n### src/kernel.py\n```python\n{LOADS}```",
     "commands to build it": f"```bash\ng++ kernel.cpp\n```\n```cpp\n{CPP}```\n```python\n{LOADS}```",
 }  # fmt: skip
 
@@ -284,7 +294,17 @@ def test_numbers_and_truth_values_are_read_as_people_write_them() -> None:
 
 def test_a_hostile_reply_is_read_in_time() -> None:
     """A third of a megabyte of openings of every kind the parsers know is malformed within seconds, not hours."""
-    for piece in ("{", "<think>", "```a\n", "<<<<<<< S\n", "@@ x\n", '{"a":', "~~~\n```\n"):
+    for piece in (
+        "{",
+        "<think>",
+        "```a\n",
+        "<<<<<<< S\n",
+        "@@ x\n",
+        '{"a":',
+        "~~~\n```\n",
+        '{"a":[',
+        '{"path": "a.py", "content": "x"}',
+    ):
         reply = piece * (300_000 // len(piece))
         with pytest.raises(Malformed):
             parsed(reply)
@@ -316,6 +336,8 @@ def test_an_unreadable_reply_is_asked_again_in_the_same_conversation() -> None:
       "has design 2.\n```python\n{code}```", "One pass, row in cache."),
      ("**Design 1:** three passes\n**Design 2:** one pass, two rows\nI choose 2.\n```python\n{code}```",
       "one pass, two rows"),
+     (json.dumps({"path": "kernel.py", "content": "import torch\nclass ModelNew(torch.nn.Module): pass"}), ""),
+     ("**File 1: `kernel.py`**\n```python kernel.py\n{code}```", ""), ("<answer>\n```python\n{code}```\n</answer>", ""),
      ("The new kernel is below:\n```python\n# two rows at once\n{code}```", "two rows at once")],
 )  # fmt: skip
 def test_the_note_says_what_the_model_did(reply: str, note: str) -> None:

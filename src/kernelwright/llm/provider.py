@@ -156,6 +156,8 @@ class ProviderModel:
     def _reply(self, found: Any) -> Reply:
         text = "".join(part.content for part in found.parts if part.part_kind == "text")
         thoughts = "".join(part.content for part in found.parts if part.part_kind == "thinking")
+        # A model that writes its files by calls of a tool nobody offered has written them all the same.
+        text += "".join(f"\n{part.args_as_json_str()}\n" for part in found.parts if part.part_kind == "tool-call")
         finish = str(found.finish_reason or "stop")
         if not text.strip() and finish == "stop":
             text, thoughts = thoughts, ""  # a server that takes the whole reply for thoughts

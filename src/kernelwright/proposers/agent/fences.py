@@ -17,6 +17,10 @@ SUFFIX = {
     "cpp": ".cpp", "c++": ".cpp", "cxx": ".cpp", "cc": ".cpp", "c": ".cpp", "cuda": ".cu", "cu": ".cu",
     "python": ".py", "py": ".py", "python3": ".py",
 }  # fmt: skip
+FILED = re.compile(r"<file\s+(?:path|name|filename)\s*=\s*[\"']([^\"'<>\n]{1,200})[\"']\s*>|</file>", re.I)
+MARKS = re.compile(r"<\|[\w ]{1,30}\|>")
+LATE = re.compile(r"(?m)(?<=[^\s`])[ \t]*(```[\w+]*)[ \t]*$")
+OPENS_LATE = re.compile(r"(?m)(?<=[^\s`])[ \t]*```(?:python|py|cpp|c\+\+|cuda|cu)[ \t]*$")
 LONGEST_REPLY = 4 << 20
 LONGEST_TITLE = 80
 
@@ -40,6 +44,24 @@ def code_blocks(reply: str) -> list[Block]:
 
     A block's file is named on its fence, in its first comment, or on the line above it."""
     return _read(reply)[0]
+
+
+def loosened(reply: str) -> str:
+    """The reply with fences where they were meant: in place of ``<file path=...>``, on lines of their own where they
+    stand behind text, and without the marks that some servers leave between the parts of an answer."""
+    text = MARKS.sub("\n", reply[:LONGEST_REPLY])
+    parts, at, name = [], 0, ""
+    for tag in FILED.finditer(text):
+        inside = text[at : tag.start()]
+        meant = name and not tag[1] and "```" not in inside
+        parts.append(f"\n```{name}\n{inside}\n```\n" if meant else inside)
+        at, name = tag.end(), tag[1] or ""
+    return LATE.sub(r"\n\1", "".join([*parts, text[at:]]))
+
+
+def is_loose(reply: str) -> bool:
+    """Whether ``loosened`` is more likely what was meant than the reply as it stands."""
+    return bool(MARKS.search(reply) or OPENS_LATE.search(reply))
 
 
 def opening(reply: str) -> str:

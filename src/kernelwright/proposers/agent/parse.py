@@ -8,7 +8,18 @@ import re
 from typing import Any
 
 from kernelwright.candidate import Candidate
-from kernelwright.proposers.agent.fences import LONGEST_REPLY, NAME, Block, code_blocks, opening, prose
+from kernelwright.proposers.agent.fences import (
+    FILED,
+    LONGEST_REPLY,
+    NAME,
+    Block,
+    code_blocks,
+    is_loose,
+    loosened,
+    opening,
+    prose,
+)
+from kernelwright.proposers.agent.files import files_in
 from kernelwright.proposers.agent.patch import applied, is_edit
 from kernelwright.proposers.agent.talk import objects, spoken
 
@@ -44,7 +55,7 @@ def candidate_from(
     native blocks go by the names they carry, or by what it loads. ``base``: the program that was to be changed: files
     that the reply leaves out come from it, and edits are applied to it."""
     text = spoken(reply)
-    sources, cls = _sources(text, entry, base)
+    sources, cls = _read(text, entry, base)
     return Candidate(
         task=task,
         language=language_of(sources),
@@ -57,6 +68,18 @@ def candidate_from(
     )
 
 
+def _read(text: str, entry: str, base: Candidate | None) -> tuple[dict[str, str], str]:
+    """(files, name of the class) of a reply as it stands, or as it was meant."""
+    ways = [loosened(text), text] if is_loose(text) else [text, loosened(text)]
+    try:
+        return _sources(ways[0], entry, base)
+    except Malformed as fault:
+        try:
+            return _sources(ways[1], entry, base)
+        except Malformed:
+            raise fault from None
+
+
 def _sources(text: str, entry: str, base: Candidate | None) -> tuple[dict[str, str], str]:
     """(files, name of the class) of a reply."""
     old: dict[str, str] = {}
@@ -67,6 +90,10 @@ def _sources(text: str, entry: str, base: Candidate | None) -> tuple[dict[str, s
     edits = [block for block in blocks if is_edit(block.text)]
     whole = [block for block in blocks if not is_edit(block.text)]
     found = _main(whole, text, entry)
+    if found is None and not edits:
+        held = files_in(text)
+        found = _main(held, text, entry) if held else None
+        whole = held if found is not None else whole
     if found is None and base is not None and base.entry and (edits or _natives(whole)):
         cls = base.entry.partition("::")[2]
         made = dict(old)
@@ -79,7 +106,7 @@ def _sources(text: str, entry: str, base: Candidate | None) -> tuple[dict[str, s
     if found is None:
         raise Malformed(_why_none(blocks, entry, text))
     main, cls = found
-    sources = {MAIN: main.text} | _beside([block for block in whole if block is not main], main.text)
+    sources = {MAIN: main.text} | _beside([block for block in whole if block is not main], main.text, main.name)
     return sources | _carried(sources, old), cls
 
 
@@ -93,7 +120,7 @@ def _main(blocks: list[Block], text: str, entry: str) -> tuple[Block, str] | Non
     if own:
         classes = CLASS.findall(own[-1].text)
         return own[-1], next((name for name in ("ModelNew", "Model") if name in classes), classes[-1])
-    if not blocks and _defines(text, entry) and not OPEN.search(text):
+    if not blocks and _defines(text, entry) and not OPEN.search(text) and not FILED.search(text):
         return Block("", "python", _unfenced(text, entry)), entry
     return None
 
@@ -102,13 +129,18 @@ def _natives(blocks: list[Block]) -> list[Block]:
     return [block for block in blocks if block.suffix in (".cpp", ".cu", ".cuh", ".h", ".hpp")]
 
 
-def _beside(blocks: list[Block], main: str) -> dict[str, str]:
-    """The files of the other blocks; the last of a name counts, a lone native file gets the name that is loaded."""
+def _beside(blocks: list[Block], main: str, named: str = "") -> dict[str, str]:
+    """The files of the other blocks; the last of a name counts, a lone native file gets the name that is loaded.
+
+    ``named``: the name the module's own block has; files in its folder lie beside it, which becomes the root."""
+    folder = named.rpartition("/")[0] + "/" if "/" in named else ""
     loaded = re.findall(r"([\w\-]+)\.so\b", main)
     sources: dict[str, str] = {}
     for block in blocks:
         suffix = ".cu" if block.suffix == ".cpp" and "__global__" in block.text else block.suffix
-        name = block.name or ((loaded[0] if loaded else "kernel") + suffix if block in _natives(blocks) else "")
+        name = block.name.removeprefix(folder) or (
+            (loaded[0] if loaded else "kernel") + suffix if block in _natives(blocks) else ""
+        )
         name = re.sub(r"\.(?:cc|cxx)$", ".cpp", name)
         if name and name != MAIN and name.rpartition(".")[2] in KEPT and not _defines(block.text, "ModelNew"):
             sources[name] = block.text
@@ -153,13 +185,15 @@ def first_line(reply: str) -> str:
     asked = SHORT.findall(prose(reply[-20_000:])) or SHORT.findall(prose(reply[:20_000]))
     if asked:
         return asked[-1].strip(" *_`#")[:160]
-    lines = [re.sub(r"^[\W_]+", "", line).strip() for line in opening(reply[:20_000]).splitlines()]
+    lines = [
+        re.sub(r"^[\W_]+", "", line).strip() for line in opening(reply[:20_000]).splitlines() if '": "' not in line
+    ]
     lines = [re.sub(r"[*_`#]+", "", line) for line in lines if line and not NAME.match(line.rstrip(":*_`# "))]
-    telling = [line for line in lines if _tells(line)]
+    telling = [line for line in lines if _tells(line) and not _heads(line)]
     said = _chosen(telling) or next(iter(telling), "")
     for block in code_blocks(reply[:LONGEST_REPLY]) if not said else ():
         said = said or next((text for text in COMMENT.findall(block.text) if _tells(text)), "")
-    return (said or next(iter(lines), ""))[:160]
+    return (said or next((line for line in lines if not _heads(line)), ""))[:160]
 
 
 def _chosen(lines: list[str]) -> str:
@@ -177,6 +211,12 @@ def _chosen(lines: list[str]) -> str:
 
 def _tells(line: str) -> bool:
     return len(line.split()) > 2 and not line.startswith(("tunable ", "where ")) and not line.endswith(":")
+
+
+def _heads(line: str) -> bool:
+    """Whether a line only announces what follows it: a heading, a tag, a file's name."""
+    words = line.split()
+    return line.endswith((":", ">")) or len(words) < 6 and any(NAME.search(word.strip("\"'`*_,;()>")) for word in words)
 
 
 def json_object(reply: str, *required: str) -> dict[str, Any]:

@@ -15,8 +15,10 @@ MOST_TRIED = 2000
 """Places of one text where an object may begin that are tried: the first and the last half of so many."""
 MOST_MENDED = 100
 """Broken objects of one text that are tried again leniently."""
-LONGEST_OBJECT = 20_000
-"""Characters of one object."""
+LONGEST_OBJECT = 100_000
+"""Characters of one object: a program may be in it."""
+LONGEST_MENDED = 20_000
+"""Characters of one that is not quite JSON."""
 NO = frozenset({"false", "no", "none", "null", "0", "passes", "pass", ""})
 
 
@@ -54,7 +56,7 @@ def objects(text: str) -> Iterator[dict[str, Any]]:
             length = 1
             if mended < MOST_MENDED:
                 mended += 1
-                value, length = _lenient(window)
+                value, length = _lenient(window[:LONGEST_MENDED])
         done = at + length
         if isinstance(value, dict):
             yield value
