@@ -2,11 +2,13 @@
 """The corpus of cheats and honest programs through the judge, again and again, in as many runs as it takes.
 
     python benchmarks/corpus.py --out FILE [--repeats 20] [--seconds 200] [--honest | --cheats] [--level coarse ...]
+                                [--part K/N] [--join FILE ...]
 
 Each run judges what has the fewest verdicts in FILE until its seconds are spent, and adds to FILE: one row per entry,
 level and commit, with how often it was judged, how often rightly, and the words of every wrong verdict. Cheats are
 judged at the level it takes, honest programs at every level asked for. Calling it again continues; nothing is left
-out, and a wrong verdict stays in the file.
+out, and a wrong verdict stays in the file. ``--part 2/8`` takes every eighth entry, for eight runs side by side, each
+with a FILE and a TMPDIR of its own; ``--join`` adds the rows of such files to FILE, and judges nothing.
 """
 
 from __future__ import annotations
@@ -86,6 +88,28 @@ def summary(rows: list[dict]) -> dict:
     }
 
 
+def joined(rows: list[dict], parts: list[Path]) -> None:
+    """Add the rows of other files: verdicts on the same entry, level and commit are one row."""
+    known = {(row["commit"], row["task"], row["name"], row["level"]): row for row in rows}
+    for row in (row for part in parts for row in read(part)["rows"]):
+        key = row["commit"], row["task"], row["name"], row["level"]
+        if key not in known:
+            known[key] = dict(row)
+            rows.append(known[key])
+            continue
+        for name in ("verdicts", "right", "wrong"):
+            known[key][name] += row[name]
+        known[key]["seconds"] = round(known[key]["seconds"] + row["seconds"], 2)
+
+
+def part_of(text: str) -> tuple[int, int]:
+    """``K/N`` as (K - 1, N)."""
+    part, whole = map(int, text.split("/"))
+    if not 1 <= part <= whole:
+        raise argparse.ArgumentTypeError(f"{text}: a part like 2/8 is meant")
+    return part - 1, whole
+
+
 def main() -> int:
     """Judge until the time is spent; the exit code says whether a verdict of this run was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -96,9 +120,15 @@ def main() -> int:
     parser.add_argument("--cheats", action="store_true")
     parser.add_argument("--level", action="append", choices=LEVELS)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--part", type=part_of, default=(0, 1), metavar="K/N")
+    parser.add_argument("--join", type=Path, nargs="+", default=[])
     asked = parser.parse_args()
     body = read(asked.out)
     rows, commit = body["rows"], provenance.commit()
+    if asked.join:
+        joined(rows, asked.join)
+        asked.out.write_text(json.dumps({"summary": summary(rows), "rows": rows}, indent=0) + "\n")
+        asked.seconds = 0.0
     known = count(rows, commit)
     began, wrong = time.monotonic(), 0
 
@@ -108,7 +138,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         with LocalWorker(asked.device, Path(folder, "state"), Path(folder, "cache")) as worker:
-            for item in sorted(entries(asked), key=judged):
+            first, step = asked.part
+            for item in sorted(entries(asked)[first::step], key=judged):
                 if time.monotonic() - began > asked.seconds:
                     break
                 if judged(item) >= asked.repeats:

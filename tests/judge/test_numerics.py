@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from kernelwright.judge import numerics
-from kernelwright.judge.yardstick import NO_FLOOR, Floor, Magnitudes, compare, honest_floor
+from kernelwright.judge.floors import NO_FLOOR, Floor, honest_floor
+from kernelwright.judge.yardstick import Magnitudes, compare
 
 
 def against(got: torch.Tensor, exact: torch.Tensor, floor: Floor = NO_FLOOR) -> numerics.Comparison:

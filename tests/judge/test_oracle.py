@@ -64,7 +64,7 @@ def test_orders_of_summation_centre_on_the_truth() -> None:
     truth = leaves[0].double().sum(-1)
     assert "orders-of-summation" == kind
     assert float((exact[0] - truth).abs().max()) < 4e-7 * float(truth.max())
-    assert made.floor(leaves, None, list(map(Magnitudes, exact)))[0].rms > 0.0
+    assert made.floors(leaves, None, list(map(Magnitudes, exact))).whole(0).rms > 0.0
 
 
 @pytest.mark.parametrize(

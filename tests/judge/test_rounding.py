@@ -51,7 +51,7 @@ def test_a_long_sequential_sum_is_refused() -> None:
     exact = x.double().sum(-1)
     made = instance("x.sum(-1)", "[torch.rand(4, 65536)]")
     made.oracle([x], None)
-    floor = made.floor([x], None, [Magnitudes(exact)])[0]
+    floor = made.floors([x], None, [Magnitudes(exact)]).whole(0)
     lost = (LINE.sequential(x).double() - exact).square().mean().sqrt()
     kept = (LINE.blocked(64)(x).double() - exact).square().mean().sqrt()
     assert float(kept) < floor.rms < float(lost) / 2
@@ -62,7 +62,9 @@ def test_an_ill_conditioned_reference_has_a_high_floor() -> None:
     made = instance("x - x.mean(-1, keepdim=True)", "[1000 + 1e-4 * torch.rand(8, 64)]")
     leaves = made.draw(GIVEN, 3)
     exact, _ = made.oracle(leaves, None)
-    assert made.floor(leaves, None, list(map(Magnitudes, exact)))[0].rms > 0.1 * float(exact[0].square().mean().sqrt())
+    assert made.floors(leaves, None, list(map(Magnitudes, exact))).whole(0).rms > 0.1 * float(
+        exact[0].square().mean().sqrt()
+    )
 
 
 def test_moving_values_rounds_nothing() -> None:
@@ -70,7 +72,7 @@ def test_moving_values_rounds_nothing() -> None:
     made = instance("x.T.flip(0).relu()", "[torch.rand(8, 64)]")
     leaves = made.draw(GIVEN, 3)
     exact, _ = made.oracle(leaves, None)
-    assert made.floor(leaves, None, list(map(Magnitudes, exact)))[0].peak < 2**-22
+    assert made.floors(leaves, None, list(map(Magnitudes, exact))).whole(0).peak < 2**-22
 
 
 @pytest.mark.parametrize("lanes", [8, 64, 1024])
@@ -106,7 +108,7 @@ def test_every_reduction_has_a_floor_above_the_rounding_of_its_result(
     made = instance(forward, inputs, args=args, init=init)
     leaves = made.draw(GIVEN, 3)
     exact, kind = made.oracle(leaves, None)
-    floor = made.floor(leaves, None, list(map(Magnitudes, exact)))[0]
+    floor = made.floors(leaves, None, list(map(Magnitudes, exact))).whole(0)
     assert "float64" == kind
     assert 0.7 * 2**-24 * float(exact[0].square().mean().sqrt()) < floor.rms < 2**-12 * float(exact[0].abs().max())
 

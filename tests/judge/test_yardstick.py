@@ -8,8 +8,8 @@ import math
 import pytest
 import torch
 
-from kernelwright.judge import yardstick
-from kernelwright.judge.yardstick import BANDS, NO_FLOOR, Magnitudes, Yardstick
+from kernelwright.judge.floors import BANDS, NO_FLOOR, Floors, Spread, honest_floor
+from kernelwright.judge.yardstick import Magnitudes, Yardstick
 
 
 def directly(error: torch.Tensor, exact: torch.Tensor) -> tuple[list[float], list[int]]:
@@ -106,7 +106,7 @@ def test_bands_are_counted_from_the_largest() -> None:
 def test_outputs_of_exact_dtypes_have_no_magnitudes() -> None:
     """Their floor is nothing."""
     scale = Magnitudes(torch.arange(4))
-    assert NO_FLOOR == yardstick.honest_floor([scale.measure(torch.arange(4))])
+    assert NO_FLOOR == honest_floor([scale.measure(torch.arange(4))])
 
 
 def test_a_zero_that_rounding_lifts_is_honest_and_many_are_not() -> None:
@@ -123,3 +123,49 @@ def test_a_zero_that_rounding_lifts_is_honest_and_many_are_not() -> None:
     assert held.compare(one).error_ratio <= 2.0
     assert held.compare(several).error_ratio > 8.0
     assert held.compare(all_of_them).error_ratio > 2.0
+
+
+def test_an_answer_that_the_first_draws_excuse_asks_for_no_other() -> None:
+    """And its verdict is that of all draws: they only raise the floor. A worse answer sees them all, widened."""
+    exact = torch.randn(4096, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    eager = exact.float()
+    sizes, made = [0.5, 1.0, 2.0, 1.0], []
+
+    def draw(index: int) -> list[Spread]:
+        made.append(index)
+        size = sizes[index] * 1e-5
+        return [Spread(rms=size, peak=3 * size, bands=(size,) * BANDS, chunk=0)]
+
+    def ratio(error: float) -> tuple[float, int]:
+        made.clear()
+        floors = Floors(draw, len(sizes))
+        held = Yardstick(eager, exact, lambda draws: floors.at(0, draws))
+        return held.compare(eager + error, 1.0).error_ratio, len(made)
+
+    assert (0.0, 0) == (ratio(0.0)[0] // 1.5, ratio(0.0)[1])
+    within, draws = ratio(0.4e-5)
+    assert within <= 1.0 and draws == 1
+    within, draws = ratio(0.9e-5)
+    assert within <= 1.0 and draws == 2
+    whole = honest_floor([draw(index)[0] for index in range(4)])
+    found, draws = ratio(8e-5)
+    assert draws == 4 and found == pytest.approx(8e-5 / whole.rms, rel=0.02)
+    floors = Floors(draw, 4)
+    steps = [floors.at(0, count) for count in range(1, 5)]
+    assert steps[3] == whole == floors.whole(0) and floors.at(0, 5) is None
+    assert all(a.rms <= b.rms and a.peak <= b.peak for a, b in zip(steps, steps[1:], strict=False) if a and b)
+
+
+def test_draws_of_another_call_come_first() -> None:
+    """Scaled to this one's size; only what is missing is drawn."""
+    made: list[int] = []
+
+    def draw(index: int) -> list[Spread]:
+        made.append(index)
+        return [Spread(rms=1.0, peak=2.0, bands=(1.0,) * BANDS, chunk=0)]
+
+    known = [[Spread(rms=2.0, peak=3.0, bands=(2.0,) * BANDS, chunk=0).scaled(2.0)]]
+    floors = Floors(draw, 2, known)
+    first = floors.at(0, 1)
+    assert first is not None and (first.rms, first.peak, made) == (4.0, 6.0, [])
+    assert floors.whole(0).rms >= 4.0 and made == [1]

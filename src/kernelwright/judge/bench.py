@@ -22,7 +22,7 @@ from kernelwright.judge.inputs import Variant, layout_of
 from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.reference import Reference
 from kernelwright.judge.variants import AS_GIVEN, HEAVY, LIGHT
-from kernelwright.judge.verify import Checker, Floors
+from kernelwright.judge.verify import Checker, Drawn
 from kernelwright.limits import Trace
 from kernelwright.task import Case, Task
 
@@ -142,7 +142,7 @@ class Bench:
         self.reference = Reference(task, device)
         pages.suit(2 * room.check(self.reference, task.timed_case()))
         self._usable: dict[tuple[Case, str, bool], dict[str, bool]] = {}
-        self._floors: dict[tuple[Case, str, bool], Floors] = {}
+        self._drawn: dict[tuple[Case, str, bool], Drawn] = {}
         opening = None if task.contract.random else secrets.randbits(62)
         self.reference.instance(task.timed_case(), opening=opening)
         self.timed = self._point(task.timed_case())
@@ -199,7 +199,7 @@ class Bench:
         seed = self.seed if seed is None else seed
         instance = self.reference.instance(case, autocast, switched=switched)
         key = case, autocast, switched
-        checker = Checker(instance, seed=seed % 2**31, floors=self._floors.setdefault(key, {}))
+        checker = Checker(instance, seed=seed % 2**31, drawn=self._drawn.setdefault(key, {}))
         return Point(case, instance, checker, seed, self._usable.setdefault(key, {}))
 
     def points(self, seed: int) -> tuple[Point, ...]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -15,12 +16,13 @@ from kernelwright.errors import KernelwrightError, ReferenceIsRandom
 from kernelwright.judge import agreement, calls, health, inputs, noise, orders, refusals, rounding, skeletons, weights
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.calls import Given
+from kernelwright.judge.floors import Floors, Spread
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.measure import timed
 from kernelwright.judge.oracle import Counting, Float64Trace, raised, run_raised
 from kernelwright.judge.variants import AS_GIVEN, HUGE, offered
 from kernelwright.judge.weights import State
-from kernelwright.judge.yardstick import Floor, Magnitudes, Spread, honest_floors
+from kernelwright.judge.yardstick import Magnitudes
 
 if TYPE_CHECKING:
     from kernelwright.judge.reference import Reference
@@ -357,28 +359,22 @@ class Instance:
 
         return run_raised(answer, leaves, mode)
 
-    def floor(
+    def floors(
         self, leaves: Sequence[torch.Tensor], state: State | None, exact: Sequence[Magnitudes], seed: int = 0
-    ) -> list[Floor]:
+    ) -> Floors:
         """What an honest program may be wrong by on these leaves, per output (see ``rounding``)."""
         if self.without_double:
-            answers = self._several(leaves, state, seed + 1)
             # Twice the spread: six orders see less than the least careful sensible one.
-            return honest_floors(
-                [[m.measure(a, 2.0, lenient=True) for a, m in zip(r, exact, strict=True)] for r in answers]
-            )
+            runs = functools.cache(lambda: self._several(leaves, state, seed + 1))
+            return Floors(lambda index: _errors(runs()[index], exact, 2.0), orders.RUNS)
         unit = 2.0**-53 if self._is_double() else 2.0**-24
-        draws = 1 if self.huge else next(count for most, count in _DRAWS if self.work <= most)
-        spreads: list[list[Spread]] = []
-        for index in range(draws):
+
+        def draw(index: int) -> list[Spread]:
             rng = inputs.generator((seed * 1009 + index) % 2**63, self.device)
+            jitter = functools.partial(noise.half_ulps, unit=unit, rng=rng)
+            return _errors(self._raised(leaves, state, rounding.Rounded(unit, rng), jitter), exact, 1.0)
 
-            def jitter(values: list[torch.Tensor], rng: torch.Generator = rng) -> list[torch.Tensor]:
-                return noise.half_ulps(values, unit, rng)
-
-            found = self._raised(leaves, state, rounding.Rounded(unit, rng), jitter)
-            spreads.append([m.measure(a, lenient=True) for a, m in zip(found, exact, strict=True)])
-        return honest_floors(spreads)
+        return Floors(draw, 1 if self.huge else next(count for most, count in _DRAWS if self.work <= most))
 
     def all_specs(self) -> tuple[TensorSpec, ...]:
         """Everything one call is compared on: outputs, then gradients, then the inputs it writes to."""
@@ -397,3 +393,8 @@ class Instance:
 
     def _is_double(self) -> bool:
         return any(spec.dtype in ("float64", "complex128") for spec in self.out_specs)
+
+
+def _errors(answers: Sequence[torch.Tensor], exact: Sequence[Magnitudes], factor: float) -> list[Spread]:
+    """The errors of one run at all outputs; elements that are not finite count as right."""
+    return [scale.measure(out, factor, lenient=True) for out, scale in zip(answers, exact, strict=True)]

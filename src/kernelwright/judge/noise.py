@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import torch
+
+from kernelwright.judge import lanes
 
 POOL = 1 << 18
 """Random numbers drawn once per run and read from a random start."""
@@ -61,8 +64,11 @@ class Pool:
         if count <= POOL or values.device.type != "cpu" or not values.is_contiguous():
             return torch.addcmul(values, values, self.noise(values), value=unit)
         start, _ = self._dealt(count, values.device)
-        for part, noise in _parts(values, self._numbers, start):
-            part.addcmul_(part, noise, value=unit)
+
+        def move(stretch: tuple[torch.Tensor, torch.Tensor]) -> None:
+            stretch[0].addcmul_(*stretch, value=unit)
+
+        lanes.each(move, _parts(values, self._numbers, start))
         return values
 
     def strewn(self, out: torch.Tensor, squares: torch.Tensor, spread: float, size: float, unit: float) -> torch.Tensor:
@@ -71,19 +77,22 @@ class Pool:
         At 1 GiB of float32 results the temporaries of whole tensors took 14 GiB.
         """
         start, count = self._dealt(out.numel(), out.device)
-        for (part, noise), square in zip(
-            _parts(out, self._rung(count), start), squares.view(-1).split(STRETCH), strict=True
-        ):
+
+        def strew(stretch: tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+            (part, noise), square = stretch
             deviation = torch.addcmul(square * spread, part, part, value=size).sqrt_()
             part.addcmul_(deviation, noise, value=unit)
+
+        parts = _parts(out, self._rung(count), start)
+        lanes.each(strew, list(zip(parts, squares.view(-1).split(STRETCH), strict=True)))
         return out
 
 
-def _parts(values: torch.Tensor, numbers: torch.Tensor, start: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _parts(values: torch.Tensor, numbers: torch.Tensor, start: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Stretches of a large tensor, each with as many of a whole pool's numbers."""
-    for index, part in enumerate(values.view(-1).split(STRETCH)):
-        at = start + index * STRETCH % POOL
-        yield part, numbers[at : at + len(part)]
+    starts = (start + index * STRETCH % POOL for index in itertools.count())
+    stretched = zip(values.view(-1).split(STRETCH), starts, strict=False)
+    return [(part, numbers[at : at + len(part)]) for part, at in stretched]
 
 
 def stretches(out: torch.Tensor, squares: torch.Tensor) -> bool:
@@ -117,9 +126,19 @@ def half_ulps(leaves: Sequence[torch.Tensor], unit: float, rng: torch.Generator)
         else:
             if pool is None:
                 pool = torch.empty(POOL + STRETCH, dtype=leaf.dtype).uniform_(-1, 1, generator=rng)
-            moved = torch.empty_like(leaf)
-            for old, new in zip(leaf.view(-1).split(STRETCH), moved.view(-1).split(STRETCH), strict=True):
-                start = int(dice.integers(POOL))
-                torch.addcmul(old, old, pool[start : start + len(old)], value=unit, out=new)
-            out.append(moved)
+            out.append(_moved_apart(leaf, unit, pool, dice))
     return out
+
+
+def _moved_apart(leaf: torch.Tensor, unit: float, pool: torch.Tensor, dice: np.random.Generator) -> torch.Tensor:
+    """A large tensor moved by the numbers of a pool, every stretch by those from a start of its own."""
+    moved = torch.empty_like(leaf)
+    old, new = leaf.view(-1).split(STRETCH), moved.view(-1).split(STRETCH)
+    starts = [int(start) for start in dice.integers(POOL, size=len(old))]
+
+    def move(index: int) -> None:
+        numbers = pool[starts[index] : starts[index] + len(old[index])]
+        torch.addcmul(old[index], old[index], numbers, value=unit, out=new[index])
+
+    lanes.each(move, range(len(old)))
+    return moved

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
+from kernelwright.judge import lanes
 from kernelwright.judge.noise import STRETCH, Pool, stretches
 from kernelwright.judge.oracle import Float64Trace, convolved
 
@@ -194,7 +195,7 @@ def _addends_by_row(
         or not (values.is_contiguous() and values.device.type == "cpu")
     ):
         return _addends(values, dims, unit)
-    parts = [_addends(part, [1], unit) for part in values.view(-1, row).split((STRETCH - 1) // row)]
+    parts = lanes.each(lambda part: _addends(part, [1], unit), values.view(-1, row).split((STRETCH - 1) // row))
     squares, terms, alike = (torch.cat(column) for column in zip(*parts, strict=True))
     return squares, terms, alike
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from kernelwright.judge import agreement, calls, distribution, health, numerics
 from kernelwright.judge.draws import Draws
+from kernelwright.judge.floors import NO_FLOOR, Floors, Spread
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.numerics import Comparison
 from kernelwright.judge.variants import HEAVY, LIGHT
-from kernelwright.judge.yardstick import NO_FLOOR, Floor, Magnitudes, Yardstick, compare
+from kernelwright.judge.yardstick import Magnitudes, Yardstick, compare
 from kernelwright.trial import CaseResult, Verified
 
 ILL_CONDITIONED = 1024.0
@@ -36,10 +37,8 @@ DETAIL = 600
 """Characters of evidence kept per case."""
 
 
-Floors = dict[str, tuple[list[Floor], list[float]]]
-"""By variant: the honest floor per output, and the size of the outputs on which it was measured."""
-Honest = Callable[[], list[Floor]]
-"""The honest floors of a call, one per output: measured when first asked for."""
+Drawn = dict[str, list[tuple[Sequence[Spread], list[float]]]]
+"""By variant: draws of the honest error per output, each with the size of the outputs on which it was made."""
 
 
 @dataclass(slots=True)
@@ -58,10 +57,10 @@ class Truth:
 class Checker:
     """Judges the calls of one case. Not thread-safe. ``seed`` decides the draws of the honest floor.
 
-    ``floors``: those of other checkers of the same case, by variant, where they are dear to measure.
+    ``drawn``: floors of other checkers of the same case, by variant, where they are dear to measure.
     """
 
-    def __init__(self, instance: Instance, *, seed: int = 0, floors: Floors | None = None) -> None:
+    def __init__(self, instance: Instance, *, seed: int = 0, drawn: Drawn | None = None) -> None:
         self.instance, self.contract, self.seed = instance, instance.contract, seed
         self.specs = instance.all_specs()
         self.oracle = ""
@@ -69,7 +68,7 @@ class Checker:
         self._recent: list[Truth] = []
         self._eager: tuple[Sequence[torch.Tensor], State | None, list[torch.Tensor]] | None = None
         """The last call that ``accepts`` asked about, with its answer."""
-        self._floors: Floors = {} if floors is None else floors
+        self._drawn: Drawn = {} if drawn is None else drawn
         self._count = 0
         self.draws = Draws()
 
@@ -147,7 +146,7 @@ class Checker:
         if kind != "orders-of-summation" and not self._plausible(eager, exact, floors, yardsticks):
             self.instance.distrust_double("its float64 run disagrees with its own result by far more than rounding")
             exact, kind = self.instance.oracle(leaves, state)
-            self._floors.clear()
+            self._drawn.clear()
             floors, yardsticks = self._yardsticks(variant, leaves, state, eager, exact)
         self._weaken(kind)
         self._remark(eager, exact, floors, yardsticks)
@@ -178,7 +177,7 @@ class Checker:
     def _plausible(
         eager: Sequence[torch.Tensor],
         exact: Sequence[torch.Tensor],
-        floors: Honest,
+        floors: Floors,
         yardsticks: Sequence[Yardstick | None],
     ) -> bool:
         """Whether eager and the oracle compute the same: they differ by little, or as much as rounding explains. Floors
@@ -188,7 +187,7 @@ class Checker:
                 continue
             size, error = yardstick.sizes(out, truth)
             if error > max(IMPLAUSIBLE * size, torch.finfo(out.dtype).smallest_normal):
-                if error > 64 * floors()[index].rms * max(1.0, numerics.unit_roundoff(out.dtype) * 2.0**24):
+                if error > 64 * floors.whole(index).rms * max(1.0, numerics.unit_roundoff(out.dtype) * 2.0**24):
                     return False
         return True
 
@@ -209,7 +208,7 @@ class Checker:
         state: State | None,
         eager: Sequence[torch.Tensor],
         exact: Sequence[torch.Tensor],
-    ) -> tuple[Honest, list[Yardstick | None]]:
+    ) -> tuple[Floors, list[Yardstick | None]]:
         """All that answers to this call are held against, measured once; the floors only where somebody asks.
 
         They are most of what a check costs (eight runs of the reference in float64), and an answer that errs by no
@@ -217,12 +216,11 @@ class Checker:
         """
         scales = [Magnitudes(out) for out in exact]
         self._count += 1
-        count = self._count
-        floors = functools.cache(lambda: self._floor(variant, leaves, state, scales, count))
+        floors = self._floors(variant, leaves, state, scales)
         return floors, [
             None
             if out.dtype in numerics.EXACT_DTYPES
-            else Yardstick(out, truth, functools.partial(_one, floors, index), scale)
+            else Yardstick(out, truth, functools.partial(floors.at, index), scale)
             for index, (out, truth, scale) in enumerate(zip(eager, exact, scales, strict=True))
         ]
 
@@ -230,7 +228,7 @@ class Checker:
         self,
         eager: Sequence[torch.Tensor],
         exact: Sequence[torch.Tensor],
-        floors: Honest,
+        floors: Floors,
         yardsticks: Sequence[Yardstick | None],
     ) -> None:
         """Say so where the reference is ill-conditioned, or itself far less precise than its dtype."""
@@ -241,7 +239,7 @@ class Checker:
             size, error = yardstick.sizes(out, exact[index])
             if error <= ORDINARY * unit * size:
                 continue
-            floor = floors()[index]
+            floor = floors.whole(index)
             if floor.rms > ILL_CONDITIONED * unit * size > 0:
                 self._say(f"{self._label(index)} is ill-conditioned: honest rounding moves it by over 2^10 units")
             elif error > CARELESS * max(floor.rms, unit * size) > 0:
@@ -256,24 +254,26 @@ class Checker:
         order = ("", "exact", "float64", "float64-trace", "orders-of-summation")
         self.oracle = max(self.oracle, kind, key=order.index)
 
-    def _floor(
-        self,
-        variant: Variant,
-        leaves: Sequence[torch.Tensor],
-        state: State | None,
-        exact: Sequence[Magnitudes],
-        count: int,
-    ) -> list[Floor]:
+    def _floors(
+        self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None, exact: Sequence[Magnitudes]
+    ) -> Floors:
         """Drawn for this call where that is cheap; else once per variant, scaled with the size of the outputs."""
+        own = self.instance.floors(leaves, state, exact, self.seed + self._count)
         if self.instance.work <= LIGHT:
-            return self.instance.floor(leaves, state, exact, self.seed + count)
+            return own
         sizes = [scale.own.rms for scale in exact]
-        if variant.name not in self._floors:
-            found = self.instance.floor(leaves, state, exact, self.seed + count)
-            self._floors[variant.name] = found, sizes
+        drawn = self._drawn.setdefault(variant.name, [])
+
+        def draw(index: int) -> Sequence[Spread]:
+            found = own.draw(index)
+            drawn.append((found, sizes))
             return found
-        floors, before = self._floors[variant.name]
-        return [f.scaled(new / old if old else 1.0) for f, new, old in zip(floors, sizes, before, strict=True)]
+
+        known = [
+            [spread.scaled(new / old if old else 1.0) for spread, new, old in zip(spreads, sizes, before, strict=True)]
+            for spreads, before in drawn
+        ]
+        return Floors(draw, own.count, known)
 
     def _leaf(self, index: int, got: torch.Tensor, truth: Truth) -> Comparison:
         dtype = getattr(torch, self.specs[index].dtype)
@@ -387,7 +387,3 @@ def verified(
 def noted(proof: Verified, notes: Sequence[str]) -> Verified:
     """The same proof with more for its reader to know."""
     return dataclasses.replace(proof, notes=tuple(dict.fromkeys([*proof.notes, *notes])))
-
-
-def _one(floors: Honest, index: int) -> Floor:
-    return floors()[index]

@@ -5,52 +5,31 @@ Method: candidate and eager are both compared with an oracle of higher precision
 formed for the root mean square, for the largest element, and for each band of magnitudes (so that small rows
 beside large ones count too). Eager may be right by luck, so its error is floored: see ``rounding.py``.
 
-What no candidate changes is measured once (``Magnitudes``, ``Yardstick``). Elements are read in chunks that stay in
-the cache: over 4 Mi of them a pass through fresh temporaries costs 20 ms, and a whole comparison in chunks 30 ms.
+What no candidate changes is measured once (``Magnitudes``, ``Yardstick``). Elements are read in chunks that stay in the
+cache: over 4 Mi of them a pass through fresh temporaries costs 20 ms, and a comparison in chunks 20 on two cores.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 
-from kernelwright.judge import numerics
+from kernelwright.judge import lanes, numerics
+from kernelwright.judge.floors import BANDS, NO_FLOOR, Floor, Spread
 from kernelwright.judge.numerics import Comparison, bits_lost, failed, first_of
 
-BANDS = 12
-"""Bands of output magnitude, each a factor 16 wide, counted down from the largest; the last takes the rest."""
 BAND_SLACK = 8.0
 """A band may err this much more than the whole: it has fewer elements and its own conditioning."""
 BAND_LEAST = 16
 """Bands with fewer elements are not judged on their own (the peak still sees them)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Floor:
-    """What an honest program may be wrong by at one output, rounding of the output dtype not included."""
-
-    rms: float
-    peak: float
-    """Largest absolute error."""
-    bands: tuple[float, ...]
-    """RMS by band of magnitude (``Magnitudes``); 0.0 where no element fell."""
-
-    def scaled(self, factor: float) -> Floor:
-        """The same for outputs ``factor`` times as large."""
-        return Floor(rms=self.rms * factor, peak=self.peak * factor, bands=tuple(b * factor for b in self.bands))
-
-
-NO_FLOOR = Floor(rms=0.0, peak=0.0, bands=(0.0,) * BANDS)
 CHUNK = {"cpu": 1 << 15, "cuda": 1 << 24}
-"""Elements read at a time. 256 KiB of float64 stay in a core's cache, and torch leaves so few to one thread: where the
-machine is busy, two threads that meet after every operator wait for each other for milliseconds. A device wants
-few launches.
-"""
+"""Elements read at a time. 256 KiB of float64 stay in a core's cache; a device wants few launches."""
 SAMPLE, TAIL = 1 << 14, 1 << 12
 """Elements looked at first, spread over the output, and those at its end."""
 MANY, GROSS = 64, 16.0
@@ -60,19 +39,6 @@ _HIGHEST = 3 if sys.byteorder == "little" else 0
 """Which 16 bits of a float64 hold its exponent."""
 _SAFE = 1e-140, 1e140
 """Magnitudes whose squares neither vanish nor overflow."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """The size of an error over all elements of an output."""
-
-    rms: float
-    peak: float
-    """Largest absolute error; NaN or Inf (and then nothing else is known) where an answer is not finite."""
-    bands: tuple[float, ...]
-    """RMS by band, 0.0 where no element fell."""
-    chunk: int
-    """Start of the chunk that holds the largest error."""
 
 
 class Magnitudes:
@@ -85,19 +51,19 @@ class Magnitudes:
     def __init__(self, exact: torch.Tensor) -> None:
         floating = exact.dtype not in numerics.EXACT_DTYPES
         self.exact = numerics.wide(exact).reshape(-1) if floating else torch.empty(0, dtype=torch.float64)
-        self._step = CHUNK.get(self.exact.device.type, CHUNK["cuda"])
-        tops = [numerics.peak(self.exact[part]) for part in self._parts()]
+        self._host = self.exact.device.type == "cpu"
+        self._step = CHUNK["cpu" if self._host else "cuda"]
+        parts = [slice(start, start + self._step) for start in range(0, self.exact.numel(), self._step)]
+        tops = lanes.each(lambda part: numerics.peak(self.exact[part]), parts, host=self._host)
         self.finite = all(map(math.isfinite, tops))
         if not self.finite:
-            tops = [numerics.peak(_tamed(self.exact[part])) for part in self._parts()]
+            tops = [numerics.peak(_tamed(self.exact[part])) for part in parts]
         self.top = max(tops, default=0.0)
-        self._sorted = [self._sort(self.exact[part]) for part in self._parts()]
-        self.counts = [sum(column) for column in zip([0] * BANDS, *(counts for _, counts in self._sorted), strict=True)]
+        self._sorted = lanes.each(lambda part: (part, *self._sort(self.exact[part])), parts, host=self._host)
+        columns = zip([0] * BANDS, *(counts for _, _, counts in self._sorted), strict=True)
+        self.counts = [sum(column) for column in columns]
         self.own = self._measure(None, 1.0, lenient=True)
         """The exact answer's own size: the error of an answer of zeros."""
-
-    def _parts(self) -> Iterator[slice]:
-        return (slice(start, start + self._step) for start in range(0, self.exact.numel(), self._step))
 
     def _sort(self, exact: torch.Tensor) -> tuple[torch.Tensor | None, list[int]]:
         """Of a chunk, the band of each element on a CPU, elsewhere positions in the order of their bands (None: all
@@ -122,33 +88,20 @@ class Magnitudes:
         return self._measure(numerics.real(answer.detach()).reshape(-1), factor, lenient=lenient)
 
     def _measure(self, answer: torch.Tensor | None, factor: float, *, lenient: bool) -> Spread:
-        norms: list[list[float]] = [[] for _ in range(BANDS)]
-        worst, chunk = 0.0, 0
-        for part, (order, counts) in zip(self._parts(), self._sorted, strict=True):
+        def norms(known: tuple[slice, torch.Tensor | None, list[int]]) -> tuple[float, list[float]]:
+            part, order, counts = known
             error = self.exact[part] if answer is None else _minus(answer[part], self.exact[part])
-            top = numerics.peak(error)
+            return _norms(error, order, counts, lenient=lenient)
+
+        found = lanes.each(norms, self._sorted, host=self._host)
+        worst, chunk = 0.0, 0
+        for (part, _, _), (top, _) in zip(self._sorted, found, strict=True):
             if not math.isfinite(top):
-                if not lenient:
-                    return Spread(rms=math.nan, peak=top, bands=(math.nan,) * BANDS, chunk=part.start)
-                error = _tamed(error)
-                top = numerics.peak(error)
+                return Spread(rms=math.nan, peak=top, bands=(math.nan,) * BANDS, chunk=part.start)
             if top > worst:
                 worst, chunk = top, part.start
-            if top == 0.0:
-                continue
-            scale = 1.0 if _SAFE[0] < top < _SAFE[1] else top
-            if order is not None and order.dtype is torch.uint8:
-                for band, size in enumerate(_sizes(error.numpy(), order.numpy(), counts, scale)):
-                    norms[band].append(size)
-                continue
-            error = error if order is None else error.index_select(0, order)
-            start = 0
-            for band, count in enumerate(counts):
-                if count:
-                    piece = error[start : start + count] if scale == 1.0 else error[start : start + count] / scale
-                    norms[band].append(float(torch.linalg.vector_norm(piece)) * scale)
-                    start += count
-        sizes = [math.hypot(*column) * factor for column in norms]
+        columns = zip([0.0] * BANDS, *(sizes for _, sizes in found), strict=True)
+        sizes = [math.hypot(*column) * factor for column in columns]
         bands = tuple(size / math.sqrt(max(count, 1)) for size, count in zip(sizes, self.counts, strict=True))
         total = math.hypot(*sizes) / math.sqrt(max(self.exact.numel(), 1))
         return Spread(rms=total, peak=worst * factor, bands=bands, chunk=chunk)
@@ -171,6 +124,26 @@ def _banded(sizes: np.ndarray, top: float) -> tuple[torch.Tensor, list[int]]:
     return torch.from_numpy(found), [int(np.count_nonzero(found == band)) for band in range(BANDS)]
 
 
+def _norms(
+    error: torch.Tensor, order: torch.Tensor | None, counts: Sequence[int], *, lenient: bool
+) -> tuple[float, list[float]]:
+    """Of a chunk the largest error, and the norm of the errors in each band; none where some are not finite."""
+    top = numerics.peak(error)
+    if not math.isfinite(top):
+        if not lenient:
+            return top, [math.nan] * BANDS
+        error = _tamed(error)
+        top = numerics.peak(error)
+    if top == 0.0:
+        return top, [0.0] * BANDS
+    scale = 1.0 if _SAFE[0] < top < _SAFE[1] else top
+    if order is not None and order.dtype is torch.uint8:
+        return top, _sizes(error.numpy(), order.numpy(), counts, scale)
+    pieces = (error if order is None else error.index_select(0, order)).split(list(counts))
+    sizes = [piece if scale == 1.0 else piece / scale for piece in pieces]
+    return top, [float(torch.linalg.vector_norm(size)) * scale if size.numel() else 0.0 for size in sizes]
+
+
 def _sizes(error: np.ndarray, bands: np.ndarray, counts: Sequence[int], scale: float) -> list[float]:
     """The norm of the errors in each band."""
     squares = np.square(error if scale == 1.0 else error / scale)
@@ -187,45 +160,12 @@ def _tamed(values: torch.Tensor) -> torch.Tensor:
     return values.nan_to_num(0.0, 0.0, 0.0)
 
 
-def honest_floor(spreads: Sequence[Spread]) -> Floor:
-    """Pool several draws of honest error at one output.
-
-    An error shared by all elements (one bad norm scales a whole row) makes the RMS of a draw vary like a single
-    normal number; the spread between draws measures that, and widens the floor by up to 2.5 times.
-    """
-    if not spreads:
-        return NO_FLOOR
-    sizes, peaks = [draw.rms for draw in spreads], [draw.peak for draw in spreads]
-    widen = _widening(sizes)
-    return Floor(
-        rms=max(sizes) * widen,
-        peak=max(peaks) * _widening(peaks),
-        bands=tuple(max(column) * widen for column in zip(*(draw.bands for draw in spreads), strict=True)),
-    )
-
-
-def honest_floors(spreads: Sequence[Sequence[Spread]]) -> list[Floor]:
-    """The same per output, from draws of them all; elements that are not finite count as right."""
-    return [honest_floor(column) for column in zip(*spreads, strict=True)]
-
-
-def _widening(sizes: Sequence[float]) -> float:
-    """1 + 2 * coefficient of variation, at most 2.5 (a half-normal has 0.75); 2.5 where there are too few to tell."""
-    mean = sum(sizes) / len(sizes)
-    if mean == 0.0:
-        return 1.0
-    if len(sizes) < 2:
-        return 1.5
-    spread = math.sqrt(sum((size - mean) ** 2 for size in sizes) / (len(sizes) - 1))
-    return 1.0 + min(1.5, 2.0 * spread / mean)
-
-
 class Yardstick:
     """The honest error at one floating output of one call; ``compare`` holds an answer against it.
 
     ``eager`` has the reference's dtype, ``exact`` is float64 or complex128; both have the output's shape. A ``floor``
-    that must be measured first is asked for when an answer errs by more than eager, since it can only raise what is
-    allowed: a ratio of at most 1 is one over eager's own error.
+    that must be measured first (``Floors.at``: by the number of draws) is asked for while an answer errs by more than
+    what is known, since it can only raise what is allowed: of a ratio of at most 1 is only known that it is no more.
 
     The last band holds what is zero beside the largest (below 1e-13 of it). Where a ReLU or a clamp makes zeros, an
     element is wrong there when its argument, of size 0 to within rounding, lands on the other side: so rarely that
@@ -236,7 +176,7 @@ class Yardstick:
         self,
         eager: torch.Tensor,
         exact: torch.Tensor,
-        floor: Floor | Callable[[], Floor],
+        floor: Floor | Callable[[int], Floor | None],
         magnitudes: Magnitudes | None = None,
     ) -> None:
         self.dtype, self.shape = eager.dtype, eager.shape
@@ -256,6 +196,7 @@ class Yardstick:
         self.scale, self.spread = scale, spread
         self._expected = eager
         self._floor = None if isinstance(floor, Floor) else floor
+        self._draws = 0
         self._bases(floor if isinstance(floor, Floor) else NO_FLOOR)
         self._sample: torch.Tensor | None = None
         count = scale.exact.numel()
@@ -340,8 +281,9 @@ class Yardstick:
         error = _minus(flat.index_select(0, sample), self._sampled)
         largest = numerics.peak(error)
         ratio = largest / self._peak
-        if math.isfinite(ratio) and max(limit, GROSS) >= bits_lost(ratio) > limit and self._settle():
-            ratio = largest / self._peak
+        if math.isfinite(ratio) and max(limit, GROSS) >= bits_lost(ratio):
+            while bits_lost(ratio) > limit and self._raise_floor():
+                ratio = largest / self._peak
         if not (math.isfinite(ratio) and bits_lost(ratio) > limit):
             return None
         return Comparison(
@@ -358,14 +300,17 @@ class Yardstick:
         gross = spread.peak / self._peak if self.scale.exact.numel() >= MANY else 0.0
         if ratio <= 1.0 or (math.isfinite(limit) and bits_lost(gross) > max(limit, GROSS)):
             return ratio, name
-        return self._worst(spread) if self._settle() else (ratio, name)
+        while ratio > 1.0 and self._raise_floor():
+            ratio, name = self._worst(spread)
+        return ratio, name
 
-    def _settle(self) -> bool:
-        """Have the floor measured, should it not be known yet; whether anything changed."""
-        if self._floor is None:
+    def _raise_floor(self) -> bool:
+        """Have the floor drawn once more; whether there was another draw."""
+        found = None if self._floor is None else self._floor(self._draws + 1)
+        if found is None:
             return False
-        self._bases(self._floor())
-        self._floor = None
+        self._draws += 1
+        self._bases(found)
         return True
 
     def _worst(self, spread: Spread) -> tuple[float, str]:

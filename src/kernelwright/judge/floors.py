@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The honest error at an output: drawn again and again with random rounding, as often as somebody has to know better.
+
+Each draw is a run of the reference in float64 (see ``rounding``) and most of what a check costs. More of them only
+raise the floor, so an answer that lies within the first needs no other: of five in a proof of softmax one sufficed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+BANDS = 12
+"""Bands of output magnitude, each a factor 16 wide, counted down from the largest; the last takes the rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """The size of an error over all elements of an output."""
+
+    rms: float
+    peak: float
+    """Largest absolute error; NaN or Inf (and then nothing else is known) where an answer is not finite."""
+    bands: tuple[float, ...]
+    """RMS by band, 0.0 where no element fell."""
+    chunk: int
+    """Start of the chunk that holds the largest error."""
+
+    def scaled(self, factor: float) -> Spread:
+        """The same for outputs ``factor`` times as large."""
+        bands = tuple(band * factor for band in self.bands)
+        return Spread(rms=self.rms * factor, peak=self.peak * factor, bands=bands, chunk=self.chunk)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """What an honest program may be wrong by at one output, rounding of the output dtype not included."""
+
+    rms: float
+    peak: float
+    """Largest absolute error."""
+    bands: tuple[float, ...]
+    """RMS by band of magnitude (``Magnitudes``); 0.0 where no element fell."""
+
+
+NO_FLOOR = Floor(rms=0.0, peak=0.0, bands=(0.0,) * BANDS)
+
+
+class Floors:
+    """The floors of one call, one per output. ``draw(n)`` makes the n-th draw, of at most ``count``, at all outputs.
+
+    ``known`` are draws that other calls of the same kind made, scaled to this one's outputs; they come first.
+    """
+
+    def __init__(
+        self, draw: Callable[[int], Sequence[Spread]], count: int, known: Sequence[Sequence[Spread]] = ()
+    ) -> None:
+        self.draw, self.count = draw, count
+        self._draws = list(known[:count])
+
+    def at(self, output: int, draws: int) -> Floor | None:
+        """The floor after so many draws, which more of them do not lower; None where no more are made than before."""
+        if draws > self.count:
+            return None
+        while len(self._draws) < draws:
+            self._draws.append(self.draw(len(self._draws)))
+        column = [draw[output] for draw in self._draws[:draws]]
+        return honest_floor(column) if draws == self.count else _largest(column, 1.0, 1.0)
+
+    def whole(self, output: int) -> Floor:
+        """The floor after all draws."""
+        return self.at(output, self.count) or NO_FLOOR
+
+
+def honest_floor(spreads: Sequence[Spread]) -> Floor:
+    """Pool several draws of honest error at one output.
+
+    An error shared by all elements (one bad norm scales a whole row) makes the RMS of a draw vary like a single
+    normal number; the spread between draws measures that, and widens the floor by up to 2.5 times.
+    """
+    if not spreads:
+        return NO_FLOOR
+    return _largest(spreads, _widening([draw.rms for draw in spreads]), _widening([draw.peak for draw in spreads]))
+
+
+def _largest(spreads: Sequence[Spread], widen: float, widen_peak: float) -> Floor:
+    return Floor(
+        rms=max(draw.rms for draw in spreads) * widen,
+        peak=max(draw.peak for draw in spreads) * widen_peak,
+        bands=tuple(max(column) * widen for column in zip(*(draw.bands for draw in spreads), strict=True)),
+    )
+
+
+def _widening(sizes: Sequence[float]) -> float:
+    """1 + 2 * coefficient of variation, at most 2.5 (a half-normal has 0.75); 1.5 where there are too few to tell."""
+    mean = sum(sizes) / len(sizes)
+    if mean == 0.0:
+        return 1.0
+    if len(sizes) < 2:
+        return 1.5
+    spread = math.sqrt(sum((size - mean) ** 2 for size in sizes) / (len(sizes) - 1))
+    return 1.0 + min(1.5, 2.0 * spread / mean)
