@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory a module will need, before it runs: weights, inputs and the largest sum of live intermediate results.
+"""Memory a module will need, before it runs: weights, inputs, and the largest sum of what lives between them.
 
-The module runs on fake tensors, whose storages live and die as the real ones would, so liveness needs no model: only
-what kernels allocate inside (library workspaces) is left out, and stated.
+The module runs on fake tensors, whose storages live and die as the real ones would, so liveness needs no model. What
+kernels take inside comes from ``scratch``, what an allocator makes of the sizes from ``blocks``.
+
+What is predicted: on CUDA the most that torch's allocator has given out at once (``torch.cuda.max_memory_allocated``),
+which leaves out the context of the driver; ``reserved`` is what it has taken for that from the device. On a CPU the
+growth of the process's own memory (anonymous pages), which leaves out the code of libraries.
 """
 
 from __future__ import annotations
@@ -17,13 +21,16 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
+from kernelwright.limits.blocks import Block, Blocks, Sizes
+from kernelwright.limits.scratch import UNKNOWN, Part, asked_of_cudnn, scratch
 from kernelwright.limits.trace import untouched
 
-GRANULE = 512
-"""What torch's CUDA allocator rounds sizes up to, in bytes."""
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "_scaled_mm")
-WORKSPACE = 32 << 20
-"""What cuBLAS takes from torch's allocator at the first matrix product on compute capability 9.0."""
+WORKSPACES = {9: 32 << 20}
+"""What a thread's cuBLAS takes from torch's allocator at its first product and keeps, by compute capability
+(ATen/cuda/CublasHandlePool.cpp: parseChosenWorkspaceSize); the backward pass runs in a thread of its own."""
+WORKSPACE, EPILOGUE = (4096 * 2 + 16 * 8) << 10, 1 << 20
+"""The same for other devices; and what cuBLASLt, which adds a bias, takes besides (parseCUDABlasLtWorkspaceSize)."""
 
 ERRORS = {"cpu": (0.019, 0.42), "cuda": (0.001, 0.40)}
 """(median, worst) relative error on 20 modules, measured (benchmarks/results/cpu and h200/memory.json). The worst are
@@ -37,7 +44,13 @@ class Memory:
     weights: int
     inputs: int
     activations: int
+    """With what kernels take for themselves, and what blocks are larger than asked for."""
     workspace: int
+    """That libraries keep once they were used."""
+    reserved: int
+    """What the allocator has taken from the device by then."""
+    unknown: tuple[str, ...]
+    """What cannot be known beforehand and is in ``peak`` at the least it can be."""
 
     @property
     def peak(self) -> int:
@@ -46,40 +59,60 @@ class Memory:
 
 
 class _Live(TorchDispatchMode):
-    """The sum of the storages made under it that are still referenced, and its largest value."""
+    """What storages made under it, and kernels that ran under it, take of an allocator while they are there."""
 
-    def __init__(self, known: set[int], granule: int) -> None:
+    def __init__(self, allocator: Sizes, part: Part, *, warm: bool) -> None:
         super().__init__()
-        self.known, self.granule = known, granule
-        self.live: dict[int, tuple[StorageWeakRef, int]] = {}
-        self.now = self.most = 0
-        self.products = False
+        self.allocator, self.part, self.warm = allocator, part, warm
+        self.live: dict[int, tuple[StorageWeakRef, Block]] = {}
+        self.known: set[int] = set()
+        self.kept: dict[tuple[str, bool], Block] = {}
+        self.unknown: set[str] = set()
+        self.backward = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._forget()
         result = func(*args, **(kwargs or {}))
-        self.products = self.products or str(func._schema.name).split("::")[-1] in PRODUCTS
+        self._products(func, args)
         for tensor in tree_flatten(result)[0]:
             if isinstance(tensor, torch.Tensor):
                 self._add(tensor.untyped_storage())
-        self.most = max(self.most, self.now)
+        inside = [self.allocator.take(size) for size in scratch(func, args, kwargs or {}, result, self.part)]
+        for block in inside:
+            self.allocator.give(block)
+        if asked_of_cudnn(func, args, kwargs or {}):
+            self.unknown.add(UNKNOWN["cudnn"])
         return result
+
+    def hold(self, tensors: Sequence[torch.Tensor]) -> int:
+        """Take what was there before the call, each storage once; bytes of it."""
+        before = self.allocator.now
+        for tensor in tensors:
+            storage = tensor.untyped_storage()
+            if storage._cdata not in self.known:
+                self.known.add(storage._cdata)
+                self.allocator.take(storage.nbytes())
+        return self.allocator.now - before
+
+    def _products(self, func: Any, args: Any) -> None:
+        name = str(func._schema.name).split("::")[-1]
+        if self.warm or self.part.kind == "cpu" or name not in PRODUCTS:
+            return
+        wanted = {"cublas": WORKSPACES.get(self.part.major, WORKSPACE)}
+        if name == "addmm" and args[0].dim() == 1:
+            wanted["cublasLt"] = EPILOGUE
+        for library, size in wanted.items():
+            if (library, self.backward) not in self.kept:
+                self.kept[library, self.backward] = self.allocator.take(size)
 
     def _add(self, storage: torch.UntypedStorage) -> None:
         key = storage._cdata
-        if key not in self.known and key not in self.live:
-            size = rounded(storage.nbytes(), self.granule)
-            self.live[key] = StorageWeakRef(storage), size
-            self.now += size
+        if key not in self.known and key not in self.live and storage.nbytes():
+            self.live[key] = StorageWeakRef(storage), self.allocator.take(storage.nbytes())
 
     def _forget(self) -> None:
         for key in [key for key, (weak, _) in self.live.items() if weak.expired()]:
-            self.now -= self.live.pop(key)[1]
-
-
-def rounded(size: int, granule: int) -> int:
-    """``size`` rounded up to whole granules."""
-    return -(-size // granule) * granule
+            self.allocator.give(self.live.pop(key)[1])
 
 
 def memory(
@@ -93,10 +126,11 @@ def memory(
 ) -> Memory:
     """Predicted bytes of ``module(*args, **kwargs)`` (and of its backward pass) on ``device``; nothing is computed.
 
-    ``warm``: the process has run a matrix product before, so that its workspace is there already.
+    ``warm``: the process has run matrix products before, so that their workspaces are there already.
         Raises whatever the module raises on fake tensors.
     """
-    granule = 1 if device == "cpu" else GRANULE
+    part = Part.of(device)
+    allocator = Sizes() if part.kind == "cpu" else Blocks()
     with untouched(module), FakeTensorMode(allow_non_fake_inputs=True) as mode:
 
         def fake(tensor: torch.Tensor) -> torch.Tensor:
@@ -107,19 +141,22 @@ def memory(
             for name, tensor in [*module.named_parameters(), *module.named_buffers()]
         }
         given = tree_map_only(torch.Tensor, fake, (tuple(args), dict(kwargs or {})))
-        inputs = [leaf for leaf in tree_flatten(given)[0] if isinstance(leaf, torch.Tensor)]
-        known = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in [*state.values(), *inputs]}
-        live = _Live(set(known), granule)
+        live = _Live(allocator, part, warm=warm)
+        weights = live.hold(list(state.values()))
+        inputs = live.hold([leaf for leaf in tree_flatten(given)[0] if isinstance(leaf, torch.Tensor)])
         with torch.set_grad_enabled(gradients), live:
             result = torch.func.functional_call(module, state, given[0], given[1])
             if gradients:
                 heads = [t for t in tree_flatten(result)[0] if isinstance(t, torch.Tensor) and t.requires_grad]
                 wanted = [t for t in state.values() if t.requires_grad]
+                live.backward = part.kind != "cpu"
                 torch.autograd.grad(heads, wanted, [torch.ones_like(head) for head in heads], allow_unused=True)
-    owned = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in state.values()}
+    workspace = sum(block.size for block in live.kept.values())
     return Memory(
-        weights=sum(rounded(size, granule) for size in owned.values()),
-        inputs=sum(rounded(size, granule) for key, size in known.items() if key not in owned),
-        activations=live.most,
-        workspace=WORKSPACE if live.products and device != "cpu" and not warm else 0,
+        weights=weights,
+        inputs=inputs,
+        activations=allocator.most - weights - inputs - workspace,
+        workspace=workspace,
+        reserved=allocator.reserved,
+        unknown=tuple(sorted(live.unknown)),
     )

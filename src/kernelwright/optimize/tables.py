@@ -39,10 +39,11 @@ def _memory(found: Mapping[str, Any]) -> str:
     if found["peak"] is None:
         return f"memory       not predicted: {found['note']}"
     parts = ", ".join(f"{amount(found[name])} {name}" for name in ("weights", "inputs", "activations", "workspace"))
-    return (
+    line = (
         f"memory       {amount(found['peak'])}B at once, predicted ({parts}; median error "
         f"{found['median_error']:.1%} on 20 modules, worst {found['worst_error']:.0%})"
     )
+    return "\n".join([line, *(f"             at the least: {reason}" for reason in found.get("unknown", ()))])
 
 
 def _products(found: Mapping[str, Any]) -> str:
