@@ -131,6 +131,13 @@ def _delta(call: Call) -> list[int]:
     return [4 * out.numel(), 4 * out.numel() // out.shape[-1]] if out.dtype == torch.float32 else []
 
 
+def _recurrent(call: Call) -> list[int]:
+    """oneDNN's layer of an LSTM: both weights packed (ATen/native/mkldnn/RNN.cpp), the states of all steps once more in
+    its scratchpad, and an input that is not in order copied."""
+    packed = [nbytes(call.given[name]) for name in ("weight0", "weight1")]
+    return [*packed, nbytes(call.results[0]), *_copies("input")(call)]
+
+
 def _weighted(call: Call) -> list[int]:
     """The gradient of a softmax begins with gradient times output (ATen/native/cuda/SoftMax.cu:
     softmax_backward_cuda_out); that of a log-softmax does not."""
@@ -144,7 +151,8 @@ def _backend(call: Call) -> str:
     given.pop("bias" if grad is not None else "bias_sizes", None)
     if grad is not None:
         given["bias"] = None
-    return str(torch._C._select_conv_backend(**given)).rpartition(".")[2]
+    found = str(torch._C._select_conv_backend(**given)).rpartition(".")[2]
+    return found if found.isalnum() else "MkldnnTranspose"  # the one that torch's binding has no name for
 
 
 def _channels(call: Call, tensor: torch.Tensor, *, weight: bool = False) -> int:
@@ -182,16 +190,20 @@ def _columns(call: Call, backend: str) -> list[int]:
 
 def _convolution(call: Call) -> list[int]:
     """oneDNN: blocked copies of input, weight and result, then the plain result beside the blocked one
-    (ATen/native/mkldnn/Conv.cpp; ONEDNN_VERBOSE=1 shows them). cuDNN: kernels for tensor cores want channels last and
-    copy what comes otherwise, input and weight at the least (NVIDIA's guide to convolutional layers, layouts)."""
+    (ATen/native/mkldnn/Conv.cpp; ONEDNN_VERBOSE=1 shows them). Transposed ones work channels last, and their result is
+    there three times: oneDNN's, torch's copy of it, and that in order (ATen/native/mkldnn/MKLDNNConversions.cpp).
+
+    cuDNN: kernels for tensor cores want channels last and copy what comes otherwise, input and weight at the least
+    (NVIDIA's guide to convolutional layers, layouts).
+    """
     backend = _backend(call)
     x, weight, out = call.given["input"], call.given["weight"], call.results[0]
     if backend in ("Mkldnn", "MkldnnTranspose"):
         filters = _channels(call, weight, weight=True)
         if _ordered(call):
             return [filters]
-        blocked = _channels(call, out)
-        return [max(_channels(call, x) + filters + blocked, blocked + nbytes(out)) - nbytes(out)]
+        blocked, times = _channels(call, out), 2 if backend == "MkldnnTranspose" else 1
+        return [max(_channels(call, x) + filters + blocked, blocked + times * nbytes(out)) - nbytes(out)]
     if backend in ("Cudnn", "CudnnTranspose"):
         return [] if _ordered(call) else [nbytes(x), nbytes(weight)]
     return _columns(call, backend) if backend.startswith("Slow") else []
@@ -301,6 +313,7 @@ _PLAIN: dict[str, Rules] = {
     "convolution": (_convolution,),
     "convolution_backward": (_convolution_backward,),
     "_safe_softmax": (_mask,),
+    "mkldnn_rnn_layer": (_recurrent,),
 }
 RULES: dict[str, Rules] = _PLAIN | {
     name: rules
