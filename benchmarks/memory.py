@@ -194,11 +194,17 @@ def main():
         for row in pool.map(lambda name: fresh(options.kind, name), names):
             print(shown(row), flush=True)
             kept[row["name"]] = row | {"commit": result["commit"]}
+            write(out, result, kept)
+    for part in SETS:
+        print(part, {key: value for key, value in result.get(part, {}).items() if key != "rows"})
+
+
+def write(out, result, kept):
+    """The file as far as it is known."""
     for part, names in SETS.items():
         found = [kept[name] for name in names if name in kept]
         if any("error" in row for row in found):
             result[part] = summary(found) | {"rows": found}
-            print(part, {key: value for key, value in result[part].items() if key != "rows"})
     out.write_text(json.dumps(result, indent=1) + "\n", encoding="ascii")
 
 
