@@ -79,16 +79,14 @@ def test_a_host_that_dies_or_babbles_twice_is_an_error_and_the_next_question_wor
     assert [] == host.structures("p", TASK, "cpu", None)
 
 
-def test_a_host_that_hangs_is_an_error_and_its_task_is_not_traced_again(
-    host: ProposerHost, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_that_hangs_is_an_error_and_its_task_is_not_traced_again(host: ProposerHost) -> None:
     """Waiting twice, or once for every proposer, would take as long again; other tasks are traced."""
     other = Task(name="o", form="kernelbench", reference="pass")
     assert [] == host.structures("p", other, "cpu", None)
-    monkeypatch.setattr(hosts, "PATIENCE_SECONDS", 0.0)
+    host.patience = 0.0
     with pytest.raises(KernelwrightError, match="(?s)hangs on this task.*no answer"):
         host.structures("hangs", TASK, "cpu", None)
-    monkeypatch.undo()
+    host.patience = hosts.PATIENCE_SECONDS
     with pytest.raises(KernelwrightError, match="not asked: tracing this task hangs"):
         host.structures("p", TASK, "cpu", None)
     assert [] == host.structures("p", other, "cpu", None)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kernelwright.optimize.loop import Loop
+from kernelwright.optimize.schedule import Schedule
 
 
 def finished(waiting: list[tuple[str, float]], left: float) -> tuple[list[str], list[str]]:
@@ -18,8 +19,8 @@ def finished(waiting: list[tuple[str, float]], left: float) -> tuple[list[str], 
     notes: list[str] = []
     items = [(name, name, SimpleNamespace(baselines=(), speedup=speedup)) for name, speedup in waiting]
     loop.tried, loop._missing, loop._precise = len(items), {}, {}
-    loop._judging = SimpleNamespace(expected_seconds=lambda level: 10.0)
-    loop._left = lambda: left
+    clock: Any = SimpleNamespace(left=lambda: left, room=lambda least: left, whole=lambda least: 0.0)
+    loop.schedule = Schedule(clock, SimpleNamespace(expected_seconds=lambda level: 10.0))  # type: ignore[arg-type]
     loop._finalists = lambda: [item for item in items if item[1] not in proved]
     loop._prove = lambda candidate, structure: proved.append(structure)
     loop._say = lambda kind, text, **data: notes.append(text)
@@ -43,7 +44,7 @@ def test_a_late_proof_is_begun_only_where_it_promises_something(
     """The budget is over: what promises too little, or compiles itself for every case, is noted instead."""
     first, notes = finished(waiting, left=0.0)
     assert first[: len(proved)] == proved and bool(first) == bool(proved)
-    assert bool(notes) == (not proved)
+    assert len(notes) == (len(proved) < len(waiting))
 
 
 def test_compilers_are_proved_where_there_is_time() -> None:

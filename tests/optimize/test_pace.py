@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 from run_doubles import SIZES, go, structure
 
+from kernelwright import wire
 from kernelwright.candidate import Candidate
-from kernelwright.optimize import Options, Services, judging, loop, pace, resume_run, run
+from kernelwright.optimize import Event, Options, Services, judging, pace, resume_run, run
 from kernelwright.optimize.pace import Pace
-from kernelwright.testing import FakeHost, FakeWorker, timed
+from kernelwright.optimize.schedule import Schedule, Tries
+from kernelwright.testing import FakeHost, FakeWorker, Verdict, timed
+from kernelwright.trial import Rejected
 
 
 class Clock:
@@ -40,15 +43,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 class Slow(FakeWorker):
-    """Judgements that take what the test says, by level, on the test's clock."""
+    """Judgements that take what the test says, by level, and other jobs, by name, on the test's clock."""
 
-    def __init__(self, clock: Clock, seconds: dict[str, float], verdict: Callable[[Candidate], float]) -> None:
+    def __init__(self, clock: Clock, seconds: dict[str, float], verdict: Callable[[Candidate], Verdict]) -> None:
         super().__init__(verdict)
         self.clock, self.seconds = clock, seconds
 
     def run(self, job: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
         if job["job"] == "judge":
             self.clock.now += self.seconds[job["level"]]
+        self.clock.now += self.seconds.get(job["job"], 0.0)
         return super().run(job, on_event)
 
     def levels(self) -> list[str]:
@@ -62,6 +66,14 @@ HOST = {"templates": [structure("tiles", SIZES, order=0.5), structure("other", S
 def faster(candidate: Candidate) -> float:
     """Every candidate is another text and better than both baselines."""
     return 50.0 + int(dict(candidate.tunables)["size"])
+
+
+SECONDS = {"coarse": 2.0, "precise": 5.0}
+
+
+def second_best(candidate: Candidate) -> float:
+    """The first structure is as slow as eager."""
+    return 100.0 if "# tiles" in candidate.sources[0][1] else 50.0
 
 
 def test_steps_within_steps_count_once_and_the_start_from_the_beginning(clock: Clock) -> None:
@@ -137,12 +149,64 @@ def test_a_budget_too_small_for_the_proof_is_overrun_for_it_and_says_so(tmp_path
     assert result.overrun == result.to_json()["overrun"]
 
 
-def test_where_the_first_promises_nothing_others_are_tried_beyond_the_budget(tmp_path: Path, clock: Clock) -> None:
-    """As slow as eager: the next structure may still be the one."""
-    judge = Slow(clock, {"coarse": 2.0, "precise": 5.0}, lambda c: 100.0 if "# tiles" in c.sources[0][1] else 50.0)
+def test_where_the_first_promises_nothing_others_are_tried_while_little_is_overrun_for_them(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """As slow as eager: the next structure may still be the one, where admission took longer than a candidate does."""
+    judge = Slow(clock, SECONDS | {"admit": 20.0}, second_best)
     result, _ = go(tmp_path / "run", worker=judge, host=FakeHost(HOST), options=Options(budget_seconds=3.0))
     assert ["coarse", "coarse", "precise"] == judge.levels()
     assert "faster" == result.status
+
+
+def test_where_another_candidate_takes_long_none_is_begun_beyond_the_budget(tmp_path: Path, clock: Clock) -> None:
+    """The same candidates: the run ends with the first, and says that it was not over."""
+    judge = Slow(clock, SECONDS, second_best)
+    result, _ = go(tmp_path / "run", worker=judge, host=FakeHost(HOST), options=Options(budget_seconds=3.0))
+    assert ["coarse"] == judge.levels()
+    assert "The search was not over" in result.message
+
+
+def test_rejected_candidates_are_followed_by_others_in_the_time_that_a_proof_was_to_take(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """Three are tried, not the fourth; where they take long, fewer."""
+    wrong = Rejected(stage="verify", reason="wrong", detail="")
+    many = FakeHost({"templates": [structure(f"s{n}") for n in range(9)]})
+    for seconds, tried in ((1.0, 3), (9.0, 2)):
+        judge = Slow(clock, {"coarse": seconds}, lambda candidate: wrong)
+        go(tmp_path / f"{seconds}", worker=judge, host=many, options=Options(budget_seconds=0.5))
+        assert tried == len(judge.judged)
+
+
+def test_a_second_proof_begins_late_only_where_the_first_ended_soon(tmp_path: Path, clock: Clock) -> None:
+    """One that failed at once leaves the time for the next; one that failed at the end does not."""
+
+    class Failing(Slow):
+        def run(self, job: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+            found = super().run(job, on_event)
+            if job["job"] == "judge" and job["level"] == "precise":
+                found["outcome"] = wire.to_data(Rejected(stage="verify", reason="wrong", detail=""))
+            return found
+
+    for seconds, proofs in ((5.0, 2), (12.0, 1)):
+        judge = Failing(clock, {"coarse": 2.0, "precise": seconds}, lambda candidate: 50.0)
+        go(tmp_path / f"{seconds}", worker=judge, host=FakeHost(HOST), options=Options(budget_seconds=18.0))
+        assert proofs == judge.levels().count("precise")
+
+
+def test_a_run_that_cannot_keep_its_budget_says_so_once_the_task_is_admitted(tmp_path: Path, clock: Clock) -> None:
+    """With what it expects, before the first candidate; a run that can says nothing."""
+    for budget, said in ((5.0, True), (60.0, False)):
+        heard: list[Event] = []
+        judge = Slow(clock, {"coarse": 2.0, "precise": 12.0}, faster)
+        options = Options(budget_seconds=budget)
+        go(tmp_path / f"{budget}", worker=judge, host=FakeHost(HOST), heard=heard, options=options)
+        kinds = [event.kind for event in heard]
+        notes = [event.text for event in heard[: kinds.index("trial")] if event.kind == "note"]
+        assert said == any(
+            "5 s are left of the budget, one candidate and its proof take about 17 s" in n for n in notes
+        )
 
 
 def test_a_resumed_run_tries_more_where_what_promised_is_proved_already(tmp_path: Path, clock: Clock) -> None:
@@ -179,9 +243,31 @@ def test_the_search_is_over_at_the_bound(tmp_path: Path, clock: Clock) -> None:
     assert "faster" == result.status
 
 
-def test_the_reserve_never_takes_the_search_its_share() -> None:
-    """A proof that is expected to take longer than the budget overruns it."""
-    made: Any = loop.Loop.__new__(loop.Loop)
-    made._judging = SimpleNamespace(expected_seconds=lambda level: 300.0)
-    made._options = Options(budget_seconds=100.0)
-    assert loop.MOST_RESERVED * 100.0 == made._reserve() < 100.0
+def test_a_large_task_is_expected_to_take_longer_before_a_candidate_was_seen(clock: Clock) -> None:
+    """A call of half a second on 134 million elements: 21 s were seen for a first coarse judgement."""
+    made = judging.Judging(*[None] * 6)  # type: ignore[arg-type]  # nothing is judged here
+    made._device = "cpu"
+    made.foresee({"eager_us": 464_000.0, "inputs": [{"shape": [64, 64, 128, 128]}], "outputs": [{"shape": [1 << 26]}]})
+    assert 15.0 < made.expected_seconds("coarse") < 25.0
+    assert 35.0 < made.expected_seconds("precise") < 60.0
+
+
+@pytest.mark.parametrize("asked, accepted, may", [(0, False, True), (1, False, False), (1, True, False)])
+def test_a_candidate_that_compiles_for_long_is_begun_late_only_as_the_first(
+    clock: Clock, asked: int, accepted: bool, may: bool
+) -> None:
+    """A budget of 5 s; with 5 minutes it is begun in any case."""
+    made: Any = SimpleNamespace(expected_seconds={"coarse": 2.0, "precise": 12.0}.get)
+    tries = Tries(asked=asked, accepted=accepted, promising=False)
+    assert may == Schedule(Pace(5.0, clock.now), made).may_compile(tries)
+    assert Schedule(Pace(300.0, clock.now), made).may_compile(tries)
+
+
+def test_kernels_that_were_given_are_all_judged_and_one_of_ours(clock: Clock) -> None:
+    """Whatever the budget."""
+    made: Any = SimpleNamespace(expected_seconds={"coarse": 9.0, "precise": 12.0}.get)
+    pace = Pace(1.0, clock.now)
+    pace.admitted()
+    clock.now += 60.0
+    asked = [Tries(asked=n, accepted=True, promising=False) for n in range(5)]
+    assert [True, True, True, False, False] == [Schedule(pace, made, given=2).may_try(tries) for tries in asked]

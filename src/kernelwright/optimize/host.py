@@ -54,6 +54,8 @@ class ProposerHost:
         self._cwd, self._env, self._command = cwd, env, command
         self._child: sandbox.Child | None = None
         self._numbers = itertools.count(1)
+        self.patience = PATIENCE_SECONDS
+        """Seconds that an answer is waited for."""
         self.notes: list[str] = []
         """Why a proposer was skipped, in its own words."""
         self._hung: list[dict[str, Any]] = []
@@ -122,7 +124,7 @@ class ProposerHost:
     def _reply(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """The reply to one request, or None when the child is lost. Raises TimeoutError for a child that hangs."""
         assert self._child is not None
-        until = time.monotonic() + PATIENCE_SECONDS
+        until = time.monotonic() + self.patience
         try:
             self._child.send(request)
             while time.monotonic() < until:
@@ -140,4 +142,4 @@ class ProposerHost:
                     return dict(reply)
         except (OSError, JudgeFailed):
             return None  # a broken pipe or a line that is not JSON: the child is lost either way
-        raise TimeoutError(f"no answer after {PATIENCE_SECONDS:g} s")
+        raise TimeoutError(f"no answer after {self.patience:g} s")

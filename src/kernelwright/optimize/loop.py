@@ -7,19 +7,19 @@ user's interrupt do, and what was found until then is in the ledger already.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kernelwright.candidate import Candidate
-from kernelwright.errors import BadCommand, CandidateError, JudgeFailed, KernelwrightError, NoSuchDevice, ToolMissing
-from kernelwright.load import load_candidate
+from kernelwright.errors import BadCommand, JudgeFailed, KernelwrightError, NoSuchDevice, ToolMissing
 from kernelwright.machine import Machine
-from kernelwright.optimize.bare import bare_source
+from kernelwright.optimize.given import Given
 from kernelwright.optimize.host import Host
 from kernelwright.optimize.judging import Judging
 from kernelwright.optimize.pace import Pace
 from kernelwright.optimize.result import Options
+from kernelwright.optimize.schedule import Schedule, Tries
 from kernelwright.proposers import TABLE, Structure
 from kernelwright.search import Arm, Choice, StructureSearch
 from kernelwright.task import Task
@@ -32,32 +32,18 @@ START = Space(parameters=(), constraints=())
 FINALISTS = 3
 CLOSE = 1.15
 """Coarse medians within this factor of the best may be the best: coarse timing is no better than that."""
-FEWEST = 3
-"""Structures tried even when admission has used up the budget."""
-OVERTIME = 1.0
-"""Times the budget by which these few may overrun it once one was accepted; until then without limit. Where one of them
-promises something there is no overtime for others: the proof comes first."""
-MOST_RESERVED = 0.6
-"""Of the budget, at most this share is kept for a proof: a longer one overruns it, and the run says so."""
-EARLY_PROOF = 4.0
-"""Times what a proof is expected to take that must be left for proving the best so far early."""
 AT_BOUND = 0.95
 """Of the unavoidable time over that reached: coarse timing tells nothing finer, so the search is over."""
 MOST_FINALS = 6
 RECALLED = 32
 """Trials of a level that a resumed run takes over from its ledger."""
-LATE_PROOFS = 2
-"""Proofs tried after the budget is over when none has succeeded: the first may fail where the second does not."""
 LATE_GAIN = 1.05
 """Coarse speedup over eager that a first proof must promise when the budget is over already. torch.compile promises
 nothing there: its proof takes the longest (82 s seen, it compiles for every case), against itself as a baseline."""
 MOST_FAILURES = 3
 """Judge failures in a row that end the run: then it is the judge or the machine, not a candidate."""
-COMPILING_S = 25.0
-"""What judging a torch.compile candidate takes on 2 cores (17 to 20 s seen): not begun when less is left."""
-PATIENCE_S = 90.0
-"""A candidate is given up after this, or after the whole budget where that is longer: it may be compiling itself
-(max-autotune took up to 60 s on 2 loaded cores), and one that hangs must not use up many times the budget."""
+PROVING_S = 90.0
+"""A finalist that compiles itself is waited for so long in its proof, or for the whole budget where that is longer."""
 
 Say = Callable[..., None]
 
@@ -65,14 +51,17 @@ Say = Callable[..., None]
 class Loop:
     """One run's decisions. ``say(kind, text, **data)`` hears what happens."""
 
-    def __init__(self, task: Task, options: Options, judging: Judging, host: Host, say: Say, pace: Pace) -> None:
+    def __init__(
+        self, task: Task, options: Options, judging: Judging, host: Host, say: Say, pace: Pace, given: Given
+    ) -> None:
         self._task, self._options, self._judging, self._host, self._say = task, options, judging, host, say
         self.pace = pace
-        judging.extra["patience"] = max(PATIENCE_S, options.budget_seconds)
+        self.schedule = Schedule(pace, judging, len(given.kernels))
         self._machine: Machine | None = None
         self._structures: dict[str, tuple[str, Structure]] = {}
-        self._given: dict[str, Candidate] = {}
-        self._bare: list[Candidate] = []
+        self._given, self._bare = dict(given.kernels), given.bare
+        for text, detail in given.notes:
+            say("note", text, detail=detail)
         self._ready: dict[tuple[str, tuple[tuple[str, Any], ...]], Candidate] = {}
         self._coarse: dict[str, tuple[Candidate, str, Timed]] = {}
         self._precise: dict[str, Timed | None] = {}
@@ -87,17 +76,8 @@ class Loop:
         """The fastest precise outcome, winner or not: what the honest answer "nothing is faster" cites."""
 
     def collect(self, machine: Machine | None) -> None:
-        """Ask every proposer for structures and read the given kernels; a proposer that fails is noted and skipped."""
+        """Ask every proposer for structures; one that fails is noted and skipped."""
         self._machine = machine
-        for path in self._options.start:
-            try:
-                self._given[f"start/{Path(path).name}"] = load_candidate(path, self._task)
-            except CandidateError as error:
-                source = bare_source(path, self._task) if self._options.guide is not None else None
-                if source is None:
-                    raise
-                self._bare.append(source)
-                self._say("note", f"{path} is shown to the models only: {error.what}", detail=str(error))
         for name in self._options.proposers or tuple(TABLE):
             if name == NONE:
                 continue
@@ -127,28 +107,29 @@ class Loop:
         arms += [Arm(key=key, order=s.order, space=s.space) for key, (_, s) in self._structures.items()]
         search = StructureSearch(arms, self._options.seed)
         self._recall()
-        proved_early = False
-        asked, fewest = 0, FEWEST + len(self._given)  # kernels given to start from may all hang
+        proved_early, left_out, asked = False, False, 0
         told: dict[str, float | None] = {}
-        while self._time_to_try(kept) or (asked < fewest and self._overtime()):
-            if search.first_pass_over and not proved_early and self._left() > EARLY_PROOF * self._reserve():
+        while self.schedule.may_try(self._tries(asked), kept):
+            if search.first_pass_over and not proved_early and self.schedule.early_proof():
                 # One proof early: whoever stops the run from here on keeps a result.
                 proved_early = True
                 self._prove_best()
                 continue
             choice = search.ask()
             if choice is None:
-                self.exhausted = True
+                self.exhausted = not left_out
                 break
-            if self._coarse and "compile" in choice.arm and self._left() < self._reserve() + COMPILING_S:
+            if "compile" in choice.arm and not self.schedule.may_compile(self._tries(asked)):
                 search.tell(choice, None)  # for what the compiled baseline shows already
+                left_out = True
                 continue
             candidate = self._render(choice)
             if candidate is None or candidate.digest() in told:
                 # Other values, the same text: what it takes is known, and it is no further try.
                 search.tell(choice, told[candidate.digest()] if candidate is not None else None)
                 continue
-            asked += 1
+            asked += not self._judging.known(candidate, "coarse")
+            self._judging.extra["patience"] = self.schedule.patience()
             timed = self._judge(candidate, "coarse", choice.arm)
             if timed is not None:
                 self._coarse.setdefault(candidate.digest(), (candidate, choice.arm, timed))
@@ -192,11 +173,17 @@ class Loop:
 
     def seconds_left(self) -> float:
         """Until the finals must begin; negative when they should have."""
-        return self._left() - self._reserve()
+        return max(self.schedule.left() - self.schedule.reserve(), self.pace.promised())
 
-    def grant(self, seconds: float) -> None:
-        """Move the end so that ``seconds_left`` is at least this much: admission must not use up others' time."""
-        self.pace.grant(self._reserve() + seconds)
+    @contextmanager
+    def granted(self, seconds: float) -> Iterator[None]:
+        """What is done inside has at least so much time, and a proof has its own after it: admission must not use up
+        others' time."""
+        extended = self.seconds_left() < seconds
+        self.pace.promise(seconds)
+        yield
+        if extended:
+            self.pace.grant(self.schedule.reserve())
 
     def fastest(self, most: int) -> list[Candidate]:
         """The accepted candidates, fastest first."""
@@ -213,16 +200,24 @@ class Loop:
         made = 0
         while made < MOST_FINALS:
             waiting = self._finalists()
-            over = self._left() < self._judging.expected_seconds("precise")
-            if not waiting or (over and (any(self._precise.values()) or made >= LATE_PROOFS)):
+            if not waiting:
                 return
-            late = [item for item in waiting if not over or made or _worth_waiting(item[1], item[2])]
-            if not late:
-                best = f"{_speedup(waiting[0][2]):.2f}x of eager in coarse timing"
-                self._say("note", f"not proved, for lack of time: {waiting[0][1]}, {best}")
-                return
-            self._prove(*late[0][:2])
+            if not self.schedule.in_budget():
+                begun = self.schedule.may_prove_late(made, any(self._precise.values()))
+                late = [item for item in waiting if begun and _worth_waiting(item[1], item[2])]
+                if not late:
+                    self._leave(waiting[0])
+                    return
+                waiting = late
+            self._prove(*waiting[0][:2])
             made += 1
+
+    def _leave(self, item: tuple[Candidate, str, Timed]) -> None:
+        """Where nothing was proved, say which finalist might have been: the user may give it more time."""
+        if any(self._precise.values()):
+            return
+        best = f"{_speedup(item[2]):.2f}x of eager in coarse timing"
+        self._say("note", f"not proved, for lack of time: {item[1]}, {best}")
 
     def _finalists(self) -> list[tuple[Candidate, str, Timed]]:
         """Candidates worth proving, fastest first: close to the best, and not all variants of one structure's tail."""
@@ -241,7 +236,8 @@ class Loop:
 
     def _prove(self, candidate: Candidate, structure: str) -> None:
         self._say("phase", f"proving {structure}", candidate=candidate.digest())
-        self._judging.spare_seconds = self._left() - self._judging.expected_seconds("precise")
+        self._judging.spare_seconds = self.schedule.left() - self.schedule.reserve()
+        self._judging.extra["patience"] = max(PROVING_S, self._options.budget_seconds)
         with self.pace.step("proof"):
             outcome = self._judge(candidate, "precise", structure)
         self._precise[candidate.digest()] = outcome
@@ -318,24 +314,10 @@ class Loop:
         self._ready[choice.arm, choice.values] = candidate
         return candidate
 
-    def _left(self) -> float:
-        return self.pace.left()
-
-    def _time_to_try(self, kept: float) -> bool:
-        """Whether one more candidate leaves what the proof needs; ``kept``: seconds that are somebody else's."""
-        return self._left() - self._judging.expected_seconds("coarse") > max(self._reserve(), kept)
-
-    def _overtime(self) -> bool:
-        """Whether the fewest structures are tried although the budget is over: not before a promising one is proved."""
-        if not self._coarse:
-            return True
+    def _tries(self, asked: int) -> Tries:
         waiting = [item for item in self._coarse.values() if item[0].digest() not in self._precise]
         promising = any(_worth_waiting(structure, timed) for _, structure, timed in waiting)
-        return not promising and self._left() > -OVERTIME * self._options.budget_seconds
-
-    def _reserve(self) -> float:
-        """Seconds kept for the proof."""
-        return min(self._judging.expected_seconds("precise"), MOST_RESERVED * self._options.budget_seconds)
+        return Tries(asked=asked, accepted=bool(self._coarse), promising=promising)
 
 
 def _speedup(timed: Timed) -> float:

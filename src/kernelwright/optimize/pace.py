@@ -24,18 +24,45 @@ class Pace:
         self.budget = budget_seconds
         self._began = began
         self._until = began + budget_seconds
+        self._searching: float | None = None
         self._spent = dict.fromkeys(STEPS, 0.0) | {"start": time.monotonic() - began}
         self._granted = False
+        self._promised = began
 
     def left(self) -> float:
         """Until the budget is over; negative when it is."""
         return self._until - time.monotonic()
+
+    def admitted(self) -> None:
+        """From now on candidates can be judged: what came before is the start, which no budget shortens."""
+        self._searching = time.monotonic()
+
+    def room(self, least: float) -> float:
+        """Until the run should be over: when its budget is, or, where that is later, once what cannot be left out was
+        done, which takes ``least`` seconds from the admission on."""
+        return self._end(least) - time.monotonic()
+
+    def whole(self, least: float) -> float:
+        """How long the run should take in all, by the same rule."""
+        return self._end(least) - self._began
+
+    def _end(self, least: float) -> float:
+        searching = time.monotonic() if self._searching is None else self._searching
+        return max(self._until, searching + least)
 
     def grant(self, seconds: float) -> None:
         """Move the end so that at least this much is left."""
         moved = time.monotonic() + seconds
         if moved > self._until:
             self._until, self._granted = moved, True
+
+    def promise(self, seconds: float) -> None:
+        """Give the search at least this much from now on, whatever a proof after it will take."""
+        self._promised = time.monotonic() + seconds
+
+    def promised(self) -> float:
+        """What is left of that; not above 0 where there was none, or it is over."""
+        return self._promised - time.monotonic()
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:

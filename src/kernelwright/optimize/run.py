@@ -18,6 +18,8 @@ from kernelwright.ledger import Ledger, open_ledger
 from kernelwright.machine import Machine
 from kernelwright.optimize import cost, learning
 from kernelwright.optimize import folder as folders
+from kernelwright.optimize.finding import message
+from kernelwright.optimize.given import Given, read_given
 from kernelwright.optimize.guide import Guide
 from kernelwright.optimize.host import ProposerHost
 from kernelwright.optimize.judging import Identity, Judging
@@ -29,13 +31,13 @@ from kernelwright.optimize.result import Event, Listener, Options, Result
 from kernelwright.optimize.services import Services, bound_of
 from kernelwright.optimize.verbs import check_admitted
 from kernelwright.task import Task
-from kernelwright.trial import Timed
 
 Reply = dict[str, Any]
-LIKELY = 1.1
-"""A median from which a candidate whose interval reaches below 1 is more than noise around the baseline."""
-LONGEST_FIRST_CALL_S, LONGEST_IN_BUDGETS = 120.0, 2.0
-"""The judge's first look at a reference (a few calls, draws of its inputs) may take the larger of these."""
+LONGEST_FIRST_CALL_S, LONGEST_IN_BUDGETS = 60.0, 1.0
+"""The judge's first look at a reference (two calls, two draws of its inputs) may take the larger of these: what takes
+longer needs at least four times as long for admission and a proof, for which the judge would refuse the budget."""
+LEAST_TRACING_S = 30.0
+"""A proposer is waited for at least so long, or half the budget."""
 DETERMINISTIC_SHARE = 0.25
 """Of the budget, for the deterministic proposers where models are asked too; models get at least as much."""
 
@@ -54,6 +56,7 @@ def optimize_task(
     interrupt (KeyboardInterrupt) ends the search, not the call: the result then has status "interrupted".
     """
     chosen_proposers(options.proposers)
+    given = read_given(task, options)
     place = out or folders.fresh_name(settings.read().runs, task.name)
     folder = folders.create(place)
     try:
@@ -68,7 +71,7 @@ def optimize_task(
             "result": None,
         }
         folder.write(record)
-        return _in_folder(folder, record, task, options, services, listen)
+        return _in_folder(folder, record, task, options, given, services, listen)
     finally:
         folder.close()
 
@@ -100,8 +103,9 @@ def resume_run(
             options = dataclasses.replace(options, budget_seconds=budget_seconds)
         if limits:
             options = dataclasses.replace(options, guide=_relimited(options.guide, limits))
+        given = read_given(task, options)
         record |= {"status": "running", "options": wire.to_data(options)}
-        return _in_folder(folder, record, task, options, services, listen)
+        return _in_folder(folder, record, task, options, given, services, listen)
     finally:
         folder.close()
 
@@ -126,13 +130,14 @@ def _in_folder(
     record: Reply,
     task: Task,
     options: Options,
+    given: Given,
     services: Services | None,
     listen: Listener | None,
 ) -> Result:
     ledger = open_ledger(folder.ledger)
     own = services is None
     used = services or Services(options.device)
-    run = _Run(folder, record, task, options, used, ledger, listen)
+    run = _Run(folder, record, task, options, given, used, ledger, listen)
     try:
         return run.go()
     except KernelwrightError as error:
@@ -153,11 +158,12 @@ class _Run:
         record: Reply,
         task: Task,
         options: Options,
+        given: Given,
         services: Services,
         ledger: Ledger,
         listen: Listener | None,
     ) -> None:
-        self.folder, self.record, self.task, self.options = folder, record, task, options
+        self.folder, self.record, self.task, self.options, self.given = folder, record, task, options, given
         self.services, self.ledger, self.listen = services, ledger, listen
         self.began = time.monotonic()
         self.loop: Loop | None = None
@@ -192,8 +198,8 @@ class _Run:
             self.record["nouns"] = modelled.nouns(self.machine, self.facts, start, self.services.worker)
             self.folder.write(self.record)
         minutes = self.options.guide.max_minutes if self.options.guide else None
-        loop.grant(60.0 * minutes if minutes else DETERMINISTIC_SHARE * self.options.budget_seconds)
-        modelled.search(loop, self.services.worker, self.record["nouns"], self.say)
+        with loop.granted(60.0 * minutes if minutes else DETERMINISTIC_SHARE * self.options.budget_seconds):
+            modelled.search(loop, self.services.worker, self.record["nouns"], self.say)
 
     def _cost(self) -> Reply:
         """Device-hours, kWh and kg CO2e of this run so far."""
@@ -227,6 +233,7 @@ class _Run:
 
     def _prepare(self) -> Loop:
         if isinstance(self.services.host, ProposerHost):
+            self.services.host.patience = max(LEAST_TRACING_S, 0.5 * self.options.budget_seconds)
             self.services.host.start()
         self.machine, pace = self._machine()
         with pace.step("start"):
@@ -266,12 +273,16 @@ class _Run:
         admitted = services.worker.submit({"job": "admit", "device": device, "task": data}, self._doing)
         identity = Identity(machine=self.machine.fingerprint, versions=self.machine.versions)
         judging = Judging(self.task, device, services.worker, self.ledger, self.options.seed, identity)
-        loop = Loop(self.task, self.options, judging, services.host, self.say, pace)
+        loop = Loop(self.task, self.options, judging, services.host, self.say, pace, self.given)
         loop.collect(self.machine)
         loop.build_defaults()
         self.facts = self._described(described)
         judging.bound = bound_of(self.facts)
+        judging.foresee(self.facts)
         self._admit(_result(admitted))
+        pace.admitted()
+        if loop.schedule.words():
+            self.say("note", loop.schedule.words())
         # Compiled baselines warm up in the background; the judge freezes them while it times anything.
         services.worker.submit({"job": "prepare", "device": device, "task": data})
         self.record |= {"machine": wire.to_data(self.machine), "facts": self.facts}
@@ -309,7 +320,7 @@ class _Run:
         status = "faster" if winner else "not-faster"
         result = Result(
             status="interrupted" if interrupted else status,
-            message=_message(loop, interrupted) + (self.modelled.cut_short() if self.modelled is not None else ""),
+            message=message(loop, interrupted) + (self.modelled.cut_short() if self.modelled is not None else ""),
             run=self.folder.path,
             task=self.task.name,
             device=self.options.device,
@@ -351,43 +362,3 @@ class _Run:
 def _result(future: Future[Reply]) -> Reply:
     """The result of a submitted job; an interrupt while waiting goes through."""
     return future.result()
-
-
-def _message(loop: Loop | None, interrupted: bool) -> str:
-    if loop is None:
-        return "Interrupted. The search had not begun."
-    text = "Interrupted. " if interrupted else ""
-    if interrupted and loop.winner is None:
-        text += f"Nothing is proved yet ({loop.tried} trials)."
-    else:
-        text += _finding(loop)
-    if loop.winner is None and not loop.exhausted:
-        text += " The search was not over: --resume goes on, --budget gives it more time."
-    return text
-
-
-def _finding(loop: Loop) -> str:
-    if loop.winner is not None and isinstance(loop.winner.outcome, Timed):
-        timed = loop.winner.outcome
-        return (
-            f"{timed.speedup:.2f}x faster than {timed.best_baseline} "
-            f"(95 % interval {timed.speedup_low:.2f} to {timed.speedup_high:.2f}), "
-            f"{timed.proof.bits_lost:.2f} bits lost, {len(timed.proof.cases)} cases checked.{_missing(timed)}"
-        )
-    tried = f"{loop.tried} trials, {loop.rejected} of them rejected"
-    if loop.nearest is not None:
-        near = loop.nearest
-        text = (
-            f"Nothing honest beats the baseline ({tried}): the best is at {near.speedup:.2f}x "
-            f"of {near.best_baseline} (95 % interval {near.speedup_low:.2f} to {near.speedup_high:.2f})."
-        )
-        if near.speedup < LIKELY:
-            return text
-        return f"{text} That is likely faster, but times here spread too far to prove it: try again on a quiet machine."
-    return f"Nothing honest beats the baseline ({tried})."
-
-
-def _missing(timed: Timed) -> str:
-    """What the judge says of baselines that did not run: a speedup over the others alone must not pass for more."""
-    said = [condition for condition in timed.conditions if condition.startswith("baseline ")]
-    return "".join(f" The {condition.splitlines()[0][:160].rstrip('.')}." for condition in said)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run found, in a sentence or two."""
+
+from __future__ import annotations
+
+from kernelwright.optimize.loop import Loop
+from kernelwright.trial import Timed
+
+LIKELY = 1.1
+"""A median from which a candidate whose interval reaches below 1 is more than noise around the baseline."""
+
+
+def message(loop: Loop | None, interrupted: bool) -> str:
+    """One or two sentences for a person; ``loop`` is None where the search had not begun."""
+    if loop is None:
+        return "Interrupted. The search had not begun."
+    text = "Interrupted. " if interrupted else ""
+    if interrupted and loop.winner is None:
+        text += f"Nothing is proved yet ({loop.tried} trials)."
+    else:
+        text += _finding(loop)
+    if loop.winner is None and not loop.exhausted:
+        text += " The search was not over: --resume goes on, --budget gives it more time."
+    return text
+
+
+def _finding(loop: Loop) -> str:
+    if loop.winner is not None and isinstance(loop.winner.outcome, Timed):
+        timed = loop.winner.outcome
+        return (
+            f"{timed.speedup:.2f}x faster than {timed.best_baseline} "
+            f"(95 % interval {timed.speedup_low:.2f} to {timed.speedup_high:.2f}), "
+            f"{timed.proof.bits_lost:.2f} bits lost, {len(timed.proof.cases)} cases checked.{_missing(timed)}"
+        )
+    tried = f"{loop.tried} trials, {loop.rejected} of them rejected"
+    if loop.nearest is not None:
+        near = loop.nearest
+        text = (
+            f"Nothing honest beats the baseline ({tried}): the best is at {near.speedup:.2f}x "
+            f"of {near.best_baseline} (95 % interval {near.speedup_low:.2f} to {near.speedup_high:.2f})."
+        )
+        if near.speedup < LIKELY:
+            return text
+        return f"{text} That is likely faster, but times here spread too far to prove it: try again on a quiet machine."
+    return f"Nothing honest beats the baseline ({tried})."
+
+
+def _missing(timed: Timed) -> str:
+    """What the judge says of baselines that did not run: a speedup over the others alone must not pass for more."""
+    said = [condition for condition in timed.conditions if condition.startswith("baseline ")]
+    return "".join(f" The {condition.splitlines()[0][:160].rstrip('.')}." for condition in said)

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run still has time for: one more candidate, a proof, and how long a program that compiles is waited for.
+
+A run is over with its budget, or, where the budget is too small for that, once its task was admitted, one candidate
+was judged and, if that one promises something, proved. Nothing is begun that is not expected to end by then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelwright.optimize.judging import Judging
+from kernelwright.optimize.pace import Pace
+
+FEWEST = 3
+"""Candidates tried although no proof would end within the budget, where nothing promises anything yet: at most so many,
+and where all were rejected only in the time that a proof was to take."""
+OVERTIME = 0.1
+"""Share of a run's time by which a candidate and its proof may overrun it, where another one promised nothing."""
+LATE_PROOFS = 2
+"""Proofs tried after the budget is over when none has succeeded: the first may fail where the second does not."""
+TOLERATED = 0.2
+"""Share of a run's time by which a second such proof may overrun it."""
+EARLY_PROOF = 4.0
+"""Times what a proof is expected to take that must be left for proving the best so far early."""
+COMPILING_S = 25.0
+"""What judging a torch.compile candidate takes on 2 cores (17 to 20 s seen): not begun when less is left."""
+PATIENCE_S = 50.0
+"""A program that compiles itself is given up after this, or after the time for the search where that is longer
+(max-autotune took up to 60 s on 2 loaded cores): one that hangs must not use up many times the budget."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tries:
+    """What the search has done so far."""
+
+    asked: int
+    """Candidates judged in this session, remembered ones not counted."""
+    accepted: bool
+    promising: bool
+    """One was accepted that a proof should be begun for, even a late one."""
+
+
+class Schedule:
+    """Decides by a run's clock and by what judgements took; ``given`` kernels are all judged, whatever that takes."""
+
+    def __init__(self, pace: Pace, judging: Judging, given: int = 0) -> None:
+        self._pace, self._judging, self._given = pace, judging, given
+
+    def left(self) -> float:
+        """Seconds until the budget is over."""
+        return self._pace.left()
+
+    def reserve(self) -> float:
+        """Seconds kept for the proof."""
+        return self._judging.expected_seconds("precise")
+
+    def least(self) -> float:
+        """Seconds from the admission on that no budget can shorten: the kernels given, one of ours, a proof."""
+        return (1 + self._given) * self._judging.expected_seconds("coarse") + self.reserve()
+
+    def words(self) -> str:
+        """What to expect where the budget is too small; empty where it is not."""
+        least, left = self.least(), self.left()
+        if least <= left:
+            return ""
+        have = f"{left:.0f} s are left of the budget" if left >= 0.5 else "the budget is over"
+        return f"{have}, one candidate and its proof take about {least:.0f} s: the run takes longer for them"
+
+    def fits(self, seconds: float | None = None, kept: float = 0.0) -> bool:
+        """Whether one more candidate leaves what the proof needs of the budget. ``seconds``: what the candidate takes;
+        ``kept``: seconds that are somebody else's."""
+        takes = self._judging.expected_seconds("coarse") if seconds is None else seconds
+        return self.left() - takes > max(self.reserve(), kept)
+
+    def may_try(self, tries: Tries, kept: float = 0.0) -> bool:
+        """Whether one more candidate is judged."""
+        if self.fits(kept=kept):
+            return True
+        if tries.promising:
+            return False  # its proof comes first
+        if tries.asked <= self._given:
+            return True
+        if tries.asked >= FEWEST + self._given:
+            return False
+        least = self.least()
+        spare = self._pace.room(least) - self._judging.expected_seconds("coarse")
+        return spare + OVERTIME * self._pace.whole(least) > self.reserve() if tries.accepted else spare > 0.0
+
+    def may_compile(self, tries: Tries) -> bool:
+        """Whether there is time for a candidate that is compiled by torch while it is judged."""
+        if self.fits(COMPILING_S) or tries.asked == 0 and not tries.accepted:
+            return True
+        return not tries.accepted and self._pace.room(self.least()) > COMPILING_S
+
+    def early_proof(self) -> bool:
+        """Whether there is time to prove the best so far and to go on searching."""
+        return self.left() > EARLY_PROOF * self.reserve()
+
+    def in_budget(self) -> bool:
+        """Whether a proof is expected to end within the budget."""
+        return self.left() >= self.reserve()
+
+    def may_prove_late(self, made: int, proved: bool) -> bool:
+        """Whether a proof is begun although the budget does not hold it. ``made``: proofs that were made at the end."""
+        if proved or made >= LATE_PROOFS:
+            return False
+        least = self.least()
+        return made == 0 or self._pace.room(least) + TOLERATED * self._pace.whole(least) >= self.reserve()
+
+    def patience(self) -> float:
+        """Seconds that a candidate which may be compiling itself is waited for."""
+        return max(PATIENCE_S, self.left() - self.reserve())
