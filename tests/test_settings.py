@@ -51,6 +51,22 @@ def test_every_known_variable_changes_its_setting() -> None:
     )
 
 
+@pytest.mark.parametrize("given", ["", "soon", "0", "-5s", "1e3", "nan", "9999h", 0, -3.0, float("nan"), float("inf")])
+def test_a_budget_is_a_length_of_time(given: str | float) -> None:
+    """As text and as a number, for both are taken from Python."""
+    with pytest.raises(BadCommand, match="not a length of time"):
+        settings.seconds(given)
+    assert (90.0, 90.0, 3.5) == (settings.seconds("1.5m"), settings.seconds("90"), settings.seconds(3.5))
+
+
+@pytest.mark.parametrize("given", [-1.0, float("nan"), float("inf"), 65.0])
+def test_bits_that_may_be_lost_are_a_number_of_bits(given: float) -> None:
+    """Against nan every comparison is false, and whatever is not above the limit would pass."""
+    with pytest.raises(BadCommand, match="number of bits"):
+        settings.bits(given)
+    assert (0.0, 8.0) == (settings.bits(0), settings.bits(8))
+
+
 @pytest.mark.parametrize("text", ["481", "-1", "green"])
 def test_a_grid_in_grams_or_words_is_refused(text: str) -> None:
     """481 g a kWh is 0.481 kg."""

@@ -101,13 +101,28 @@ def redacted(text: str, names: Sequence[str], environment: Mapping[str, str] | N
     return text
 
 
-def seconds(text: str) -> float:
-    """``90``, ``90s``, ``1.5m`` or ``1h`` as seconds. Raises BadCommand for anything else and for zero."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text)
+LONGEST_S = 30 * 86400.0
+"""A budget of more than a month is a slip of the pen."""
+MOST_BITS = 64.0
+"""No dtype has more bits to lose."""
+
+
+def seconds(text: str | float) -> float:
+    """``90``, ``90s``, ``1.5m`` or ``1h`` as seconds, at most a month. Raises BadCommand for anything else and zero."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text) if isinstance(text, str) else None
     value = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
-    if value <= 0:
-        raise BadCommand("The budget is not a length of time.", got=repr(text), expected="90s, 2m or 1h")
+    value = value if isinstance(text, str) else float(text)
+    if not 0 < value <= LONGEST_S:
+        raise BadCommand("The budget is not a length of time.", got=repr(text), expected="90s, 2m or 1h, up to 720h")
     return value
+
+
+def bits(value: float) -> float:
+    """Bits of precision that may be lost. Raises BadCommand for less than none, for more than there are, and for nan,
+    with which every comparison would pass."""
+    if not 0.0 <= float(value) <= MOST_BITS:
+        raise BadCommand("This is no number of bits that may be lost.", got=str(value), expected="0 to 64, such as 1")
+    return float(value)
 
 
 def grid(text: str | float) -> float:

@@ -48,6 +48,14 @@ def test_what_cannot_be_a_candidate_is_refused_before_judging(tmp_path: Path, na
         load_candidate(tmp_path / name, TASK)
 
 
+def test_a_source_beside_it_that_is_no_text_is_named(tmp_path: Path) -> None:
+    """The compiled file's own name, not a traceback."""
+    (tmp_path / "a.py").write_text("class ModelNew: pass  # loads k.so")
+    (tmp_path / "k.cpp").write_bytes(b"\xff\xfe")
+    with pytest.raises(CandidateError, match="k.cpp"):
+        load_candidate(tmp_path / "a.py", TASK)
+
+
 def test_a_missing_candidate_is_named(tmp_path: Path) -> None:
     """With its path."""
     with pytest.raises(CandidateError) as caught:

@@ -163,6 +163,8 @@ def test_what_is_not_there_or_no_task_is_said_so(tmp_path: Path) -> None:
         ("summary = ", "not valid TOML"),
         ("sumary = 'x'", "sumary"),
         ("[contract]\nbits = 2", r"contract\.bits"),
+        ("[contract]\nbits_lost = nan", r"contract\.bits_lost is wrong"),
+        ("[contract]\nbits_lost = -1", r"contract\.bits_lost is wrong"),
         ("[contract]\nbits_lost = 'two'", "a number"),
         ("[contract]\ngradients = 1", "true or false"),
         ("[contract]\nlayouts = ['sideways']", "sideways"),

@@ -37,6 +37,17 @@ def test_a_lock_is_seen_by_other_processes_and_dies_with_its_holder(tmp_path: Pa
     folders.create(tmp_path / "run").close()
 
 
+def test_a_users_own_files_are_not_overwritten(tmp_path: Path) -> None:
+    """An optimized.py that no run left there may be hand-made; other files are no reason to refuse."""
+    (tmp_path / "notes.txt").write_text("mine")
+    folders.create(tmp_path).close()
+    (tmp_path / "optimized.py").write_text("mine")
+    with pytest.raises(RunFolderBusy, match="overwrite") as caught:
+        folders.create(tmp_path)
+    assert "optimized.py" == caught.value.got
+    assert "mine" == (tmp_path / "optimized.py").read_text()
+
+
 def test_the_record_is_replaced_whole_and_events_are_appended(tmp_path: Path) -> None:
     """A reader sees the old record or the new one."""
     run = folders.create(tmp_path / "run")

@@ -271,3 +271,15 @@ def test_kernels_that_were_given_are_all_judged_and_one_of_ours(clock: Clock) ->
     clock.now += 60.0
     asked = [Tries(asked=n, accepted=True, promising=False) for n in range(5)]
     assert [True, True, True, False, False] == [Schedule(pace, made, given=2).may_try(tries) for tries in asked]
+
+
+def test_what_was_given_up_for_lack_of_time_is_tried_again_with_more(tmp_path: Path, clock: Clock) -> None:
+    """A resumed run remembers verdicts; that nobody waited long enough is none."""
+    hangs = Rejected(stage="load", reason="no answer within 20 s", detail="")
+    host = FakeHost({"compiler": [structure("compile.mode")]})
+    first = Slow(clock, {"coarse": 20.0}, lambda candidate: hangs)
+    go(tmp_path / "run", worker=first, host=host, options=Options(budget_seconds=5.0))
+    for budget, tried in ((5.0, 0), (300.0, 1)):
+        again = Slow(clock, {"coarse": 20.0, "precise": 5.0}, lambda candidate: hangs)
+        resume_run(tmp_path / "run", budget_seconds=budget, services=Services("cpu", worker=again, host=host))
+        assert (1, tried) == (len(first.judged), len(again.judged))

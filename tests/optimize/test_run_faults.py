@@ -14,6 +14,7 @@ from run_doubles import HOST, go, landscape, structure
 from kernelwright.candidate import Candidate
 from kernelwright.errors import (
     BadCommand,
+    CandidateError,
     JudgeFailed,
     KernelwrightError,
     NoSuchDevice,
@@ -26,7 +27,7 @@ from kernelwright.errors import (
     ToolMissing,
 )
 from kernelwright.ledger import open_ledger
-from kernelwright.optimize import Options, Services, resume_run
+from kernelwright.optimize import Event, Options, Services, resume_run
 from kernelwright.optimize import folder as folders
 from kernelwright.optimize import run as running
 from kernelwright.testing import FakeHost, FakeWorker, Verdict
@@ -112,6 +113,31 @@ def test_an_unknown_proposer_is_refused_before_anything_starts(tmp_path: Path) -
         go(tmp_path / "run", options=Options(proposers=("tempaltes",)))
     assert "templates" in caught.value.expected
     assert not (tmp_path / "run").exists()
+
+
+def test_a_kernel_to_start_from_is_read_before_anything_starts(tmp_path: Path) -> None:
+    """Missing, a folder, of a wrong kind or no text: no job was sent and no folder made."""
+    (tmp_path / "folder.py").mkdir()
+    (tmp_path / "kernel.txt").write_text("class ModelNew: pass")
+    (tmp_path / "kernel.cu").write_bytes(b"\xff\xfe")
+    for name in ("none.py", "folder.py", "kernel.txt", "kernel.cu"):
+        judge = FakeWorker(landscape)
+        with pytest.raises(CandidateError, match=name):
+            go(tmp_path / "run", worker=judge, options=Options(start=(str(tmp_path / name),)))
+        assert [] == judge.jobs
+        assert not (tmp_path / "run").exists()
+
+
+def test_kernels_of_one_name_from_two_folders_are_both_judged(tmp_path: Path) -> None:
+    """Neither takes the other's place."""
+    places = [tmp_path / folder / "kernel.py" for folder in ("a", "b")]
+    for place in places:
+        place.parent.mkdir()
+        place.write_text(f"class ModelNew: pass  # {place}\n")
+    heard: list[Event] = []
+    go(tmp_path / "run", lambda candidate: 50.0, heard=heard, options=Options(start=tuple(map(str, places))))
+    asked = {event.data["structure"] for event in heard if event.kind == "trial"}
+    assert {"start/kernel.py", "start/kernel.py-2"} <= asked
 
 
 def test_a_second_run_in_the_same_folder_is_refused_and_harms_nothing(tmp_path: Path) -> None:

@@ -33,10 +33,7 @@ def load_candidate(path: str | Path, task: Task, proposer: str = "start") -> Can
             expected="a file ending in " + ", ".join(ENDINGS),
             what_next="check the path",
         )
-    try:
-        text = place.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CandidateError("The candidate cannot be read.", got=str(error), expected="a text file") from error
+    text = _text(place)
     if place.suffix == ".py":
         return _python(place, text, task, proposer)
     return Candidate(
@@ -47,6 +44,14 @@ def load_candidate(path: str | Path, task: Task, proposer: str = "start") -> Can
         proposer=proposer,
         note=f"{place.name} as given",
     )
+
+
+def _text(place: Path) -> str:
+    try:
+        return place.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        got = f"{place}: {error}"
+        raise CandidateError("The candidate cannot be read.", got=got, expected="a text file") from error
 
 
 def _python(place: Path, text: str, task: Task, proposer: str) -> Candidate:
@@ -75,7 +80,7 @@ def _python(place: Path, text: str, task: Task, proposer: str) -> Candidate:
         language = "cuda" if any(file.suffix == ".cu" for file in compiled) else "cpp"
     elif "triton" in imported_modules(text):
         language = "triton"
-    sources = [(place.name, text)] + [(file.name, file.read_text(encoding="utf-8")) for file in compiled]
+    sources = [(place.name, text)] + [(file.name, _text(file)) for file in compiled]
     return Candidate(
         task=task.digest(),
         language=language,

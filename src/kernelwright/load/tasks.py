@@ -119,6 +119,8 @@ def _contract(path: Path, table: object) -> Contract:
     odd = [layout for layout in contract.layouts if layout not in layouts]
     if odd:
         raise _wrong(path, "contract.layouts", odd, "some of " + ", ".join(layouts))
+    if not 0.0 <= contract.bits_lost <= 64.0:
+        raise _wrong(path, "contract.bits_lost", contract.bits_lost, "0 to 64")
     if not all(isinstance(scale, int | float) for scale in contract.scales):
         raise _wrong(path, "contract.scales", contract.scales, "a list of numbers")
     return dataclasses.replace(contract, scales=tuple(float(scale) for scale in contract.scales))

@@ -55,13 +55,14 @@ def optimize(
     """
     known = settings.read()
     place = settings.device(device or known.device)
+    seconds = None if budget is None else settings.seconds(budget)
+    bits = None if bits_lost is None else settings.bits(bits_lost)
     task = _task(target, place, example_inputs, init_args)
-    if bits_lost is not None:
-        task = dataclasses.replace(task, contract=dataclasses.replace(task.contract, bits_lost=float(bits_lost)))
-    seconds = settings.seconds(budget) if isinstance(budget, str) else budget
+    if bits is not None:
+        task = dataclasses.replace(task, contract=dataclasses.replace(task.contract, bits_lost=bits))
     options = Options(
         device=place,
-        budget_seconds=float(seconds or known.budget_seconds + _for_models(guide)),
+        budget_seconds=known.budget_seconds + _for_models(guide) if seconds is None else seconds,
         seed=known.seed if seed is None else seed,
         proposers=known.proposers if proposers is None else tuple(proposers),
         start=tuple(str(Path(path).resolve()) for path in start),
@@ -84,7 +85,7 @@ def resume(
 
     ``limits`` replaces limits of its guide: ``max_usd``, ``max_tokens``, ``max_requests``, ``max_minutes``,
     ``max_candidates``."""
-    seconds = settings.seconds(budget) if isinstance(budget, str) else budget
+    seconds = None if budget is None else settings.seconds(budget)
     return resume_run(Path(run), budget_seconds=seconds, limits=limits, services=services, listen=listen)
 
 
@@ -207,7 +208,7 @@ def compare(
     compared is the recipes' own. Returns ``rows`` (one a run: speedup with its interval, candidates, cost, where they
     ended) and ``recipes`` (one each, best first). Raises BadCommand for other limits than ``out`` was begun with."""
     place = _device(device)
-    seconds = settings.seconds(budget) if isinstance(budget, str) else budget
+    seconds = None if budget is None else settings.seconds(budget)
     options = Options(
         device=place,
         budget_seconds=float(seconds or comparing.SECONDS_A_CANDIDATE * guide.max_candidates),

@@ -23,6 +23,8 @@ from kernelwright.candidate import Candidate
 from kernelwright.errors import NoSuchRun, RunFolderBusy, RunFolderError, RunFolderUnwritable
 
 RUN, LEDGER, EVENTS, CANDIDATES, LOCK = "run.json", "ledger.sqlite", "events.jsonl", "candidates", "lock"
+OURS = (LEDGER, EVENTS, CANDIDATES, "optimized.py", "proof.json", "report.html")
+"""What a run writes beside its record."""
 _NO_ROOM = (
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG,
 )  # fmt: skip
@@ -87,6 +89,15 @@ def create(path: Path) -> RunFolder:
             got=RUN,
             expected="an empty folder or a free name",
             what_next=f"continue it with --resume {path}, or choose another --out",
+        )
+    taken = [name for name in odd if name in OURS]
+    if taken:
+        folder.close()
+        raise RunFolderBusy(
+            f"There are files in {path} that a run would overwrite.",
+            got=", ".join(taken),
+            expected="an empty folder or a free name",
+            what_next="choose another --out, or move them away",
         )
     return folder
 

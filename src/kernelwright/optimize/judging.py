@@ -31,6 +31,11 @@ PROOF_LONGER = 40.0
 machine 140 s were followed by a proof of 20 s), and would else keep most of a budget from the search."""
 
 
+GIVEN_UP, LONGER = "no answer within", 1.5
+"""How the judge's reason begins where a program was waited for in vain; with so many times the time of that judgement
+it is tried again in a resumed run."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """Where a run's times are valid."""
@@ -70,13 +75,23 @@ class Judging:
 
     def known(self, candidate: Candidate, level: str) -> bool:
         """Whether it was judged at this level before."""
-        return self._ledger.known(candidate.digest(), level, self._identity.machine) is not None
+        return self._remembered(candidate, level) is not None
+
+    def _remembered(self, candidate: Candidate, level: str) -> Outcome | None:
+        """The recorded outcome; not that of one which was given up after less time than there is now."""
+        number = self._ledger.known(candidate.digest(), level, self._identity.machine)
+        if number is None:
+            return None
+        trial = self._ledger.trial(number)
+        outcome = trial.outcome
+        given_up = isinstance(outcome, Rejected) and outcome.reason.startswith(GIVEN_UP)
+        return None if given_up and self.extra.get("patience", 0.0) > LONGER * trial.seconds else outcome
 
     def outcome(self, candidate: Candidate, level: str, structure: str) -> tuple[Outcome, bool]:
         """(outcome, was it remembered). Raises what the worker raises: the judge's own failures, never a verdict."""
-        number = self._ledger.known(candidate.digest(), level, self._identity.machine)
-        if number is not None:
-            return self._ledger.trial(number).outcome, True
+        remembered = self._remembered(candidate, level)
+        if remembered is not None:
+            return remembered, True
         started_at, began = time.time(), time.monotonic()
         result = self._worker.run(self._job("judge", candidate, level))
         seconds = time.monotonic() - began

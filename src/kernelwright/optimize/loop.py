@@ -128,8 +128,8 @@ class Loop:
                 # Other values, the same text: what it takes is known, and it is no further try.
                 search.tell(choice, told[candidate.digest()] if candidate is not None else None)
                 continue
-            asked += not self._judging.known(candidate, "coarse")
             self._judging.extra["patience"] = self.schedule.patience()
+            asked += not self._judging.known(candidate, "coarse")
             timed = self._judge(candidate, "coarse", choice.arm)
             if timed is not None:
                 self._coarse.setdefault(candidate.digest(), (candidate, choice.arm, timed))
@@ -214,7 +214,7 @@ class Loop:
 
     def _leave(self, item: tuple[Candidate, str, Timed]) -> None:
         """Where nothing was proved, say which finalist might have been: the user may give it more time."""
-        if any(self._precise.values()):
+        if any(self._precise.values()) or _speedup(item[2]) <= 1.0:
             return
         best = f"{_speedup(item[2]):.2f}x of eager in coarse timing"
         self._say("note", f"not proved, for lack of time: {item[1]}, {best}")

@@ -25,9 +25,6 @@ EARLY_PROOF = 4.0
 """Times what a proof is expected to take that must be left for proving the best so far early."""
 COMPILING_S = 25.0
 """What judging a torch.compile candidate takes on 2 cores (17 to 20 s seen): not begun when less is left."""
-PATIENCE_S = 50.0
-"""A program that compiles itself is given up after this, or after the time for the search where that is longer
-(max-autotune took up to 60 s on 2 loaded cores): one that hangs must not use up many times the budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,5 +106,7 @@ class Schedule:
         return made == 0 or self._pace.room(least) + TOLERATED * self._pace.whole(least) >= self.reserve()
 
     def patience(self) -> float:
-        """Seconds that a candidate which may be compiling itself is waited for."""
-        return max(PATIENCE_S, self.left() - self.reserve())
+        """Seconds that a candidate which may be compiling itself is waited for: the time for the search, or, where
+        there is none, that of a proof which then will not be made. The judge never waits less than it does for others.
+        """
+        return max(self.left() - self.reserve(), self._pace.room(self.least()))
