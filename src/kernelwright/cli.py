@@ -44,9 +44,9 @@ Device = Annotated[str | None, typer.Option(help="cpu or cuda:N (default: KERNEL
 Budget = Annotated[
     str | None,
     typer.Option(
-        help="Wall time of admission, search and proof (not of measuring a device, once): 90s, 2m, 1h (default: 2m, and "
-        "10m more or --max-minutes for models). A run takes longer only for what cannot be left out: admission, one "
-        "candidate, its proof."
+        help="Wall time of admission, search and proof (not of measuring a device, once): 90s, 2m, 1h (default: 2m, "
+        "and 10m more or --max-minutes for models). Overrun only for what cannot be left out: admission, one candidate "
+        "and its proof."
     ),
 ]
 Grid = Annotated[float | None, typer.Option(help="kg CO2e per kWh (default: 0.481, world average of 2023).")]
