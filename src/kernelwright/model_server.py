@@ -48,11 +48,13 @@ SHAPES: dict[str, Callable[[str], str]] = {
     "padded": lambda code: f"```python\n{code}\n```",
     "bom": lambda code: f"```python\n{code}\n```",
     "latin-1": lambda code: f"\u00e9l\u00e9gant\n```python\n{code}\n```",
+    "apart-usage": lambda code: f"```python\n{code}\n```",
+    "bare": lambda code: f"```python\n{code}\n```",
     "stream-anyway": lambda code: f"```python\n{code}\n```",
 }
 """Behaviour name to what the reply says, given the right answer."""
 REFUSALS = {
-    "too-long": "This model's maximum context length is 8192 tokens. However, you requested 20000 tokens.",
+    "too-long": "This model's maximum context length is {context} tokens. However, you requested {whole} tokens.",
     "no-temperature": "Unsupported value: 'temperature' does not support 0.7 with this model.",
     "newer-limit": "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'.",
     "older-limit": "Unrecognized request argument supplied: max_completion_tokens",
@@ -61,18 +63,22 @@ REFUSALS = {
     "at-most": "max_tokens is too large: 16384. This model supports at most 4096 completion tokens.",
 }
 """Behaviour name to what an answer with status 400 says: the request can be put otherwise."""
+CONTEXT = 8192
+"""Tokens of prompt and reply together that the double says it takes, where it refuses by "too-long"."""
 FAULTS = (
     "401", "404", "429", "500", "503", "529", "hang", "truncated", "malformed", "not-json", "drop", "overrun",
-    "no-choices", "no-quota", "429-date", "null-message", "moved", *REFUSALS,
+    "no-choices", "error-200", "no-quota", "429-date", "null-message", "moved", *REFUSALS,
 )  # fmt: skip
 USAGES: dict[str, dict[str, Any]] = {
     "half-usage": {"prompt_tokens": None, "completion_tokens": "many", "total_tokens": 7.5},
     "negative-usage": {"prompt_tokens": 50, "completion_tokens": -1_000_000, "total_tokens": -999_950},
     "cached-usage": {"prompt_tokens": 50, "completion_tokens": 9, "total_tokens": 59,
                      "prompt_tokens_details": {"cached_tokens": 1_000_000}},
+    "apart-usage": {"prompt_tokens": 50, "completion_tokens": 9, "total_tokens": None,
+                    "completion_tokens_details": {"reasoning_tokens": 500}},
     "huge-usage": {"prompt_tokens": 10**18, "completion_tokens": 10**18, "total_tokens": 2 * 10**18},
 }  # fmt: skip
-"""Behaviour name to counts that cannot be."""
+"""Behaviour name to counts that cannot be, or are odd: tokens of reasoning beside those of the reply."""
 HANG_S = 30.0
 PATH = "/v1/chat/completions"
 PATHS = (PATH, f"/gateway/openai{PATH}")
@@ -142,9 +148,18 @@ class ScriptedServer:
         self._thread.join()
 
 
+def _heard(request: dict[str, Any]) -> int:
+    """Tokens of a request, plausibly."""
+    return sum(len(str(message.get("content", ""))) for message in request.get("messages", [])) // 4
+
+
+def _wanted(request: dict[str, Any]) -> int:
+    return int(request.get("max_tokens") or request.get("max_completion_tokens") or 0)
+
+
 def completion(text: str, request: dict[str, Any], behaviour: str = "ok") -> dict[str, Any]:
     """A chat completion in OpenAI's form, with plausible counts."""
-    heard = sum(len(str(message.get("content", ""))) for message in request.get("messages", []))
+    heard = _heard(request)
     data: dict[str, Any] = {
         "id": "scripted",
         "object": "chat.completion",
@@ -152,9 +167,9 @@ def completion(text: str, request: dict[str, Any], behaviour: str = "ok") -> dic
         "model": request.get("model", "scripted"),
         "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}],
         "usage": {
-            "prompt_tokens": heard // 4,
+            "prompt_tokens": heard,
             "completion_tokens": len(text) // 4,
-            "total_tokens": heard // 4 + len(text) // 4,
+            "total_tokens": heard + len(text) // 4,
         },
     }
     _bend(data, text, behaviour)
@@ -182,6 +197,10 @@ def _bend(data: dict[str, Any], text: str, behaviour: str) -> None:
         message["content"] = [{"type": "text", "text": text[:9]}, {"type": "text", "text": text[9:]}]
     elif behaviour == "no-usage":
         del data["usage"]
+    elif behaviour == "bare":  # what small servers send: the text, and what it took
+        for name in ("id", "object", "created", "model"):
+            del data[name]
+        del choice["index"], choice["finish_reason"], message["role"]
     elif behaviour == "no-choices":
         data["choices"] = []
     elif behaviour == "null-message":
@@ -213,6 +232,8 @@ def _said(behaviour: str, answer: str, request: dict[str, Any]) -> tuple[int, by
         coded = body.encode("latin-1" if behaviour == "latin-1" else "utf-8")
         before = {"padded": b"\n \n" * 2000, "bom": b"\xef\xbb\xbf"}
         return 200, before.get(behaviour, b"") + coded, {}
+    if behaviour == "error-200":
+        return 200, b'{"error": {"message": "scripted overload", "code": 503}}', {}
     if behaviour == "moved":
         return 307, b"", {"Location": f"http://elsewhere.invalid{PATH}"}
     if behaviour == "429-date":
@@ -220,7 +241,8 @@ def _said(behaviour: str, answer: str, request: dict[str, Any]) -> tuple[int, by
     if behaviour == "no-quota":
         return 429, b'{"error": {"message": "You exceeded your current quota", "code": "insufficient_quota"}}', {}
     if behaviour in REFUSALS:
-        return 400, json.dumps({"error": {"message": REFUSALS[behaviour], "type": "scripted"}}).encode(), {}
+        text = REFUSALS[behaviour].format(context=CONTEXT, whole=_heard(request) + _wanted(request))
+        return 400, json.dumps({"error": {"message": text, "type": "scripted"}}).encode(), {}
     if behaviour == "overrun":
         data = completion(SHAPES["ok"](answer), request)
         data["usage"] |= {"completion_tokens": 1_000_000, "total_tokens": 1_000_000}

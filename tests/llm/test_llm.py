@@ -198,12 +198,14 @@ def test_a_half_line_does_not_swallow_the_next(tmp_path: Path) -> None:
 
 
 def test_a_prompt_that_leaves_no_room_is_asked_for_a_shorter_reply() -> None:
-    """Refused for the length of the context: the next attempt asks for half, and so does everything after it."""
-    with ScriptedServer(["too-long", "too-long", "ok", "ok"], CODE) as server:
+    """Refused for the length of the context: the next attempt asks for what the numbers leave, then for half of it, and
+    so does every request as long as that one; a shorter one is asked in full."""
+    with ScriptedServer(["too-long", "too-long", "ok", "ok", "ok"], CODE) as server:
         voice = speaker(server, Limits())
         voice.say(ASK, role="coder", max_tokens=16384)
         voice.say(ASK, role="coder", max_tokens=16384, seed=1)
-        assert [16384, 8192, 4096, 4096] == [request["max_tokens"] for request in server.heard]
+        voice.say([Message(role="user", text="?")], role="coder", max_tokens=16384)
+        assert [16384, 8142, 4071, 4071, 16384] == [request["max_tokens"] for request in server.heard]
 
 
 @pytest.mark.parametrize(("limits", "stops"), [(Limits(tokens=10_000_000), True), (Limits(requests=9), False)])

@@ -19,7 +19,7 @@ pytest.importorskip("pydantic_ai", reason="the llm extra is not installed")
 CODE = "import torch\nclass ModelNew(torch.nn.Module):\n    pass\n"
 LENGTH = 640
 READ = ["thoughts-only", "surrogates", "odd-ending", "half-usage", "negative-usage", "cached-usage", "padded", "bom",
-        "json-code", "tool-calls"]  # fmt: skip
+        "json-code", "tool-calls", "apart-usage", "bare"]  # fmt: skip
 UNREAD = {"refusal": "refused, or ended by a filter", "filtered": "ended by a filter"}
 AGAIN = ["latin-1", "stream-anyway", "429-date", "null-message"]
 
@@ -67,6 +67,18 @@ def test_counts_that_cannot_be_are_charged_in_full(behaviour: str) -> None:
         with pytest.raises(BudgetSpent):
             one.say(ASK, role="coder", max_tokens=LENGTH, seed=2)
         assert 2 == server.requests
+
+
+def test_reasoning_beside_the_reply_is_counted_and_an_error_with_status_200_is_one() -> None:
+    """Billed tokens that the reply's count leaves out; the words of the server instead of those of a parser."""
+    with ScriptedServer(["apart-usage"], CODE) as server:
+        one = speaker(server, Limits())
+        one.say(ASK, role="coder", max_tokens=LENGTH)
+        assert 50 + 9 + 500 == one.budget.spent().tokens
+    with ScriptedServer(["error-200"], CODE) as server:
+        with pytest.raises(ModelError, match="HTTP 503.*scripted overload"):
+            speaker(server, Limits()).say(ASK, role="coder", max_tokens=LENGTH)
+        assert 6 == server.requests
 
 
 def test_a_count_beyond_all_bounds_ends_what_can_be_limited() -> None:

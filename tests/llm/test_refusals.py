@@ -17,7 +17,13 @@ REFUSALS = [
     ("max_tokens is too large: 32768. This model supports at most 16384 completion tokens, whereas you provided 32768.",
      {"most": 16384}),
     ("max_tokens: 32768 > 4096, which is the maximum allowed number of output tokens for this model", {"most": 4096}),
-    ("This model's maximum context length is 8192 tokens. However, you requested 40960 tokens", {"most": 16384}),
+    ("This model's maximum context length is 8192 tokens. However, you requested 36864 tokens",
+     {"rooms": ((900, 4056),)}),
+    ("maximum context length is 8192 tokens. However, you requested 35000 tokens (2232 in the messages, 32768 in the "
+     "completion).", {"rooms": ((900, 5920),)}),
+    ("'max_tokens' is too large: 32768. This model's maximum context length is 16384 tokens and your request has 4000 "
+     "input tokens (32768 > 16384 - 4000).", {"rooms": ((900, 12303),)}),
+    ("The context window of this model is exceeded.", {"rooms": ((900, 16384),)}),
     ("Unsupported value: 'temperature' does not support 0.7 here.", {"left_out": frozenset({"temperature"})}),
     ('{"detail":[{"type":"extra_forbidden","loc":["body","seed"],"msg":"Extra inputs are not permitted"}]}',
      {"left_out": frozenset({"seed"})}),
@@ -30,7 +36,7 @@ REFUSALS = [
 @pytest.mark.parametrize(("body", "changed"), REFUSALS)
 def test_a_refusal_says_what_to_change(body: str, changed: dict[str, object]) -> None:
     """One thing each, and nothing else."""
-    manner = mended(Manner(newer_name=False), 400, body, SENT, 32768)
+    manner = mended(Manner(newer_name=False), 400, body, SENT, 32768, 900)
     assert Manner(**({"newer_name": False} | changed)) == manner  # type: ignore[arg-type]
 
 
@@ -39,6 +45,26 @@ def test_a_refusal_says_what_to_change(body: str, changed: dict[str, object]) ->
 def test_a_refusal_that_names_nothing_changes_nothing(status: int, body: str) -> None:
     """A key that is wrong stays wrong."""
     assert mended(Manner(), status, body, SENT, 32768) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["This model's maximum context length is 4096 tokens. However, you requested 41000 tokens (8232 in the messages, "
+     "32768 in the completion).",
+     '{"error":{"code":400,"message":"the request exceeds the available context size (4096 tokens), try increasing '
+     'it","type":"exceed_context_size_error","n_prompt_tokens":9000,"n_ctx":4096}}'],
+)  # fmt: skip
+def test_a_request_that_is_too_long_by_itself_is_not_sent_again(body: str) -> None:
+    """No shorter reply makes room for it: five more attempts would be five more refusals."""
+    assert mended(Manner(), 400, body, SENT, 32768, 40_000) is None
+
+
+def test_what_a_long_request_left_room_for_does_not_bind_a_short_one() -> None:
+    """The longest reply of the model binds all of them."""
+    manner = Manner(most=9000, rooms=((1000, 4000), (5000, 600)))
+    assert [9000, 4000, 600, 512] == [
+        manner.room(a, s) for a, s in ((16384, 999), (16384, 4999), (16384, 5000), (512, 9))
+    ]
 
 
 def test_two_that_were_refused_at_once_both_try_again() -> None:

@@ -49,6 +49,7 @@ MANNERS = [
     "tool-calls",
     "refusal", "thoughts-only", "json-code", "ok", "surrogates", "null-message", "filtered", "padded", "negative-usage",
     "huge-usage", "ok", "latin-1", "half-usage", "429-date",
+    "error-200", "bare", "apart-usage",
 ]  # fmt: skip
 OBEDIENT = [
     name for name in MANNERS if name not in ("prose", "no-usage", "negative-usage", "half-usage", "huge-usage")

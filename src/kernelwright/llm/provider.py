@@ -91,7 +91,8 @@ class ProviderModel:
         exceptions = _load("pydantic_ai.exceptions")
         with self._lock:
             manner = self._manner
-        most = min(max_tokens, manner.most or max_tokens)
+        size = sum(len(message.text.encode("utf-8", "surrogatepass")) for message in messages)
+        most = manner.room(max_tokens, size)
         settings = {"max_tokens": most, "temperature": temperature, "seed": seed, "timeout": self._timeout}
         settings = {name: value for name, value in settings.items() if name not in manner.left_out}
         sent = {*settings, NEWER if manner.newer_name else OLDER}
@@ -102,7 +103,8 @@ class ProviderModel:
         try:
             found = self._waited(self._ask(messages, settings, manner))
         except exceptions.ModelHTTPError as error:
-            raise self._refused(error.status_code, str(error.body), error.headers or {}, sent, most) from error
+            refusal = error.status_code, str(error.body), error.headers or {}
+            raise self._refused(*refusal, sent, (most, size)) from error
         except exceptions.UserError as error:
             raise ModelFailure(str(error)[:300], temporary=False) from error
         except (exceptions.ModelAPIError, OSError, TimeoutError) as error:
@@ -113,19 +115,23 @@ class ProviderModel:
         except Exception as error:
             # Whatever a body that is no completion makes the client library raise: a run outlives one bad answer.
             reason = f"malformed answer: {type(error).__name__} {str(error)[:300]}"
-            self._adapt(0, str(error), sent, most)
+            self._adapt(0, str(error), sent, (most, size))
             raise ModelFailure(reason, temporary=True) from error
         return self._reply(found)
 
-    def _refused(self, status: int, body: str, headers: Mapping[str, str], sent: set[str], asked: int) -> ModelFailure:
+    def _refused(
+        self, status: int, body: str, headers: Mapping[str, str], sent: set[str], asked: tuple[int, int]
+    ) -> ModelFailure:
         wait = patience(status, headers, body)
         again = self._adapt(status, body, sent, asked)
         return ModelFailure(f"HTTP {status}: {body[:300]}", again or passes(status, body, wait), wait)
 
-    def _adapt(self, status: int, body: str, sent: set[str], asked: int) -> bool:
-        """Ask otherwise from now on, where a refusal says how; whether another attempt makes sense."""
+    def _adapt(self, status: int, body: str, sent: set[str], asked: tuple[int, int]) -> bool:
+        """Ask otherwise from now on, where a refusal says how; whether another attempt makes sense.
+
+        ``asked``: tokens asked for in the reply, and bytes of the request."""
         with self._lock:
-            manner = mended(self._manner, status, body, sent, asked)
+            manner = mended(self._manner, status, body, sent, *asked)
             if manner is not None:
                 self._manner = manner
         return manner is not None
@@ -268,16 +274,38 @@ def _counting() -> type:
 
     class Counting(models.OpenAIChatModel):  # type: ignore[name-defined]  # loaded when first asked for
         def _validate_completion(self, response: Any) -> Any:
+            fault = getattr(response, "error", None)
+            if fault and not getattr(response, "choices", None):  # routers say so with status 200
+                code = fault.get("code") if isinstance(fault, dict) else None
+                status = code if isinstance(code, int) and 400 <= code < 600 else 502
+                raise _load("pydantic_ai.exceptions").ModelHTTPError(status, self.model_name, fault)
+            _complete(response, self.model_name)
             usage = getattr(response, "usage", None)
             if usage is not None:
                 names = ("total_tokens", "prompt_tokens", "completion_tokens")
                 counts = [getattr(usage, name, None) for name in names]
                 total, asked, put = (count if isinstance(count, int) else 0 for count in counts)
+                thought = getattr(getattr(usage, "completion_tokens_details", None), "reasoning_tokens", None)
+                if isinstance(thought, int) and thought > put:
+                    put += thought
                 put = max(put, total - asked) if asked else put
                 usage.total_tokens, usage.prompt_tokens, usage.completion_tokens = asked + put, asked, put
             return super()._validate_completion(response)
 
     return Counting
+
+
+def _complete(response: Any, model: str) -> None:
+    """Fill in what small servers leave out and nothing here depends on."""
+    for name, value in (("id", ""), ("created", 0), ("model", model), ("object", "chat.completion")):
+        if getattr(response, name, None) is None:
+            setattr(response, name, value)
+    for index, choice in enumerate(getattr(response, "choices", None) or ()):
+        message = getattr(choice, "message", None)
+        for place, name, value in ((choice, "index", index), (choice, "finish_reason", "stop"),
+                                   (message, "role", "assistant")):  # fmt: skip
+            if place is not None and getattr(place, name, None) is None:
+                setattr(place, name, value)
 
 
 def _joined(messages: Sequence[Message]) -> list[Message]:

@@ -39,6 +39,16 @@ TOO_LONG = re.compile(
 SAYS_MOST = re.compile(
     r"at most (\d+) (?:completion |output )?tokens|max_tokens: \d+ > (\d+)|less than or equal to .?(\d+)", re.I
 )
+CONTEXT = re.compile(
+    r"(?:context (?:length|window|size)|max_model_len|n_ctx)\D{0,24}(\d{3,})|\((\d{3,}) tokens\), try increasing", re.I
+)
+PROMPT = re.compile(
+    r"\((\d+) in the messages|(?:request|prompt|input) (?:has|contains|is) (\d+) (?:input |prompt )?tokens|"
+    r"n_prompt_tokens\D{1,4}(\d+)|messages resulted in (\d+) tokens",
+    re.I,
+)
+IN_ALL = re.compile(r"requested (?:about )?(\d+) tokens", re.I)
+"""Prompt and reply together, where the prompt's share is not said."""
 STREAM = re.compile(
     r"(?:only.{0,20}stream|stream(?:ing)?.{0,30}(?:required|must|only|mode|strongly recommended))|expected JSON data",
     re.I,
@@ -55,7 +65,9 @@ class Manner:
     left_out: frozenset[str] = frozenset()
     """Settings that are not sent."""
     most: int | None = None
-    """Reply length that the model has room for, once that was found out."""
+    """Longest reply of the model, once that was found out."""
+    rooms: tuple[tuple[int, int], ...] = ()
+    """(bytes of a request, tokens it left for the reply) of requests that did not fit the model with their reply."""
     newer_name: bool = True
     """The limit is sent as ``max_completion_tokens``."""
     streams: bool = False
@@ -64,12 +76,16 @@ class Manner:
     versioned: bool = False
     """``/v1`` is added to an address that had no path."""
 
+    def room(self, asked: int, size: int) -> int:
+        """Tokens to ask for in the reply to a request of ``size`` bytes; a shorter one is not held to a longer's."""
+        return min([asked, *([self.most] if self.most else []), *(left for least, left in self.rooms if least <= size)])
 
-def mended(manner: Manner, status: int, body: str, sent: Collection[str], asked: int) -> Manner | None:
+
+def mended(manner: Manner, status: int, body: str, sent: Collection[str], asked: int, size: int = 0) -> Manner | None:
     """How to ask after a refusal; None where its text names nothing that this request could do without.
 
     Judged by what this very request sent: others may have changed the manner meanwhile, and it is worth another
-    attempt then too. ``asked``: the reply length it asked for."""
+    attempt then too. ``asked``: the reply length it asked for. ``size``: its bytes."""
     if status in (404, 405) and BARE in sent:
         return dataclasses.replace(manner, versioned=True)
     if status not in REFUSED and not STREAM.search(body):
@@ -81,14 +97,36 @@ def mended(manner: Manner, status: int, body: str, sent: Collection[str], asked:
         return dataclasses.replace(manner, newer_name=name == OLDER)
     if TOO_LONG.search(body) and asked > LEAST_REPLY:
         said = SAYS_MOST.search(body)
-        room = int(next(number for number in said.groups() if number)) if said else asked // 2
-        return dataclasses.replace(manner, most=max(LEAST_REPLY, min(room, asked - 1)))
+        if said:
+            return dataclasses.replace(manner, most=max(LEAST_REPLY, min(_first(said), asked - 1)))
+        room = _left(body, asked)
+        if room is not None and room < LEAST_REPLY:
+            return None  # the request itself is too long for the model
+        room = max(LEAST_REPLY, asked // 2 if room is None or room >= asked else room)
+        return dataclasses.replace(manner, rooms=(*manner.rooms, (size, room)))
     refused = {name for name in OPTIONAL if name in sent and name in body.lower()}
     if refused:
         return dataclasses.replace(manner, left_out=manner.left_out | refused)
     if "system" in sent and NO_SYSTEM.search(body):
         return dataclasses.replace(manner, no_system=True)
     return None
+
+
+def _left(body: str, asked: int) -> int | None:
+    """Tokens that a request leaves for its reply in the model's context, from the numbers in a refusal, if it has any.
+
+    Half a hundredth is kept back: servers count once more with the reply's own frame."""
+    context, prompt, whole = CONTEXT.search(body), PROMPT.search(body), IN_ALL.search(body)
+    if context is None:
+        return None
+    if prompt is None and (whole is None or _first(whole) <= asked):
+        return None
+    taken = _first(prompt) if prompt is not None else _first(whole) - asked if whole is not None else 0
+    return _first(context) - taken - _first(context) // 200
+
+
+def _first(found: re.Match[str]) -> int:
+    return int(next(number for number in found.groups() if number))
 
 
 def passes(status: int, body: str, wait_s: float) -> bool:
