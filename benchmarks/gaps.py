@@ -287,7 +287,8 @@ def main():
             list(pool.map(job, left))
     if options.part == "name":
         for one in found:
-            name_again(chosen[one["name"]], one, options.kind, machine)
+            if one["name"] in chosen:
+                name_again(chosen[one["name"]], one, options.kind, machine)
     table(found)
     print({key: value for key, value in write(options, machine, found).items() if isinstance(value, int)})
 
