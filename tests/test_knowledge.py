@@ -74,6 +74,18 @@ def test_a_ledger_is_learnt_once(tmp_path: Path) -> None:
     assert {"BLOCK 256 to 512": ((2.0,), 0), "broken idea": ((), 1)} == found
 
 
+def test_of_programs_that_share_only_their_weights_nothing_is_shown(tmp_path: Path) -> None:
+    """``nn.Parameter`` and ``torch.randn`` are in every reference: 90 times by a rewrite of a diagonal product is no
+    news for a norm, and would be the largest gain shown."""
+    common = ("dtype:float32", "op:parameter", "op:randn", "rank:2")
+    with Knowledge(tmp_path / "k.sqlite") as store:
+        store.add(made(features=(*common, "op:diag", "op:matmul"), edit="the diagonal is a scale", ratios=(90.0,)))
+        store.add(made(features=(*common, "op:mean"), edit="rows stay in cache", ratios=(3.0,)))
+        store.add(made(features=(*common,), edit="of no known operation", ratios=(2.0,)))
+        found = store.retrieve([*common, "op:mean", "op:rsqrt"], most=4)
+        assert ["rows stay in cache", "of no known operation"] == [effect.edit for effect in found]
+
+
 def test_structure_comes_before_words(tmp_path: Path) -> None:
     """An effect on the same operators is preferred to one whose words match; words decide among equals."""
     with Knowledge(tmp_path / "k.sqlite") as store:

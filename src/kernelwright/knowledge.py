@@ -35,6 +35,9 @@ create virtual table if not exists words using fts5(key unindexed, text, tokeniz
 LONGEST_EDIT = 200
 KIN = {"triton": frozenset({"triton", "cuda"}), "cuda": frozenset({"triton", "cuda"})}
 """Languages whose edits carry over: they are for one kind of device."""
+IDLE = frozenset(f"op:{name}" for name in ("parameter", "rand", "randn", "randint", "zeros", "ones", "empty", "tensor",
+                                           "full", "register_buffer", "size", "to", "float"))  # fmt: skip
+"""Calls that make weights or ask for sizes: two programs that have these in common have nothing in common."""
 POOL = 4
 """So many times as many effects as are wanted are looked through for gains."""
 CLOSEST = 200
@@ -142,13 +145,18 @@ class Knowledge:
         """The effects most likely to bear on a task: by structure, then words, then compression distance; of those, the
         largest gains for half of the places, so that what helped is not lost among what did not.
 
+        Of programs with no operation in common with the task nothing is said, unless ``words`` lead there.
         ``language``: only edits that a program in it can make. Those measured on ``machine`` go before others."""
         hits, kin = self._matches(words), KIN.get(language, frozenset({language}))
-        ranked = []
+        ranked, own = [], set(features) - IDLE
         for effect in self:
             if language and effect.language not in kin or not _tells(effect.edit):
                 continue
-            shared = _overlap(set(features), set(effect.features))
+            theirs = set(effect.features) - IDLE
+            strange = _operations(own) and _operations(theirs) and not _operations(own & theirs)
+            if strange and effect.key not in hits:
+                continue
+            shared = _overlap(own, theirs)
             same = 0.25 if diagnosis and diagnosis == effect.diagnosis else 0.0
             same += 0.25 if machine and effect.machine.startswith(machine) else 0.0
             ranked.append((-(shared + same), hits.get(effect.key, 0.0), effect))
@@ -298,6 +306,10 @@ def _row(row: Sequence[object]) -> Effect:
         ratios=tuple(float(ratio) for ratio in json.loads(str(ratios))),
         failures=int(str(failures)),
     )
+
+
+def _operations(features: set[str]) -> set[str]:
+    return {feature for feature in features if feature.startswith("op:")}
 
 
 def _overlap(one: set[str], two: set[str]) -> float:

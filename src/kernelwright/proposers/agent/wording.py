@@ -110,7 +110,7 @@ class Wording:
             return "from_words", base | {"words": ask.words, "thoughts": ask.thoughts}
         if ask.kind in ("cross", "contrast"):
             programs = [
-                (f"Program {number}: {brief.describe_time(shown.outcome)}.", self.sources(shown))
+                (f"Program {number}: {brief.describe_time(shown.outcome, bound=False)}.", self.sources(shown))
                 for number, shown in enumerate(ask.others, 1)
             ]
             return f"coder_{ask.kind}", base | {"programs": programs}
