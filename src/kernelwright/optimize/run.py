@@ -36,6 +36,8 @@ Reply = dict[str, Any]
 LONGEST_FIRST_CALL_S, LONGEST_IN_BUDGETS = 60.0, 1.0
 """The judge's first look at a reference (two calls, two draws of its inputs) may take the larger of these: what takes
 longer needs at least four times as long for admission and a proof, for which the judge would refuse the budget."""
+NOT_READ = {"joules": None, "note": "not read after an interrupt"}
+"""In place of the device's counter where the judge was ended."""
 LEAST_TRACING_S = 30.0
 """A proposer is waited for at least so long, or half the budget."""
 DETERMINISTIC_SHARE = 0.25
@@ -201,10 +203,13 @@ class _Run:
         with loop.granted(60.0 * minutes if minutes else DETERMINISTIC_SHARE * self.options.budget_seconds):
             modelled.search(loop, self.services.worker, self.record["nouns"], self.say)
 
-    def _cost(self) -> Reply:
-        """Device-hours, kWh and kg CO2e of this run so far."""
-        device = self.options.device
-        now = self.services.worker.run({"job": "energy", "device": device}) if self.counter else {}
+    def _cost(self, interrupted: bool) -> Reply:
+        """Device-hours, kWh and kg CO2e of this run so far. No judge is started for the sake of a counter."""
+        device, now = self.options.device, self.counter
+        if self.counter.get("joules") is not None:
+            now = dict(NOT_READ)
+            if not interrupted:
+                now = self.services.worker.run({"job": "energy", "device": device})
         return cost.job(time.monotonic() - self.began, self.counter, now, device, self.options.grid)
 
     def _learn(self) -> None:
@@ -304,7 +309,7 @@ class _Run:
             raise ReferenceFails(
                 f"The reference of {self.task.name} does not come to an end, or is too slow for this budget.",
                 got=f"its inputs were not drawn and its result not seen twice within {limit:.0f} s",
-                expected="two draws and two calls in that time: the longer of two minutes and twice the budget",
+                expected="two draws and two calls in that time: the longer of a minute and the budget",
                 what_next="run it on its own inputs; if it ends there, choose smaller sizes or a longer --budget",
             ) from error
 
@@ -344,7 +349,7 @@ class _Run:
             files = export_winner(
                 self.folder.path, self.task, winner, self.facts, self.machine, worker, device, self.record["energy"]
             )
-        self.record["cost"] = self._cost()
+        self.record["cost"] = self._cost(interrupted)
         self.folder.write(self.record)
         files += write_pages(self.folder.path)
         result = dataclasses.replace(result, files=files, seconds=time.monotonic() - self.began)
