@@ -127,6 +127,17 @@ def test_each_mistake_has_one_message_and_its_own_exit_code(
     assert (type(error).__name__, code) == (data["error"], data["exit_code"])
 
 
+def test_a_folder_of_caches_that_cannot_be_written_is_named_before_a_run_folder_is_made(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read-only home: one message, and how to choose another place."""
+    monkeypatch.setenv("KERNELWRIGHT_HOME", str(bench.task))  # a file
+    result = bench.run("optimize", bench.task, "--out", bench.folder / "run")
+    assert 36 == result.exit_code
+    assert "CacheUnwritable" in result.output and "set KERNELWRIGHT_HOME" in result.output
+    assert not (bench.folder / "run").exists()
+
+
 def test_mistakes_found_without_a_judge_have_their_codes_too(bench: Bench) -> None:
     """Missing file, missing function, unreadable command, busy folder, no run, damaged ledger."""
     (bench.folder / "bad.py").write_text("x = 1")

@@ -148,6 +148,12 @@ class DiskFull(KernelwrightError):
     passing = True
 
 
+class CacheUnwritable(KernelwrightError):
+    """The folder of caches (built objects, measured machines) cannot be made or written."""
+
+    exit_code = 36
+
+
 class RunFolderError(KernelwrightError):
     """The run folder cannot be used."""
 

@@ -18,7 +18,7 @@ from kernelwright.optimize.guide import MINUTES, Guide
 from kernelwright.optimize.replaying import replay_run
 from kernelwright.optimize.result import Listener, Options, Result
 from kernelwright.optimize.run import optimize_task, resume_run
-from kernelwright.optimize.services import Say, Services, silent
+from kernelwright.optimize.services import Say, Services, caches, silent
 from kernelwright.report.machine import page
 from kernelwright.task import Task
 from kernelwright.training import Environment, Reward, Rubric
@@ -300,4 +300,4 @@ def _task(
             expected="optimize(module, (tensor, ...)), or a dict of keyword arguments",
             what_next="pass the arguments of one call",
         )
-    return capture(target, example_inputs, settings.read().home / "state", init_args)
+    return capture(target, example_inputs, caches() / "state", init_args)

@@ -28,7 +28,7 @@ from kernelwright.optimize.modelled import Modelled
 from kernelwright.optimize.pace import Pace
 from kernelwright.optimize.products import energy_of_call, export_winner, write_pages
 from kernelwright.optimize.result import Event, Listener, Options, Result
-from kernelwright.optimize.services import Services, bound_of
+from kernelwright.optimize.services import Services, bound_of, caches
 from kernelwright.optimize.verbs import check_admitted
 from kernelwright.task import Task
 
@@ -59,6 +59,7 @@ def optimize_task(
     """
     chosen_proposers(options.proposers)
     given = read_given(task, options)
+    caches()
     place = out or folders.fresh_name(settings.read().runs, task.name)
     folder = folders.create(place)
     try:

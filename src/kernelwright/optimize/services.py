@@ -6,10 +6,13 @@ Made once and shared between runs: their imports and the measurement of the devi
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from kernelwright import settings, wire
+from kernelwright.errors import CacheUnwritable
 from kernelwright.machine import Machine
 from kernelwright.optimize.host import Host, ProposerHost
 from kernelwright.task import Task
@@ -23,6 +26,22 @@ def silent(text: str) -> None:
     """Hears nothing."""
 
 
+def caches() -> Path:
+    """The folder of caches, made where it is not there. Raises CacheUnwritable."""
+    home = settings.read().home
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home):
+            return home
+    except OSError as error:
+        raise CacheUnwritable(
+            f"The folder of caches {home} cannot be written.",
+            got=str(error),
+            expected="a folder on a disk with free space",
+            what_next="set KERNELWRIGHT_HOME to one, or free space",
+        ) from error
+
+
 class Services:
     """A worker for one device and a proposer host; both start on first use and end with ``close``.
 
@@ -31,11 +50,10 @@ class Services:
 
     def __init__(self, device: str, *, worker: Worker | None = None, host: Host | None = None) -> None:
         self.device = device
-        known = settings.read()
+        home = caches()
         self._machine: Machine | None = None
-        known.home.mkdir(parents=True, exist_ok=True)
-        self.worker: Worker = worker or LocalWorker(device, known.home / "judge", known.home / "built")
-        self.host: Host = host or ProposerHost(known.home)
+        self.worker: Worker = worker or LocalWorker(device, home / "judge", home / "built")
+        self.host: Host = host or ProposerHost(home)
 
     def machine(self, say: Say = silent) -> Machine:
         """Facts of the device: measured at its first use ever (15 s to a minute), then from the judge's cache.
