@@ -113,13 +113,15 @@ def test_one_slow_judgement_does_not_keep_the_budget_from_the_search(clock: Cloc
     assert 100.0 + judging.PROOF_LONGER == made.expected_seconds("precise")
 
 
-def test_a_first_proof_is_expected_to_take_what_coarse_judgements_say(clock: Clock) -> None:
-    """By the shortest of them; once a proof was seen, by that."""
+def test_what_judgements_take_is_expected_by_those_seen(clock: Clock) -> None:
+    """A first coarse one may have taken longer for what is done once; all take longer where even the shortest did."""
     made = judging.Judging(*[None] * 6)  # type: ignore[arg-type]  # nothing is judged here
-    assert judging.EXPECTED_SECONDS["precise"] == made.expected_seconds("precise")
-    made._learn("coarse", timed(50.0), 4.0)
-    made._learn("coarse", timed(50.0), 2.0)
-    assert (3.0, 2.0 * judging.PROOF_IN_COARSE) == (made.expected_seconds("coarse"), made.expected_seconds("precise"))
+    small, proof = (judging.EXPECTED_SECONDS[level] for level in ("coarse", "precise"))
+    assert (small, proof) == (made.expected_seconds("coarse"), made.expected_seconds("precise"))
+    made._learn("coarse", timed(50.0), 2 * judging.ONCE * small)
+    assert (2 * small, 2 * proof) == (made.expected_seconds("coarse"), made.expected_seconds("precise"))
+    made._learn("coarse", timed(50.0), small)
+    assert (1.5 * small, proof) == (made.expected_seconds("coarse"), made.expected_seconds("precise"))
     made._learn("precise", timed(50.0), 7.0)
     assert 7.0 == made.expected_seconds("precise")
 
@@ -129,11 +131,12 @@ def test_a_run_ends_within_its_budget_where_proofs_take_what_coarse_judgements_s
     tmp_path: Path, clock: Clock, coarse: float, budget: float
 ) -> None:
     """The search stops in time for the proof and not long before; nothing is said of an overrun."""
-    judge = Slow(clock, {"coarse": coarse, "precise": judging.PROOF_IN_COARSE * coarse}, faster)
+    proof = judging.EXPECTED_SECONDS["precise"]
+    judge = Slow(clock, {"coarse": coarse, "precise": proof}, faster)
     endless = FakeHost({"templates": [structure(f"s{n}", SIZES) for n in range(40)]})
     began = clock.now
     result, _ = go(tmp_path / "run", worker=judge, host=endless, options=Options(budget_seconds=budget))
-    assert budget - 3 * coarse - judging.PROOF_IN_COARSE * coarse < clock.now - began <= budget
+    assert budget - 3 * coarse - proof < clock.now - began <= budget
     assert ("faster", "") == (result.status, result.overrun)
     assert {"search", "proof"} <= set(result.spent)
 
@@ -161,7 +164,7 @@ def test_where_the_first_promises_nothing_others_are_tried_while_little_is_overr
 
 def test_where_another_candidate_takes_long_none_is_begun_beyond_the_budget(tmp_path: Path, clock: Clock) -> None:
     """The same candidates: the run ends with the first, and says that it was not over."""
-    judge = Slow(clock, SECONDS, second_best)
+    judge = Slow(clock, SECONDS | {"coarse": 6.0}, second_best)
     result, _ = go(tmp_path / "run", worker=judge, host=FakeHost(HOST), options=Options(budget_seconds=3.0))
     assert ["coarse"] == judge.levels()
     assert "The search was not over" in result.message
@@ -191,7 +194,7 @@ def test_a_second_proof_begins_late_only_where_the_first_ended_soon(tmp_path: Pa
 
     for seconds, proofs in ((5.0, 2), (12.0, 1)):
         judge = Failing(clock, {"coarse": 2.0, "precise": seconds}, lambda candidate: 50.0)
-        go(tmp_path / f"{seconds}", worker=judge, host=FakeHost(HOST), options=Options(budget_seconds=18.0))
+        go(tmp_path / f"{seconds}", worker=judge, host=FakeHost(HOST), options=Options(budget_seconds=21.0))
         assert proofs == judge.levels().count("precise")
 
 

@@ -23,14 +23,13 @@ CALLS = {"coarse": 14.0, "precise": 20.0}
 work: a first coarse judgement took 0.9 to 2.7 times as long (quartiles), a first proof 0.8 to 1.4 times."""
 ELEMENT_NS = {"cpu": {"coarse": 80.0, "precise": 150.0}, "cuda": {"coarse": 5.0, "precise": 25.0}}
 """And so many nanoseconds for each element that goes in or out: draws, oracles and comparisons."""
-PROOF_IN_COARSE = 6.0
-"""A first proof takes this many times the shortest coarse judgement of the task: three of four of 142 proofs on two
-cores took less (median 3.5 times the only one, 5.5 times the shortest of several)."""
+ONCE = 2.5
+"""The first coarse judgement of a session takes up to so many times as long for what is done once; where even the
+shortest took longer, the machine has other work, and everything takes so much longer. First proofs of 258 runs took 0.7
+to 1.2 times what is expected then (quartiles)."""
 PROOF_LONGER = 40.0
-"""At most so many seconds more: coarse judgements of over ten seconds are long for what is done once (on a loaded
-machine 140 s were followed by a proof of 20 s), and would else keep most of a budget from the search."""
-
-
+"""At most so many seconds longer than a coarse judgement, or than was foreseen: a coarse judgement of 140 s on a loaded
+machine was followed by a proof of 20 s, and such an expectation would keep most of a budget from the search."""
 GIVEN_UP, LONGER = "no answer within", 1.5
 """How the judge's reason begins where a program was waited for in vain; with so many times the time of that judgement
 it is tried again in a resumed run."""
@@ -129,10 +128,18 @@ class Judging:
             self._worker.submit(self._job("build", candidate, ""))
 
     def expected_seconds(self, level: str) -> float:
-        """How long the next judgement of a level will take: as those seen did, a first proof by the coarse ones."""
-        if level == "precise" and level not in self._seconds and "coarse" in self._seconds:
-            return min(PROOF_IN_COARSE * self._shortest, self._shortest + PROOF_LONGER)
-        return self._seconds.get(level, self._foreseen[level])
+        """How long the next judgement of a level will take: as those seen did; until then as foreseen, and by how much
+        longer than foreseen the shortest coarse one took."""
+        if level in self._seconds:
+            return self._seconds[level]
+        foreseen = self._foreseen[level]
+        if level != "precise" or "coarse" not in self._seconds:
+            return foreseen
+        return min(foreseen * self._load(), max(foreseen, self._shortest + PROOF_LONGER))
+
+    def _load(self) -> float:
+        """How many times longer than foreseen everything takes, by the shortest coarse judgement."""
+        return max(1.0, self._shortest / (ONCE * self._foreseen["coarse"]))
 
     def _job(self, job: str, candidate: Candidate, level: str) -> dict[str, Any]:
         data: dict[str, Any] = {"job": job, "candidate": wire.to_data(candidate), "device": self._device}
@@ -147,6 +154,7 @@ class Judging:
         if isinstance(outcome, Rejected):
             return
         before = self._seconds.get(level)
+        self._shortest = min(self._shortest, seconds) if level == "coarse" else self._shortest
+        if before is None and level == "coarse":
+            seconds = min(seconds, self._foreseen[level] * self._load())  # the rest was done once
         self._seconds[level] = seconds if before is None else 0.5 * (before + seconds)
-        if level == "coarse":
-            self._shortest = min(self._shortest, seconds)

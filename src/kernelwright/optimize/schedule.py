@@ -13,14 +13,13 @@ from kernelwright.optimize.judging import Judging
 from kernelwright.optimize.pace import Pace
 
 FEWEST = 3
-"""Candidates tried although no proof would end within the budget, where nothing promises anything yet: at most so many,
-and where all were rejected only in the time that a proof was to take."""
-OVERTIME = 0.1
-"""Share of a run's time by which a candidate and its proof may overrun it, where another one promised nothing."""
+"""Candidates tried although the budget is over, where nothing promises anything yet: at most so many, and where all
+were rejected only in the time that a proof was to take."""
+TOLERATED = 0.2
+"""Share of a run's time by which a candidate and its proof, where nothing before promised anything, or a second proof,
+where the first failed, may overrun it."""
 LATE_PROOFS = 2
 """Proofs tried after the budget is over when none has succeeded: the first may fail where the second does not."""
-TOLERATED = 0.2
-"""Share of a run's time by which a second such proof may overrun it."""
 EARLY_PROOF = 4.0
 """Times what a proof is expected to take that must be left for proving the best so far early."""
 COMPILING_S = 25.0
@@ -78,11 +77,11 @@ class Schedule:
             return False  # its proof comes first
         if tries.asked <= self._given:
             return True
-        if tries.asked >= FEWEST + self._given:
+        if tries.asked >= FEWEST + self._given and self.left() <= 0:
             return False
         least = self.least()
         spare = self._pace.room(least) - self._judging.expected_seconds("coarse")
-        return spare + OVERTIME * self._pace.whole(least) > self.reserve() if tries.accepted else spare > 0.0
+        return spare + TOLERATED * self._pace.whole(least) > self.reserve() if tries.accepted else spare > 0.0
 
     def may_compile(self, tries: Tries) -> bool:
         """Whether there is time for a candidate that is compiled by torch while it is judged."""
