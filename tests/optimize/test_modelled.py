@@ -156,6 +156,13 @@ def test_a_limit_ends_the_run_quietly_and_is_never_passed(tmp_path: Path, limit:
     assert replay_run(tmp_path / "run")["identical"]
 
 
+def test_a_model_that_never_writes_a_program_is_said_to_be_one(tmp_path: Path) -> None:
+    """Not only that nothing was faster: what the replies lacked."""
+    with ScriptedServer(["refusal"], "") as server:
+        said = go(tmp_path / "run", asked(server, max_candidates=3)).message
+    assert "No program could be read from any of 3 replies, the last because the reply has no fenced code block" in said
+
+
 def test_what_is_resumed_costs_nothing_twice(tmp_path: Path) -> None:
     """A finished run resumed with a higher limit sends only the new requests and keeps counting from the record."""
     run = tmp_path / "run"

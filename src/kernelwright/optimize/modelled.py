@@ -113,9 +113,15 @@ class Modelled:
         return engine.fault
 
     def cut_short(self) -> str:
-        """Why models were not asked for every candidate, as a sentence with a blank before it; "" where they were."""
+        """Why models gave no program, or were not asked for every candidate, as a sentence with a blank before it; ""
+        where they were, and gave one."""
         tally = self._engine.tally if self._engine is not None else None
-        if tally is None or tally.ended in ("", "candidates"):
+        if self._engine is None or tally is None:
+            return ""
+        if tally.asked and tally.malformed == tally.asked:
+            fault = next(reversed(self._engine.shelf.unread.values()), ("", "", "no reason is known"))[2]
+            return f" No program could be read from any of {tally.asked} replies, the last because {fault}."
+        if tally.ended in ("", "candidates"):
             return ""
         why = {"time": "the time was over", "model": "no model answered"}.get(tally.ended, tally.ended.lower())
         return f" Models were asked for {tally.asked} of {self._guide.max_candidates} candidates, then {why}."
