@@ -157,6 +157,23 @@ def test_an_episode_ends_with_a_win_or_with_the_last_turn() -> None:
     assert pytest.approx(info["rule_reward"] + 0.1) == paid
 
 
+def test_of_a_traceback_a_policy_sees_its_own_frames() -> None:
+    """Neither the runner's nor the folders of this machine; an error that the reason says is not said twice."""
+    trace = (
+        'Traceback (most recent call last):\n  File "/here/runner.py", line 70, in serve\n    call()\n'
+        '  File "/built/a1/kernel.py", line 3, in forward\n    y.oops()\nAttributeError: oops'
+    )
+    for detail, shown in (
+        (trace, 'File "kernel.py", line 3, in forward\n    y.oops()'),
+        ("AttributeError: oops", "oops"),
+    ):
+        fault = Rejected(stage="smoke", reason="raised AttributeError: oops", detail=detail)
+        env = Environment(TASK, OneVerdict(fault))  # type: ignore[arg-type]
+        env.reset()
+        heard = env.step(reply("x").replace("```python\n", "```python kernel.py\n"))[0][-1]["content"]
+        assert heard.endswith(shown) and "runner.py" not in heard and 1 == heard.count("AttributeError: oops")
+
+
 def test_a_reply_without_code_never_reaches_the_judge() -> None:
     """Malformed replies cost no device time."""
     worker = OneVerdict(timed(1, 2.0))

@@ -19,7 +19,7 @@ from kernelwright.errors import BadCommand
 from kernelwright.llm.speaker import whole
 from kernelwright.machine import Machine
 from kernelwright.proposers.agent import Ask, Evidence, Malformed, Surroundings, Wording, candidate_from
-from kernelwright.proposers.agent.brief import cut, describe_time
+from kernelwright.proposers.agent.brief import cut, describe_time, own_frames
 from kernelwright.task import Task
 from kernelwright.training import lines
 from kernelwright.training.own import borrowed
@@ -143,7 +143,10 @@ class Environment:
         shown = Evidence(candidate=candidate, outcome=outcome, diagnosis="")
         if isinstance(shown.outcome, Rejected):
             fault = shown.outcome
-            return f"Rejected at stage {fault.stage}: {fault.reason}\n{cut(fault.detail)}"
+            said = own_frames(fault.detail, [name for name, _ in candidate.sources], fault.reason)
+            return (
+                f"Rejected at stage {fault.stage}: {fault.reason}\n{'' if said in fault.reason else cut(said)}".strip()
+            )
         text = f"Correct; it takes {describe_time(shown.outcome)}."
         if info.get("borrowed"):
             return f"{text} But the work is done by PyTorch ({info['borrowed']}); write it yourself, and faster."
