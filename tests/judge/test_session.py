@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -239,6 +240,15 @@ def test_a_crashing_kernel_is_named(worker: LocalWorker) -> None:
     """A write to address zero in C++."""
     cpp = CPP.replace("for (long r = 0;", "*(volatile int*)0 = 1; for (long r = 0;")
     assert "SIGSEGV" in rejected(worker, cpp_candidate(cpp), "smoke").reason
+
+
+def test_an_error_names_the_candidate_s_files_and_no_folder(worker: LocalWorker) -> None:
+    """A library under another name than the one loaded: the reason goes into prompts, and the folder is nobody's."""
+    made = cpp_candidate(CPP)
+    other = tuple((name.replace("kernel.cpp", "other.cpp"), text) for name, text in made.sources)
+    outcome = rejected(worker, dataclasses.replace(made, sources=other), "smoke")
+    assert "OSError: kernel.so: cannot open" in outcome.reason
+    assert 'File "optimized.py", line' in outcome.detail
 
 
 def test_writing_past_the_end_is_refused(worker: LocalWorker) -> None:

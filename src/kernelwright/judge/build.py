@@ -16,7 +16,7 @@ from kernelwright import sandbox, wire
 from kernelwright.candidate import LANGUAGES, Candidate
 from kernelwright.judge import health
 from kernelwright.judge.toolchains import TABLE, Toolchain
-from kernelwright.trial import Rejected
+from kernelwright.trial import Outcome, Rejected
 
 MOST_FILES = 64
 MOST_BYTES = 4 << 20
@@ -131,6 +131,14 @@ def _compile(candidate: Candidate, toolchain: Toolchain, folder: Path, device: s
             return _rejected(f"{name} does not compile", _told(finished.stderr or finished.stdout, folder))
     shutil.rmtree(scratch, ignore_errors=True)
     return None
+
+
+def by_own_names(outcome: Outcome | None, folder: Path) -> Outcome | None:
+    """The outcome with files called what their author called them, where an error names them by their place."""
+    if not isinstance(outcome, Rejected):
+        return outcome
+    reason, detail = _told(outcome.reason, folder), _told(outcome.detail, folder)
+    return Rejected(stage=outcome.stage, reason=reason, detail=detail)
 
 
 def _told(output: str, folder: Path) -> str:

@@ -34,7 +34,7 @@ from kernelwright.judge import (
     waiting,
 )
 from kernelwright.judge.bench import Bench
-from kernelwright.judge.build import build, commands
+from kernelwright.judge.build import build, by_own_names, commands
 from kernelwright.judge.calibration import energy, store
 from kernelwright.judge.child import Program
 from kernelwright.judge.clocks import Clocks
@@ -291,7 +291,7 @@ class Session:
                 waiting="sleep" if "OMP_WAIT_POLICY" in self.programs.waiting else "spin",
             )
             try:
-                outcome = judgement.run()
+                outcome = by_own_names(judgement.run(), folder)
                 self.entrants.blame_disk(entrants)
                 return outcome
             except race.Lost as lost:
