@@ -8,6 +8,7 @@
 #   tiles     time and watts of tile choices                            peer      two devices: their bandwidth
 #   planted   the first set at its first sizes      again, third   at its others      unseen   the held-out set
 #   gaps      best times of 68 programs             explain   the limiter of each (after gaps, or goes on with the file GAPS)
+#   memory    predicted and measured peak memory of modules
 #   cost      energy line of an optimize run; counters inside the sandbox              long      long rows by groups of blocks
 cd "$(dirname "$0")/.." || exit 1
 export PYTHONPATH=$PWD/src:$PWD KERNELWRIGHT_HOME=${KERNELWRIGHT_HOME:-/tmp/limits-home} COMMIT=${COMMIT:-unknown}
@@ -74,6 +75,8 @@ explain() {
         --seconds 130 2>&1 | cut -c1-200
     cp "$OUT/gaps.json" "$KEPT/gaps.json"
 }
+
+memory() { timeout 178 $PY -m benchmarks.memory cuda "$OUT/memory.json" --at-once 8 2>&1 | cut -c1-200; }
 
 cost() {
     known

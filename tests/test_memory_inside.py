@@ -103,3 +103,17 @@ def test_half_of_each_backward_copy_is_gone_when_the_weights_turn_comes() -> Non
     size = 8 * 64 * 48 * 48 * 4
     found = memory(module, (x,), gradients=True).activations
     assert 4 * size < found < 4.2 * size
+
+
+def test_what_a_library_chooses_for_itself_is_named() -> None:
+    """oneDNN's LSTM is, a convolution of it is not: its copies are known."""
+    with torch.no_grad():
+        assert "recurrent" in memory(torch.nn.LSTM(16, 16), (torch.empty(4, 2, 16),)).unknown[0]
+        assert () == memory(torch.nn.Conv2d(16, 16, 3), (torch.empty(2, 16, 8, 8),)).unknown
+
+
+def test_a_gradient_that_nobody_wants_is_not_counted() -> None:
+    """The input's of a batch norm: input, result and coming gradient are all that is large."""
+    x = torch.empty(8, 16, 64, 64)
+    found = memory(torch.nn.BatchNorm2d(16), (x,), gradients=True)
+    assert 2 * x.nbytes < found.activations < 2.1 * x.nbytes

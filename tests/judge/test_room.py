@@ -44,6 +44,16 @@ def test_outputs_count_where_inputs_alone_would_fit() -> None:
         room.enough(small, 1200, 360_000, 6 * 360_000)
 
 
+def test_what_a_call_holds_inside_counts_in_float64() -> None:
+    """Two vectors in, one number out, and 4 MiB of their products between, once more in float64: 8 MiB are refused."""
+    made = task("(x[:, None] * y[None, :]).sum()[None]", "[torch.rand(1024), torch.rand(1024)]", args="x, y")
+    instance = Reference(made, "cpu").instance(made.timed_case())
+    room.enough_inside(instance, 9 << 20)
+    with pytest.raises(NotEnoughMemory) as caught:
+        room.enough_inside(instance, 8 << 20)
+    assert "does not fit" in str(caught.value) and "predicted to hold 0.00" in caught.value.got
+
+
 @pytest.mark.parametrize("inputs", ["[torch.rand(3)]", "[torch.rand(int(torch.rand(4).sum().item()) + 1)]"])
 def test_what_fits_or_cannot_be_told_passes(inputs: str) -> None:
     """A get_inputs that needs real values is simply run later."""

@@ -13,10 +13,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree
 
 from kernelwright.errors import NotEnoughMemory
-from kernelwright.judge import refusals
+from kernelwright.judge import refusals, skeletons
 from kernelwright.judge.inputs import seeded
 from kernelwright.judge.instance import Instance
 from kernelwright.judge.reference import Reference
+from kernelwright.limits import memory as predictor
 from kernelwright.task import Case
 
 COPIES, ANSWERS = 4, 6
@@ -25,6 +26,9 @@ that; answers of eager, in float64, with what they are made from. Admitting 1.5 
 convolution took 9 GiB, 1 GiB of another's 7 GiB; what is timed comes on top, so this only refuses what cannot work."""
 LARGE_SHARE = 1 / 16
 """Of the free memory, what inputs must take before the reference is run without data to see the size of its outputs."""
+RISEN_SHARE = 1 / 8
+"""Of the free memory, what this process must once have held beyond what it holds for the inside of a call to be looked
+at: predicting it takes up to a second, and small calls pass anyway."""
 _MEMINFO, _STATUS = Path("/proc/meminfo"), Path("/proc/self/status")
 OWN_SHARE = 0.75
 """Of the memory that is free, what the judge may take for itself; the programs it runs need the rest."""
@@ -35,13 +39,8 @@ def hold() -> None:
 
     Private memory only (RLIMIT_DATA): what it shares with programs is theirs. Asked again for every task.
     """
-    free = available_bytes()
-    try:
-        lines = _STATUS.read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return
-    taken = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), None)
-    if free is not None and taken is not None:
+    free, taken = available_bytes(), _status_bytes("VmData:")
+    if free is not None and taken:
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         wanted = taken + int(OWN_SHARE * free)
         wanted = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
@@ -68,8 +67,36 @@ def check_answers(instance: Instance) -> None:
         return
     inputs, outputs = (sum(spec.nbytes() for spec in specs) for specs in (instance.specs, instance.out_specs))
     free = available_bytes()
-    if free is not None:
-        enough(instance.reference, inputs, outputs, free + inputs + outputs)  # one of each is held already
+    if free is None:
+        return
+    enough(instance.reference, inputs, outputs, free + inputs + outputs)  # one of each is held already
+    risen = _status_bytes("VmHWM:") - _status_bytes("VmRSS:")
+    if risen > RISEN_SHARE * free:
+        enough_inside(instance, free)
+
+
+def enough_inside(instance: Instance, free: int) -> None:
+    """Raises NotEnoughMemory where a call of the reference in float64 is predicted to need more than ``free`` bytes.
+
+    Predicted as in ``limits.memory``, for floats of twice the width; a reference that does not run without data, or has
+    other numbers than float32, is let through.
+    """
+    if not all(spec.dtype == "float32" for spec in (*instance.specs, *instance.out_specs)):
+        return
+    leaves = [torch.empty(spec.shape) for spec in instance.specs]  # pages of it are never touched
+    try:
+        found = predictor.memory(
+            instance.model, skeletons.unflatten(instance.skeleton, leaves), gradients=instance.contract.gradients
+        )
+    except Exception:  # noqa: BLE001 - whatever the reference raises on tensors without data
+        return
+    if 2 * found.peak > free:
+        raise NotEnoughMemory(
+            f"A call of {instance.reference.task.name} in float64 does not fit this machine, so nothing can be judged.",
+            got=f"{_gib(free)} of memory available; a call is predicted to hold {_gib(found.peak)} at once",
+            expected=f"at least {_gib(2 * found.peak)}",
+            what_next="make its sizes smaller, or use a machine with more memory",
+        )
 
 
 def enough(reference: Reference, inputs: int, outputs: int, free: int) -> None:
@@ -123,6 +150,15 @@ def available_bytes() -> int | None:
         return None
     found = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
     return None if found is None else int(found) * 1024
+
+
+def _status_bytes(field: str) -> int:
+    """A size of this process by its name in /proc/self/status, 0 where it is not there."""
+    try:
+        lines = _STATUS.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(field)), 0)
 
 
 def _gib(size: int) -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an operator's kernel takes for itself while it runs, beyond its results, in bytes.
 
-Each rule states the source it was read from; an operator without a rule is taken to need nothing. What cuDNN's chosen
-algorithm wants cannot be known beforehand: ``UNKNOWN`` names such operators, and the rule is the least that is known.
+Each rule states the source it was read from; an operator without a rule is taken to need nothing. What the algorithm
+that a library chooses wants cannot be known beforehand: ``UNKNOWN`` names such operators, and the rule is the least.
 """
 
 from __future__ import annotations
@@ -13,10 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from kernelwright.limits.blocks import rounded
 
-UNKNOWN = {"cudnn": "cuDNN's convolution: its workspace is its own choice of algorithm"}
+UNKNOWN = {
+    "convolution": "cuDNN's convolution: its workspace is its own choice of algorithm",
+    "recurrent": "a library's recurrent layer: workspace and what it keeps for the backward pass are its own choice",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +71,30 @@ def scratch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: A
     return [size for rule in rules for size in rule(call) if size > 0]
 
 
-def asked_of_cudnn(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the call is a convolution that cuDNN will do."""
-    name = str(func._schema.name)
-    if name not in ("aten::convolution", "aten::convolution_backward"):
-        return False
-    return _backend(Call(name, _named(func, args, kwargs), (), Part("cuda"))).startswith("Cudnn")
+def unknown(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], part: Part) -> str:
+    """Why what this call takes inside cannot be known beforehand, or empty where it can."""
+    name = str(func._schema.name).removeprefix("aten::")
+    if name in ("_cudnn_rnn", "_cudnn_rnn_backward", "mkldnn_rnn_layer", "mkldnn_rnn_layer_backward"):
+        return UNKNOWN["recurrent"]
+    if name not in ("convolution", "convolution_backward") or part.kind == "cpu":
+        return ""
+    found = _backend(Call(name, _named(func, args, kwargs), (), part))
+    return UNKNOWN["convolution"] if found.startswith("Cudnn") else ""
 
 
 def _named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Arguments by name, defaults too."""
     given = {about.name: about.default_value for about in func._schema.arguments if about.has_default_value()}
     return given | {about.name: value for about, value in zip(func._schema.arguments, args, strict=False)} | kwargs
+
+
+def wanted(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any) -> list[torch.Tensor]:
+    """The tensors that a call returns, without gradients that its ``output_mask`` leaves out: kernels do not make
+    those, some of their stand-ins without data do (native_batch_norm_backward)."""
+    mask = _named(func, args, kwargs).get("output_mask") if "backward" in func._schema.name else None
+    if mask is not None and isinstance(results, tuple):
+        results = [one for one, kept in zip(results, mask, strict=False) if kept]
+    return [one for one in tree_leaves(results) if isinstance(one, torch.Tensor)]
 
 
 def nbytes(tensor: torch.Tensor) -> int:
@@ -132,8 +148,9 @@ def _delta(call: Call) -> list[int]:
 
 
 def _recurrent(call: Call) -> list[int]:
-    """oneDNN's layer of an LSTM: both weights packed (ATen/native/mkldnn/RNN.cpp), the states of all steps once more in
-    its scratchpad, and an input that is not in order copied."""
+    """oneDNN's layer of an LSTM, at the least: both weights packed (ATen/native/mkldnn/RNN.cpp), the states of all
+    steps once more in its scratchpad, and an input that is not in order copied. Which kernel does it, and whether that
+    keeps the gates too, is oneDNN's choice."""
     packed = [nbytes(call.given[name]) for name in ("weight0", "weight1")]
     return [*packed, nbytes(call.results[0]), *_copies("input")(call)]
 
