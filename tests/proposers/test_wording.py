@@ -13,6 +13,7 @@ from kernelwright.machine import Fact, Machine
 from kernelwright.proposers.agent import Ask, Evidence, Surroundings, Wording
 from kernelwright.proposers.agent.brief import describe_attempt, describe_machine, own_frames
 from kernelwright.task import Task
+from kernelwright.testing import timed
 from kernelwright.trial import Rejected
 
 TASK = Task(name="relu", form="kernelbench", reference="class Model: 'THE REFERENCE'")
@@ -70,6 +71,16 @@ def test_a_tester_is_shown_inputs_of_the_timed_case() -> None:
     expected = "torch.full([8, 16], 3, dtype=torch.float32), torch.full([8], 3, dtype=torch.int64)"
     assert expected == wording("cpu", "cpp", shapes=lines).inputs_example()
     assert "torch.full" in wording("cpu", "cpp").inputs_example()
+
+
+def test_beside_a_raced_program_the_first_look_at_eager_is_left_out() -> None:
+    """Two times of eager in one prompt, one of them taken while the judge was at work, would contradict each other."""
+    spoken = wording("cpu", "cpp", eager="The reference takes about 900 us a call.", bound="It cannot take 1 us.")
+    raced = dataclasses.replace(evidence("cpp"), outcome=timed(50.0))
+    for kind, parent, others in (("improve", raced, ()), ("cross", None, (raced, raced)), ("new", None, ())):
+        _, text = spoken.request(Ask(kind=kind, parent=parent, others=others))
+        assert (kind == "new", True) == ("about 900 us" in text, "It cannot take 1 us." in text)
+        assert (kind != "new") == ("2 times as fast as eager, which took 100 us beside it" in text)
 
 
 def test_without_a_diagnosis_none_is_promised() -> None:

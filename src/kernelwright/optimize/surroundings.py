@@ -27,11 +27,12 @@ MAIN = ("kernel.py", "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    pa
 def describe(
     task: Task, facts: Mapping[str, Any], device: str, language: str, worker: Worker, planned: Machine | None
 ) -> dict[str, Any]:
-    """``shapes``, ``bound``, ``cases``, ``toolchain``, ``vector_bits`` and ``profile``.
+    """``shapes``, ``eager``, ``bound``, ``cases``, ``toolchain``, ``vector_bits`` and ``profile``.
 
     ``planned``: the machine, where a planner wants the reference operator by operator; else None."""
     return {
         "shapes": shapes(facts),
+        "eager": _eager(facts),
         "bound": _bound(facts),
         "cases": _cases(facts),
         "profile": _operators(task, device, worker, planned),
@@ -43,6 +44,7 @@ def about(nouns: Mapping[str, Any], *, watched: bool = False) -> Surroundings:
     """What ``describe`` returned, as prompts take it. ``watched``: sanitizers run before anything is timed."""
     return Surroundings(
         shapes=tuple(nouns.get("shapes", ())),
+        eager=str(nouns.get("eager", "")),
         bound=str(nouns.get("bound", "")),
         cases=str(nouns.get("cases", "")),
         toolchain=str(nouns.get("toolchain", "")),
@@ -73,16 +75,19 @@ def _packed(item: Mapping[str, Any]) -> bool:
     return "stride" not in item or list(item["stride"]) == expected[::-1] or step <= 1
 
 
+def _eager(facts: Mapping[str, Any]) -> str:
+    if not facts.get("eager_us"):
+        return ""
+    return f"The reference takes about {describe_us(facts['eager_us'])} a call in eager PyTorch."
+
+
 def _bound(facts: Mapping[str, Any]) -> str:
-    lines = []
-    if facts.get("eager_us"):
-        lines.append(f"The reference takes about {describe_us(facts['eager_us'])} a call in eager PyTorch.")
-    if facts.get("bound_us"):
-        lines.append(
-            f"Reading its inputs and writing its outputs once, which cannot be avoided, takes "
-            f"{describe_us(facts['bound_us'])} on this machine."
-        )
-    return " ".join(lines)
+    if not facts.get("bound_us"):
+        return ""
+    return (
+        f"Reading its inputs and writing its outputs once, which cannot be avoided, takes "
+        f"{describe_us(facts['bound_us'])} on this machine."
+    )
 
 
 def _cases(facts: Mapping[str, Any]) -> str:

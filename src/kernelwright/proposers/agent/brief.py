@@ -196,6 +196,8 @@ def describe_time(outcome: Outcome | None, *, bound: bool = True) -> str:
     low, high = describe_us(outcome.timing.low_us), describe_us(outcome.timing.high_us)
     text = f"{describe_us(outcome.timing.median_us)} a call (95 % interval {low} to {high}), "
     text += f"{outcome.speedup:.3g} times as fast as {outcome.best_baseline}"
+    beside = next((one.timing.median_us for one in outcome.baselines if one.name == outcome.best_baseline), None)
+    text += "" if beside is None else f", which took {describe_us(beside)} beside it"
     if outcome.bound_us and bound:
         text += f"; moving the bytes that must be moved takes {describe_us(outcome.bound_us)}"
     return text

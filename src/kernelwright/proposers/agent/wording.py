@@ -51,6 +51,8 @@ class Surroundings:
 
     shapes: tuple[str, ...] = ()
     """Inputs, outputs and weights of the timed case, a line each."""
+    eager: str = ""
+    """A first look at eager's time: left out beside a program that was raced against it."""
     bound: str = ""
     cases: str = ""
     """What the judge checks beyond the timed case, in a sentence."""
@@ -105,7 +107,8 @@ class Wording:
         return name, f"{self.prompts.render(name, **nouns)}\n{form}"
 
     def _nouns(self, ask: Ask) -> tuple[str, dict[str, object]]:
-        base: dict[str, object] = {"task": self.task_text(), "knowledge": ask.knowledge, "history": ask.history}
+        task = self.task_text(ask.parent, *ask.others)
+        base: dict[str, object] = {"task": task, "knowledge": ask.knowledge, "history": ask.history}
         if ask.kind == "words":
             return "from_words", base | {"words": ask.words, "thoughts": ask.thoughts}
         if ask.kind in ("cross", "contrast"):
@@ -128,9 +131,11 @@ class Wording:
             return ("race" if ask.kind == "race" else "coder_repair"), program
         return "coder_improve", program | {"change": brief.describe_change(ask.grandparent, ask.parent)}
 
-    def task_text(self) -> str:
-        """The reference with the timed case and its bound."""
-        nouns = {"reference": self.task.reference.strip(), "shapes": self.about.shapes, "bound": self.about.bound}
+    def task_text(self, *beside: Evidence | None) -> str:
+        """The reference with the timed case and its bound. ``beside``: programs that the request shows."""
+        raced = any(isinstance(shown.outcome, Timed) for shown in beside if shown is not None)
+        bound = " ".join(text for text in ("" if raced else self.about.eager, self.about.bound) if text)
+        nouns = {"reference": self.task.reference.strip(), "shapes": self.about.shapes, "bound": bound}
         return self.prompts.render("task", **nouns).strip()
 
     def inputs_example(self) -> str:
@@ -148,7 +153,7 @@ class Wording:
         """The nouns of a request about one program."""
         nouns: dict[str, object] = {
             "program": self.sources(shown),
-            "task": self.task_text(),
+            "task": self.task_text(shown),
             "diagnosis": shown.diagnosis.strip(),
             "time": brief.describe_time(shown.outcome),
         }
