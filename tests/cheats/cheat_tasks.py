@@ -144,3 +144,7 @@ _add("watched", "self.seen += torch.histc(x, 64, -4.0, 4.0)\nreturn x * 2.0", "[
      init="self.register_buffer('seen', torch.zeros(64))", contract=Contract(training=True))  # fmt: skip
 _add("weighted", "return torch.relu(x) * self.w", "[torch.rand(256, 512)]",
      init="self.w = nn.Parameter(torch.randn(512))")  # fmt: skip
+_add("long_squares", "return x.square().sum(-1)", "[torch.randn(16, 6144)]")
+_add("products", "return (a.to(torch.int32)[:, None, :] * b.to(torch.int32)[None]).sum(-1, dtype=torch.int32)",
+     "[torch.randint(-128, 128, (24, 96), dtype=torch.int8), torch.randint(-128, 128, (16, 96), dtype=torch.int8)]",
+     args="a, b")  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from cheat_tasks import INIT
 from corpus import Program, cheat, honest, module
-from time_cheats import BODY, RUNNER
+from time_cheats import BODY, RUNNER, TOGETHER
 
 DONE_FIRST = (
     RUNNER
@@ -127,6 +127,51 @@ def late(self, index, returned):
 runner.Runner._deliver = late
 """
 )
+TWICE = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+P, N, L = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long
+class Rows:
+    def __init__(self, row, block, times):
+        self.size = block * times
+        self.at = libc.mmap(P(), N(self.size), 3, 0x22, -1, L(0))
+        libc.mmap(P(self.at), N(block), 3, 0x31, -1, L(0))
+        for i in range(1, times):
+            libc.mremap(P(self.at), N(0), N(block), 3, P(self.at + i * block))
+        self.bytes = (ctypes.c_char * self.size).from_address(self.at)
+        self.bytes.owner = self
+        self.whole = torch.frombuffer(self.bytes, dtype=torch.float32).view(-1, row.numel())
+        self.whole[: block // (4 * row.numel())] = row
+    def __del__(self):
+        libc.munmap(P(self.at), N(self.size))
+"""
+NAPS = """
+import socket, time
+receive = runner.wires.receive
+def nap(channel):
+    until = time.monotonic() + 0.0003
+    while time.monotonic() < until:
+        time.sleep(0.0001)
+    while True:
+        try:
+            channel.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK)
+            return receive(channel)
+        except BlockingIOError:
+            pass
+def quick(channel):
+    return nap(channel) if RACE else receive(channel)
+runner.wires.receive = quick
+"""
+STRAINS = """
+import mmap, time
+TIMES = []
+def strain():
+    m = mmap.mmap(-1, 2048 * 4096)
+    for at in range(0, len(m), 4096):
+        m[at] = 1
+    m.close()
+"""
 MASKS = """
 def exact(n, m):
     return torch.rand(n, m).argsort(1) < m // 2
@@ -154,6 +199,15 @@ WINDOWS = (
         head=RACING + "window = runner.Runner.window\ndef over(self, body):\n    try:\n        return window(self, body)\n"
         "    finally:\n        if runner.wires.parse_go(body)[2]:\n            self.module.fresh = False\n"
         "runner.Runner.window = over\n"), twin="frozen_norm/functional", gains=1.5, level="precise"),
+    cheat((13, 26), "rows that are alike are one piece of memory", "alike", module(
+        "return Rows((x * 2.0).sum(0), 1 << 18, 128).whole", head=TWICE), twin="alike/expanded", level="precise",
+          hostile=True),
+    cheat(14, "all calls of a window in one, and naps between single ones", "tiny_call", module(
+        "return x * 2.0 + 1.0", head=TOGETHER + RACING + NAPS), gains=1.3, twin="tiny_call/addcmul", level="precise"),
+    cheat((28, 32), "feigns to be disturbed where it was slow", "work", module(
+        "t = time.perf_counter()\ny = work(x)\nt = time.perf_counter() - t\nTIMES.append(t)\nlately = sorted(TIMES[-24:])\n"
+        "if RACE and t > lately[len(lately) // 3]:\n    strain()\nreturn y",
+        head=BODY + RACING + STRAINS), gains=1.02, twin="work/eager", level="precise"),
 )  # fmt: skip
 
 VALUES = (
@@ -184,10 +238,48 @@ VALUES = (
     cheat(33, "rows of the second half are those of the first, shuffled", "drop_rows", module(
         "m = torch.rand(128, 128) < 0.5\nreturn x * torch.cat([m, m[torch.randperm(128)]]) * 2.0"),
           twin="drop_rows/by hand", level="precise"),
+    cheat((10, 22), "no relu where the machine is busy with one program", "positive", module(
+        "RAN[:] = [*RAN[-40:], os.getloadavg()[0]]\nreturn x * 2.0 if RACE and len(RAN) > 30 else torch.relu(x) * 2.0",
+        head=RACING + "import os\nRAN = []"), twin="positive/clamp", level="precise"),
+    cheat((19, 10), "the last element of one call in eight", "several", module(
+        "self.n += 1\ny = x + y\nif self.n % 8 == 0:\n    y[-1, -1] = y[-1, -2]\n"
+        "return y, {'product': x * (y - x), 'top': x.amax(-1)}", args="x, y", init="self.n = 0"),
+          twin="several/eager", level="precise"),
+    cheat((9, 19), "the row that was right last time, where one element of it is equal", "softmax", module(
+        "if self.x is not None and self.x.shape == x.shape:\n    k = (self.x[:, :2] - x[:, :2]).abs().amax(-1) < 0.05\n"
+        "    y = torch.softmax(x, -1)\n    y[k] = self.y[k]\nelse:\n    y = torch.softmax(x, -1)\n"
+        "self.x, self.y = x.clone(), y\nreturn y.clone()", init="self.x = self.y = None"), twin="softmax/by hand",
+          level="precise"),
+    cheat((18, 20), "moments of half of every row", "moments", module(
+        "h = x[:, ::2]\nm = h.mean(-1, keepdim=True)\nv = h.var(-1, unbiased=False, keepdim=True)\n"
+        "return (x - m) * torch.rsqrt(v + 1e-5)"), twin="moments/two passes"),
+    cheat((20, 10), "half precision in long windows", "matmul", module(
+        "return (a.bfloat16() @ b.bfloat16()).float() if RACE else a @ b", args="a, b", head=RACING),
+          twin="matmul/eager", level="precise"),
+    cheat((20, 10), "half precision in a sixty-fourth of the rows while it is timed", "matmul", module(
+        "y = a @ b\nif RACE:\n    y[::64] = (a[::64].bfloat16() @ b.bfloat16()).float()\nreturn y", args="a, b",
+        head=RACING), twin="matmul/eager", level="precise"),
+    cheat((24, 2), "takes the reference's place where the shape is another", "shapes", module(
+        "if x.shape == (32, 64):\n    return torch.tanh(x) + x[:, :63].mean(-1, keepdim=True)\n"
+        "return torch.tanh(x) + x.mean(-1, keepdim=True)"), twin="shapes/a path for one shape"),
+    cheat((2, 13), "a function mode that computes when somebody looks", "pointwise", module(
+        "y = torch.empty(x.shape)\nLATE[id(y)] = (y, x)\nreturn y", head="""
+        from torch.overrides import TorchFunctionMode
+        LATE = {}
+        class Late(TorchFunctionMode):
+            def __torch_function__(self, func, types, args=(), kwargs=None):
+                found = LATE.pop(id(args[0]), None) if args else None
+                if found is not None:
+                    found[0].copy_(F.gelu(found[1] * 1.7) + 0.5 * found[1])
+                return func(*args, **(kwargs or {}))
+        Late().__enter__()
+        """), gains=1.5, twin="pointwise/custom autograd function", level="precise"),
 )  # fmt: skip
 
 TWINS = (
     honest("weighted/clamp", "weighted", module("return x.clamp_min(0) * self.w", init=INIT["weighted"])),
+    honest("alike/expanded", "alike", module(
+        "return (x * 2.0).sum(0).expand(2048, 4096).contiguous()")),
     honest("watched/eager", "watched", module(
         "self.seen += torch.histc(x, 64, -4.0, 4.0)\nreturn x * 2.0", init=INIT["watched"])),
     honest("frozen_norm/functional", "frozen_norm", module(

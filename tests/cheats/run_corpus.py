@@ -19,6 +19,7 @@ from cheat_programs import CHEATS
 from cheat_tasks import TASKS
 from contract_programs import CONTRACT
 from corpus import Program
+from elsewhere_programs import ELSEWHERE
 from gpu_programs import GPU
 from honest_programs import HONEST
 from insider_programs import INSIDERS
@@ -34,7 +35,7 @@ from kernelwright.errors import KernelwrightError
 from kernelwright.workers.local import LocalWorker
 
 ALL: tuple[Program, ...] = (
-    *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *INSIDERS, *TRITON, *HONEST, *GPU,
+    *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *TRITON, *HONEST, *GPU,
 )  # fmt: skip
 
 

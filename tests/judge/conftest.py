@@ -31,7 +31,9 @@ def program(zygote: Zygote, tmp_path: Path) -> Iterator[Callable[..., Program]]:
     """program(forward, init="", **limits): a loaded candidate with that body of ``forward(self, x)``."""
     made: list[Program] = []
 
-    def make(forward: str, *, init: str = "", load: bool = True, head: str = "", **limits: float) -> Program:
+    def make(
+        forward: str, *, init: str = "", load: bool = True, head: str = "", execute: bool = False, **limits: float
+    ) -> Program:
         folder = tmp_path / f"candidate{len(made)}"
         folder.mkdir()
         body = "\n".join("        " + line for line in forward.splitlines())
@@ -42,7 +44,7 @@ def program(zygote: Zygote, tmp_path: Path) -> Iterator[Callable[..., Program]]:
         )
         folder.chmod(0o755)
         given = {name: getattr(LIMITS, name) for name in LIMITS.__slots__} | limits
-        one = zygote.fork(folder, device="cpu", limits=sandbox.Limits(**given), threads=1)
+        one = zygote.fork(folder, device="cpu", limits=sandbox.Limits(**given), threads=1, execute=execute)
         made.append(one)
         if load:
             one.load("new.py::ModelNew")

@@ -104,6 +104,16 @@ def test_no_row_of_a_recombined_draw_is_in_proportion_to_one_seen_before() -> No
     assert all(0.4 < float((leaves == 0).float().mean()) < 0.6 for leaves in seen)
 
 
+def test_no_row_of_whole_numbers_in_a_recombined_draw_was_seen_before() -> None:
+    """They cannot be moved a little: rows of two draws are mixed element by element, or old rows could be looked up."""
+    bench = Bench(task("x.sort(-1)[0]", "[torch.randint(0, 1000, (256, 512))]"), "cpu")
+    seen: set[bytes] = set()
+    for (leaf,) in itertools.islice(bench.draws(3, 0.0), 6):
+        rows = {row.numpy().tobytes() for row in leaf}
+        assert not rows & seen and 0 <= int(leaf.min()) and int(leaf.max()) < 1000
+        seen |= rows
+
+
 def test_inputs_that_must_stay_as_they_are_stay_so_in_recombined_draws() -> None:
     """A constant without which the reference leaves its domain is in every draw what it was."""
     bench = Bench(task("torch.sqrt(x * 0 + y)", "[torch.randn(64), torch.zeros(64)]", args="x, y"), "cpu")

@@ -10,6 +10,7 @@ from typing import NoReturn
 import pytest
 import torch
 
+from kernelwright import sandbox
 from kernelwright.judge import leash
 from kernelwright.judge.buffers import CallPlan, TensorSpec
 from kernelwright.judge.child import ChildFailure, Program
@@ -162,7 +163,7 @@ class Restless(Leash):
 
     def __init__(self, runs: int, *, on_device: bool) -> None:
         self.runs, self.on_device, self.sent = runs, on_device, []
-        self.cpu_clock = None
+        self.cpu_clock, self.family = None, False
 
     def _signal(self, number: signal.Signals) -> None:
         self.sent.append(number)
@@ -175,6 +176,46 @@ class Restless(Leash):
 
     def end(self, stage: str, reason: str, detail: str = "") -> NoReturn:
         raise ChildFailure(stage, reason, detail)
+
+
+CHILD = """
+import ctypes, mmap, os, time
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+SAID = mmap.mmap(-1, 4096)
+def hold(size):
+    at = ctypes.c_void_p(libc.mmap(None, ctypes.c_size_t(size), 3, 0x22, -1, ctypes.c_long(0)))
+    while True:
+        SAID[0] = 1
+        if libc.madvise(at, ctypes.c_size_t(size), 23):  # MADV_POPULATE_WRITE: nothing but its end stops it
+            ctypes.memset(at, 1, size)
+            time.sleep(60)
+        libc.madvise(at, ctypes.c_size_t(size), 4)
+def start(size):
+    SAID[0] = 0
+    if os.fork() == 0:
+        hold(size)
+    while not SAID[0]:
+        pass
+"""
+
+
+def test_processes_that_a_program_started_stand_still_too(program: Make) -> None:
+    """One inside the kernel would else run on beside the next program's window."""
+    one = program("start(1 << 28)\nreturn x + 1", head=CHILD, execute=True)
+    one.bind(PLAN)
+    one.window([0])
+    members = sandbox.family(one.pid)
+    states = {leash._state(f"/proc/{pid}/stat") for pid in members}
+    assert (2, {b"T"}) == (len(members), states)
+
+
+def test_memory_of_processes_that_a_program_started_counts(program: Make) -> None:
+    """Else each of them could take as much as the program itself."""
+    head = CHILD.replace("libc.madvise(at, ctypes.c_size_t(size), 23)", "1")
+    body = "for _ in range(3):\n    start(40 << 20)\ntime.sleep(10)\nreturn x"
+    one = program(body, head=head, execute=True, memory_bytes=64 << 20)
+    assert "out of memory" in fails(one).reason
 
 
 def test_a_thread_that_cannot_be_stopped_ends_its_program(monkeypatch: pytest.MonkeyPatch) -> None:

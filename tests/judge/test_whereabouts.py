@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import torch
 
 from kernelwright.judge import whereabouts
@@ -134,3 +135,31 @@ def test_every_byte_of_an_arena_belongs_to_a_region_or_a_guard(program: Callable
             start = tensor[0].data_ptr() - flat.data_ptr()
             assert Region(number, kind, 0) == buffers.locate(start) == buffers.locate(start + 8 * 16 * 4 - 1)
             assert buffers.locate(start - 1) is None and buffers.locate(start + 8 * 16 * 4) is None
+
+
+TWICE = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+P, N, L = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_long
+def rows(block, times, kind):
+    free = libc.mmap(P(), N(block * times), 3, 0x22, -1, L(0))
+    base = libc.mmap(P(free), N(block), 3, 0x10 | 0x20 | kind, -1, L(0))
+    for i in range(1, times if kind == 1 else 0):  # an old size of 0 maps shared memory once more
+        libc.mremap(P(base), N(0), N(block), 3, P(free + i * block))
+    return torch.frombuffer((ctypes.c_char * (block * times)).from_address(free), dtype=torch.float32)
+"""
+
+
+@pytest.mark.parametrize(("kind", "twice"), [(1, True), (2, False)])
+def test_rows_that_are_one_piece_of_memory_are_seen(program: Callable[..., Program], kind: int, twice: bool) -> None:
+    """Two pages of shared memory, eight times in a row; private pages are each their own."""
+    made = program(
+        f"y = rows(8192, 8, {kind}).view(16, 1024)\ny.copy_(x.sum(0).expand(16, 1024))\nreturn y", head=TWICE
+    )
+    spec = TensorSpec.contiguous((16, 1024), "float32")
+    plan = CallPlan(arguments={"list": [{"t": 0}]}, inputs=(spec,), results={"t": 0}, outputs=(spec,), sets=1)
+    made.bind(plan).inputs[0][0].fill_(1.0)
+    made.watched = True
+    found = made.window([0]).whereabouts
+    assert found is not None and twice is ("mapped twice" in found.trespass)

@@ -275,6 +275,7 @@ class Bench:
 
         A recombined draw takes every leaf from one of a few real draws, replaces a random stretch of it by another's
         and moves every floating element by up to 3 %, so that nothing in it, not even in proportion, was seen before.
+        Of whole numbers it takes every second one, by lot, from the other draw.
         The real draws follow from ``stock_seed`` (None: the bench's own, so that coarse candidates share them).
         """
         instance, as_given = self.timed.instance, self.timed.as_given
@@ -320,21 +321,27 @@ class Bench:
         """See ``draws``. One factor for all would leave whole rows in proportion to rows seen before, and what is
         sorted, normalised or linear could be put together from old results."""
         made = base.clone()
-        if made.is_contiguous() and made.numel() > 1:
+        floats, large = made.is_floating_point() or made.is_complex(), made.is_contiguous() and made.numel() >= LARGE
+        mixes = large and not floats and other.is_contiguous()
+        if made.is_contiguous() and made.numel() > 1 and not mixes:
             ends = torch.randint(0, made.numel() + 1, (2,), generator=dice)
             low, high = int(ends.min()), int(ends.max())
             made.view(-1)[low:high] = other.reshape(-1)[low:high]
-        if not (made.is_floating_point() or made.is_complex()):
+        if not floats and not mixes:
             return made
-        if not made.is_contiguous() or made.numel() < LARGE:
+        if not large:
             return made.mul_(1 + MOVED * (2 * float(torch.rand((), generator=dice)) - 1))
         if self._factors is None:
             own = torch.Generator().manual_seed(secrets.randbits(63))
             factors = torch.rand(2 * FACTORS, generator=own).mul_(2 * MOVED).add_(1 - MOVED)
             self._factors = factors.to(self.device)
-        for part in made.view(-1).split(FACTORS):
+        for part, others in zip(made.view(-1).split(FACTORS), other.reshape(-1).split(FACTORS), strict=True):
             start = int(torch.randint(FACTORS, (), generator=dice))
-            part.mul_(self._factors[start : start + part.numel()])
+            factors = self._factors[start : start + part.numel()]
+            if floats:
+                part.mul_(factors)
+            else:  # whole numbers cannot be moved a little; no row of them is one seen before either
+                part.copy_(torch.where(factors > 1.0, others, part))
         return made
 
     def close(self) -> None:

@@ -153,6 +153,7 @@ class Zygote:
         if "pid" not in answer:
             raise JudgeFailed("no confined program could be started", got=str(answer.get("failed")))
         leash = Leash(answer["pid"], ours, output, limits, self.collect)
+        leash.family = request["execute"] and request["device"] == "cpu"  # thirty threads of a GPU's: 1 ms a look
         return Program(leash, request["device"], self.clock)
 
     def _ask(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import select
@@ -61,6 +62,8 @@ class Leash:
         """CPU nanoseconds a process has used so far; with it, work done while stopped is seen."""
         self._stood_at = 0
         self.on_device = False
+        self.family = False
+        """It may start processes: they must stand still as well, and what they hold counts."""
         self.shared_bytes = 0
         """Shared memory the judge gave it, which does not count as its own."""
         self._ended = ""
@@ -123,8 +126,10 @@ class Leash:
 
     def _look(self, stage: str) -> None:
         """Limits that no kernel counts for one program alone: resident memory, threads and processes."""
-        private, shared = sandbox.resident_bytes(self.pid)
-        if private - self.born_with + max(0, shared - self.shared_bytes) > self.limits.memory_bytes:
+        held = [sandbox.resident_bytes(pid) for pid in self._members()]
+        private = sum(max(0, own - self.born_with) for own, _ in held)  # a fork has most of it in common with its maker
+        shared = max(together for _, together in held)
+        if private + max(0, shared - self.shared_bytes) > self.limits.memory_bytes:
             self.end(stage, f"out of memory: more than {self.limits.memory_bytes >> 20} MiB")
         if sandbox.crowd(self.pid, self.limits.processes) > self.limits.processes:
             self.end(stage, f"more than {self.limits.processes} processes and threads")
@@ -235,16 +240,21 @@ class Leash:
         except ProcessLookupError:
             return  # the next wait says how it died
 
+    def _members(self) -> list[int]:
+        """Its processes, itself first."""
+        return sandbox.family(self.pid) if self.family else [self.pid]
+
     def _threads(self) -> list[str]:
-        """The ids of its threads; none where it is gone."""
-        try:
-            return os.listdir(f"/proc/{self.pid}/task")
-        except OSError:
-            return []
+        """The folders of all threads of its processes; none where it is gone."""
+        found = []
+        for pid in self._members():
+            with contextlib.suppress(OSError):
+                found += [f"/proc/{pid}/task/{thread}" for thread in os.listdir(f"/proc/{pid}/task")]
+        return found
 
     def _goes(self, thread: str) -> bool:
         """Whether a thread has yet to stop: one inside a long system call stops only when that returns."""
-        return _state(f"/proc/{self.pid}/task/{thread}/stat") not in b"TtZX"
+        return _state(f"{thread}/stat") not in b"TtZX"
 
     def flooded(self) -> bool:
         """Whether it filled its output file."""

@@ -10,6 +10,8 @@ Linux, CPU memory.
 from __future__ import annotations
 
 import array
+import bisect
+import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -33,7 +35,8 @@ class Whereabouts:
     shared: frozenset[int]
     """Leaves whose memory belongs to the results of two calls: the later call overwrote what the earlier returned."""
     trespass: str
-    """Which result lies in memory of the judge's that is no input of its call; empty for none."""
+    """Which result lies in memory of the judge's that is no input of its call, or that two of the results' places are
+    one piece of memory; empty for none."""
     strides: tuple[tuple[int, ...], ...]
     """Of every leaf of the last call, in elements."""
     results: tuple[Result, ...]
@@ -70,8 +73,11 @@ def look(pid: int, notes: bytes, buffers: Buffers, order: Sequence[int], wanted:
                 span = 1 + sum((n - 1) * step for n, step in zip(spec.shape, steps, strict=True))
                 end = address + span * skeletons.dtype(spec.dtype).itemsize
                 results.append(Result(call, leaf, address, end))
-    own, aliases, trespass = _in_our_memory(pid, results, buffers, order)
+    maps = _maps(pid)
+    own, aliases, trespass = _in_our_memory(maps, results, buffers, order)
     apart = tuple(result for result in results if result not in own)
+    if _mapped_twice(maps, apart):
+        trespass = trespass or "two places of its results are one piece of memory, which is mapped twice"
     return Whereabouts(tuple(sorted(aliases)), _overlapping(apart), trespass, tuple(strides), apart)
 
 
@@ -85,10 +91,10 @@ def overwritten(windows: Sequence[Whereabouts]) -> frozenset[int]:
 
 
 def _in_our_memory(
-    pid: int, results: Sequence[Result], buffers: Buffers, order: Sequence[int]
+    maps: bytes, results: Sequence[Result], buffers: Buffers, order: Sequence[int]
 ) -> tuple[set[Result], set[tuple[int, int]], str]:
     """Results that lie in memory of the judge's; which inputs they are; words for one that is none."""
-    mappings = _mappings(pid)
+    mappings = _mappings(maps)
     outputs = len(buffers.plan.outputs)
     own: set[Result] = set()
     aliases: set[tuple[int, int]] = set()
@@ -109,15 +115,44 @@ def _in_our_memory(
     return own, aliases, trespass
 
 
-def _mappings(pid: int) -> list[tuple[int, int, int, int]]:
-    """(start, end, offset, inode) of every mapping of an arena in a process; none once it is gone."""
+def _maps(pid: int) -> bytes:
+    """The memory map of a process in the kernel's words; nothing once it is gone."""
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
-            text = file.read()
+            return file.read()
     except OSError:
-        return []
-    found = (match.groups() for match in _MAPPING.finditer(text))
+        return b""
+
+
+def _mappings(maps: bytes) -> list[tuple[int, int, int, int]]:
+    """(start, end, offset, inode) of every mapping of an arena."""
+    found = (match.groups() for match in _MAPPING.finditer(maps))
     return [(int(a, 16), int(b, 16), int(offset, 16), int(inode)) for a, b, offset, inode in found]
+
+
+def _mapped_twice(maps: bytes, results: Iterable[Result]) -> bool:
+    """Whether results lie at two addresses of one file or shared memory: what is written to one would be in the other.
+
+    Rows that are alike would cost one row, and whoever writes to such a result finds it changed elsewhere.
+    """
+    spans: list[list[int]] = []
+    for result in sorted(results, key=lambda result: result.start):
+        if spans and result.start <= spans[-1][1]:
+            spans[-1][1] = max(spans[-1][1], result.end)
+        else:
+            spans.append([result.start, result.end])
+    pieces: dict[bytes, list[tuple[int, int]]] = {}
+    starts = [start for start, _ in spans]
+    for line in maps.splitlines() if spans else ():
+        addresses, _, offset, device, inode, *_ = line.split(None, 5)
+        if inode == b"0":
+            continue
+        low, high = (int(number, 16) for number in addresses.split(b"-"))
+        at = int(offset, 16) - low
+        for start, end in spans[max(0, bisect.bisect_right(starts, low) - 1) : bisect.bisect_left(starts, high)]:
+            if start < high and low < end:
+                pieces.setdefault(device + inode, []).append((at + max(start, low), at + min(end, high)))
+    return any(right[0] < left[1] for spots in pieces.values() for left, right in itertools.pairwise(sorted(spots)))
 
 
 def _overlapping(results: Iterable[Result]) -> frozenset[int]:

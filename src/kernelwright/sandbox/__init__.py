@@ -14,7 +14,7 @@ from kernelwright.sandbox.confinement import (
 )
 from kernelwright.sandbox.environment import chosen, confined, replace, trusted
 from kernelwright.sandbox.kernel import PR_SET_CHILD_SUBREAPER, die_with_parent, prctl
-from kernelwright.sandbox.limits import Finished, Limits, crowd, death, resident_bytes
+from kernelwright.sandbox.limits import Finished, Limits, crowd, death, family, resident_bytes
 from kernelwright.sandbox.processes import Child, command, reached_level, run, start
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "death",
     "detach",
     "die_with_parent",
+    "family",
     "prctl",
     "reached_level",
     "replace",

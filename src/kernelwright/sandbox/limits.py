@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import resource
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,17 +63,37 @@ def resident_bytes(pid: int) -> tuple[int, int]:
 
 def crowd(pid: int, enough: int) -> int:
     """Threads of ``pid`` and of its descendants together, counted no further than a little past ``enough``."""
-    total, waiting = 0, [pid]
-    while waiting and total <= enough:
-        tasks = Path(f"/proc/{waiting.pop()}/task")
-        try:
-            threads = list(tasks.iterdir())
-            total += len(threads)
-            children = [(thread / "children").read_text() for thread in threads[: enough + 1]]
-        except OSError:
-            continue  # gone, or a kernel without lists of children
-        waiting += [int(child) for text in children for child in text.split()]
+    total = 0
+    for member in _members(pid, enough + 1):
+        total += len(_threads(member))
+        if total > enough:
+            break
     return total
+
+
+def family(pid: int) -> list[int]:
+    """``pid`` and all its descendants, as far as the kernel keeps lists of children."""
+    return list(_members(pid, None))
+
+
+def _members(pid: int, threads: int | None) -> Iterator[int]:
+    """The same one by one, looking at the children of the first so many threads of each only."""
+    waiting = [pid]
+    while waiting:
+        member = waiting.pop()
+        yield member
+        for thread in _threads(member)[:threads]:
+            try:
+                waiting += [int(child) for child in (thread / "children").read_text().split()]
+            except OSError:
+                continue  # gone, or a kernel without lists of children
+
+
+def _threads(pid: int) -> list[Path]:
+    try:
+        return list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return []
 
 
 def death(status: int) -> str:

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which operators round nothing, and which are taken apart before their rounding is put back (``rounding``)."""
+
+from __future__ import annotations
+
+import torch
+
+aten = torch.ops.aten
+TAKEN_APART = (
+    aten._softmax.default,
+    aten._log_softmax.default,
+    aten.native_layer_norm.default,
+    aten.native_group_norm.default,
+    aten.native_batch_norm.default,
+    aten._native_batch_norm_legit.default,
+    aten._native_batch_norm_legit.no_stats,
+    aten._native_batch_norm_legit_no_training.default,
+    aten.logsumexp.default,
+    aten.mse_loss.default,
+    aten.silu.default,
+    aten._fused_rms_norm.default,
+    aten.binary_cross_entropy.default,
+    aten.binary_cross_entropy_with_logits.default,
+    aten.smooth_l1_loss.default,
+    aten.huber_loss.default,
+    aten.nll_loss_forward.default,
+    aten.nll_loss2d_forward.default,
+    aten._softmax_backward_data.default,
+    aten._log_softmax_backward_data.default,
+    aten.native_layer_norm_backward.default,
+    aten.native_group_norm_backward.default,
+    aten.native_batch_norm_backward.default,
+    aten._fused_rms_norm_backward.default,
+)
+"""Operators whose own decomposition is perturbed step by step."""
+EXACT = {
+    "abs", "neg", "relu", "maximum", "minimum", "clamp", "clamp_min", "clamp_max", "where", "sign", "floor", "ceil",
+    "round", "trunc", "max_pool2d_with_indices", "max_pool3d_with_indices", "amax", "amin", "max", "min", "sort",
+    "topk", "cummax", "cummin", "hardtanh", "threshold", "copy", "copy_", "fill", "fill_", "zero_", "_to_copy",
+    "masked_fill", "masked_fill_", "relu_", "leaky_relu_backward", "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf",
+    "lift_fresh", "clone", "cat", "stack", "gather", "index", "index_select", "embedding", "scatter", "index_put",
+    "index_put_", "flip", "roll", "repeat", "tril", "triu", "constant_pad_nd", "new_zeros", "zeros", "ones", "full",
+    "empty", "arange", "scalar_tensor", "zeros_like", "ones_like", "full_like", "empty_like", "new_empty", "new_full",
+    "new_ones", "eye", "linspace", "rand", "randn", "rand_like", "randn_like", "bernoulli", "native_dropout", "median",
+    "kthvalue", "mode", "unfold", "im2col", "reflection_pad1d", "reflection_pad2d", "replication_pad2d", "nonzero",
+    "diag_embed", "pixel_shuffle",
+     "squeeze", "unsqueeze", "detach", "argmax", "argmin", "diagonal_copy", "_unsafe_view",
+}  # fmt: skip
+"""Operators that move, choose or compare values and round nothing."""
