@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_doubles import HOST, go, landscape
@@ -21,6 +23,7 @@ from kernelwright.errors import (
 )
 from kernelwright.ledger import open_ledger
 from kernelwright.optimize import Options, Services, resume_run
+from kernelwright.optimize import folder as folders
 from kernelwright.testing import FakeHost, FakeWorker, Verdict
 from kernelwright.trial import Rejected
 
@@ -52,6 +55,25 @@ def test_an_interrupt_before_any_proof_says_how_to_go_on(tmp_path: Path) -> None
     assert "abandon" == judge.jobs[1 + max(n for n, job in enumerate(judge.jobs) if job == "judge")]
     assert "--resume" in result.message
     assert not (tmp_path / "run" / "optimized.py").exists()
+
+
+def test_an_interrupted_run_starts_no_judge_to_read_a_counter(tmp_path: Path) -> None:
+    """That would take seconds; its energy is not measured, and says why. A run that ends by itself reads it."""
+
+    class Counted(FakeWorker):
+        def run(self, job: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+            found = super().run(job, on_event)
+            return {"joules": 100.0 + len(self.jobs), "note": ""} if job["job"] == "energy" else found
+
+    def stop(count: int) -> None:
+        raise KeyboardInterrupt
+
+    _, judge = go(tmp_path / "a", worker=Counted(landscape, after=stop))
+    assert "energy" not in judge.jobs[judge.jobs.index("abandon") :]
+    spent = folders.read(tmp_path / "a")["cost"]
+    assert (None, "not read after an interrupt") == (spent["kWh"], spent["note"])
+    go(tmp_path / "b", worker=Counted(landscape))
+    assert folders.read(tmp_path / "b")["cost"]["kWh"] > 0
 
 
 def test_resume_after_kill_repeats_no_judgement_and_reaches_the_same_winner(tmp_path: Path) -> None:

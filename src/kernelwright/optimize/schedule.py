@@ -61,7 +61,7 @@ class Schedule:
         if least <= left:
             return ""
         have = f"{left:.0f} s are left of the budget" if left >= 0.5 else "the budget is over"
-        return f"{have}, one candidate and its proof take about {least:.0f} s: the run takes longer for them"
+        return f"{have}, one candidate and its proof take about {least:.0f} s: the run may take longer for them"
 
     def fits(self, seconds: float | None = None, kept: float = 0.0) -> bool:
         """Whether one more candidate leaves what the proof needs of the budget. ``seconds``: what the candidate takes;
