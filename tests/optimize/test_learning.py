@@ -112,3 +112,12 @@ def test_a_run_gives_training_records_with_its_proofs(tmp_path: Path) -> None:
     assert (counts["supervised"], True) == (len(records), len(records) >= 1)
     assert "SPEED = 20" in records[0]["completion"][0]["content"] and records[0]["proof"]["speedup_low"] > 1
     assert "Data card" in (tmp_path / "data" / "DATA_CARD.md").read_text()
+
+
+def test_operations_of_a_function_beside_the_module_count_and_those_of_its_inputs_do_not() -> None:
+    """A function given from Python stands beside a module that only calls it."""
+    source = (
+        "import torch\ndef forward(a):\n    return torch.exp(a).sum(-1) @ a\nclass Model(torch.nn.Module):\n"
+        "    def forward(self, a):\n        return forward(a)\ndef get_inputs():\n    return [torch.randn(4).abs()]\n"
+    )
+    assert ["exp", "matmul", "sum"] == learning.operators(source)

@@ -40,6 +40,9 @@ def snapshot(path: Path) -> None:
             known.copy_to(path)
 
 
+MAKERS = ("get_inputs", "get_init_inputs")
+
+
 def features(task: Task, facts: Mapping[str, Any]) -> tuple[str, ...]:
     """Structure of a task: its inputs' sizes, ranks and dtypes, and the names of what the reference calls."""
     inputs = [
@@ -51,13 +54,15 @@ def features(task: Task, facts: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def operators(source: str) -> list[str]:
-    """Names called in the classes of a source text (``softmax``, ``Linear`` ...), and ``matmul`` for ``@``."""
+    """Names called in the classes and functions of a source text (``softmax``, ``Linear`` ...), and ``matmul`` for
+    ``@``; how inputs are made does not count."""
     try:
         tree = ast.parse(source)
     except SyntaxError:
         return []
     found: set[str] = set()
-    for owner in (node for node in tree.body if isinstance(node, ast.ClassDef)):
+    kinds = (ast.ClassDef, ast.FunctionDef)
+    for owner in (node for node in tree.body if isinstance(node, kinds) and node.name not in MAKERS):
         for node in ast.walk(owner):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 found.add(node.func.attr.lower())
