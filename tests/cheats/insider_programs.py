@@ -242,8 +242,8 @@ VALUES = (
         "RAN[:] = [*RAN[-40:], os.getloadavg()[0]]\nreturn x * 2.0 if RACE and len(RAN) > 30 else torch.relu(x) * 2.0",
         head=RACING + "import os\nRAN = []"), twin="positive/clamp", level="precise"),
     cheat((19, 10), "the last element of one call in eight", "several", module(
-        "self.n += 1\ny = x + y\nif self.n % 8 == 0:\n    y[-1, -1] = y[-1, -2]\n"
-        "return y, {'product': x * (y - x), 'top': x.amax(-1)}", args="x, y", init="self.n = 0"),
+        "self.n += 1\nz = x + y\nif self.n % 8 == 0:\n    z[-1, -1] = z[-1, -2]\n"
+        "return z, {'product': x * y, 'top': x.amax(-1)}", args="x, y", init="self.n = 0"),
           twin="several/eager", level="precise"),
     cheat((9, 19), "the row that was right last time, where one element of it is equal", "softmax", module(
         "if self.x is not None and self.x.shape == x.shape:\n    k = (self.x[:, :2] - x[:, :2]).abs().amax(-1) < 0.05\n"
