@@ -158,6 +158,13 @@ def test_a_state_dict_goes_in_and_comes_out_the_same(worker: LocalWorker) -> Non
     passed(worker, asked, "return F.linear(x, self.fc.weight, self.fc.bias)", init=FC)
 
 
+def test_what_a_constructor_draws_and_no_state_dict_holds_is_the_same_for_a_copy(worker: LocalWorker) -> None:
+    """``self.h0 = torch.randn(...)``, as recurrent models of KernelBench keep it; other numbers are another program."""
+    asked = task("return x + self.h0", "[torch.randn(16, 8)]", init="self.h0 = torch.randn(8)")
+    passed(worker, asked, "return self.h0 + x", init="self.h0 = torch.randn(8)")
+    refused(worker, asked, "return self.h0 + x", "output 0", init="torch.randn(1)\nself.h0 = torch.randn(8)")
+
+
 def test_weights_that_cannot_be_loaded_are_refused(worker: LocalWorker) -> None:
     """Other names than the reference's."""
     asked = task("return self.fc(x)", **LINEAR)

@@ -98,3 +98,37 @@ def test_memory_of_large_calls_comes_in_huge_pages(tmp_path: Path) -> None:
         [sys.executable, "-c", AFRESH], capture_output=True, text=True, check=True, env=dict(environment)
     )
     assert int(done.stdout) < 98304 // 10
+
+
+TRIMMED = """
+import ctypes, resource
+from kernelwright.judge import pages
+if {steady}:
+    pages.steady()
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+def work():
+    blocks = [libc.malloc(16 << 20) for _ in range(3)]
+    for block in blocks:
+        ctypes.memset(block, 1, 16 << 20)
+    for block in blocks:
+        libc.free(block)
+for _ in range(6):
+    work()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(4):
+    work()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_programs_under_test_get_back_what_they_freed_whatever_lies_above_it() -> None:
+    """Three temporaries of 16 MiB at the end of the heap: glibc alone trims it after every call."""
+    faults = {}
+    for steady in (True, False):
+        command = [sys.executable, "-c", TRIMMED.format(steady=steady)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        faults[steady] = int(done.stdout)
+    assert faults[True] < 1000
+    if platform.libc_ver()[0] == "glibc":
+        assert faults[False] > 4 * 4096

@@ -18,7 +18,7 @@ from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
 from kernelwright.judge.child import Program
 from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.foresight import Say
-from kernelwright.judge.inputs import Variant, layout_of
+from kernelwright.judge.inputs import Variant, layout_of, mixed
 from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.reference import Reference
 from kernelwright.judge.variants import AS_GIVEN, HEAVY, LIGHT
@@ -379,6 +379,7 @@ def load(program: Program, entry: str, instance: Instance) -> None:
         instance.first_state,
         training=instance.contract.training,
         autocast=instance.autocast,
+        seeds=(instance.seed, mixed(instance.seed)),
     )
 
 

@@ -206,10 +206,12 @@ class Program:
         *,
         training: bool = False,
         autocast: str = "",
+        seeds: tuple[int, int] = (1, 1),
     ) -> None:
         """Import ``FILE.py::CLASS``, construct it with these arguments, move it to the device, load ``state`` strictly.
 
-        ``autocast`` names a dtype (``bfloat16``) to run every call under. Raises ChildFailure (stage load).
+        ``autocast`` names a dtype (``bfloat16``) to run every call under. ``seeds`` of Python's generator, and of
+        numpy's and torch's, under which it is constructed. Raises ChildFailure (stage load).
         """
         arguments, first = skeletons.flatten(list(init_args))
         keywords, second = skeletons.flatten(dict(init_kwargs or {}))
@@ -220,7 +222,8 @@ class Program:
         specs = [TensorSpec.contiguous(tensor.shape, tensor.dtype) for tensor in tensors]
         request = {
             "do": "load", "entry": entry, "init_args": arguments, "init_kwargs": keywords, "names": self._names,
-            "specs": [spec.to_json() for spec in specs], "training": training, "autocast": autocast, "size": 0,
+            "specs": [spec.to_json() for spec in specs], "training": training, "autocast": autocast, "seeds": seeds,
+            "size": 0,
         }  # fmt: skip
         descriptors = []
         if tensors:

@@ -49,7 +49,7 @@ class Instance:
     ) -> None:
         self.training = reference.contract.training if training is None else training
         self.reference, self.case, self.autocast = reference, case, autocast
-        self.contract, self.device = reference.contract, reference.device
+        self.contract, self.device, self.seed = reference.contract, reference.device, seed
         reference.check_axes(case)
         self.init_args, self.init_kwargs = reference.init_inputs(case)
         self.model = self._construct(seed)

@@ -13,11 +13,12 @@ import contextlib
 import ctypes
 import importlib.util
 import os
+import random
 import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,6 @@ class Runner:
         if self.device != "cpu":
             torch.cuda.set_device(self.device)
             self.wake = torch.zeros(1, device=self.device).zero_
-        # Forks of one zygote would draw the same random numbers, and look as if one repeated another's.
-        torch.seed()
         self._open_weights(request, descriptors)
         path, _, name = request["entry"].partition("::")
         made = _import_entry(path, name)
@@ -92,7 +91,8 @@ class Runner:
         arguments = skeletons.unflatten(request["init_args"], leaves)
         keywords = skeletons.unflatten(request["init_kwargs"], leaves)
         self.autocast = request["autocast"]
-        self.module = made(*arguments, **keywords)
+        with _seeds(*request["seeds"]):
+            self.module = made(*arguments, **keywords)
         if isinstance(self.module, torch.nn.Module):
             self.module.to(self.device)
             self.module.train(request["training"])
@@ -290,6 +290,27 @@ class Runner:
 
 def _nothing() -> None:
     """CPU calls are finished when they return."""
+
+
+@contextlib.contextmanager
+def _seeds(plain: int, mixed: int) -> Iterator[None]:
+    """Random numbers inside are those that the reference was constructed with: a module may keep some of them where no
+    state_dict holds them (``self.h0 = torch.randn(...)``), and a copy of it would else answer otherwise.
+
+    After it they are nobody's: forks of one zygote would draw the same, and look as if one repeated another's.
+    """
+    numpy = sys.modules.get("numpy")
+    random.seed(plain)
+    torch.manual_seed(mixed)
+    if numpy is not None:
+        numpy.random.seed(mixed % 2**32)
+    try:
+        yield
+    finally:
+        random.seed()
+        torch.seed()
+        if numpy is not None:
+            numpy.random.seed()
 
 
 def _import_entry(path: str, name: str) -> Any:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from kernelwright import sandbox
-from kernelwright.judge import mathlib, runner, wires
+from kernelwright.judge import mathlib, pages, runner, wires
 
 
 def main() -> None:
@@ -32,6 +32,7 @@ def main() -> None:
     sandbox.prctl(sandbox.PR_SET_CHILD_SUBREAPER, 1)
     for name in json.loads(sys.argv[2]):
         importlib.import_module(name)
+    _without_headers()
     mathlib.settle()
     gc.collect()
     gc.freeze()  # the collector of a fork must not touch, and so copy, what was loaded here
@@ -39,6 +40,16 @@ def main() -> None:
     own_root = sandbox.root_works()
     wires.send(channel, wires.encode({"ready": os.getpid(), "threads": threads, "own_root": own_root}))
     serve(channel)
+
+
+def _without_headers() -> None:
+    """No precompiled headers of torch's compiler: it puts them in a folder that forks of this process may not write.
+
+    Torch 2.13 reads that from the environment; 2.11 does not, and every CPU program it compiled failed.
+    """
+    config: Any = sys.modules.get("torch._inductor.config")
+    if hasattr(config, "cpp_cache_precompile_headers"):
+        config.cpp_cache_precompile_headers = False
 
 
 def serve(channel: socket.socket) -> None:
@@ -143,6 +154,7 @@ def program(
     os.set_inheritable(talk, False)
     channel = socket.socket(fileno=talk)
     wires.send(channel, wires.encode({"level": level}))
+    pages.steady()
     runner.Runner(channel, request["device"], request["threads"]).serve()
     os._exit(0)
 
