@@ -32,3 +32,12 @@ def test_a_thread_that_runs_through_the_rests_is_restless() -> None:
     assert not singly.restless({"1": 500.0}, {"1": 580.0, "2": 80.0 + 0.3 * rest}, calls)
     assert singly.restless({"1": 500.0}, {"1": 580.0 + 0.9 * rest}, calls)
     assert singly.restless({"1": 500.0}, {"1": 580.0, "7": 0.9 * rest}, calls)
+
+
+def test_series_are_clear_where_their_median_surely_lies_on_one_side() -> None:
+    """Few, or some on either side of what is asked, are not."""
+    assert not singly.clear([], 1.0) and not singly.clear([5.0, 5.0], 1.0)
+    assert singly.clear([5.0] * 9, 1.0) and singly.clear([0.0] * 9, 1.0)
+    mixed = [0.0, 2.0] * 10
+    assert not singly.clear(mixed, 1.0) and singly.clear(mixed, 3.0)
+    assert singly.clear([0.0] * 5 + [2.0] * 25, 1.0) and not singly.clear([0.0] * 11 + [2.0] * 14, 1.0)

@@ -12,6 +12,7 @@ so nothing happens for GAP_US before each call, and whoever runs through more th
 
 from __future__ import annotations
 
+import math
 import secrets
 import statistics
 import time
@@ -27,7 +28,9 @@ SERIES = (8, 200)
 CALLS = 12
 """Calls of a series; the first few find nothing warm after a sleep."""
 COLD = 3
-SECONDS = 0.5
+SECONDS = 0.5, 2.5
+"""How long series are taken where they say clearly which it is, and where they do not. Half a second was too short: in
+one of a dozen coarse races the scatter of single calls (tens of microseconds) passed for the gain of a batch."""
 GAP_US = 400.0
 """Rest before each call. OpenMP's threads spin for some 100 us of it before they sleep (``load.waiting_policy``)."""
 AWAKE = 0.5
@@ -37,14 +40,17 @@ VANISHED = 0.5
 sleep (its code is in no cache) is more for longer programs, so a part of an honest gain is missing there too."""
 
 
-def gains_us(contest: Race) -> list[float]:
-    """Eager's time less the candidate's in single calls, one number a series; raises as a race does."""
+def gains_us(contest: Race, claim_us: float) -> list[float]:
+    """Eager's time less the candidate's in single calls, one number a series; raises as a race does.
+
+    ``claim_us``: the gain in windows of many calls, of which these series are to say whether it is there."""
     eager, mine = contest.racers[0], contest.racers[-1]
     calls = range(min(CALLS, contest.plan.sets))
     found: list[float] = []
     began = measure.clock()
     for number in range(SERIES[1]):
-        if number >= SERIES[0] and (measure.clock() - began) * 1e-9 > SECONDS:
+        enough = SECONDS[0] if clear(found, VANISHED * claim_us) else SECONDS[1]
+        if number >= SERIES[0] and (measure.clock() - began) * 1e-9 > enough:
             break
         values = [contest.draw() for _ in calls]
         taken: dict[str, list[float]] = {}
@@ -85,6 +91,12 @@ def _series(racer: Racer, values: Sequence[Leaves], *, grad: bool) -> list[float
         program.delivered(body, number)
     leash.stop()
     return found
+
+
+def clear(gains: Sequence[float], threshold: float) -> bool:
+    """Whether the median of what these were drawn from lies above or below, at 95 % (by ranks)."""
+    ordered, rank = sorted(gains), math.floor(len(gains) / 2 - math.sqrt(len(gains)))
+    return bool(gains) and rank >= 0 and (threshold < ordered[rank] or threshold > ordered[-1 - rank])
 
 
 def restless(before: Mapping[str, float], after: Mapping[str, float], calls_us: Sequence[float]) -> bool:

@@ -214,7 +214,8 @@ class Judgement(Correctness):
         lanes = [racer.lane for racer in contest.racers]
         counted = measure.chosen_rounds(lanes, contest.plan.least)
         eager, mine = (measure.per_call_us(one, lanes[0], contest.plan.sets, counted) for one in (lanes[0], lanes[-1]))
-        return singly.gains_us(contest) if singly.claimed(eager, mine) else []
+        claim = statistics.median(eager) - statistics.median(mine)
+        return singly.gains_us(contest, claim) if singly.claimed(eager, mine) else []
 
     # -- verdict -----------------------------------------------------------------------------------------------------
 
