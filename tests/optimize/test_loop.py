@@ -19,7 +19,7 @@ def finished(waiting: list[tuple[str, float]], left: float) -> tuple[list[str], 
     notes: list[str] = []
     items = [(name, name, SimpleNamespace(baselines=(), speedup=speedup)) for name, speedup in waiting]
     loop.tried, loop._missing, loop._precise = len(items), {}, {}
-    clock: Any = SimpleNamespace(left=lambda: left, room=lambda least: left, whole=lambda least: 0.0)
+    clock: Any = SimpleNamespace(budget=0.0, left=lambda: left, room=lambda least: left, whole=lambda least: 0.0)
     loop.schedule = Schedule(clock, SimpleNamespace(expected_seconds=lambda level: 10.0))  # type: ignore[arg-type]
     loop._finalists = lambda: [item for item in items if item[1] not in proved]
     loop._prove = lambda candidate, structure: proved.append(structure)

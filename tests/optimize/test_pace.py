@@ -286,3 +286,17 @@ def test_what_was_given_up_for_lack_of_time_is_tried_again_with_more(tmp_path: P
         again = Slow(clock, {"coarse": 20.0, "precise": 5.0}, lambda candidate: hangs)
         resume_run(tmp_path / "run", budget_seconds=budget, services=Services("cpu", worker=again, host=host))
         assert (1, tried) == (len(first.judged), len(again.judged))
+
+
+@pytest.mark.parametrize("budget, kept", [(40.0, 0.0), (60.0, 16.0), (300.0, 16.0)])
+def test_larger_budgets_keep_time_for_sanitizers_after_the_proof(clock: Clock, budget: float, kept: float) -> None:
+    """The search ends so much earlier; a proof that is begun then is told what it leaves."""
+    made: Any = SimpleNamespace(expected_seconds={"coarse": 2.0, "precise": 12.0}.get)
+    pace = Pace(budget, clock.now)
+    pace.admitted()
+    schedule = Schedule(pace, made)
+    while schedule.fits():
+        clock.now += 2.0
+    assert 12.0 + kept <= schedule.left() <= 12.0 + kept + 2.0
+    assert schedule.spare() == schedule.left() - 12.0
+    assert schedule.in_budget()

@@ -236,7 +236,7 @@ class Loop:
 
     def _prove(self, candidate: Candidate, structure: str) -> None:
         self._say("phase", f"proving {structure}", candidate=candidate.digest())
-        self._judging.spare_seconds = self.schedule.left() - self.schedule.reserve()
+        self._judging.spare_seconds = self.schedule.spare()
         self._judging.extra["patience"] = max(PROVING_S, self._options.budget_seconds)
         with self.pace.step("proof"):
             outcome = self._judge(candidate, "precise", structure)

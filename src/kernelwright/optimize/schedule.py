@@ -22,6 +22,9 @@ LATE_PROOFS = 2
 """Proofs tried after the budget is over when none has succeeded: the first may fail where the second does not."""
 EARLY_PROOF = 4.0
 """Times what a proof is expected to take that must be left for proving the best so far early."""
+SANITIZING_S, SANITIZED_SHARE = 16.0, 0.3
+"""What sanitizers get once a proof has a winner (10 s seen for an RMSNorm), and the largest share of a budget that is
+kept for them: none of less than 53 s."""
 COMPILING_S = 25.0
 """What judging a torch.compile candidate takes on 2 cores (17 to 20 s seen): not begun when less is left."""
 
@@ -48,12 +51,20 @@ class Schedule:
         return self._pace.left()
 
     def reserve(self) -> float:
-        """Seconds kept for the proof."""
+        """Seconds kept for the proof and, of larger budgets, for sanitizers after it."""
+        sanitizing = SANITIZING_S if SANITIZING_S <= SANITIZED_SHARE * self._pace.budget else 0.0
+        return self._proof() + sanitizing
+
+    def spare(self) -> float:
+        """Seconds of the budget that a proof begun now is expected to leave."""
+        return self.left() - self._proof()
+
+    def _proof(self) -> float:
         return self._judging.expected_seconds("precise")
 
     def least(self) -> float:
         """Seconds from the admission on that no budget can shorten: the kernels given, one of ours, a proof."""
-        return (1 + self._given) * self._judging.expected_seconds("coarse") + self.reserve()
+        return (1 + self._given) * self._judging.expected_seconds("coarse") + self._proof()
 
     def words(self) -> str:
         """What to expect where the budget is too small; empty where it is not."""
@@ -81,7 +92,7 @@ class Schedule:
             return False
         least = self.least()
         spare = self._pace.room(least) - self._judging.expected_seconds("coarse")
-        return spare + TOLERATED * self._pace.whole(least) > self.reserve() if tries.accepted else spare > 0.0
+        return spare + TOLERATED * self._pace.whole(least) > self._proof() if tries.accepted else spare > 0.0
 
     def may_compile(self, tries: Tries) -> bool:
         """Whether there is time for a candidate that is compiled by torch while it is judged."""
@@ -95,14 +106,14 @@ class Schedule:
 
     def in_budget(self) -> bool:
         """Whether a proof is expected to end within the budget."""
-        return self.left() >= self.reserve()
+        return self.left() >= self._proof()
 
     def may_prove_late(self, made: int, proved: bool) -> bool:
         """Whether a proof is begun although the budget does not hold it. ``made``: proofs that were made at the end."""
         if proved or made >= LATE_PROOFS:
             return False
         least = self.least()
-        return made == 0 or self._pace.room(least) + TOLERATED * self._pace.whole(least) >= self.reserve()
+        return made == 0 or self._pace.room(least) + TOLERATED * self._pace.whole(least) >= self._proof()
 
     def patience(self) -> float:
         """Seconds that a candidate which may be compiling itself is waited for: the time for the search, or, where
