@@ -102,7 +102,7 @@ class Schedule:
 
     def early_proof(self) -> bool:
         """Whether there is time to prove the best so far and to go on searching."""
-        return self.left() > EARLY_PROOF * self.reserve()
+        return self.left() > EARLY_PROOF * self._proof()
 
     def in_budget(self) -> bool:
         """Whether a proof is expected to end within the budget."""
