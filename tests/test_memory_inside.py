@@ -117,3 +117,17 @@ def test_a_gradient_that_nobody_wants_is_not_counted() -> None:
     x = torch.empty(8, 16, 64, 64)
     found = memory(torch.nn.BatchNorm2d(16), (x,), gradients=True)
     assert 2 * x.nbytes < found.activations < 2.1 * x.nbytes
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("cuda", [8 * 513 * 64]), ("cpu", [])])
+def test_transforms_to_real_numbers_copy_their_input_on_cuda(kind: str, expected: list[int]) -> None:
+    """cuFFT may write over it."""
+    spectrum = torch.empty(64, 513, dtype=torch.complex64, device="meta")
+    call = torch.ops.aten._fft_c2r.default, (spectrum, [1], 2, 1024), {}, floats(64, 1024)
+    assert expected == scratch.scratch(*call, Part(kind))
+
+
+def test_distances_by_a_product_hold_both_operands_again_two_columns_wider() -> None:
+    """256 and 128 points of 62 numbers."""
+    call = torch.ops.aten._euclidean_dist.default, (floats(256, 62), floats(128, 62)), {}, floats(256, 128)
+    assert [256 * 64 * 4, 128 * 64 * 4] == scratch.scratch(*call, H200)

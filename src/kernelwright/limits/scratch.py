@@ -147,6 +147,19 @@ def _delta(call: Call) -> list[int]:
     return [4 * out.numel(), 4 * out.numel() // out.shape[-1]] if out.dtype == torch.float32 else []
 
 
+def _transformed(call: Call) -> list[int]:
+    """cuFFT's transforms to real numbers may write over their input, so that is copied first
+    (ATen/native/cuda/SpectralOps.cpp: _fft_c2r_cufft)."""
+    return [nbytes(call.given["self"])]
+
+
+def _distances(call: Call) -> list[int]:
+    """Distances by one product of matrices: both operands are there once more, each two columns wider
+    (ATen/native/Distance.cpp: _euclidean_dist)."""
+    sides = [call.given["x1"], call.given["x2"]]
+    return [(one.shape[-1] + 2) * (one.numel() // max(1, one.shape[-1])) * one.element_size() for one in sides]
+
+
 def _recurrent(call: Call) -> list[int]:
     """oneDNN's layer of an LSTM, at the least: both weights packed (ATen/native/mkldnn/RNN.cpp), the states of all
     steps once more in its scratchpad, and an input that is not in order copied. Which kernel does it, and whether that
@@ -331,6 +344,7 @@ _PLAIN: dict[str, Rules] = {
     "convolution_backward": (_convolution_backward,),
     "_safe_softmax": (_mask,),
     "mkldnn_rnn_layer": (_recurrent,),
+    "_euclidean_dist": (_distances,),
 }
 RULES: dict[str, Rules] = _PLAIN | {
     name: rules
@@ -345,6 +359,7 @@ RULES: dict[str, Rules] = _PLAIN | {
 ON_CUDA: dict[str, Rules] = {
     "_scaled_dot_product_efficient_attention_backward": (_delta,),
     "_softmax_backward_data": (*_SOFTMAX, _weighted),
+    "_fft_c2r": (_transformed,),
     **dict.fromkeys(("sum", "mean", "prod", "amax", "amin", "linalg_vector_norm"), (_reduction(),)),
     **dict.fromkeys(("var", "std", "var_mean", "std_mean"), (_reduction(16),)),
 }
