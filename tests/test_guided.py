@@ -330,6 +330,28 @@ def test_a_source_that_cannot_be_judged_here_is_what_models_begin_with(name: str
     assert 2 == len(bench.judged)
 
 
+def test_a_translator_begins_with_the_reference_where_nothing_was_given() -> None:
+    """The recipe whose paper translates asks for that first; the reference stands in the request once."""
+    guided, _, model = engine("mutual", lambda text, n: role(text, program(n)), most=2)
+    guided.search()
+    coder = next(text for text in model.heard if "How to answer" in text)
+    assert coder.startswith("Translate the reference below to PyTorch")
+    assert 1 == coder.count(TASK.reference)
+
+
+def test_advice_that_was_paid_for_stands_in_the_request_that_is_sent_again() -> None:
+    """A coder that answered without a program is asked again with the adviser's words in the same first message."""
+    guided, _, model = engine(
+        "forge", lambda text, n: role(text, "Hm." if "Make this one change" in text else program(n)), most=3
+    )
+    whole: list[Sequence[Message]] = []
+    complete = model.complete
+    model.complete = lambda messages, **more: whole.append(messages) or complete(messages, **more)  # type: ignore
+    guided.search()
+    again = next(messages for messages in whole if "No program could be read" in messages[-1].text)
+    assert "Make this one change" in again[1].text and "use float4" in again[1].text and again[2].text == "Hm."
+
+
 def test_what_was_tried_is_told_to_whoever_writes_next() -> None:
     """The third request lists the first two programs with their times."""
     guided, _, model = engine("forge", lambda text, n: role(text, program(1 + n / 10)), most=3)

@@ -3,72 +3,23 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Sequence
 
 import pytest
+from agent_doubles import CODE, agent, parsed, shown
 
-from kernelwright.candidate import Candidate
-from kernelwright.llm import Budget, Limits, Message, Reply, Speaker
 from kernelwright.proposers.agent import (
-    AgentProposer,
     Ask,
-    Evidence,
     Malformed,
     Prompts,
-    candidate_from,
     code_blocks,
     declared_space,
     describe_contract,
     json_object,
     with_values,
 )
-from kernelwright.task import Contract, Task
-from kernelwright.trial import Rejected
+from kernelwright.task import Contract
 from kernelwright.tuning import Parameter, Space
-
-CODE = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x.relu()\n"
-TASK = Task(name="relu", form="kernelbench", reference="class Model: 'THE REFERENCE'")
-
-
-def parsed(reply: str) -> Candidate:
-    """The candidate of a reply to TASK."""
-    return candidate_from(reply, task=TASK.digest(), entry="ModelNew", proposer="agent:test")
-
-
-class Parrot:
-    """A model that gives the next scripted reply and remembers what it heard."""
-
-    name = "test:parrot"
-
-    def __init__(self, *replies: str) -> None:
-        self.replies, self.heard, self.finish = list(replies), [], "stop"
-
-    def complete(self, messages: Sequence[Message], *, max_tokens: int, temperature: float, seed: int) -> Reply:
-        """The next reply."""
-        self.heard.append(messages)
-        text = self.replies.pop(0)
-        return Reply(text=text, model=self.name, input_tokens=1, output_tokens=1, usd=0.0, finish=self.finish)
-
-    def price(self, input_tokens: int, output_tokens: int) -> float | None:
-        """Free."""
-        return 0.0
-
-
-def agent(*replies: str, language: str = "torch") -> tuple[AgentProposer, Parrot]:
-    """A proposer over a parrot."""
-    parrot = Parrot(*replies)
-    speaker = Speaker(parrot, Budget(Limits()))
-    return AgentProposer(speaker=speaker, task=TASK, device="cpu", machine=None, language=language), parrot
-
-
-def shown(**changes: object) -> Evidence:
-    """A candidate rejected at verify."""
-    outcome = Rejected(stage="verify", reason="off by one", detail="row 3")
-    base = Evidence(candidate=parsed(f"```python\n{CODE}```"), outcome=outcome, diagnosis="")
-    return dataclasses.replace(base, **changes)
-
 
 REPLIES = {
     "one fence": f"Fast relu.\n```python kernel.py\n{CODE}```",
@@ -202,114 +153,6 @@ def test_the_head_of_requests_reaches_coders_only() -> None:
     voice.propose(Ask(kind="new"))
     voice.advise(shown(), None)
     assert [True, False] == ["ADVICE-77" in heard[0].text for heard in parrot.heard]
-
-
-CPP = 'extern "C" void f(float* x, long n) {}\n'
-LOADS = CODE + 'import ctypes\nlib = ctypes.CDLL("kernel.so")\n'
-INDENTED = [text.rstrip().replace("\n", "\n   ") for text in (CPP, LOADS)]
-FORMS = {
-    "thoughts with drafts in them": f"<think>\n```python\nclass ModelNew: pass\n```\n</think>\n```cpp\n{CPP}```\n"
-    f"```python\n{LOADS}```",
-    "a thought whose beginning the server cut away": f"drafting\n```python\nclass ModelNew: x\n```\n</think>\n"
-    f"```cpp\n{CPP}```\n```python\n{LOADS}```",
-    "names above the fences": f"**kernel.cpp**\n```cpp\n{CPP}```\n\n### File: `kernel.py`\n\n```python\n{LOADS}```",
-    "another name than the one loaded": f"```cpp relu.cpp\n{CPP}```\n```python kernel.py\n{LOADS}```",
-    "the last fence left open": f"```cpp\n{CPP}```\n```python\n{LOADS}",
-    "a fence never closed before the next": f"```cpp kernel.cpp\n{CPP}\n```python kernel.py\n{LOADS}```",
-    "blocks inside a list": f"1. native\n\n   ```cpp\n   {INDENTED[0]}\n   ```\n2. module\n\n"
-    f"   ```python\n   {INDENTED[1]}\n   ```\n",
-    "calls of a tool, written out": "<tool_call>\n" + json.dumps({"name": "write_file", "arguments": {
-        "path": "./kernel.cpp", "content": CPP}}) + "\n</tool_call>\n<tool_call>\n" + json.dumps({"function": {
-            "name": "write_file", "arguments": json.dumps({"path": "kernel.py", "content": LOADS})}}) + "</tool_call>",
-    "files as JSON in a fence": "```json\n" + json.dumps({"files": [
-        {"filename": "kernel.cpp", "code": CPP}, {"filename": "kernel.py", "code": LOADS}]}, indent=1) + "\n```",
-    "files in tags": f'<file path="kernel.cpp">\n{CPP}</file>\n<file path="kernel.py">\n{LOADS}</file>',
-    "fences behind text": f"The kernel: ```cpp\n{CPP}```\nand: ```python\n{LOADS}```",
-    "marks of a server": f"<|channel|>final<|message|>```cpp\n{CPP}```\n```python\n{LOADS}```<|return|>",
-    "a folder of their own": f"### src/kernel.cpp\n```cpp\n{CPP}```\n### src/kernel.py\n```python\n{LOADS}```",
-    "commands to build it": f"```bash\ng++ kernel.cpp\n```\n```cpp\n{CPP}```\n```python\n{LOADS}```",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_a_native_program_is_found_in_the_forms_models_use(name: str) -> None:
-    """Both files arrive under the names the program needs, and drafts do not."""
-    sources = dict(parsed(FORMS[name]).sources)
-    assert ["kernel.cpp", "kernel.py"] == sorted(sources)
-    assert (CPP.strip(), LOADS.strip()) == (sources["kernel.cpp"].strip(), sources["kernel.py"].strip())
-
-
-def test_a_module_of_another_name_is_entered_by_that_name() -> None:
-    """``class Model`` in place of ModelNew is the program; a quotation of the reference with its inputs is not."""
-    other = CODE.replace("ModelNew", "Model")
-    assert "kernel.py::Model" == parsed(f"```python\n{other}```").entry
-    quoted = other + "\ndef get_inputs():\n    return []\n"
-    with pytest.raises(Malformed, match="ModelNew"):
-        parsed(f"The reference is\n```python\n{quoted}```\nand I need more time.")
-
-
-def test_cuda_in_a_cpp_fence_is_cuda() -> None:
-    """The language word is often wrong; ``__global__`` is not."""
-    found = parsed(f"```cpp\n__global__ void f() {{}}\n```\n```python\n{LOADS}```")
-    assert ("cuda", ["kernel.cu", "kernel.py"]) == (found.language, [name for name, _ in found.sources])
-
-
-BASE = parsed(f"```cpp kernel.cpp\n{CPP}```\n```python kernel.py\n{LOADS}```")
-NEW = CPP.replace("{}", "{ n; }")
-EDITS = {
-    "only the file that changed": f"```cpp kernel.cpp\n{NEW}```",
-    "search and replace": f"```\n<<<<<<< SEARCH\n{CPP}=======\n{NEW}>>>>>>> REPLACE\n```",
-    "a unified diff": f"```diff\n--- a/kernel.cpp\n+++ b/kernel.cpp\n@@ -1 +1 @@\n-{CPP}+{NEW}```",
-    "the module alone, which loads the old object": f"```python\n{LOADS}# changed\n```",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", EDITS)
-def test_a_reply_that_holds_less_than_the_program_is_completed_from_its_parent(name: str) -> None:
-    """Left-out files come from the program that was to be changed, and edits are applied to it."""
-    found = candidate_from(EDITS[name], task="t", entry="ModelNew", proposer="p", base=BASE)
-    sources = dict(found.sources)
-    changed = "# changed" in sources["kernel.py"] if "module" in name else "{ n; }" in sources["kernel.cpp"]
-    assert (["kernel.cpp", "kernel.py"], True) == (sorted(sources), changed)
-
-
-def test_an_edit_that_fits_nowhere_is_malformed() -> None:
-    """A diff against lines that are not there is no program, and the request to answer again can say so."""
-    reply = "```diff\n@@ -1 +1 @@\n-int nowhere;\n+int x;\n```"
-    with pytest.raises(Malformed, match="do not fit"):
-        candidate_from(reply, task="t", entry="ModelNew", proposer="p", base=BASE)
-
-
-def test_numbers_and_truth_values_are_read_as_people_write_them() -> None:
-    """A gain of "1.4x", a verdict of "false" and a confidence of 85 mean what they say."""
-    voice, _ = agent(
-        "Sure:\n{'change': 'tile', 'expected_gain': '1.4x',}", '{"fails": "false", "confidence": 85}',
-        "The rows are read three times.\n\nRead them once.", '{"kernels": ["one kernel"], "host": "none"}',
-    )  # fmt: skip
-    assert ("change: tile", 1.4) == voice.advise(shown(), None)
-    assert (False, 0.85) == voice.predict(shown())[:2]
-    assert ("The rows are read three times.\n\nRead them once.", 1.0) == voice.advise(shown(), None)
-    assert "1. one kernel\nhost: none" == voice.plan("")
-
-
-def test_a_hostile_reply_is_read_in_time() -> None:
-    """A third of a megabyte of openings of every kind the parsers know is malformed within seconds, not hours."""
-    for piece in (
-        "{",
-        "<think>",
-        "```a\n",
-        "<<<<<<< S\n",
-        "@@ x\n",
-        '{"a":',
-        "~~~\n```\n",
-        '{"a":[',
-        '{"path": "a.py", "content": "x"}',
-    ):
-        reply = piece * (300_000 // len(piece))
-        with pytest.raises(Malformed):
-            parsed(reply)
-        with pytest.raises(Malformed):
-            json_object(reply, "change")
 
 
 def test_an_unreadable_reply_is_asked_again_in_the_same_conversation() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from kernelwright.candidate import Candidate
 from kernelwright.errors import ModelError
 from kernelwright.knowledge import Knowledge
-from kernelwright.optimize.bare import is_bare
+from kernelwright.optimize.bare import as_source, is_bare
 from kernelwright.optimize.shelf import Shelf
 from kernelwright.optimize.traits import is_race
 from kernelwright.proposers.agent import AgentProposer, Evidence, Malformed
@@ -50,6 +50,8 @@ class Asking:
         parents = [known[digest] for digest in digests if digest in known]
         kind = self._kind(ask, parents, voice)
         given = self._given(voice.device)
+        if kind == "new" and given is None and "translator" in self._recipe.roles:
+            given = Evidence(candidate=as_source(voice.task), outcome=None, diagnosis="")
         if kind == "new" and given is not None:
             kind, parents = "translate", [given]
         first = parents[0] if parents and kind in ("improve", "repair", "race", "translate") else None

@@ -8,6 +8,8 @@ from pathlib import Path
 from kernelwright.candidate import Candidate
 from kernelwright.task import Task
 
+REFERENCE = "reference"
+"""Who proposed it."""
 LANGUAGES = {".cu": "cuda", ".cpp": "cpp", ".py": "torch"}
 
 
@@ -24,6 +26,14 @@ def bare_source(path: str, task: Task) -> Candidate | None:
     return Candidate(
         task=task.digest(), language=language, entry="", sources=((place.name, text),), proposer="start",
         note=f"{place.name} as given, without an interface",
+    )  # fmt: skip
+
+
+def as_source(task: Task) -> Candidate:
+    """The reference as a program to translate."""
+    return Candidate(
+        task=task.digest(), language="torch", entry="", sources=(("reference.py", task.reference),),
+        proposer=REFERENCE, note="the reference",
     )  # fmt: skip
 
 

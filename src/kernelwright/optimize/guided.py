@@ -192,7 +192,7 @@ class Guided:
                 )  # fmt: skip
             except Malformed as fault:
                 self._say("note", f"the adviser's reply is not advice: {fault}")
-        candidate = voice.propose(dataclasses.replace(request, advice=advice[0]))
+        candidate = voice.propose(dataclasses.replace(request, advice=advice[0] or request.advice))
         if fingerprint(candidate) in seen:
             return Draft(candidate=candidate, advice=advice, guess=None)
         self._trier.build_ahead(candidate)
@@ -211,7 +211,7 @@ class Guided:
             self._say("trial", f"reply {ask.number} holds no candidate: {fault}", stage="parse")
             told, place = Told(candidate=f"malformed-{ask.number}", score=None, features=(), text=""), "parse"
             if entry.request is not None:
-                self.shelf.unread[told.candidate] = entry.request, fault.reply, str(fault)
+                self.shelf.unread[told.candidate] = fault.asked or entry.request, fault.reply, str(fault)
         except ModelError as error:
             self.tally.failed += 1
             self._say("note", f"request {ask.number}: {error.what}", detail=str(error))

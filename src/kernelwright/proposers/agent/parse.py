@@ -21,7 +21,7 @@ from kernelwright.proposers.agent.fences import (
 )
 from kernelwright.proposers.agent.files import files_in
 from kernelwright.proposers.agent.patch import applied, is_edit
-from kernelwright.proposers.agent.talk import objects, spoken
+from kernelwright.proposers.agent.talk import objects, spoken, untagged
 
 CLASS = re.compile(r"^class\s+(\w+)\s*\(\s*(?:torch\.)?(?:nn\.)?Module\s*\)", re.M)
 OPEN = re.compile(r"^[ \t]*(?:```|~~~)", re.M)
@@ -34,6 +34,7 @@ LISTED = re.compile(r"(?:design|option|idea)?\s*(\d)\s*[.):\-\u2013\u2014]\s*(\S
 TAKEN = re.compile(r"\b(?:cho(?:os|se)\w*|pick\w*|go(?:ing)? with|select\w*|tak(?:e|ing)|least|fastest|best)\b", re.I)
 KEPT = frozenset({"cpp", "cu", "cuh", "h", "hpp", "py"})
 MAIN = "kernel.py"
+UNFIT = "the reply holds edits that do not fit the program; whole files are needed"
 
 
 class Malformed(ValueError):
@@ -43,19 +44,29 @@ class Malformed(ValueError):
     """What was said, where it is worth showing again."""
     cut = False
     """The reply was cut off for its length."""
+    asked: Any = None
+    """The request as it was put, an adviser's words among them; None: as the search made it."""
 
 
 def candidate_from(
     reply: str, *, task: str, entry: str, proposer: str, note: str = "", parent: str = "", prompt: str = "",
-    base: Candidate | None = None,
+    base: Candidate | None = None, whole: bool = True,
 ) -> Candidate:  # fmt: skip
     """The Candidate in a reply. Raises ``Malformed``.
 
     Its Python file is the last block that defines ``entry`` (earlier ones are drafts), else the last other module;
     native blocks go by the names they carry, or by what it loads. ``base``: the program that was to be changed: files
-    that the reply leaves out come from it, and edits are applied to it."""
+    that the reply leaves out come from it, and edits are applied to it. ``whole``: the reply was not cut off, so what
+    looks like a thought without an end is none."""
     text = spoken(reply)
-    sources, cls = _read(text, entry, base)
+    try:
+        sources, cls = _read(text, entry, base)
+    except Malformed as fault:
+        text = untagged(reply) if whole else ""
+        try:
+            sources, cls = _read(text, entry, base)
+        except Malformed:
+            raise fault from None
     return Candidate(
         task=task,
         language=language_of(sources),
@@ -96,18 +107,30 @@ def _sources(text: str, entry: str, base: Candidate | None) -> tuple[dict[str, s
         whole = held if found is not None else whole
     if found is None and base is not None and base.entry and (edits or _natives(whole)):
         cls = base.entry.partition("::")[2]
-        made = dict(old)
-        for block in edits:
-            changed = applied(block.text, made, block.name)
-            if changed is None:
-                raise Malformed("the reply holds edits that do not fit the program; whole files are needed")
-            made = changed
+        made = _edited(edits, old)
         return made | _beside(whole, made[MAIN]), cls
     if found is None:
         raise Malformed(_why_none(blocks, entry, text))
     main, cls = found
     sources = {MAIN: main.text} | _beside([block for block in whole if block is not main], main.text, main.name)
-    return sources | _carried(sources, old), cls
+    carried = _carried(sources, old)
+    for block in edits:  # of the module's other files; those of files that came whole only show what is new in them
+        changed = applied(block.text, carried, block.name)
+        if changed is None and block.name in carried:
+            raise Malformed(UNFIT)
+        carried = changed or carried
+    return sources | carried, cls
+
+
+def _edited(edits: list[Block], old: dict[str, str]) -> dict[str, str]:
+    """Files after all edits. Raises ``Malformed`` where one does not fit."""
+    made = dict(old)
+    for block in edits:
+        changed = applied(block.text, made, block.name)
+        if changed is None:
+            raise Malformed(UNFIT)
+        made = changed
+    return made
 
 
 def _main(blocks: list[Block], text: str, entry: str) -> tuple[Block, str] | None:

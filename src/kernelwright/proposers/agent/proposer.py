@@ -77,10 +77,12 @@ class AgentProposer:
                 parent=ask.parent.candidate.digest() if ask.parent else "",
                 prompt=self.prompts.digest(name),
                 base=ask.parent.candidate if ask.parent else None,
+                whole=reply.finish != "length",
             )
         except Malformed as fault:
             worse = Malformed(f"{fault}{ENDS.get(reply.finish, '')}")
-            worse.reply, worse.cut = reply.text, reply.finish == "length"
+            worse.reply, worse.cut = spoken(reply.text) or reply.text, reply.finish == "length"
+            worse.asked = ask
             raise worse from fault
 
     def advise(

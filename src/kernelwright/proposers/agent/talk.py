@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 THOUGHT = re.compile(r"<(/?)(?:think|thinking|thought|reasoning|reflection)>", re.I)
+ENDLESS = re.compile(r"\d{400,}")
+"""A number that Python refuses to read, or that is no float: a model that loops writes such."""
 BEGINS = re.compile(r"\{(?=\s*[\"'}/#])")
 MOST_TRIED = 2000
 """Places of one text where an object may begin that are tried: the first and the last half of so many."""
@@ -24,6 +26,17 @@ NO = frozenset({"false", "no", "none", "null", "0", "passes", "pass", ""})
 
 def spoken(reply: str) -> str:
     """The reply without its thoughts, as reasoning models put them inline: whole, begun by the server, or cut off."""
+    return _heard(reply)[0]
+
+
+def untagged(reply: str) -> str:
+    """The reply without its marks of thoughts, where a thought begins and never ends (a comment of a program may hold
+    such a mark); "" where each has its end."""
+    return "" if _heard(reply)[1] else THOUGHT.sub("", reply)
+
+
+def _heard(reply: str) -> tuple[str, bool]:
+    """(what is said outside thoughts, whether all of them end)."""
     said: list[str] = []
     at, thinking = 0, False
     for tag in THOUGHT.finditer(reply):
@@ -34,12 +47,13 @@ def spoken(reply: str) -> str:
         thinking, at = not tag[1], tag.end()
     if not thinking:
         said.append(reply[at:])
-    return "".join(said).strip()
+    return "".join(said).strip(), not thinking
 
 
 def objects(text: str) -> Iterator[dict[str, Any]]:
     """Every JSON object in a text, outermost ones only; trailing commas, comments and Python's spelling are borne."""
     decoder = json.JSONDecoder(strict=False)
+    text = ENDLESS.sub("0", text)
     places = [match.start() for match in BEGINS.finditer(text)]
     if len(places) > MOST_TRIED:
         places = places[: MOST_TRIED // 2] + places[-MOST_TRIED // 2 :]
@@ -52,7 +66,7 @@ def objects(text: str) -> Iterator[dict[str, Any]]:
         window = text[at : at + LONGEST_OBJECT]
         try:
             value, length = decoder.raw_decode(window)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):  # ValueError itself: a number of more digits than Python reads
             length = 1
             if mended < MOST_MENDED:
                 mended += 1
@@ -67,7 +81,7 @@ def real(value: object, default: float) -> float:
     if isinstance(value, bool):
         return default
     if isinstance(value, int | float):
-        return float(value) if abs(float(value)) < 1e6 else default
+        return float(value) if abs(value) < 1e6 else default  # compared first: a long integer is no float
     found = re.search(r"-?\d+(?:\.\d+)?", str(value))
     if found is None or len(found[0]) > 6:
         return default
@@ -89,7 +103,7 @@ def _lenient(text: str) -> tuple[object, int]:
     plain = re.sub(r",(\s*[}\]])", r"\1", plain)
     try:
         return json.loads(plain, strict=False), end
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         pass
     try:
         return ast.literal_eval(plain), end

@@ -126,6 +126,7 @@ class Wording:
                 "target_language": brief.SPOKEN[self.language],
             }
             more = {"failures": ask.history, "timed": isinstance(ask.parent.outcome, Timed)}
+            more["is_reference"] = ask.parent.candidate.proposer == "reference"  # which the task shows anyway
             return "translator", program | languages | more
         if ask.kind in ("repair", "race"):
             return ("race" if ask.kind == "race" else "coder_repair"), program
