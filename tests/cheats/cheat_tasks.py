@@ -148,3 +148,10 @@ _add("long_squares", "return x.square().sum(-1)", "[torch.randn(16, 6144)]")
 _add("products", "return (a.to(torch.int32)[:, None, :] * b.to(torch.int32)[None]).sum(-1, dtype=torch.int32)",
      "[torch.randint(-128, 128, (24, 96), dtype=torch.int8), torch.randint(-128, 128, (16, 96), dtype=torch.int8)]",
      args="a, b")  # fmt: skip
+_add("ties", "return x.argmax(-1)", "[torch.randint(0, 9, (512, 256)).float()]",
+     contract=Contract(index_outputs=((0, 0),)))  # fmt: skip
+_add("steps", "return torch.round(x / 0.1).clamp(-127, 127).to(torch.int8)", "[torch.randn(512, 512)]")
+_add("halves", "return torch.round(x / 0.1).clamp(-127, 127).to(torch.int8)",
+     "[torch.randint(-200, 201, (512, 512)) / 20.0]")  # fmt: skip
+_add("log_softmax", "return torch.log(torch.softmax(x, -1))", "[torch.randn(64, 192) * 60.0]")
+_add("long_rows", "return torch.logsumexp(x, -1)", "[torch.randn(2000, 1000)]")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from cheat_tasks import INIT
 from corpus import Program, cheat, honest, module, native
+from insider_programs import RACING
 
 LATE = "self.n += 1\nif self.n > {after}:\n    {cheap}\n{right}"
 WELFORD = """
@@ -135,4 +136,38 @@ def work(x):
         head=NOTES + "\n@torch.compile(dynamic=False)\ndef go(x):\n    return F.gelu(x * 1.7) + 0.5 * x\n"), slow=True),
 )  # fmt: skip
 
-LATER: tuple[Program, ...] = (*VARIANCES, *LAWS, *LATE_ONES, *PROCESSES)
+LAST_TIE = "x.shape[-1] - 1 - x.flip(-1).argmax(-1)"
+IN_DOUBLE = "torch.round(x.double() / 0.1).clamp(-127, 127).to(torch.int8)"
+FIFTH = "self.n += 1\nif RACE and self.n % 5 == 0:\n    return {cheap}\nreturn {right}"
+EMPTY = "torch.empty(x.shape, dtype=torch.int8)"
+
+
+def fifth(cheap: str, right: str) -> str:
+    """A program that is right but for every fifth call of the race."""
+    return module(FIFTH.format(cheap=cheap, right=right), head=RACING, init="self.n = 0")
+
+
+TIES = (  # legal answers that are not eager's, after which nothing was compared with eager's any more
+    cheat(10, "last ties, and every fifth call of the race unwritten", "ties", fifth(
+        "torch.empty(x.shape[0], dtype=torch.int64)", LAST_TIE), twin="ties/last ties", level="precise"),
+    cheat(10, "rounds in float64, and every fifth call of the race unwritten", "steps", fifth(EMPTY, IN_DOUBLE),
+          twin="steps/float64 inside", level="precise"),
+    cheat(10, "rounds in float64, and every fifth call of the race unwritten", "halves", fifth(EMPTY, IN_DOUBLE),
+          twin="halves/float64 inside", level="precise"),
+    cheat(10, "finite where eager is not, and every fifth call of the race unwritten", "log_softmax", fifth(
+        "torch.empty_like(x)", "torch.log_softmax(x, -1)"), twin="log_softmax/in one", level="precise"),
+    honest("ties/last ties", "ties", module(f"return {LAST_TIE}")),
+    honest("steps/float64 inside", "steps", module(f"return {IN_DOUBLE}")),
+    honest("halves/float64 inside", "halves", module(f"return {IN_DOUBLE}")),
+    honest("log_softmax/in one", "log_softmax", module("return torch.log_softmax(x, -1)")),
+)  # fmt: skip
+
+ALONE = (  # timed one call to a window, so few of its odd calls had the change of value that shows it
+    cheat((10, 22), "no maximum once the race has begun", "long_rows", module(
+        "if RACE:\n    return x.exp().sum(-1).log()\nreturn torch.logsumexp(x, -1)", head=RACING),
+          twin="long_rows/maximum by hand", level="precise", slow=True),
+    honest("long_rows/maximum by hand", "long_rows", module(
+        "top = x.amax(-1, keepdim=True)\nreturn (x - top).exp_().sum(-1).log_() + top[:, 0]")),
+)  # fmt: skip
+
+LATER: tuple[Program, ...] = (*VARIANCES, *LAWS, *LATE_ONES, *PROCESSES, *TIES, *ALONE)

@@ -15,7 +15,7 @@ import pytest
 
 from kernelwright import sandbox
 from kernelwright.candidate import Candidate
-from kernelwright.errors import DiskFull
+from kernelwright.errors import DeviceLost, DiskFull, JudgeFailed, KernelwrightError
 from kernelwright.judge import entrants as entrants_module
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.child import Program, Zygote
@@ -122,3 +122,94 @@ def test_a_baseline_that_is_still_warmed_is_ended_by_its_own_thread(
     work.join(20)
     assert not work.is_alive() and entrant.program is None
     assert entrant.failure and "descriptor" not in entrant.failure
+
+
+class Ill:
+    """Programs of a judge that has none to give, for this reason."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def fork(self, *_: object) -> Program:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "said"),
+    [
+        (JudgeFailed("the zygote died"), JudgeFailed, "the zygote died"),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), DeviceLost, "illegal memory access"),
+        (AssertionError(), None, "AssertionError"),
+        (ValueError("a defect"), None, "a defect"),
+    ],
+)
+def test_no_error_ends_the_thread_of_a_baseline_unsaid(
+    tmp_path: Path, error: Exception, raised: type[KernelwrightError] | None, said: str
+) -> None:
+    """The machine's are raised by whoever waits for it, for no speedup is proved over the others alone; of any other
+    the conditions of the proof speak."""
+    entrants = Entrants(cast(Programs, Ill(error)), tmp_path, tmp_path)
+    bench = cast(Bench, SimpleNamespace(timed=SimpleNamespace(instance=None), device="cpu", eager_us=100.0))
+    entrant = Entrant(name="compile", program=None, failure="", warming=None)
+    entrant.warming = threading.Thread(target=entrants._begin, args=(bench, entrant, COMPILED, tmp_path, None, []))
+    entrant.warming.start()
+    if raised is None:
+        entrant.ready()
+    else:
+        for _ in range(2):
+            with pytest.raises(raised):
+                entrant.ready()
+    assert said in entrant.failure and entrant.program is None
+
+
+class Held:
+    """A program that notes its end."""
+
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_baseline_that_could_not_be_bound_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Alive but not bound it made every later judgement of the task fail."""
+
+    def no_room(*_: object) -> None:
+        raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+    held = Held()
+    monkeypatch.setattr(entrants_module, "load", lambda *_: None)
+    monkeypatch.setattr(entrants_module, "bind", no_room)
+    entrants = Entrants(cast(Programs, SimpleNamespace(fork=lambda *_: held)), tmp_path, tmp_path)
+    bench: Any = SimpleNamespace(
+        timed=SimpleNamespace(instance=None), device="cuda", eager_us=100.0, plan=lambda *_: SimpleNamespace(sets=2)
+    )
+    entrant = Entrant(name="compile", program=None, failure="", warming=None)
+    entrants._begin(cast(Bench, bench), entrant, COMPILED, tmp_path, None, [])
+    assert held.closed and entrant.program is None and "out of memory" in entrant.failure
+    with pytest.raises(KernelwrightError, match="ran out of memory"):
+        entrant.ready()
+
+
+def test_a_baseline_that_the_machine_kept_away_is_started_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that failed by itself is not; and what cannot be written is not left behind as one that never failed."""
+    begun_again: list[str] = []
+    entrants = Entrants(cast(Programs, None), tmp_path, tmp_path)
+    monkeypatch.setattr(entrants_module.baselines, "program", lambda task, kind: COMPILED)
+    monkeypatch.setattr(entrants_module, "build", lambda *_: tmp_path)
+    monkeypatch.setattr(entrants, "_begin", lambda bench, entrant, *_: begun_again.append(entrant.name))
+    instance = SimpleNamespace(draw=lambda *_: [])
+    bench: Any = SimpleNamespace(
+        entrants={}, task=SimpleNamespace(digest=lambda: "t"), device="cpu", seed=1,
+        timed=SimpleNamespace(instance=instance, as_given=None),
+    )  # fmt: skip
+    first = entrants.of(bench, "eager")
+    assert first is entrants.of(bench, "eager") and ["eager"] == begun_again
+    first.failure = "load: it says so"
+    assert first is entrants.of(bench, "eager")
+    first.fault = JudgeFailed("the zygote died")
+    assert first is not entrants.of(bench, "eager") and ["eager"] * 2 == begun_again
+    instance.draw = lambda *_: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        entrants.of(bench, "compile")
+    assert {"eager"} == set(bench.entrants)

@@ -3,7 +3,18 @@
 
 from __future__ import annotations
 
-from kernelwright.judge import singly
+import contextlib
+import itertools
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kernelwright.judge import load, race, singly
+from kernelwright.judge.spot_checks import Mismatch, SpotChecks, Suspect
+from kernelwright.trial import CaseResult
 
 
 def test_a_gain_that_single_calls_have_too_counts() -> None:
@@ -41,3 +52,60 @@ def test_series_are_clear_where_their_median_surely_lies_on_one_side() -> None:
     mixed = [0.0, 2.0] * 10
     assert not singly.clear(mixed, 1.0) and singly.clear(mixed, 3.0)
     assert singly.clear([0.0] * 5 + [2.0] * 25, 1.0) and not singly.clear([0.0] * 11 + [2.0] * 14, 1.0)
+
+
+class Sets:
+    """Call sets of one program: two inputs, and the doubles of them or nearly."""
+
+    def __init__(self, wrong: float = 0.0) -> None:
+        self.wrong = wrong
+        self.inputs = [[torch.zeros(64)] for _ in range(2)]
+        self.outputs = [[torch.zeros(64)] for _ in range(2)]
+
+    def answers(self, call: int) -> list[torch.Tensor]:
+        """What a call is compared on."""
+        return self.outputs[call]
+
+
+@pytest.mark.parametrize("wrong", [0.0, 3e-8])
+def test_single_calls_are_compared_in_full_by_lot(monkeypatch: pytest.MonkeyPatch, wrong: float) -> None:
+    """One too little wrong for eager to tell ends the race; a baseline that has no single calls is not compared."""
+    compared: list[bool] = []
+
+    def check(leaves: list, state: object, outputs: list, inputs: list) -> CaseResult:
+        compared.append(torch.equal(outputs[0], leaves[0].double() * 2))
+        return CaseResult(name="main", required=True, passed=compared[-1], detail="", error_ratio=0.0, calls=1)
+
+    def series(racer: Any, values: list, *, grad: bool) -> list[float]:
+        for call, leaves in enumerate(values):
+            racer.buffers.inputs[call][0].copy_(leaves[0])
+            racer.buffers.outputs[call][0].copy_(leaves[0] * 2 * (1 + racer.buffers.wrong))
+        return [1.0] * len(values)
+
+    everyone = [Sets(), Sets(wrong=1.0), Sets(wrong)]
+    for sets in everyone:
+        sets.outputs = [[out.double() for out in outs] for outs in sets.outputs]
+        sets.inputs = [[leaf.double() for leaf in leaves] for leaves in sets.inputs]
+    suspects = [Suspect(sets, check, sets is everyone[-1]) for sets in everyone]  # type: ignore[arg-type]
+    racers = [
+        SimpleNamespace(name=name, program=SimpleNamespace(pid=0), buffers=sets, suspect=suspect)
+        for name, sets, suspect in zip(("eager", "compile", "candidate"), everyone, suspects, strict=True)
+    ]
+    checks = SpotChecks(
+        suspects=suspects, budget=2, thorough=True, random_outputs=False, mutates=frozenset(),
+        dice=random.Random(4), tolerated=[1e-7, 1e-6],
+    )  # fmt: skip
+    monkeypatch.setattr(singly, "_series", series)
+    monkeypatch.setattr(load, "ran_us", lambda pid: {})
+    monkeypatch.setattr(race, "blamed", lambda name, last: contextlib.nullcontext())
+    monkeypatch.setattr(singly.measure, "clock", itertools.count(0, 10**9).__next__)
+    contest: Any = SimpleNamespace(
+        racers=racers, plan=SimpleNamespace(sets=2), draw=lambda: [torch.randn(64).double()],
+        dice=random.Random(6), grad=False, checks=checks, state=None,
+    )  # fmt: skip
+    if wrong:
+        with pytest.raises(Mismatch):
+            singly.gains_us(contest, 1.0)
+    else:
+        assert [0.0] * singly.SERIES[0] == singly.gains_us(contest, 1.0)
+        assert [True, True] == compared and [] == suspects[1].checks

@@ -139,3 +139,85 @@ def test_answers_whose_squares_overflow_are_measured_all_the_same() -> None:
     edge = torch.tensor([1e30, torch.inf, 2e30])
     assert [0.0, 0.0] == spot_checks.distances([edge], [edge], None)
     assert [torch.inf, torch.inf] == spot_checks.distances([edge.flip(0)], [edge.roll(1)], None)
+
+
+class Legal:
+    """Eager and a candidate whose answers are whole numbers or not finite, and how often it was compared in full."""
+
+    def __init__(self, eager: torch.Tensor, **options: object) -> None:
+        self.compared = 0
+        self.source = torch.tensor([[1.0, 3.0, 3.0, 0.0]]).repeat(eager.numel(), 1)
+        self.eager, self.mine = Memory(1), Memory(1)
+        self.eager.outputs, self.mine.outputs = [[eager]], [[eager.clone()]]
+        suspects = [Suspect(self.eager, self._check, False), Suspect(self.mine, self._check, True)]  # type: ignore[arg-type]
+        settings: dict[str, object] = {"thorough": True, "random_outputs": False, "mutates": frozenset()}
+        settings |= {"tolerated": [0.0, 0.0], "dice": random.Random(5), "budget": 0} | options
+        self.checks = SpotChecks(suspects=suspects, **settings)  # type: ignore[arg-type]
+
+    def _check(self, leaves: list, state: object, outputs: list, inputs: list) -> CaseResult:
+        self.compared += 1
+        return result(state == "right")
+
+    def call(self, answer: torch.Tensor, state: str = "right") -> None:
+        """One timed call; ``state`` is what a comparison in full says of it."""
+        self.mine.outputs[0][0].copy_(answer)
+        self.mine.inputs[0] = self.eager.inputs[0] = [self.source]
+        self.checks.look([[self.source]], state)
+
+
+def test_a_legal_tie_leaves_the_check_of_other_calls_as_it_was() -> None:
+    """One that fell the other way made every distance tolerable, and what was never written passed unread."""
+    eager = torch.ones(64, dtype=torch.int64)
+    trial = Legal(eager, indices=((0, 0),))
+    for _ in range(40):
+        trial.call(torch.full((64,), 2))
+    assert (0, 40) == (trial.compared, trial.checks.suspects[-1].sampled)  # the values are equal: no oracle is asked
+    with pytest.raises(Mismatch):
+        trial.call(torch.full((64,), 0x7FF5A5A5A5A5A5A5), "wrong")
+    with pytest.raises(Mismatch):
+        trial.call(torch.where(torch.arange(64) == 9, 3, eager), "wrong")
+
+
+def test_a_few_halves_rounded_otherwise_are_compared_now_and_then() -> None:
+    """Four of 128 that differ by one are learned; more of them, or a larger difference, are compared again."""
+    eager = torch.arange(128, dtype=torch.int8)
+    trial = Legal(eager)
+    moved = lambda count, by: eager + by * (torch.arange(128) < count).to(torch.int8)  # noqa: E731
+    for count in (2, 3, 4, 4, 3, 4):
+        trial.call(moved(count, 1))
+    assert 1 == trial.compared
+    for answer in (moved(6, 1), moved(2, 5), torch.full((128,), 0x65, dtype=torch.int8)):
+        with pytest.raises(Mismatch):
+            trial.call(answer, "wrong")
+
+
+@pytest.mark.parametrize("eager", [torch.linspace(0, 1, 64).log(), torch.arange(64), torch.zeros(64)])
+def test_nothing_is_learned_of_a_legal_call_beyond_all_measure(eager: torch.Tensor) -> None:
+    """Finite where eager overflows, most whole numbers off by one, next to zero beside zeros: the first BEYOND of them
+    are compared in full, and then some by lot; calls as usual are checked as ever."""
+    legal = eager.nan_to_num(neginf=-90.0) if eager.isinf().any() else eager + 1
+    trial = Legal(eager)
+    for _ in range(spot_checks.BEYOND):
+        trial.call(legal)
+    assert (spot_checks.BEYOND, 0) == (trial.compared, trial.checks.suspects[-1].sampled)
+    for _ in range(400):
+        trial.call(legal)
+    assert 20 < trial.compared - spot_checks.BEYOND < 90  # 50, deviation 6.6
+    assert [0.0, 0.0] == trial.checks.tolerated and 0 == trial.checks.suspects[-1].sampled
+    with pytest.raises(Mismatch):
+        for _ in range(200):
+            trial.call(torch.full_like(eager, 77), "wrong")
+
+
+def test_what_a_smoke_test_saw_beyond_all_measure_is_not_tolerated() -> None:
+    """A first call may be legal and as far off."""
+    assert [0.0, 0.0, 0.5, 2.0] == spot_checks.learned([torch.inf, torch.inf, 0.5, 2.0])
+    assert [1e-7, 1e-6, 0.5, 3.0] == spot_checks.learned([torch.inf, torch.nan, 0.5, 2.0], [1e-7, 1e-6, 0.25, 3.0])
+
+
+def test_whole_numbers_that_differ_are_no_measure_for_written_inputs() -> None:
+    """A share of halves is not an error of floats."""
+    trial = Legal(torch.arange(64), mutates=frozenset({0}), tolerated=[0.05, 1.0])
+    trial.eager.inputs[0], trial.mine.inputs[0] = [torch.ones(8)], [torch.ones(8) * 1.01]
+    with pytest.raises(Mismatch):
+        trial.checks.look([[torch.zeros(8)]], "wrong")

@@ -110,7 +110,7 @@ class Correctness:
         self._unchanged(point, variant, buffers, call, leaves, before)
         if buffers.plan.sets != sets:
             point.bind(program, variant, sets)
-        return spot_checks.distances(before, truth.eager[: len(before)], None)
+        return spot_checks.learned(spot_checks.distances(before, truth.eager[: len(before)], None))
 
     def _first_call(self, point: Point, seed: int) -> list[torch.Tensor]:
         """What a fresh process is asked first: the same of each, so its truth is known from the first one on."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+from kernelwright.errors import KernelwrightError
 from kernelwright.judge.child import Program
 
 
@@ -20,12 +21,16 @@ class Entrant:
     """The thread in which its first calls compile, while they do."""
     unwanted: bool = False
     """Closed before it had a program: whoever starts one must end it."""
+    fault: KernelwrightError | None = None
+    """The machine's fault that kept it away, or the judge's own: it is started anew for whoever asks next."""
 
     def ready(self) -> None:
-        """Wait until it is warm, or has failed."""
+        """Wait until it is warm, or has failed. Raises its ``fault``: a speedup over the others would flatter."""
         if self.warming is not None:
             self.warming.join()
             self.warming = None
+        if self.fault is not None:
+            raise self.fault
 
     def close(self) -> None:
         """End its program. While a thread still warms it only that thread may free what they share; it hears of the

@@ -37,10 +37,9 @@ class Entrants:
 
     def of(self, bench: Bench, name: str) -> Entrant:
         """A baseline, started if it is not yet; one that compiles goes on warming in a thread."""
-        if name in bench.entrants:
+        if name in bench.entrants and bench.entrants[name].fault is None:
             return bench.entrants[name]
         kind = baselines.KINDS[name]
-        entrant = bench.entrants[name] = Entrant(name=name, program=None, failure="", warming=None)
         candidate = baselines.program(bench.task, kind)
         folder = build(candidate, str(bench.device), self._cache)
         if isinstance(folder, Rejected):
@@ -48,6 +47,7 @@ class Entrants:
         own = self._own(bench, kind)
         # Drawn here: the reference's own drawing uses the generator of the process, one user at a time.
         leaves = bench.timed.instance.draw(bench.timed.as_given, bench.seed)
+        entrant = bench.entrants[name] = Entrant(name=name, program=None, failure="", warming=None)
         start = functools.partial(self._begin, bench, entrant, candidate, folder, own, leaves)
         if kind.compiles:
             entrant.warming = threading.Thread(target=start)
@@ -90,8 +90,10 @@ class Entrants:
             sets = bench.plan(timing_plan.PRECISE, 2).sets
             bind(program, bench.timed, sets, leaves)
             program.window(list(range(sets)), grad=bench.contract.gradients)
-        except (ChildFailure, OSError) as failure:  # an error that ends this thread would lose the baseline unsaid
-            entrant.failure = str(failure)[:300]
+        except Exception as failure:  # noqa: BLE001 - one that ends this thread would lose the baseline unsaid
+            entrant.failure = str(failure)[:300] or type(failure).__name__
+            if not isinstance(failure, OSError):  # of a full disk ``blame_disk`` asks whether it is full
+                entrant.fault = health.fault(failure)
             if entrant.program is not None:
                 entrant.program.close()
                 entrant.program = None

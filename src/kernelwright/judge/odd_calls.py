@@ -37,8 +37,8 @@ class _Kept:
 
 @dataclass(slots=True)
 class OddCalls:
-    """The odd windows of one race: ``windows`` of them, over which all variants are dealt as far as there are calls. On
-    a dear case it is one, which holds all changes of value."""
+    """The odd windows of one race: ``windows`` of them, over which all variants are dealt. On a dear case, and where
+    there are too few calls for that, each holds one call with all changes of value."""
 
     point: Point
     dice: random.Random
@@ -50,11 +50,12 @@ class OddCalls:
     _chosen: dict[int, tuple[Variant, Leaves]] = field(default_factory=dict)
     _kept: list[_Kept] = field(default_factory=list)
 
-    def rounds(self, least: int, first: int = 0) -> frozenset[int]:
-        """In which of at least so many rounds, from ``first`` on; none where there is nothing to vary."""
+    def rounds(self, least: int, sets: int, first: int = 0) -> frozenset[int]:
+        """In which of at least so many rounds of ``sets`` calls, from ``first`` on; none where there is nothing to
+        vary."""
         if self.point.instance.contract.random or self.point.instance.work > HEAVY:
             return frozenset()
-        self._deck = self._offered() if self.windows else []
+        self._deck = self._offered(self.windows * sets) if self.windows else []
         self.dice.shuffle(self._deck)
         if not self._deck:
             return frozenset()
@@ -89,13 +90,20 @@ class OddCalls:
             if not result.passed:
                 raise Mismatch(result)
 
-    def _offered(self) -> list[Variant]:
-        """Changes of value that the reference accepts: layouts have buffers of their own."""
-        if self.point.dear:  # few odd rows: those of ``mixed``, which checks before the race have, any sample shows
-            some = variants.mixed(self.point.instance.contract, few=True)
-            return [v for v in some if self._floats() and self.point.usable(v)][:1]
+    def _offered(self, calls: int) -> list[Variant]:
+        """Changes of value that the reference accepts: layouts have buffers of their own. On a dear case, or where
+        there are fewer ``calls`` than changes (long calls are timed one to a window), all in one draw.
+        """
+        if self.point.dear:
+            return self._strewn()
         offered = (v for v in self.point.offered if v.name != AS_GIVEN and v.layout == "contiguous")
-        return [v for v in offered if (v.change or v.special or v.scale != 1.0) and self.point.usable(v)]
+        deck = [v for v in offered if (v.change or v.special or v.scale != 1.0) and self.point.usable(v)]
+        return deck if calls >= len(deck) else self._strewn() or deck
+
+    def _strewn(self) -> list[Variant]:
+        """Few odd rows: those of ``mixed``, which checks before the race have, any sample shows."""
+        some = variants.mixed(self.point.instance.contract, few=True)
+        return [v for v in some if self._floats() and self.point.usable(v)][:1]
 
     def _floats(self) -> bool:
         return any(getattr(torch, spec.dtype).is_floating_point for spec in self.point.instance.specs)

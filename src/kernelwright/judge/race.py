@@ -101,7 +101,9 @@ class Race:
         self._cold = cold.of(self.device, self.plan.flush_bytes)
         self._singles = self.device.type != "cpu" and self.plan.sets > 1
         self._held = self.dice.randrange(self.plan.least)
-        self._odd = self.odd.rounds(self.plan.least, first=int(self.draw_state is not None and self.plan.least > 1))
+        self._odd = self.odd.rounds(
+            self.plan.least, self.plan.sets, first=int(self.draw_state is not None and self.plan.least > 1)
+        )
         for racer in self.racers:
             with self._blame(racer):
                 self._warm(racer)

@@ -8,9 +8,11 @@ copied when chosen and compared when the race has ended.
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -23,12 +25,18 @@ SUSPICION = 2.0
 """A timed call is compared in full whose distance from eager is this many times the largest honest one seen."""
 SAMPLE = 1 << 18
 """Elements of a call compared with eager's when the level is coarse."""
+FEW = 1 / 16
+"""Share of exact values that may differ from eager's and still tell an answer from a wrong one (rounded ties)."""
+BEYOND, AGAIN = 16, 1 / 8
+"""So many calls beyond all measure, yet right, are compared in full; then each with this chance. A wrong call that
+changes a median has many like it: of 32, one is compared with a chance of 0.986 in each process."""
 
 Leaves = list[torch.Tensor]
 Check = Callable[[Leaves, Any, Leaves, Leaves], CaseResult]
 """(inputs, state, outputs, inputs afterwards) to the verdict on one call."""
 Distances = list[float]
-"""Per output: RMS(ours - theirs) / RMS(theirs), then max(ours - theirs) / RMS(theirs)."""
+"""Per output: RMS(ours - theirs) / RMS(theirs), then max(ours - theirs) / RMS(theirs); of exact values the share that
+differs, then the largest difference. inf: beyond all measure (see ``distances``)."""
 
 
 class Mismatch(Exception):
@@ -87,6 +95,10 @@ class SpotChecks:
     """Largest distances from eager among calls that passed in full, per output."""
     of_baselines: bool = True
     """One call of each baseline is compared in full too."""
+    indices: Sequence[tuple[int, int]] = ()
+    """(output, input): whole numbers that point into an input, where ties may fall either way."""
+    _beyond: int = 0
+    """Calls so far that lay beyond all measure."""
     _kept: list[_Kept] = field(default_factory=list)
     _rounds: int = 0
 
@@ -101,10 +113,13 @@ class SpotChecks:
         calls = range(len(values)) if self.thorough else [self.dice.randrange(len(values))]
         for call in calls:
             sample = None if self.thorough else self.dice.getrandbits(30)
-            if self._far(candidate, values[call], call, sample):
+            seen = self._seen(candidate, values[call], call, sample)
+            if self._far(seen, call) or self._changed(candidate, values[call], call, sample):
                 self._full(candidate, values, call, state)
-            else:
+            elif all(map(math.isfinite, seen)):
                 candidate.sampled += 1
+            elif self._chosen():
+                self._full(candidate, values, call, state)
 
     def conclude(self) -> None:
         """After the race: compare in full what was kept. Raises Mismatch."""
@@ -132,25 +147,38 @@ class SpotChecks:
         outputs, inputs = suspect.buffers.answers(call), suspect.buffers.inputs[call]
         suspect.judged(values[call], state, list(outputs), list(inputs))
         if not self.random_outputs:
-            seen = distances(outputs, self.suspects[0].buffers.answers(call), None)
-            self.tolerated = [max(pair) for pair in zip(self.tolerated, seen, strict=True)]
+            self.tolerated = learned(self._seen(suspect, values[call], call, None), self.tolerated)
 
-    def _far(self, suspect: Suspect, leaves: Leaves, call: int, sample: int | None) -> bool:
-        """Whether a call lies further from eager's than honest ones do, or changed its inputs otherwise."""
+    def _seen(self, suspect: Suspect, leaves: Leaves, call: int, sample: int | None) -> Distances:
+        """How far a call's answers lie from eager's."""
+        ours, theirs = suspect.buffers.answers(call), self.suspects[0].buffers.answers(call)
+        pointed = {output: leaves[source] for output, source in self.indices}
+        return distances(ours, theirs, sample, pointed)
+
+    def _far(self, seen: Distances, call: int) -> bool:
+        """Whether a call lies further from eager's than honest ones do, as far as that can be measured."""
+        units = [unit for out in self.suspects[0].buffers.answers(call) for unit in (_unit(out),) * 2]
+        tried = zip(seen, self.tolerated, units, strict=True)
+        return any(math.isfinite(far) and far > SUSPICION * max(*pair) for far, *pair in tried)
+
+    def _chosen(self) -> bool:
+        """Whether a call beyond all measure is compared in full. An honest program may have many: where the reference
+        overflows and it does not, or the other way round."""
+        self._beyond += 1
+        return self._beyond <= BEYOND or self.dice.random() < AGAIN
+
+    def _changed(self, suspect: Suspect, leaves: Leaves, call: int, sample: int | None) -> bool:
+        """Whether a call changed its inputs otherwise than eager did."""
         eager = self.suspects[0].buffers
-        ours, theirs = suspect.buffers.answers(call), eager.answers(call)
-        units = [unit for out in theirs for unit in (_unit(out),) * 2]
-        seen = distances(ours, theirs, sample)
-        if any(far > SUSPICION * max(*pair) for far, *pair in zip(seen, self.tolerated, units, strict=True)):
-            return True
         for index, (now, before) in enumerate(zip(suspect.buffers.inputs[call], leaves, strict=True)):
             if index not in self.mutates and not torch.equal(now, before):
                 return True
         written = sorted(self.mutates)
         mine, other = ([b.inputs[call][i] for i in written] for b in (suspect.buffers, eager))
-        least = max(self.tolerated[::2], default=0.0)
+        rounded = zip(self.tolerated[::2], map(_unit, eager.answers(call)), strict=True)
+        least = max((far for far, unit in rounded if unit), default=0.0)  # what exact values differ by is no measure
         apart = zip(distances(mine, other, sample)[::2], map(_unit, other), strict=True)
-        return any(far > SUSPICION * max(least, unit) for far, unit in apart)
+        return any(far > SUSPICION * max(least if unit else 0.0, unit) for far, unit in apart)
 
 
 def _copies(tensors: Sequence[torch.Tensor]) -> Leaves:
@@ -162,13 +190,30 @@ def _unit(out: torch.Tensor) -> float:
     return numerics.unit_roundoff(out.dtype) / 64 if out.is_floating_point() or out.is_complex() else 0.0
 
 
-def distances(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], sample: int | None) -> Distances:
-    """How far two answers lie apart; inf where one is finite and the other is not, or exact values differ.
+def learned(seen: Distances, known: Distances | None = None) -> Distances:
+    """What is tolerated after a call that passed in full, with what was ``known`` before (None: nothing). Nothing is
+    learned of what lies beyond all measure: one legal call like that would have every other pass unread."""
+    before = known or [0.0] * len(seen)
+    return [max(old, new) if math.isfinite(new) else old for old, new in zip(before, seen, strict=True)]
 
-    With ``sample`` (a secret number) only a run of SAMPLE elements of each output is read.
+
+def distances(
+    ours: Sequence[torch.Tensor],
+    theirs: Sequence[torch.Tensor],
+    sample: int | None,
+    pointed: Mapping[int, torch.Tensor] = MappingProxyType({}),
+) -> Distances:
+    """How far two answers lie apart; inf where one is finite and the other is not, where one is zero and the other is
+    not, or where more than FEW exact values differ.
+
+    With ``sample`` (a secret number) only a run of SAMPLE elements of each output is read. ``pointed``: by output, the
+    tensor that it points into; such answers lie 0 apart where the values pointed at are equal, else inf.
     """
     found: Distances = []
-    for mine, other in zip(ours, theirs, strict=True):
+    for index, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+        if index in pointed:
+            found += [0.0 if _point_alike(mine, other, pointed[index]) else math.inf] * 2
+            continue
         if sample is not None and mine.numel() > SAMPLE and mine.is_contiguous() and other.is_contiguous():
             start = sample % (mine.numel() - SAMPLE)
             mine, other = mine.view(-1)[start : start + SAMPLE], other.view(-1)[start : start + SAMPLE]
@@ -176,11 +221,26 @@ def distances(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor], samp
     return found
 
 
+def _point_alike(mine: torch.Tensor, other: torch.Tensor, source: torch.Tensor) -> bool:
+    return torch.equal(mine, other) or numerics.compare_indices(mine, other, source).error_ratio == 0.0
+
+
+def _differ(mine: torch.Tensor, other: torch.Tensor) -> tuple[float, float]:
+    """The share of exact values that differ, and the largest difference."""
+    if torch.equal(mine, other):
+        return 0.0, 0.0
+    wrong = mine != other
+    share = int(wrong.sum()) / mine.numel()
+    if share > FEW:
+        return math.inf, math.inf
+    return share, float((mine[wrong].to(torch.float64) - other[wrong].to(torch.float64)).abs().max())
+
+
 def _apart(mine: torch.Tensor, other: torch.Tensor) -> tuple[float, float]:
     if mine.numel() == 0:
         return 0.0, 0.0
     if not (mine.is_floating_point() or mine.is_complex()):
-        return (0.0, 0.0) if torch.equal(mine, other) else (float("inf"), float("inf"))
+        return _differ(mine, other)
     mine, other = numerics.real(mine), numerics.real(other)
     gap = (mine - other).abs()
     scale = float(torch.linalg.vector_norm(other, dtype=_wide(other)))

@@ -159,6 +159,7 @@ class Judgement(Correctness):
                 dice=dice,
                 tolerated=far,
                 of_baselines=number == 0,
+                indices=bench.contract.index_outputs,
             ),
             look=lambda window: self._looked_at(window, point, as_given),
             left=self._left_by(program) if self.stateful and not bench.contract.random else None,

@@ -65,6 +65,7 @@ def _served(scene: Scene, wanted: Sequence[Contender]) -> list[measure.Lane]:
             mutates=frozenset(scene.bench.contract.mutates),
             dice=dice,
             tolerated=tolerated,
+            indices=scene.bench.contract.index_outputs,
         )
         draws = scene.bench.draws(dice.getrandbits(60), SECONDS / MOST / 4)
         with scene.alone():
@@ -139,4 +140,4 @@ def _honest(scene: Scene, buffers: Buffers) -> spot_checks.Distances:
     if scene.bench.contract.random:
         return [float("inf")] * (2 * len(answers))
     truth = point.checker.truth(point.as_given, scene.leaves, point.instance.first_state)
-    return spot_checks.distances(answers, truth.eager[: len(answers)], None)
+    return spot_checks.learned(spot_checks.distances(answers, truth.eager[: len(answers)], None))
