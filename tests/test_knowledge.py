@@ -107,6 +107,16 @@ def test_only_what_a_language_can_do_is_shown_and_this_machine_first(tmp_path: P
     assert {"cpp": ["there", "here"], "cuda": ["blocks"], "torch": []} == found
 
 
+def test_a_large_gain_of_a_distant_program_is_no_hint_where_there_are_near_ones(tmp_path: Path) -> None:
+    """A norm is told what helped norms, though a product of matrices gained ninety times in another way."""
+    rows = ("op:mean", "op:rsqrt", "op:mul", "rank:2")
+    with Knowledge(tmp_path / "k.sqlite") as known:
+        known.add(made(features=rows, edit="row in cache once", ratios=(1.4,)))
+        known.add(made(features=("op:diag", "op:matmul", "op:mul"), edit="scale the rows instead", ratios=(90.0,)))
+        found = [effect.edit for effect in known.retrieve([*rows, "op:silu"], most=4)]
+    assert ["row in cache once"] == found
+
+
 def test_gains_are_shown_once_and_headings_not_at_all(tmp_path: Path) -> None:
     """Of many edits that fit alike, those that helped come along; a number without words is of no use."""
     edits = {f"harm {number}": 0.5 + number / 100 for number in range(6)} | {"rows at once": 3.0, "Usage:": 9.0}

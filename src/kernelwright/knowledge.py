@@ -40,6 +40,8 @@ IDLE = frozenset(f"op:{name}" for name in ("parameter", "rand", "randn", "randin
 """Calls that make weights or ask for sizes: two programs that have these in common have nothing in common."""
 POOL = 4
 """So many times as many effects as are wanted are looked through for gains."""
+KINDRED = 0.5
+"""Share of the closest program's likeness that another must reach: what is far off is no hint where there is better."""
 CLOSEST = 200
 """Effects ranked in full after the cheap structural cut."""
 
@@ -159,13 +161,15 @@ class Knowledge:
             shared = _overlap(own, theirs)
             same = 0.25 if diagnosis and diagnosis == effect.diagnosis else 0.0
             same += 0.25 if machine and effect.machine.startswith(machine) else 0.0
-            ranked.append((-(shared + same), hits.get(effect.key, 0.0), effect))
+            ranked.append((-(shared + same), hits.get(effect.key, 0.0), effect, shared))
+        least = KINDRED * max((shared for *_, shared in ranked), default=0.0)
+        ranked = [item for item in ranked if item[3] >= least or item[2].key in hits]
         ranked.sort(key=lambda item: (round(item[0], 2), item[1], item[2].key))
         close = ranked[:CLOSEST]
         query = " ".join((*features, diagnosis, words))
-        text = {effect.key: " ".join((*effect.features, effect.diagnosis, effect.edit)) for _, _, effect in close}
+        text = {item[2].key: " ".join((*item[2].features, item[2].diagnosis, item[2].edit)) for item in close}
         close.sort(key=lambda item: (round(item[0], 2), round(item[1], 1), _distance(query, text[item[2].key])))
-        return _chosen([effect for _, _, effect in close[: POOL * most]], most)
+        return _chosen([item[2] for item in close[: POOL * most]], most)
 
     def copy_to(self, path: Path) -> None:
         """A copy of the whole store in a new file."""
