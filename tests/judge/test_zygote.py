@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright import sandbox
+from kernelwright.errors import JudgeFailed
 from kernelwright.judge.child import ChildFailure, Program, Zygote
 from kernelwright.judge.measure import clock
 
@@ -220,3 +221,28 @@ def test_a_killed_zygote_is_replaced_once_needed(tmp_path: Path) -> None:
         second.load("new.py::ModelNew")
     finally:
         own.close()
+
+
+@pytest.mark.parametrize("fault", ["the zygote is gone", "it starts nothing", "it says nonsense", "no such folder"])
+def test_a_fork_that_fails_leaves_nothing_open(
+    zygote: Zygote, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """A memory file of its output and a channel each would add up to the limit of open files."""
+    limits = sandbox.Limits(seconds=20, memory_bytes=1 << 28, processes=9, file_bytes=9, output_bytes=1 << 14)
+    request = {"execute": False, "device": "cpu"}
+
+    def ask(what: object, descriptors: object = ()) -> dict[str, object]:
+        if fault == "the zygote is gone":
+            raise BrokenPipeError
+        return {"failed": "no memory"} if fault == "it starts nothing" else {"pid": 1 << 30}
+
+    before = os.listdir("/proc/self/fd")
+    for _ in range(4):
+        if fault == "no such folder":
+            with pytest.raises(ChildFailure):
+                zygote.fork(tmp_path / "none", device="cpu", limits=limits, writable=(tmp_path,))
+            continue
+        with monkeypatch.context() as patch, pytest.raises((OSError, JudgeFailed)):
+            patch.setattr(zygote, "_ask", ask)
+            zygote._fork(request, limits)
+    assert len(before) == len(os.listdir("/proc/self/fd"))

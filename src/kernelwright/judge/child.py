@@ -145,16 +145,26 @@ class Zygote:
 
     def _fork(self, request: dict[str, Any], limits: sandbox.Limits) -> Program:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        output = _output_file(limits.output_bytes)
+        output = -1
         try:
+            output = _output_file(limits.output_bytes)
             answer = self._ask({"fork": request}, [theirs.fileno(), output])
+            if "pid" not in answer:
+                raise JudgeFailed("no confined program could be started", got=str(answer.get("failed")))
+            leash = Leash(answer["pid"], ours, output, limits, self.collect)
+        except BaseException:
+            ours.close()
+            if output >= 0:
+                os.close(output)
+            raise
         finally:
             theirs.close()
-        if "pid" not in answer:
-            raise JudgeFailed("no confined program could be started", got=str(answer.get("failed")))
-        leash = Leash(answer["pid"], ours, output, limits, self.collect)
         leash.family = request["execute"] and request["device"] == "cpu"  # thirty threads of a GPU's: 1 ms a look
-        return Program(leash, request["device"], self.clock)
+        try:
+            return Program(leash, request["device"], self.clock)
+        except BaseException:
+            leash.forget()
+            raise
 
     def _ask(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
         with self._lock:
@@ -367,8 +377,12 @@ class Program:
 def _output_file(size: int) -> int:
     """A memory file of exactly ``size`` bytes: writing more fails in the program, and nothing needs draining."""
     descriptor = os.memfd_create("output", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    os.ftruncate(descriptor, size)
-    fcntl.fcntl(descriptor, buffers.ADD_SEALS, buffers.SEALS)
+    try:
+        os.ftruncate(descriptor, size)
+        fcntl.fcntl(descriptor, buffers.ADD_SEALS, buffers.SEALS)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
