@@ -75,6 +75,38 @@ def test_sparse_thins_one_input_and_leaves_a_value_in_every_row() -> None:
     assert 1 <= int(kept.min()) <= int(kept.max()) < 64
 
 
+MASK = torch.full((16, 16), float("-inf")).triu(1)
+CHANGES = (
+    *("negated", "shifted", "far", "outliers", "sparse", "sparser"),
+    *("zero rows", "near-duplicate", "mixed", "strewn"),
+)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("scale", [1.0, 0.0, 1e-3, 1e3])
+def test_a_mask_that_adds_infinities_stays_one(change: str, scale: float) -> None:
+    """-inf times 0 is NaN, and negated it is what nobody adds to scores: the reference then accepted a change or not by
+    the leaf that a seed had picked. Everything beside it is changed as ever, whatever the seed."""
+    variant = Variant(name="v", required=True, change=change, scale=scale, factors=(1e-3, 1e3))
+    for seed in range(4):
+        leaves = [torch.randn(16, 16, generator=rng(seed)) for _ in range(2)]
+        first, mask, second = inputs.change_leaves([leaves[0], MASK, leaves[1]], variant, seed)
+        assert torch.equal(MASK, mask)
+        assert not torch.equal(leaves[0], first) or not torch.equal(leaves[1], second)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_bias_keeps_its_infinities_and_has_its_numbers_changed(change: str) -> None:
+    """A position bias under a causal mask is both, here in half precision."""
+    bias = (MASK + torch.randn(16, 16, generator=rng())).half()
+    variant = Variant(name="v", required=True, change=change, factors=(0.5, 2.0))
+    drawn = [inputs.change_leaves([bias], variant, seed)[0] for seed in range(8)]
+    for changed in drawn:
+        assert torch.equal(bias.isneginf(), changed.isneginf()) and changed.dtype is torch.float16
+        assert bool(changed[~bias.isneginf()].isfinite().all())
+    assert not all(torch.equal(bias, changed) for changed in drawn)
+
+
 def test_near_duplicates_differ_in_one_element() -> None:
     """A cache that looks at a sample of the input takes them for equal."""
     leaves = [torch.randn(16, 16)]

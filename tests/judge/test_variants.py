@@ -103,3 +103,14 @@ def test_incoming_gradients_belong_to_their_call() -> None:
     assert not torch.equal(one.incoming[0], other.incoming[0])
     assert torch.equal(first, again)
     assert not torch.equal(first, second)
+
+
+def test_attention_under_an_added_mask_accepts_every_variant() -> None:
+    """Whatever the seed: which were taken went by lot."""
+    made = instance(
+        "torch.softmax(q @ k.mT + m, -1) @ v",
+        "[*torch.randn(3, 4, 16, 16).unbind(), torch.full((16, 16), float('-inf')).triu(1)]",
+        args="q, k, v, m",
+    )
+    for seed in range(8):
+        assert [v.name for v in made.offered(seed)] == [v.name for v in made.variants(seed)]

@@ -166,14 +166,29 @@ def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int) -> li
         if leaf.dtype is torch.bool and variant.change in ("masks", "mask rows") and leaf.numel():
             leaf = _redrawn_mask(leaf, rng, rows=variant.change == "mask rows")
         if leaf.dtype in FLOATS and leaf.numel():
-            leaf = _change_floats(leaf, variant, rng, sparse=index == sparse_at)
+            changed = _change_floats(leaf, variant, rng, sparse=index == sparse_at)
+            leaf = changed if variant.special or changed is leaf or _finite(leaf) else _as_masked(leaf, changed)
         out.append(leaf)
     return out
 
 
+def _as_masked(leaf: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    """A changed leaf that holds infinities (or NaN), which stay what and where they are: negated or multiplied by zero
+    they would make NaN of every result. One of nothing but zeros besides is a mask, no numbers, and stays whole."""
+    finite = torch.isfinite(leaf)
+    return torch.where(finite, changed, leaf) if bool((finite & (leaf != 0)).any()) else leaf
+
+
+def _finite(leaf: torch.Tensor) -> bool:
+    """Whether all elements are; in one pass without temporaries, for it is asked of every changed leaf."""
+    return all(math.isfinite(float(end)) for end in torch.aminmax(leaf))
+
+
 def _sparse_leaf(leaves: list[torch.Tensor], seed: int) -> int:
-    """Which floating leaf is thinned out: one of those with rows, by the seed; only one, or products would vanish."""
+    """Which floating leaf is thinned out: one of those with rows, by the seed; only one, or products would vanish. A
+    mask that adds -inf only where there is no other."""
     rows = [i for i, leaf in enumerate(leaves) if leaf.dtype in FLOATS and leaf.dim() >= 1 and leaf.numel() > 8]
+    rows = [i for i in rows if _finite(leaves[i])] or rows
     return rows[seed % len(rows)] if rows else -1
 
 
@@ -297,7 +312,7 @@ def _thin(leaf: torch.Tensor, kept: int, rng: torch.Generator) -> torch.Tensor:
     mask = torch.rand(leaf.shape, generator=rng, device=leaf.device) < share
     one = torch.randint(last, (*leaf.shape[:-1], 1), generator=rng, device=leaf.device)
     mask.scatter_(-1, one, True)
-    return leaf * mask
+    return leaf.masked_fill(~mask, 0.0)
 
 
 def _sow_specials(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
