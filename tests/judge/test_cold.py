@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 
-from kernelwright.judge.cold import Cold
+from kernelwright.judge import cold as cold_module
+from kernelwright.judge.cold import HANDS, Cold
+from kernelwright.judge.timing_plan import LastCache
 
 
 def test_walk_touches_all_of_its_memory_and_changes_nothing() -> None:
@@ -14,6 +18,35 @@ def test_walk_touches_all_of_its_memory_and_changes_nothing() -> None:
     cold = Cold(torch.device("cpu"), 1 << 20)
     cold.walk()
     assert 1 << 18 == int(cold._memory.sum())
+
+
+def test_every_last_level_cache_is_walked_from_a_cpu_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its share of the memory each, and this thread may run where it might before."""
+    own = os.sched_getaffinity(0)
+    first, last = {min(own)}, {max(own)}
+    seen: list[tuple[frozenset[int], int]] = []
+    monkeypatch.setattr(
+        cold_module.torch, "sum", lambda part: seen.append((frozenset(os.sched_getaffinity(0)), part.numel()))
+    )
+    cold = Cold(torch.device("cpu"), 1 << 20, [LastCache(3, frozenset(first)), LastCache(1, frozenset(last))])
+    for _ in range(8):
+        cold.walk()
+    assert sorted(8 * [(sorted(first), 3 << 16), (sorted(last), 1 << 16)]) == sorted((sorted(c), n) for c, n in seen)
+    assert own == os.sched_getaffinity(0)
+
+
+def test_eight_caches_of_32_mib_are_walked_by_four_threads_each() -> None:
+    """64 MiB for each, twice its size."""
+    caches = [LastCache(32 << 20, frozenset(range(8 * number, 8 * number + 8))) for number in range(8)]
+    parts = list(cold_module._dealt(torch.empty(512 << 18), caches))
+    assert [(cache.cpus, 16 << 18) for cache in caches for _ in range(HANDS)] == [(c, p.numel()) for c, p in parts]
+
+
+def test_one_cache_is_walked_from_anywhere() -> None:
+    """By as many threads as there are CPUs, four at the most, bound to none."""
+    parts = list(cold_module._dealt(torch.empty(1 << 10), [LastCache(1 << 20, frozenset(os.sched_getaffinity(0)))]))
+    hands = min(HANDS, len(os.sched_getaffinity(0)))
+    assert hands * [frozenset()] == [cpus for cpus, _ in parts] and 1 << 10 == sum(p.numel() for _, p in parts)
 
 
 @pytest.mark.gpu

@@ -58,13 +58,42 @@ def test_cache_size_is_that_of_the_last_level(tmp_path: Path) -> None:
     """The highest level wins, suffixes are understood, nonsense is skipped."""
     caches = (("index0", "1", "48K"), ("index1", "3", "32M"), ("index2", "2", "2048K"), ("index3", "x", ""))
     for name, level, size in caches:
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "level").write_text(level)
-        (folder / "size").write_text(size)
-    assert 32 * MIB == timing_plan.cpu_cache_bytes(tmp_path)
+        cache(tmp_path, 0, name, level, size, "0-1")
+        cache(tmp_path, 1, name, level, size, "0-1")
+    assert 32 * MIB == timing_plan.cpu_cache_bytes(tmp_path, {0, 1})
+
+
+def cache(system: Path, cpu: int, name: str, level: str, size: str, shared: str | None) -> None:
+    """What a kernel says of one cache that a CPU has."""
+    folder = system / f"cpu{cpu}" / "cache" / name
+    folder.mkdir(parents=True)
+    (folder / "level").write_text(level)
+    (folder / "size").write_text(size)
+    if shared is not None:
+        (folder / "shared_cpu_list").write_text(f"{shared}\n")
+
+
+def test_several_last_level_caches_add_up(tmp_path: Path) -> None:
+    """Eight of 32 MiB with four CPUs each, and of those only the ones this process may use."""
+    for cpu in range(32):
+        cache(tmp_path, cpu, "index2", "2", "1024K", str(cpu))
+        first = cpu // 4 * 4
+        cache(tmp_path, cpu, "index3", "3", "32768K", f"{first}-{first + 3}")
+    assert 256 * MIB == timing_plan.cpu_cache_bytes(tmp_path, range(32))
+    assert 64 * MIB == timing_plan.cpu_cache_bytes(tmp_path, {3, 4, 5})
+    found = timing_plan.last_caches(tmp_path, {3, 4, 5})
+    assert [(32 * MIB, {3}), (32 * MIB, {4, 5})] == [(one.size, one.cpus) for one in found]
+
+
+def test_caches_of_which_no_sharers_are_told_are_one(tmp_path: Path) -> None:
+    """A CPU of which nothing is known has no part in it."""
+    for cpu in range(2):
+        cache(tmp_path, cpu, "index3", "3", "8M", None)
+    found = timing_plan.last_caches(tmp_path, {0, 1, 2})
+    assert [(8 * MIB, {0, 1})] == [(one.size, one.cpus) for one in found]
+    assert 8 * MIB == timing_plan.cpu_cache_bytes(tmp_path, {0, 1, 2})
 
 
 def test_unknown_cache_size_is_guessed_large(tmp_path: Path) -> None:
     """Where the kernel says nothing, the guess errs on the cold side."""
-    assert timing_plan.FALLBACK_CACHE == timing_plan.cpu_cache_bytes(tmp_path)
+    assert timing_plan.FALLBACK_CACHE == timing_plan.cpu_cache_bytes(tmp_path, {0})

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import math
+import os
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +24,7 @@ H200 scattered by 100 to 400 us, and twelve of them gave an interval of 6 % eith
 ALONE_US = 2000.0
 """Calls this long are timed one to a window on a CPU: the walk before it makes the cache cold, and a second result
 kept alive would make the allocator give pages back, which no loop of a user's does."""
+SYSTEM = Path("/sys/devices/system/cpu")
 FALLBACK_CACHE = 64 << 20
 SLOW_CALL_US = 200_000.0
 
@@ -58,7 +61,7 @@ class TimingPlan:
     draw_seconds: float
     """What drawing the inputs of one call may cost; where a real draw costs more, real draws are recombined."""
     flush_bytes: int
-    """Bytes of unrelated memory walked before each window so that nothing it reads is left in the cache."""
+    """Bytes of unrelated memory walked before each window so that nothing it reads is left in a last-level cache."""
 
     def words(self) -> tuple[str, ...]:
         """For the record."""
@@ -95,16 +98,44 @@ def plan(
     )
 
 
-def cpu_cache_bytes(root: Path = Path("/sys/devices/system/cpu/cpu0/cache")) -> int:
-    """Bytes of the last-level cache that CPU 0 sees, or a safe guess where the kernel does not say."""
-    best = (0, 0)
-    for index in sorted(root.glob("index*")):
-        try:
-            level = int((index / "level").read_text())
-            found = re.fullmatch(r"(\d+)([KMG]?)", (index / "size").read_text().strip())
-        except (OSError, ValueError):
-            continue
-        if found is not None:
-            size = int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]]
-            best = max(best, (level, size))
-    return best[1] or FALLBACK_CACHE
+@dataclass(frozen=True, slots=True)
+class LastCache:
+    """One last-level cache: its bytes, and those of our CPUs that share it."""
+
+    size: int
+    cpus: frozenset[int]
+
+
+def cpu_cache_bytes(system: Path = SYSTEM, own: Collection[int] | None = None) -> int:
+    """Bytes of all last-level caches that ``own`` CPUs have, or a safe guess where the kernel does not say."""
+    return sum(cache.size for cache in last_caches(system, own)) or FALLBACK_CACHE
+
+
+def last_caches(system: Path = SYSTEM, own: Collection[int] | None = None) -> tuple[LastCache, ...]:
+    """The last-level caches of ``own`` CPUs (None: those this process may run on), each once; none where unknown.
+
+    An EPYC has one for every eight cores or so, a machine with several sockets at least one in each.
+    """
+    sharers: dict[tuple[int, str, int], set[int]] = {}
+    for cpu in sorted(os.sched_getaffinity(0) if own is None else own):
+        found = [_cache(index) for index in (system / f"cpu{cpu}" / "cache").glob("index*")]
+        level, size, shared = max(filter(None, found), default=(0, 0, ""))
+        if size:
+            sharers.setdefault((level, shared, size), set()).add(cpu)
+    return tuple(LastCache(size, frozenset(cpus)) for (_, _, size), cpus in sharers.items())
+
+
+def _cache(index: Path) -> tuple[int, int, str] | None:
+    """(level, bytes, which CPUs share it in the kernel's words) of one cache, None where it says nothing of use."""
+    try:
+        level = int((index / "level").read_text())
+        found = re.fullmatch(r"(\d+)([KMG]?)", (index / "size").read_text().strip())
+    except (OSError, ValueError):
+        return None
+    if found is None:
+        return None
+    try:
+        shared = (index / "shared_cpu_list").read_text().strip()
+    except OSError:
+        shared = ""  # then all that see this size are taken to share it
+    return level, int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]], shared
