@@ -137,6 +137,27 @@ def test_background_work_is_hushed_while_alone(tmp_path: Path) -> None:
     assert ["hush", "time", "resume"] == order
 
 
+def test_background_work_goes_on_while_another_judge_is_waited_for(tmp_path: Path) -> None:
+    """That may take minutes, in which a frozen baseline would have compiled."""
+    first, second = Lease("cpu", tmp_path), Lease("cpu", tmp_path)
+    order: list[str] = []
+
+    @contextlib.contextmanager
+    def hush() -> Iterator[None]:
+        order.append("hush")
+        yield
+
+    second.while_alone(hush)
+    with first.alone():
+        waiting = threading.Thread(target=lambda: _note(second, order))
+        waiting.start()
+        while _free(second.gate):  # it is waiting
+            pass
+        order.append("first ends")
+    waiting.join(10)
+    assert ["first ends", "hush", "second"] == order
+
+
 def test_a_lock_that_only_another_user_may_write_still_makes_judges_take_turns(tmp_path: Path) -> None:
     """Reading is enough to lock; where not even that is possible, the lease says that it holds in this judge only."""
     first, second = Lease("cpu", tmp_path), Lease("cpu", tmp_path)

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
+import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import NoReturn
 
 import pytest
@@ -229,3 +233,30 @@ def test_a_thread_that_cannot_be_stopped_ends_its_program(monkeypatch: pytest.Mo
     driver = Restless(9, on_device=True)
     driver.stop()
     assert [signal.SIGSTOP] == driver.sent
+
+
+@pytest.mark.parametrize("excused", [True, False])
+def test_time_in_which_others_made_it_stand_still_is_not_its_own(
+    program: Make, monkeypatch: pytest.MonkeyPatch, excused: bool
+) -> None:
+    """Frozen for an hour while another is timed, a program with a minute's patience still answers; it is ended where it
+    takes that hour itself."""
+    one = program("time.sleep(0.5)\nreturn x + 1", head="import time", seconds=60.0)
+    one.bind(PLAN)
+    hours = [0.0]
+    monkeypatch.setattr(leash, "time", SimpleNamespace(monotonic=lambda: hours[0] + time.monotonic()))
+
+    def freeze(stage: str) -> None:
+        monkeypatch.setattr(one.leash, "_look", lambda stage: None)
+        with one.leash.excused() if excused else contextlib.nullcontext():
+            os.killpg(one.pid, signal.SIGSTOP)
+            hours[0] += 3600.0
+            os.killpg(one.pid, signal.SIGCONT)
+
+    monkeypatch.setattr(one.leash, "_look", freeze)
+    if excused:
+        one.window([0])
+    else:
+        with pytest.raises(ChildFailure, match="no answer within 60 s"):
+            one.window([0])
+    assert 3600.0 == hours[0]

@@ -44,7 +44,7 @@ class Lease:
         self._hush: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
     def while_alone(self, hush: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
-        """Enter ``hush()`` around every ``alone``: where background work is frozen instead of waited for."""
+        """Enter ``hush()`` around what is done alone: where background work is frozen instead of waited for."""
         self._hush = hush
 
     @contextlib.contextmanager
@@ -74,8 +74,8 @@ class Lease:
             self._turn.wait_for(lambda: self._sharing == 0)
         held = None
         try:
-            with self._hush():
-                held = self._locked(fcntl.LOCK_EX)
+            held = self._locked(fcntl.LOCK_EX)
+            with self._hush():  # not before: another judge may be waited for, and for minutes
                 yield
         finally:
             if held is not None:

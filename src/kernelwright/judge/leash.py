@@ -10,7 +10,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from kernelwright import sandbox
@@ -66,6 +66,8 @@ class Leash:
         """It may start processes: they must stand still as well, and what they hold counts."""
         self.shared_bytes = 0
         """Shared memory the judge gave it, which does not count as its own."""
+        self._stood: tuple[float, float | None] = (0.0, None)
+        """Seconds for which it was ``excused``, and the moment since which it is again."""
         self._ended = ""
         self.born_with, _ = sandbox.resident_bytes(pid)
         self._handle = os.pidfd_open(pid)
@@ -109,11 +111,11 @@ class Leash:
 
         ``settled`` is called once where no record has come after SETTLED_MS.
         """
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() - self._excused_seconds() + seconds
         if settled is not None and not self._poll.poll(SETTLED_MS):
             settled()
         while not (ready := self._poll.poll(LOOK_SECONDS * 1000)):
-            if time.monotonic() > deadline:
+            if time.monotonic() - self._excused_seconds() > deadline:
                 self.end(stage, f"no answer within {seconds:g} s")
             self._look(stage)
         if any(descriptor == self._channel.fileno() and event & select.POLLIN for descriptor, event in ready):
@@ -123,6 +125,20 @@ class Leash:
             if body:
                 return body
         self.end(stage, "")
+
+    @contextlib.contextmanager
+    def excused(self) -> Iterator[None]:
+        """Around what makes it stand still while a thread waits for its answer: that time does not count as its own."""
+        before, since = self._stood[0], time.monotonic()
+        self._stood = before, since
+        try:
+            yield
+        finally:
+            self._stood = before + time.monotonic() - since, None
+
+    def _excused_seconds(self) -> float:
+        before, since = self._stood
+        return before if since is None else before + time.monotonic() - since
 
     def _look(self, stage: str) -> None:
         """Limits that no kernel counts for one program alone: resident memory, threads and processes."""

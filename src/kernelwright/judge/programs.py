@@ -71,6 +71,11 @@ class Programs:
                 self._priming = threading.Thread(target=self._prime, daemon=True)
                 self._priming.start()
 
+    @property
+    def primer(self) -> Program | None:
+        """The program that fills the cache others begin with, while it runs."""
+        return self._primer
+
     def in_background(self) -> list[tuple[threading.Thread, int]]:
         """(thread that waits for it, process group) of each program that nobody asked to be timed."""
         primer = self._primer

@@ -30,6 +30,7 @@ from kernelwright.judge import (
     requests,
     room,
     sanitize,
+    standing,
     tester,
     waiting,
 )
@@ -53,7 +54,6 @@ from kernelwright.trial import Outcome, Rejected, Timed
 
 MOST_BENCHES = 2
 LEVELS = ("smoke", "coarse", "precise")
-SIZING_CALLS = 3
 
 
 class Session:
@@ -360,7 +360,7 @@ class Session:
     def _lease(self, device: str) -> Lease:
         if device not in self._leases:
             lease = Lease(device)
-            lease.while_alone(self.entrants.hushed)
+            lease.while_alone(functools.partial(standing.hushed, self.entrants, self.programs, self._benches))
             self._leases[device] = lease
         return self._leases[device]
 
