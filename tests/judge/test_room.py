@@ -61,6 +61,20 @@ def test_what_fits_or_cannot_be_told_passes(inputs: str) -> None:
     room.check(Reference(made, "cpu"), made.timed_case())
 
 
+@pytest.mark.parametrize(("kept", "more"), [(0, 75), (20, 55), (60, 50)])
+def test_what_was_given_back_and_may_be_taken_again_counts_as_taken(
+    monkeypatch: pytest.MonkeyPatch, kept: int, more: int
+) -> None:
+    """Of 100 bytes free and 40 of address space in use; half of what is free may be had in any case."""
+    limits: list[tuple[int, int]] = []
+    monkeypatch.setattr(room, "available_bytes", lambda: 100)
+    monkeypatch.setattr(room, "_status_bytes", lambda field: 40)
+    monkeypatch.setattr(room.resource, "getrlimit", lambda which: (1, room.resource.RLIM_INFINITY))
+    monkeypatch.setattr(room.resource, "setrlimit", lambda which, limit: limits.append(limit))
+    room.hold(kept)
+    assert [(40 + more, room.resource.RLIM_INFINITY)] == limits
+
+
 def test_a_judge_that_takes_too_much_is_told_no_instead_of_killed() -> None:
     """In a process of its own: three quarters of what is free can be had, the whole cannot, and it is named."""
     done = subprocess.run([sys.executable, "-c", HOLDS], capture_output=True, text=True, timeout=120, check=True)

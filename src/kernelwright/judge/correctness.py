@@ -62,7 +62,6 @@ class Correctness:
     """Fresh weights, once some were drawn that are dear to draw: others are made of them."""
     extras: tuple[ExtraCase, ...] = ()
     """Cases that a tester wrote and the reference confirmed; they come on top of all others."""
-
     stateful: bool = False
     """Calls of the reference change parameters or buffers."""
     compiles: bool = False
@@ -103,7 +102,8 @@ class Correctness:
         before = [tensor.clone() for tensor in buffers.answers(call)]
         race.fill(buffers, call, leaves)
         if others:
-            other = next(self.bench.draws(dice.getrandbits(60), timing_plan.PRECISE.draw_seconds, self.seed))
+            stock_seed = self.seed if fresh else None  # the race's: another one would have its draws made again
+            other = next(self.bench.draws(dice.getrandbits(60), timing_plan.PRECISE.draw_seconds, stock_seed))
             for index in others:
                 race.fill(buffers, index, other)
         self._looked_at(program.window([call, *others], grad=self.bench.contract.gradients), point, variant)

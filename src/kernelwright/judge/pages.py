@@ -10,6 +10,7 @@ Programs under test keep theirs too, as far as glibc goes by itself (``steady``)
 from __future__ import annotations
 
 import ctypes
+from typing import ClassVar
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -3, -4, -8
 """Parameters of glibc's ``mallopt``."""
@@ -51,6 +52,33 @@ def steady() -> None:
     if mallopt is not None:
         mallopt(_MMAP_THRESHOLD, _LARGEST)
         mallopt(_TRIM_THRESHOLD, _NEVER)
+
+
+def give_back() -> int:
+    """Give what this process has freed back to the system, before anybody asks how much memory is left.
+
+    Returns the bytes of it that stay in the address space: they can be had again without growing it. 0 where nothing
+    was kept, or the C library does not say (``mallinfo2``: glibc 2.33).
+    """
+    for library in _KEPT:
+        library.malloc_trim(0)
+        tell = getattr(library, "mallinfo2", None)
+        if tell is not None:
+            tell.restype = _Mallinfo2
+            return int(tell().fordblks)
+    return 0
+
+
+class _Mallinfo2(ctypes.Structure):
+    """``struct mallinfo2`` of glibc's malloc.h: ten sizes, of which ``fordblks`` is what is free in its heaps."""
+
+    _fields_: ClassVar = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
 
 
 def suit(call_bytes: int) -> None:

@@ -3,14 +3,36 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from kernelwright import wire
 from kernelwright.candidate import Candidate
-from kernelwright.errors import CandidateError, NoSuchDevice, TaskError
+from kernelwright.errors import CandidateError, KernelwrightError, NoSuchDevice, TaskError
 from kernelwright.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A task that could not be looked at: ``key`` says which on what device, ``at`` when (``time.monotonic``)."""
+
+    key: tuple[str, str]
+    error: KernelwrightError
+    at: float
+
+    def answers(self, key: tuple[str, str], job: dict[str, Any]) -> bool:
+        """Whether a job on the same task fails alike without another look.
+
+        One that was asked for while the look was going on does (``asked``, by the server: its ``admit`` would else
+        begin after a budget was found too small), and any where the task itself is at fault. What was missing of
+        memory, of one job's time or of a device may be there for a later one, and who asks to ``describe`` asks anew.
+        """
+        if key != self.key or job.get("job") == "describe":
+            return False
+        return isinstance(self.error, TaskError) or job.get("asked", math.inf) <= self.at
 
 
 def task_of(job: dict[str, Any]) -> Task:

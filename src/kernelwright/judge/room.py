@@ -34,15 +34,17 @@ OWN_SHARE = 0.75
 """Of the memory that is free, what the judge may take for itself; the programs it runs need the rest."""
 
 
-def hold() -> None:
+def hold(kept: int = 0) -> None:
     """From here on the judge fails to allocate, and says so, before the system kills it for taking too much.
 
-    Private memory only (RLIMIT_DATA): what it shares with programs is theirs. Asked again for every task.
+    Private memory only (RLIMIT_DATA): what it shares with programs is theirs. Asked again for every task. ``kept``:
+    bytes of its address space that it gave back and may use again (``pages.give_back``). They are among what is free,
+    so they count as taken from it; where they are most of it, in pieces too small for a large tensor, half remains.
     """
     free, taken = available_bytes(), _status_bytes("VmData:")
     if free is not None and taken:
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        wanted = taken + int(OWN_SHARE * free)
+        wanted = taken + max(int(OWN_SHARE * free) - kept, free // 2)
         wanted = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
         resource.setrlimit(resource.RLIMIT_DATA, (wanted, most))
 

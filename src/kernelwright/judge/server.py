@@ -48,7 +48,7 @@ class Server:
                 if request["job"] in self._beside:
                     pool.submit(self._answer, request)
                 else:
-                    self._turn.put(request)
+                    self._turn.put({**request, "asked": time.monotonic()})
             self._turn.put(None)
             device.join()
 

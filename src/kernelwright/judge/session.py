@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import os
 import secrets
+import time
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from kernelwright.judge import (
     calibration,
     facts,
     mathlib,
+    pages,
     race,
     requests,
     room,
@@ -70,7 +72,7 @@ class Session:
         self._benches: OrderedDict[tuple[str, str], Bench] = OrderedDict()
         self._leases: dict[str, Lease] = {}
         self._confirmed: dict[tuple[str, str], tester.Extras] = {}
-        self._refused: tuple[tuple[str, str], KernelwrightError] | None = None
+        self._refused: requests.Refused | None = None
         """The last task that could not be looked at, and why."""
 
     def jobs(self) -> dict[str, Handler]:
@@ -371,19 +373,19 @@ class Session:
         if key in self._benches:
             self._benches.move_to_end(key)
             return self._benches[key]
-        if self._refused is not None and self._refused[0] == key and job.get("job") != "describe":
-            raise self._refused[1]  # asked for while the look at the reference was still going on
+        if self._refused is not None and self._refused.answers(key, job):
+            raise self._refused.error
         self._refused = None
         while len(self._benches) >= (MOST_BENCHES if device == "cpu" else 1):
             self._benches.popitem(last=False)[1].close()
             if device != "cpu":
                 torch.cuda.empty_cache()
         if device == "cpu":
-            room.hold()
+            room.hold(pages.give_back())
         try:
             bench = self._benches[key] = Bench(task, device, left=job.get("left"), say=say)
         except KernelwrightError as error:
-            self._refused = key, error
+            self._refused = requests.Refused(key, error, time.monotonic())
             raise
         return bench
 

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""judge/session.py: which tasks are looked at again, with how much memory, and how often inputs are drawn for them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from plain_tasks import task
+
+from kernelwright import wire
+from kernelwright.candidate import Candidate
+from kernelwright.errors import BudgetTooSmall, DeviceLost, KernelwrightError, NotEnoughMemory, ReferenceFails
+from kernelwright.judge import session as sessions
+from kernelwright.judge.bench import STOCK
+from kernelwright.judge.inputs import Variant
+from kernelwright.judge.instance import Instance
+from kernelwright.judge.requests import Refused
+from kernelwright.judge.session import Session
+
+JOB = {"task": wire.to_data(task("x * 2", "[torch.rand(4)]")), "device": "cpu"}
+
+
+def looked_at(monkeypatch: pytest.MonkeyPatch, *faults: KernelwrightError) -> tuple[Session, list[Any]]:
+    """A session whose looks at a reference fail so, one after the other, then succeed; and those looks."""
+    looks: list[Any] = []
+
+    class Bench:
+        def __init__(self, made: object, device: str, **more: object) -> None:
+            looks.append(made)
+            if len(looks) <= len(faults):
+                raise faults[len(looks) - 1]
+
+    monkeypatch.setattr(sessions, "Bench", Bench)
+    made = object.__new__(Session)
+    made.device, made._refused, made._benches = "cpu", None, OrderedDict()
+    return made, looks
+
+
+@pytest.mark.parametrize("fault", [NotEnoughMemory, BudgetTooSmall, DeviceLost])
+def test_what_one_job_lacked_is_not_held_against_the_next(
+    monkeypatch: pytest.MonkeyPatch, fault: type[KernelwrightError]
+) -> None:
+    """Memory, time or a device may be there by then. Who asked before it was known is spared a second look."""
+    session, looks = looked_at(monkeypatch, fault("missing"))
+    before = time.monotonic()
+    with pytest.raises(fault):
+        session._bench({**JOB, "job": "describe", "left": 1.0})
+    with pytest.raises(fault):
+        session._bench({**JOB, "job": "admit", "asked": before})
+    assert 1 == len(looks)
+    assert session._bench({**JOB, "job": "judge", "asked": time.monotonic()}) is not None and 2 == len(looks)
+
+
+def test_a_task_that_cannot_pass_is_looked_at_once_until_it_is_described_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its reference will fail the next judgement too."""
+    session, looks = looked_at(monkeypatch, ReferenceFails("always"))
+    for job in ("admit", "judge", "prepare"):
+        with pytest.raises(ReferenceFails):
+            session._bench({**JOB, "job": job, "asked": time.monotonic()})
+    assert 1 == len(looks)
+    assert session._bench({**JOB, "job": "describe"}) is not None and 2 == len(looks)
+
+
+def test_another_task_is_not_refused_for_it() -> None:
+    """Nor the same one on another device."""
+    refused = Refused(("a", "cpu"), ReferenceFails("always"), 1.0)
+    assert [True, False, False] == [refused.answers(key, {}) for key in (("a", "cpu"), ("b", "cpu"), ("a", "cuda:0"))]
+
+
+SECOND = """
+import torch
+from collections import OrderedDict
+from kernelwright import wire
+from kernelwright.judge import pages, session
+from kernelwright.task import Task
+
+def resident():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("RssAnon:")) >> 10
+
+class Bench:
+    def __init__(self, *given, **more):
+        print(held - resident())
+
+pages.keep_freed_pages()
+session.Bench = Bench
+made = object.__new__(session.Session)
+made.device, made._refused, made._benches = "cpu", None, OrderedDict()
+first = [torch.ones(1 << 20) for _ in range(64)]
+above = torch.ones(4)  # what is small and above keeps the heap from shrinking
+first.clear()
+held = resident()
+task = Task(name="second", form="kernelbench", reference="", cases=())
+made._bench({"task": wire.to_data(task), "device": "cpu", "job": "describe"})
+"""
+
+
+def test_what_a_first_task_left_is_given_back_before_a_second_one_is_weighed() -> None:
+    """256 MiB of tensors, kept when they were freed: the second task would be refused for want of them."""
+    done = subprocess.run([sys.executable, "-c", SECOND], capture_output=True, text=True, check=True, timeout=120)
+    assert int(done.stdout) >= 240
+
+
+COPY = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return x * 2
+"""
+
+
+def test_coarse_candidates_share_what_is_dear_to_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The smoke test's and the race's inputs are made of the same draws, for every candidate."""
+    threads = torch.get_num_threads()
+    session = Session("cpu", tmp_path / "state", tmp_path / "cache")
+    made = session._bench({**JOB, "job": "judge"})
+    made.draw_seconds = 1.0  # dearer than any level allows
+    drawn: list[int] = []
+    real = Instance.draw
+
+    def draw(self: Instance, variant: Variant, seed: int) -> list[torch.Tensor]:
+        drawn.append(seed)
+        return real(self, variant, seed)
+
+    monkeypatch.setattr(Instance, "draw", draw)
+    sources = (("new.py", COPY),)
+    candidate = Candidate(
+        task=made.task.digest(), language="torch", entry="new.py::ModelNew", sources=sources, proposer="test"
+    )
+    try:
+        for seed in (1000, 2000):
+            job = {**JOB, "job": "judge", "candidate": wire.to_data(candidate), "level": "coarse", "seed": seed}
+            outcome = session.judge(job, lambda event: None)["outcome"]
+            assert "speedup" in str(outcome)
+    finally:
+        session.close()
+        torch.set_num_threads(threads)
+    # Not the first of each: the bench's own is also what its baselines are warmed with.
+    stocks = [seed + number for seed in (made.seed, 1000, 2000) for number in range(1, STOCK)]
+    assert stocks[: STOCK - 1] == [seed for seed in drawn if seed in stocks]
