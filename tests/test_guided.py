@@ -202,9 +202,10 @@ def test_the_budget_ends_the_search_quietly() -> None:
     assert (3, 3) == (len(model.heard), len(bench.judged))
 
 
-def test_declared_tunables_are_fitted_before_the_structure_is_compared() -> None:
-    """BLOCK 1 of {1, 2, 4}: the tuner finds 4, and that program stands for the structure."""
-    extra = "# tunable BLOCK: 1, 2, 4\n"
+@pytest.mark.parametrize("where", ["BLOCK <= 64 && BLOCK < 8", "BLOCK >= 1 * BLOCK.", "BLOCK = 4", "BLOCK ** 9 ** 9"])
+def test_declared_tunables_are_fitted_before_the_structure_is_compared(where: str) -> None:
+    """BLOCK 1 of {1, 2, 4}: the tuner finds 4, and that program stands for the structure, whatever else is said."""
+    extra = f"# tunable BLOCK: 1, 2, 4\n# tunable BLOCK: 1, 2\n# where {where}\n"
     reply = program(1.0).replace("import torch\n", f"import torch\n{extra}BLOCK = 1\n")
     guided, _, _ = engine("best", lambda text, n: role(text, reply), most=1)
     guided.search()

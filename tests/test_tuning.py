@@ -59,6 +59,27 @@ def test_division_by_zero_makes_a_point_infeasible() -> None:
     assert [{"a": 2}] == list(Feasible(space(("4 / a == 2",), a=(0, 2, 4))).points())
 
 
+@pytest.mark.parametrize(
+    "rule",
+    ["9 ** 9 ** 9 ** 9 > a", "1 << a << 2 ** 40 > 0", "2.0 ** 9999 > a", "(0 - a) ** 0.5 < 9", "1 << 0 - a > 0",
+     "1.5 << a > 0", "min(a) > 0", "max(a, b) > 1"],
+)  # fmt: skip
+def test_what_has_no_value_or_a_gigantic_one_makes_a_point_infeasible(rule: str) -> None:
+    """Not an error, and decided at once: two of these numbers would fill any memory."""
+    assert [] == list(Feasible(space((rule,), a=(1, 2), b=("x", "y"))).points())
+
+
+@pytest.mark.parametrize(
+    "rule", ["'x' * 10 ** 10 == a", "(a,) * 10 ** 10 == a", "'%9999999999d' % a == a", "max((a, 1)) > 0",
+             "('x' if a else 'y') * 10 ** 10 == a", "b'x' * 10 ** 10 == a", "-" * 300 + "a < 9"],
+)  # fmt: skip
+def test_words_and_lists_are_compared_and_nothing_else(rule: str) -> None:
+    """Repeated or filled in they would take all memory; a line that nests too deep is not followed."""
+    with pytest.raises(ValueError):
+        Feasible(space((rule,), a=(1, 2)))
+    assert 1 == len(list(Feasible(space(("(a, b) != (1, 'x') and b in ('x', 'z')",), a=(1, 2), b=("x", "y"))).points()))
+
+
 def test_neighbours_step_in_value_order_and_words_jump_anywhere() -> None:
     """The default may stand first in the list without breaking the order of sizes."""
     feasible = Feasible(space(size=(64, 16, 32, 128), kind=("x", "y", "z")))

@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType
+from typing import Any
 
 Value = int | float | str | bool
 Values = dict[str, Value]
@@ -50,29 +51,74 @@ _ALLOWED_NODES = (
     ast.Constant, ast.Name, ast.Load, ast.Call,
 )  # fmt: skip
 _FUNCTIONS = {"min": min, "max": max, "abs": abs}
+MOST_BITS = 4096
+"""Width of the widest number that a power or a shift in a constraint may make: ``9 ** 9 ** 9 ** 9`` fits no memory."""
+LONGEST = 160
+"""Characters of a constraint: too few to nest deeper than what reads it can follow."""
+
+
+def _power(base: Any, exponent: Any) -> Any:  # noqa: ANN401 - whatever a constraint holds
+    if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * exponent > MOST_BITS:
+        raise OverflowError("a power in a constraint is too large")
+    return base**exponent
+
+
+def _shifted(number: Any, places: Any) -> Any:  # noqa: ANN401 - whatever a constraint holds
+    if isinstance(number, int) and isinstance(places, int) and number.bit_length() + places > MOST_BITS:
+        raise OverflowError("a shift in a constraint is too far")
+    return number << places
+
+
+class _Bounded(ast.NodeTransformer):
+    """Powers and shifts become calls that refuse results which would take minutes or gigabytes."""
+
+    CALLS: Mapping[type[ast.operator], str] = {ast.Pow: "_power", ast.LShift: "_shifted"}
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        name = self.CALLS.get(type(node.op))
+        return ast.Call(ast.Name(name, ast.Load()), [node.left, node.right], []) if name else node
+
+
+_GLOBALS = {"__builtins__": {}, **_FUNCTIONS, "_power": _power, "_shifted": _shifted}
 
 
 class _Constraint:
     """One compiled constraint and the parameters it mentions."""
 
     def __init__(self, text: str, known: set[str]) -> None:
+        if len(text) > LONGEST:
+            raise ValueError(f"a constraint of {len(text)} characters, expected at most {LONGEST}: {text[:40]!r}...")
         tree = ast.parse(text, mode="eval")
         for node in ast.walk(tree):
             if not isinstance(node, _ALLOWED_NODES):
                 raise ValueError(f"constraint {text!r}: {type(node).__name__} is not arithmetic")
+            _refuse_texts(node, text)
             if isinstance(node, ast.Call) and not (isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS):
                 raise ValueError(f"constraint {text!r}: only {', '.join(_FUNCTIONS)} may be called")
         self.names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} - set(_FUNCTIONS)
         if self.names - known:
             raise ValueError(f"constraint {text!r}: unknown parameters {sorted(self.names - known)}")
-        self.code: CodeType = compile(tree, "<constraint>", "eval")
+        bounded = ast.fix_missing_locations(_Bounded().visit(tree))
+        self.code: CodeType = compile(bounded, "<constraint>", "eval")
 
     def holds(self, values: Mapping[str, Value]) -> bool:
-        """True when the expression is true; a division by zero makes the point infeasible."""
+        """True when the expression is true; what has no value (a division by zero, a power out of all bounds, a
+        comparison of a number with a word) makes the point infeasible."""
         try:
-            return bool(eval(self.code, {"__builtins__": {}, **_FUNCTIONS}, dict(values)))
-        except ZeroDivisionError:
+            return bool(eval(self.code, dict(_GLOBALS), dict(values)))
+        except (ArithmeticError, TypeError, ValueError):
             return False
+
+
+def _refuse_texts(node: ast.AST, text: str) -> None:
+    """Raises ValueError for a word or a tuple that is not compared: ``'x' * 10 ** 9`` would take a gigabyte."""
+    if isinstance(node, ast.Compare | ast.Tuple):
+        return
+    for child in ast.iter_child_nodes(node):
+        number = not isinstance(child, ast.Constant) or isinstance(child.value, int | float)
+        if isinstance(child, ast.Tuple) or not number:
+            raise ValueError(f"constraint {text!r}: a word or a list of values may only be compared")
 
 
 class Feasible:
