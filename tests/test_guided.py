@@ -162,6 +162,26 @@ def test_numbers_and_divisors_tell_programs_apart() -> None:
     assert fingerprint(candidate("k.cpp", "x; // a")) == fingerprint(candidate("k.cpp", "x;   // b"))
 
 
+@pytest.mark.parametrize(
+    ("one", "two", "same"),
+    [("if a:\n    b()\nc()\n", "if a:\n    b()\n    c()\n", False),
+     ("s = '#define N 2\\n'\n", "s = '#define N 4\\n'\n", False),
+     ('s = """\n#pragma omp simd\nf();"""\n', 's = """\n#pragma omp for\nf();"""\n', False),
+     ("a = 1\n-b\n", "a = 1 - b\n", False), ("def f(:\n  a\n b", "def f(:\n  a\n  b", False),
+     ("if a:\n    b()  # c\n", "# d\nif a:\n\n  b( )", True), ("class M: pass\n", "class ModelNew: pass\n", True),
+     ("def f(:\n  a\n\n", "def f(:\n  a  ", True)],
+)  # fmt: skip
+def test_nesting_and_strings_tell_python_programs_apart(one: str, two: str, same: bool) -> None:
+    """A repair that moves a line in or changes C++ in a string is no duplicate; comments and blanks still are one."""
+
+    def found(text: str, name: str) -> str:
+        return fingerprint(
+            Candidate(task="t", language="torch", entry=f"k.py::{name}", sources=(("k.py", text),), proposer="p")
+        )
+
+    assert same == (found(one, "M") == found(two, "ModelNew" if "ModelNew" in two else "M"))
+
+
 def test_a_rejected_program_comes_back_for_repair_with_its_evidence() -> None:
     """The repair request shows the broken code, the stage and the detail; the adviser is asked first."""
     guided, _, model = engine("forge", lambda text, n: role(text, program(-1.0 if n == 1 else 2.0)), most=3)

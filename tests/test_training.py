@@ -92,6 +92,18 @@ def test_only_proved_wins_are_exported_shortest_reasoning_first(tmp_path: Path) 
     assert "one record" not in (tmp_path / "out" / "DATA_CARD.md").read_text()
 
 
+def test_programs_that_differ_by_a_directive_are_two(tmp_path: Path) -> None:
+    """Of two with another comment one is kept; `#pragma` in a C++ file, and in a string of Python's, is no comment."""
+    changes = [("", ""), ("int own;", "int own;\n// own"), ("int own;", "int own;\n#pragma omp simd"),
+               ("int own;", "int own;\n#pragma omp for"), ("import ctypes", 'S = """\n#define N 1\n"""\nimport ctypes'),
+               ("import ctypes", 'S = """\n#define M 1\n"""\nimport ctypes')]  # fmt: skip
+    made = [
+        (reply("fast").replace(old, new) if old else reply("fast"), timed(50, 2.0), "precise") for old, new in changes
+    ]
+    run = a_run(tmp_path / "run", *made)
+    assert 5 == export_data([run], tmp_path / "out")["supervised"]
+
+
 def test_preferences_need_disjoint_intervals_or_a_rejection(tmp_path: Path) -> None:
     """50 us beats 100 us and the rejected one; 50 and 50.5 us are not told apart."""
     bad = Rejected(stage="verify", reason="wrong", detail="")

@@ -21,6 +21,7 @@ from kernelwright.search import (
     Strategy,
     Told,
 )
+from kernelwright.search.population import shingles
 
 MAKERS: dict[str, Callable[[int, int], Strategy]] = {
     "best-of-n": lambda most, seed: BestOfN(most, seed),
@@ -205,3 +206,11 @@ def test_a_retired_arm_is_never_chosen_again_and_the_last_one_stays() -> None:
     assert ["b", "b"] == [bandit.choose() for _ in range(2)]
     with pytest.raises(ValueError, match="last"):
         bandit.retire("b")
+
+
+def test_directives_of_c_are_code_and_comments_of_python_are_none() -> None:
+    """Programs whose files stand behind one another: what a directive says tells them apart, a remark does not."""
+    text = "def f():  # rows\n    return 1\n#pragma omp {}\n  #define N 4\n#include <cmath>\n# include the mean\n"
+    assert shingles(text.format("simd")) != shingles(text.format("for"))
+    assert shingles("# pragma once\n# define N 1\nx") != shingles("x")
+    assert shingles("a\n# if the rows\n# define the block\nb  #if\nc") == shingles("a b c")

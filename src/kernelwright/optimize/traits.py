@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 import re
+import tokenize
 
 from kernelwright.candidate import Candidate
 from kernelwright.search.population import normalise
@@ -81,7 +83,9 @@ def _path(value: dict[str, float]) -> str:
 
 
 def fingerprint(candidate: Candidate, *, compiled: bool = True) -> str:
-    """Identity of the code without comments, white space and the name of its class; other numbers are other code.
+    """Identity of the code without comments, white space and the name of its class.
+
+    Other numbers are other code, and so are other strings and another nesting of Python's lines.
 
     ``compiled`` False: of the Python files alone."""
     sources = [(name, text) for name, text in candidate.sources if compiled or name.endswith(".py")]
@@ -89,9 +93,20 @@ def fingerprint(candidate: Candidate, *, compiled: bool = True) -> str:
     entry = candidate.entry.partition("::")[2]
     tokens = []
     for name, text in sources:
-        words = normalise(text, keep_numbers=True, python=name.endswith(".py"))
+        words = _python(text) if name.endswith(".py") else normalise(text, keep_numbers=True, python=False)
         tokens.append(" ".join("ENTRY" if word == entry else word for word in words))
     return hashlib.sha256("\0".join([*names, *tokens]).encode()).hexdigest()
+
+
+def _python(text: str) -> list[str]:
+    """Tokens of Python without comments; where it is none, its lines with their indents."""
+    unseen = (tokenize.COMMENT, tokenize.NL, tokenize.ENDMARKER)
+    marks = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    try:
+        found = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in unseen]
+    except (tokenize.TokenError, SyntaxError, ValueError):
+        return [line.rstrip() + "\n" for line in text.splitlines() if line.strip()]
+    return [tokenize.tok_name[token.type] if token.type in marks else token.string for token in found]
 
 
 def number(text: str) -> float | None:

@@ -175,7 +175,12 @@ class Contrast:
         return chosen
 
 
-PYTHON_COMMENT = re.compile(r"#[^\n]*")
+DIRECTIVE = (
+    r"#(?:define|include|undef|if|ifdef|ifndef|elif|else|endif|error)\b|#[ \t]*pragma\b|"
+    r"#[ \t]*include[ \t]*[<\"]|#[ \t]*define[ \t]+[A-Z_]"
+)
+PYTHON_COMMENT = re.compile(rf"^([ \t]*(?:{DIRECTIVE}).*)|#[^\n]*", re.M)
+"""Its group is no comment but a directive of C, which a program may hold in its strings or beside its Python."""
 C_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 
 
@@ -183,7 +188,7 @@ def normalise(text: str, *, keep_numbers: bool = False, python: bool = True) -> 
     """Tokens of code with comments gone and numbers as 0 unless kept: what a copy leaves unchanged.
 
     ``python``: which comments to drop; ``//`` divides in Python and ``#`` begins a directive in C."""
-    text = (PYTHON_COMMENT if python else C_COMMENT).sub(" ", text)
+    text = PYTHON_COMMENT.sub(lambda found: found[1] or " ", text) if python else C_COMMENT.sub(" ", text)
     tokens = re.findall(r"[A-Za-z_]\w*|\d[\w.]*|[^\s\w]", text)
     return tokens if keep_numbers else [re.sub(r"^\d[\w.]*$", "0", token) for token in tokens]
 

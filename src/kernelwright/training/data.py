@@ -73,7 +73,8 @@ class _Told:
     @property
     def shape(self) -> str:
         """Normalised code: equal for near-duplicates."""
-        return wire.digest(*(" ".join(normalise(text)) for _, text in self.trial.candidate.sources))
+        files = self.trial.candidate.sources
+        return wire.digest(*(" ".join(normalise(text, python=name.endswith(".py"))) for name, text in files))
 
 
 def export_data(runs: Sequence[Path], out: Path, curation: Curation | None = None) -> dict[str, int]:
