@@ -143,3 +143,10 @@ def test_a_bare_source_is_shown_and_never_judged(tmp_path: Path) -> None:
     assert found is not None and is_bare(found)
     assert ("cuda", None) == (found.language, tiers(tmp_path, Answers()).consider(found, "start"))
     assert bare_source(str(tmp_path / "absent.cu"), TASK) is None
+
+
+def test_a_half_line_of_facts_does_not_swallow_the_next(tmp_path: Path) -> None:
+    """A kill in the middle of a write; what is found out afterwards is known to a replay."""
+    (tmp_path / FACTS).write_text('{"kind": "profile", "cand')
+    FactBook(tmp_path / FACTS).put("profile", "a", {"kernels": 1.0})
+    assert {"kernels": 1.0} == FactBook(tmp_path / FACTS).get("profile", "a")

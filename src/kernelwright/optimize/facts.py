@@ -6,11 +6,10 @@ facts.jsonl  one line for each fact that was asked for, whatever was found
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from kernelwright.llm import read_record
+from kernelwright.llm import Recorder, read_record
 
 FACTS = "facts.jsonl"
 Found = dict[str, float | str]
@@ -20,7 +19,7 @@ class FactBook:
     """What was found out, by kind and candidate; what is in it is never asked for again."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._recorder = Recorder(path)
         self._known: dict[tuple[str, str], Found] = {
             (entry["kind"], entry["candidate"]): entry["facts"] for entry in read_record(path) if "kind" in entry
         }
@@ -32,7 +31,6 @@ class FactBook:
     def put(self, kind: str, candidate: str, facts: Mapping[str, float | str]) -> Found:
         """Remember, on disk first."""
         kept = dict(facts)
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"kind": kind, "candidate": candidate, "facts": kept}) + "\n")
+        self._recorder.write({"kind": kind, "candidate": candidate, "facts": kept})
         self._known[kind, candidate] = kept
         return kept
