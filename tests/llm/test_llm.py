@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from llm_doubles import ASK, CODE, Priced, speaker
@@ -15,11 +16,14 @@ from kernelwright.llm import (
     Limits,
     Memory,
     Message,
+    ModelFailure,
     Recorder,
     Speaker,
+    Spent,
     read_record,
     spent,
 )
+from kernelwright.llm import budget as budget_module
 from kernelwright.model_server import ScriptedServer
 
 pytest.importorskip("pydantic_ai", reason="the llm extra is not installed")
@@ -78,6 +82,27 @@ def test_failed_attempts_are_charged_for_their_input() -> None:
     voice = Speaker(model, Budget(Limits()), patience=0.0)
     voice.say([Message(role="user", text="x" * 200)], role="coder", max_tokens=50)
     assert (2, 116 + 60) == (voice.budget.spent().requests, voice.budget.spent().tokens)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_reply_that_got_lost_is_charged_in_full_and_a_refusal_for_what_was_sent(fault: str, tmp_path: Path) -> None:
+    """Who times out, breaks off or sends what cannot be read has written a reply, and will send a bill for it."""
+    with ScriptedServer([fault, "ok"], CODE, hang_s=3.0) as server:
+        voice = speaker(server, Limits(), tmp_path / "llm.jsonl")
+        reply = voice.say(ASK, role="coder", max_tokens=64)
+    sent, tried = list(read_record(tmp_path / "llm.jsonl"))[:2]
+    assert sent["tokens"] - (64 if fault.isdigit() else 0) == tried["tokens"]
+    assert tried["tokens"] + reply.input_tokens + reply.output_tokens == voice.budget.spent().tokens
+
+
+def test_nobody_bills_a_request_that_reached_nobody() -> None:
+    """A connection that is refused: the reply was never on its way."""
+    from kernelwright.llm.provider import ProviderModel
+
+    model = ProviderModel("local:x", key=None, base_url="http://127.0.0.1:9/v1")
+    with pytest.raises(ModelFailure) as caught:
+        model.complete(ASK, max_tokens=64, temperature=0.0, seed=0)
+    assert (False, True) == (caught.value.billed, caught.value.temporary)
 
 
 def test_an_unknown_price_is_unknown_and_never_zero() -> None:
@@ -141,11 +166,11 @@ def test_a_key_appears_nowhere(tmp_path: Path) -> None:
 
 
 def test_what_is_remembered_is_not_asked_again_and_costs_nothing(tmp_path: Path) -> None:
-    """A new speaker on the same record gives the first reply for free, failures included, then asks."""
+    """A new speaker on the same record gives the first reply for free, failures before it included, then asks."""
     path = tmp_path / "llm.jsonl"
-    Speaker(Priced("busy", "ok"), Budget(Limits()), Recorder(path), patience=0.0).say(ASK, role="coder", max_tokens=64)
     with pytest.raises(ModelError):
         Speaker(Priced("bad key"), Budget(Limits()), Recorder(path), patience=0.0).say(ASK, role="coder", max_tokens=65)
+    Speaker(Priced("busy", "ok"), Budget(Limits()), Recorder(path), patience=0.0).say(ASK, role="coder", max_tokens=64)
     model = Priced()
     again = Speaker(model, Budget(Limits()), memory=Memory(path))
     assert "x" == again.say(ASK, role="coder", max_tokens=64).text
@@ -154,6 +179,56 @@ def test_what_is_remembered_is_not_asked_again_and_costs_nothing(tmp_path: Path)
     assert (0, 3, 0) == (model.calls, again.meter.requests, again.budget.spent().requests)
     again.say(ASK, role="coder", max_tokens=64)
     assert 1 == model.calls
+
+
+def test_a_failure_after_the_last_reply_is_asked_anew_and_a_replay_hears_what_came_of_it(tmp_path: Path) -> None:
+    """Twice in vain, then with success: the meter of each session and of the replay counts all three; offline nothing
+    is sent, and what failed last has failed."""
+    path, most = tmp_path / "llm.jsonl", 65
+    met = []
+    for model in (Priced("bad key"), Priced("bad key"), Priced("ok")):
+        offline = Speaker(model, Budget(Limits()), memory=Memory(path), offline=True)
+        with pytest.raises(ModelError if met else BudgetSpent):
+            offline.say(ASK, role="coder", max_tokens=most)
+        voice = Speaker(model, Budget(Limits()), Recorder(path), patience=0.0, memory=Memory(path))
+        try:
+            voice.say(ASK, role="coder", max_tokens=most)
+        except ModelError:
+            pass
+        met.append((model.calls, voice.meter.requests))
+    again = Speaker(Priced(), Budget(Limits()), memory=Memory(path), offline=True)
+    assert "x" == again.say(ASK, role="coder", max_tokens=most).text
+    assert [(1, 1), (1, 2), (1, 3)] == met
+    assert (3, voice.meter) == (again.meter.requests, again.meter)
+
+
+def test_equal_requests_that_failed_are_asked_anew_each_in_its_place(tmp_path: Path) -> None:
+    """Two of one text failed; asked anew the first fails again and the second answers: a replay hears that order."""
+    path = tmp_path / "llm.jsonl"
+    for model in (Priced("one", "two"), Priced("three", "ok")):
+        voice = Speaker(model, Budget(Limits()), Recorder(path), patience=0.0, memory=Memory(path))
+        with pytest.raises(ModelError):
+            voice.say(ASK, role="coder")
+        try:
+            voice.say(ASK, role="coder")
+        except ModelError:
+            pass
+        assert 2 == model.calls
+    again = Speaker(Priced(), Budget(Limits()), memory=Memory(path), offline=True)
+    with pytest.raises(ModelError, match="three"):
+        again.say(ASK, role="coder")
+    assert "x" == again.say(ASK, role="coder").text
+
+
+def test_a_failure_that_cannot_be_asked_anew_stays_one(tmp_path: Path) -> None:
+    """No request is left: the run goes on from what is recorded instead of ending here."""
+    path, model = tmp_path / "llm.jsonl", Priced()
+    with pytest.raises(ModelError):
+        Speaker(Priced("bad key"), Budget(Limits()), Recorder(path), patience=0.0).say(ASK, role="coder")
+    voice = Speaker(model, Budget(Limits(requests=1), spent(path)), Recorder(path), memory=Memory(path))
+    with pytest.raises(ModelError, match="bad key"):
+        voice.say(ASK, role="coder")
+    assert 0 == model.calls
 
 
 def test_offline_a_request_without_an_answer_ends_the_record(tmp_path: Path) -> None:
@@ -253,6 +328,36 @@ def test_a_price_that_is_given_is_the_price() -> None:
 
     model = ProviderModel("local:x", key=None, base_url="http://127.0.0.1:1/v1", price=(2.0, 10.0))
     assert 2.0 + 5.0 == pytest.approx(model.price(1_000_000, 500_000) or 0.0)
+
+
+def test_the_clock_of_a_budget_starts_when_the_models_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour before that is not theirs; 50 s of an earlier session are, and 15 s more end it."""
+    now = [0.0]
+    monkeypatch.setattr(budget_module, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    budget = Budget(Limits(seconds=60.0), Spent(usd=0.0, tokens=0, requests=0, seconds=50.0))
+    now[0] = 3600.0
+    assert 50.0 == budget.spent().seconds
+    budget.begin()
+    now[0] += 5.0
+    budget.begin()
+    budget.reserve(1, None)
+    now[0] += 10.0
+    with pytest.raises(BudgetSpent, match="seconds"):
+        budget.reserve(1, None)
+    assert 65.0 == budget.spent().seconds
+
+
+def test_what_is_held_is_committed() -> None:
+    """A request that nobody waits for any more counts at its worst case, its unknown price too."""
+    budget = Budget(Limits())
+    budget.settle(budget.reserve(100, 0.1), 40, 0.04)
+    held = budget.reserve(700, 0.7)
+    left = budget.committed()
+    assert (2, 740, pytest.approx(0.74)) == (left.requests, left.tokens, left.usd)
+    budget.reserve(5, None)
+    assert budget.committed().usd is None
+    budget.settle(held, 10, 0.01)
+    assert (3, 55, 50) == (budget.committed().requests, budget.committed().tokens, budget.spent().tokens)
 
 
 def test_after_the_search_nothing_is_sent() -> None:

@@ -144,7 +144,7 @@ def test_two_hundred_candidates_from_a_server_with_every_bad_manner(tmp_path: Pa
     assert (True, 200, 200) == (found["identical"], found["recorded"], found["replayed"])
 
 
-@pytest.mark.parametrize("limit", [{"max_requests": 7}, {"max_tokens": 60_000}])
+@pytest.mark.parametrize("limit", [{"max_requests": 7}, {"max_tokens": 200_000}])
 def test_a_limit_ends_the_run_quietly_and_is_never_passed(tmp_path: Path, limit: dict[str, int]) -> None:
     """What the server counted stays within the limit; the run ends well and replays to the same end."""
     with ScriptedServer(OBEDIENT, ANSWERS, hang_s=0.02) as server:

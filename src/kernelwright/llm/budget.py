@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ class Reservation:
 class Budget:
     """Reserve the worst case, send, settle the truth. Safe to share between threads. Once closed, nothing is sent.
 
+    Its clock starts with ``begin``: what a run does before it asks anyone is no model's time.
+
     A request whose worst case does not fit is refused with ``BudgetSpent`` before it is sent. A model without a
     known price cannot be held to a dollar limit, so with ``limits.usd`` set it is refused too. After a reply longer
     than its worst case no further request is sent under a limit of tokens or dollars.
@@ -57,9 +60,14 @@ class Budget:
         self._unpriced = bool(already) and already is not None and already.usd is None and already.requests > 0
         self._before = already.seconds if already else 0.0
         self._overruns = already.overruns if already else 0
-        self._held_tokens, self._held_usd, self._in_flight = 0, 0.0, 0
+        self._held_tokens, self._held_usd, self._in_flight, self._held_unpriced = 0, 0.0, 0, 0
         self._closed = ""
-        self._started = time.monotonic()
+        self._started: float | None = None
+
+    def begin(self) -> None:
+        """Start the clock; once started it goes on."""
+        with self._lock:
+            self._started = time.monotonic() if self._started is None else self._started
 
     def reserve(self, tokens: int, usd: float | None) -> Reservation:
         """Room for a request of at most ``tokens`` tokens and ``usd`` dollars. Raises ``BudgetSpent``."""
@@ -92,6 +100,7 @@ class Budget:
                     raise _spent("dollars", used, limits.usd, f"the next may cost {usd:.4f}")
             self._held_tokens += tokens
             self._held_usd += usd or 0.0
+            self._held_unpriced += usd is None
             self._in_flight += 1
             return Reservation(tokens, usd)
 
@@ -100,6 +109,7 @@ class Budget:
         with self._lock:
             self._held_tokens -= held.tokens
             self._held_usd -= held.usd or 0.0
+            self._held_unpriced -= held.usd is None
             self._in_flight -= 1
             self._requests += 1
             self._tokens += tokens
@@ -116,13 +126,27 @@ class Budget:
         """What has been settled so far."""
         with self._lock:
             usd = None if self._unpriced else self._usd
-            seconds = self._before + time.monotonic() - self._started
             return Spent(
-                usd=usd, tokens=self._tokens, requests=self._requests, seconds=seconds, overruns=self._overruns
+                usd=usd, tokens=self._tokens, requests=self._requests, seconds=self._seconds(), overruns=self._overruns
             )
 
+    def committed(self) -> Spent:
+        """What has been settled and what is held: requests that nobody waits for any more are paid for all the same."""
+        settled = self.spent()
+        with self._lock:
+            unpriced = settled.usd is None or self._held_unpriced > 0
+            return dataclasses.replace(
+                settled,
+                usd=None if unpriced else self._usd + self._held_usd,
+                tokens=self._tokens + self._held_tokens,
+                requests=self._requests + self._in_flight,
+            )
+
+    def _seconds(self) -> float:
+        return self._before + (0.0 if self._started is None else time.monotonic() - self._started)
+
     def _check_time(self) -> None:
-        used = self._before + time.monotonic() - self._started
+        used = self._seconds()
         if self.limits.seconds is not None and used >= self.limits.seconds:
             raise _spent("seconds", round(used, 1), self.limits.seconds)
 

@@ -36,11 +36,13 @@ class Reply:
 
 
 class ModelFailure(Exception):
-    """One request failed. ``temporary`` failures are worth another try, after ``wait_s`` if the server said so."""
+    """One request failed. ``temporary`` failures are worth another try, after ``wait_s`` if the server said so.
 
-    def __init__(self, reason: str, temporary: bool, wait_s: float = 0.0) -> None:
-        super().__init__(reason, temporary, wait_s)
-        self.reason, self.temporary, self.wait_s = reason, temporary, wait_s
+    ``billed``: the reply was on its way, or may have been, and was lost: all of it may have to be paid for."""
+
+    def __init__(self, reason: str, temporary: bool, wait_s: float = 0.0, *, billed: bool = False) -> None:
+        super().__init__(reason, temporary, wait_s, billed)
+        self.reason, self.temporary, self.wait_s, self.billed = reason, temporary, wait_s, billed
 
 
 class Model(Protocol):

@@ -12,7 +12,7 @@ import importlib
 import logging
 import threading
 import warnings
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from kernelwright.errors import ModelError
@@ -29,6 +29,8 @@ KEY_NAMES: Mapping[str, tuple[str, ...]] = {
 """Provider to the environment variables that may hold its key; ``local`` is any server at --base-url without one."""
 COMPATIBLE = ("openai", "local")
 """Providers that speak OpenAI's wire form."""
+UNHEARD = ("ConnectError", "ConnectTimeout", "UnsupportedProtocol", "gaierror")
+"""Names of exceptions, of the libraries below, that say that no connection came about."""
 TIMEOUT_S = 600.0
 """One request, from the first byte sent to the last one read: a model that reasons may take minutes."""
 
@@ -58,9 +60,10 @@ class ProviderModel:
 
     def __init__(
         self, spec: str, *, key: str | None, base_url: str | None, timeout_s: float = TIMEOUT_S,
-        price: tuple[float, float] | None = None,
+        price: tuple[float, float] | None = None, clean: Callable[[str], str] = str,
     ) -> None:  # fmt: skip
-        """``spec`` is PROVIDER:MODEL; ``price`` in dollars per million tokens, in and out.
+        """``spec`` is PROVIDER:MODEL; ``price`` in dollars per million tokens, in and out. ``clean`` goes over what a
+        server says of a failure before that is cut: of a key across the cut, most would be left.
 
         Raises ``ModelError`` for an unknown provider or a missing key."""
         provider, _, model = spec.partition(":")
@@ -76,7 +79,7 @@ class ProviderModel:
         base_url = address.tidy(base_url) if base_url else None
         self._provider, self._bare, self._base_url = provider, model, base_url
         self._no_path = base_url is not None and provider in COMPATIBLE and address.is_bare(base_url)
-        self._timeout, self._price = timeout_s, price
+        self._timeout, self._price, self._clean = timeout_s, price, clean
         self._lock = threading.Lock()
         # Servers other than OpenAI's own know max_tokens; one that ignores a name it does not know has no limit.
         self._manner = Manner(newer_name=not base_url)
@@ -106,25 +109,38 @@ class ProviderModel:
             refusal = error.status_code, str(error.body), error.headers or {}
             raise self._refused(*refusal, sent, (most, size)) from error
         except exceptions.UserError as error:
-            raise ModelFailure(str(error)[:300], temporary=False) from error
+            raise ModelFailure(self._said(error), temporary=False) from error
         except (exceptions.ModelAPIError, OSError, TimeoutError) as error:
-            moved = _moved(error.__cause__)
+            moved = self._moved(error.__cause__)
             if moved:
                 raise ModelFailure(moved, temporary=False) from error
-            raise ModelFailure(f"{type(error).__name__}: {str(error)[:300]}", temporary=True) from error
+            reason = f"{type(error).__name__}: {self._said(error)}"
+            raise ModelFailure(reason, temporary=True, billed=not _unheard(error)) from error
         except Exception as error:
             # Whatever a body that is no completion makes the client library raise: a run outlives one bad answer.
-            reason = f"malformed answer: {type(error).__name__} {str(error)[:300]}"
+            reason = f"malformed answer: {type(error).__name__} {self._said(error)}"
             self._adapt(0, str(error), sent, (most, size))
-            raise ModelFailure(reason, temporary=True) from error
+            raise ModelFailure(reason, temporary=True, billed=not _unheard(error)) from error
         return self._reply(found)
+
+    def _said(self, what: object, most: int = 300) -> str:
+        """The beginning of what a server or the client library says, cleaned as a whole."""
+        return self._clean(str(what))[:most]
+
+    def _moved(self, cause: BaseException | None) -> str:
+        """Where a server sends us, in words; "" where the cause of an error is another."""
+        answer = getattr(cause, "response", None)
+        if answer is None or not 300 <= answer.status_code < 400:
+            return ""
+        place = self._said(answer.headers.get("location", "nowhere"), 200)
+        return f"HTTP {answer.status_code}: the server is at {place}, which is not asked unless --base-url names it"
 
     def _refused(
         self, status: int, body: str, headers: Mapping[str, str], sent: set[str], asked: tuple[int, int]
     ) -> ModelFailure:
         wait = patience(status, headers, body)
         again = self._adapt(status, body, sent, asked)
-        return ModelFailure(f"HTTP {status}: {body[:300]}", again or passes(status, body, wait), wait)
+        return ModelFailure(f"HTTP {status}: {self._said(body)}", again or passes(status, body, wait), wait)
 
     def _adapt(self, status: int, body: str, sent: set[str], asked: tuple[int, int]) -> bool:
         """Ask otherwise from now on, where a refusal says how; whether another attempt makes sense.
@@ -203,13 +219,13 @@ class ProviderModel:
         return None
 
 
-def _moved(cause: BaseException | None) -> str:
-    """Where a server sends us, in words; "" where the cause of an error is another."""
-    answer = getattr(cause, "response", None)
-    if answer is None or not 300 <= answer.status_code < 400:
-        return ""
-    place = answer.headers.get("location", "nowhere")[:200]
-    return f"HTTP {answer.status_code}: the server is at {place}, which is not asked unless --base-url names it"
+def _unheard(error: BaseException | None) -> bool:
+    """Whether a request failed before a server had it: then nobody can have billed it."""
+    while error is not None:
+        if isinstance(error, ConnectionRefusedError) or type(error).__name__ in UNHEARD:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _client(provider: str, model: str, key: str, base_url: str | None, newer_name: bool, streams: bool,

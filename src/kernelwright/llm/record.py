@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import threading
@@ -74,26 +75,67 @@ class Exchange:
     attempts: int
     tokens: int
     usd: float | None
+    place: int = 0
+    """Its place among the exchanges of equal requests."""
+    depended_on: bool = True
+    """Whether what came after took it as given: its model answered a request that was first sent later. A failure of
+    which that is not so may be asked anew, and nothing that was paid for is lost."""
 
 
 class Memory:
-    """Answers requests from a record, equal requests in recorded order. Safe to share between threads."""
+    """Answers requests from a record, equal requests in recorded order. Safe to share between threads.
+
+    A request that was asked anew after it had failed has one exchange, its last, which took what all of them took."""
 
     def __init__(self, path: Path) -> None:
         self._ended: dict[str, list[Exchange]] = {}
         self._lock = threading.Lock()
         self._path = path
         self._missed: list[tuple[int, str, tuple[Message, ...]]] = []
+        self._read(path)
+
+    def _read(self, path: Path) -> None:
         attempts: dict[str, list[dict[str, Any]]] = {}
-        for entry in read_record(path):
+        sent: dict[str, int] = {}
+        answered: dict[str, int] = {}
+        """Model to the line at which the latest of its answered requests was first sent."""
+        failed: list[tuple[str, int, int, str]] = []
+        """(request, place among its exchanges, line, model) of each."""
+        for line, entry in enumerate(read_record(path)):
+            if "sent" in entry:
+                sent[entry["sent"]] = line
             if "attempt" not in entry:
                 continue
-            key = entry["request"]
+            key, model = entry["request"], str(entry.get("model", ""))
             tried = attempts.setdefault(key, [])
             tried.append(entry)
-            if entry.get("reply") is not None or entry.get("final"):
-                self._ended.setdefault(key, []).append(_exchange(tried))
-                attempts[key] = []
+            if entry.get("reply") is None and not entry.get("final"):
+                continue
+            place = self._file(key, _exchange(tried), tried[0].get("anew"))
+            if entry.get("reply") is None:
+                failed.append((key, place, line, model))
+            else:
+                answered[model] = max(answered.get(model, 0), sent.get(tried[0].get("id", ""), line))
+            attempts[key] = []
+        for key, place, line, model in failed:
+            if self._ended[key][place].reply is None and answered.get(model, 0) < line:
+                self._ended[key][place] = dataclasses.replace(self._ended[key][place], depended_on=False)
+
+    def _file(self, key: str, found: Exchange, anew: int | None) -> int:
+        """Where an exchange is put: behind those of its request, or in place of the failure that it was asked for."""
+        exchanges = self._ended.setdefault(key, [])
+        if anew is None or anew >= len(exchanges):
+            exchanges.append(dataclasses.replace(found, place=len(exchanges)))
+            return len(exchanges) - 1
+        before = exchanges[anew]
+        exchanges[anew] = dataclasses.replace(
+            found,
+            place=anew,
+            attempts=before.attempts + found.attempts,
+            tokens=before.tokens + found.tokens,
+            usd=None if before.usd is None or found.usd is None else before.usd + found.usd,
+        )
+        return anew
 
     def take(self, key: str) -> Exchange | None:
         """The next recorded exchange of this request, once; None where there is none left."""

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kernelwright import wire
 from kernelwright.errors import BudgetSpent, ModelError
@@ -47,8 +48,9 @@ class Speaker:
     """Safe to share between threads (each with its own ``metered`` copy where the cost per thread matters).
 
     Each attempt is one request against the budget, failed ones too. ``memory``: requests in it are answered from it,
-    at no cost. ``offline``: others raise ``BudgetSpent``, so that a replay ends where its record does. ``clean``
-    goes over every text that comes back, before anyone sees it."""
+    at no cost; one that failed, and whose model answered nothing since, is asked anew where the budget allows it (the
+    key may be right by now). ``offline``: nothing is sent; what the record does not answer raises ``BudgetSpent``, so
+    that a replay ends where its record does. ``clean`` goes over every text that comes back, before anyone sees it."""
 
     def __init__(
         self, model: Model, budget: Budget, recorder: Recorder | None = None, *, patience: float = 1.0,
@@ -77,29 +79,46 @@ class Speaker:
         Raises ``BudgetSpent`` before a request that could overrun a limit, ``ModelError`` when the model cannot
         be used or fails ``ATTEMPTS`` times."""
         key = request_digest(self.model.name, messages, max_tokens=max_tokens, temperature=temperature, seed=seed)
-        remembered = self._remembered(key)
-        if remembered is not None:
-            return remembered
+        before = self._memory.take(key) if self._memory is not None else None
+        if before is not None:
+            self.meter.add(before.attempts, before.tokens, before.usd)
+            if before.reply is not None:
+                return before.reply
+            if self._offline or before.depended_on:
+                raise self._silent(before.attempts, before.failure)
         if self._offline:
             if self._memory is not None:
                 self._memory.missed(seed, role, messages)
             raise BudgetSpent("The record ends here", f"request {key} was never answered", "a recorded reply")
-        input_tokens = estimate_tokens(messages)
-        worst = input_tokens + max_tokens
+        settings = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
+        try:
+            return self._ask(messages, key, role, settings, {} if before is None else {"anew": before.place})
+        except BudgetSpent as spent:
+            if before is None:
+                raise
+            # It stays as it was, and what came after it is answered from the record all the same.
+            raise self._silent(before.attempts, before.failure) from spent
+
+    def _ask(
+        self, messages: Sequence[Message], key: str, role: str, settings: Mapping[str, Any], marks: Mapping[str, int]
+    ) -> Reply:
+        """The reply, in up to ``ATTEMPTS`` requests. ``marks`` is recorded with each. Raises as ``say``."""
+        input_tokens, most = estimate_tokens(messages), settings["max_tokens"]
+        worst = input_tokens + most
         for attempt in range(1, ATTEMPTS + 1):
-            held = self.budget.reserve(worst, self.model.price(input_tokens, max_tokens))
+            held = self.budget.reserve(worst, self.model.price(input_tokens, most))
             number = self._announce(key, worst, held.usd)
             try:
-                reply = self.model.complete(messages, max_tokens=max_tokens, temperature=temperature, seed=seed)
+                reply = self.model.complete(messages, **settings)
             except ModelFailure as failure:
-                # A request that failed may still have been billed for what was sent; the budget assumes it was.
-                usd = self.model.price(input_tokens, 0)
+                # A refusal may have been billed for what was sent, a reply that got lost for all of it.
+                tokens, usd = (worst, held.usd) if failure.billed else (input_tokens, self.model.price(input_tokens, 0))
                 reason, final = self._clean(failure.reason), not failure.temporary or attempt == ATTEMPTS
                 self._failed.append(reason)
-                self.budget.settle(held, input_tokens, usd)
-                self.meter.add(1, input_tokens, usd)
-                outcome = {"reply": None, "failure": reason, "final": final, "tokens": input_tokens, "usd": usd}
-                self._record(key, number, role, messages, attempt, outcome)
+                self.budget.settle(held, tokens, usd)
+                self.meter.add(1, tokens, usd)
+                outcome = {"reply": None, "failure": reason, "final": final, "tokens": tokens, "usd": usd}
+                self._record(key, number, role, messages, attempt, {**outcome, **marks})
                 if final:
                     raise self._silent(attempt, reason) from failure
                 self._wait(attempt, failure.wait_s)
@@ -117,18 +136,9 @@ class Speaker:
             self.budget.settle(held, tokens, usd)
             self.meter.add(1, tokens, usd)
             outcome = {"reply": wire.to_data(reply), "failure": "", "final": True, "tokens": tokens, "usd": usd}
-            self._record(key, number, role, messages, attempt, outcome)
+            self._record(key, number, role, messages, attempt, {**outcome, **marks})
             return reply
         raise AssertionError("the loop returns or raises")
-
-    def _remembered(self, key: str) -> Reply | None:
-        found = self._memory.take(key) if self._memory is not None else None
-        if found is None:
-            return None
-        self.meter.add(found.attempts, found.tokens, found.usd)
-        if found.reply is None:
-            raise self._silent(found.attempts, found.failure)
-        return found.reply
 
     def trouble(self) -> ModelError | None:
         """Why there is no reply yet, where attempts failed and none has succeeded since."""

@@ -41,9 +41,9 @@ class Joined:
         try:
             event = json.loads(data)
         except ValueError as error:
-            raise Broken(f"a piece of the stream is not JSON: {data[:100]}") from error
+            raise Broken(f"a piece of the stream is not JSON: {data}") from error
         if not isinstance(event, dict):
-            raise Broken(f"a piece of the stream is no object: {data[:100]}")
+            raise Broken(f"a piece of the stream is no object: {data}")
         if event.get("error"):
             self.failed = event
             return

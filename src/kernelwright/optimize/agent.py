@@ -64,7 +64,7 @@ class CommandModel:
         return None
 
     def _reply(self, place: Path, finished: sandbox.Finished) -> Reply:
-        said = self._clean((finished.stderr or finished.stdout)[-500:])
+        said = self._clean(finished.stderr or finished.stdout)[-500:]
         if not place.is_dir() or place.is_symlink():
             raise ModelFailure(f"the agent command deleted its folder; it said: {said}", temporary=False)
         text = self._files(place) or _text(place / ANSWER) or (finished.stdout if finished.returncode == 0 else "")

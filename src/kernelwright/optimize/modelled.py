@@ -82,6 +82,7 @@ class Modelled:
     def search(self, loop: Loop, worker: Worker, nouns: Nouns, say: Say) -> None:
         """Ask until the recipe, the budget or the time is done."""
         Recorder(self._run / RECORD).write({"session": 1, "at": time.time()})
+        self._budget.begin()
         memory = Memory(self._run / RECORD)
         made = voices(
             self._guide, self._task, self._options.device, nouns, self._models, self._run, memory, paid=self._budget
@@ -129,8 +130,9 @@ class Modelled:
     def result(self, winner: Candidate | None) -> dict[str, Any]:
         """Costs and counts as plain data; ``usd`` is None where a price was not known, never zero.
 
-        So is ``tokens`` where an agent command alone was asked: it does not say."""
-        used = self._budget.spent()
+        So is ``tokens`` where an agent command alone was asked: it does not say. Requests that the end of the time left
+        behind count at their worst case."""
+        used = self._budget.committed()
         data: dict[str, Any] = {
             "recipe": self._recipe.name,
             "models": [model.name for model in self._models],

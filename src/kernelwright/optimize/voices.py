@@ -49,17 +49,21 @@ def models(guide: Guide, task: Task, run: Path, device: str = "cpu") -> list[Mod
     """The models, ready to be asked. Raises ModelError for an unknown provider, BadCommand for a missing key."""
     chosen = settings.read().llm_key_name
     hidden = key_names(guide)
+
+    def clean(text: str) -> str:
+        return settings.redacted(text, hidden)
+
     made: list[Model] = []
     for spec in guide.llm:
         name = chosen or settings.first_set(KEY_NAMES.get(spec.partition(":")[0], ()))
         key = settings.secret(name) if name else None
         price = (guide.price[0], guide.price[1]) if guide.price else None
-        made.append(ProviderModel(spec, key=key, base_url=guide.base_url or None, price=price))
+        made.append(ProviderModel(spec, key=key, base_url=guide.base_url or None, price=price, clean=clean))
     if guide.agent:
         made.append(
             CommandModel(
                 guide.agent, run / "agent", reference=task.reference, names=guide.agent_env,
-                seconds=guide.agent_seconds, clean=lambda text: settings.redacted(text, hidden), check=_check(device),
+                seconds=guide.agent_seconds, clean=clean, check=_check(device),
             )
         )  # fmt: skip
     return made
