@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -260,3 +261,35 @@ def test_time_in_which_others_made_it_stand_still_is_not_its_own(
         with pytest.raises(ChildFailure, match="no answer within 60 s"):
             one.window([0])
     assert 3600.0 == hours[0]
+
+
+def test_nobody_wakes_what_others_made_stand_still(program: Make) -> None:
+    """A baseline that is about to be asked when it is frozen would else compile beside what is timed."""
+    one = program("return x + 1")
+    one.bind(PLAN)
+    order: list[str] = []
+    asking = threading.Thread(target=lambda: (one.window([0]), order.append("answered")))
+    with one.leash.excused():
+        os.killpg(one.pid, signal.SIGSTOP)
+        asking.start()
+        asking.join(0.1)
+        order.append(leash._state(f"/proc/{one.pid}/stat").decode())
+        os.killpg(one.pid, signal.SIGCONT)
+    asking.join(20)
+    assert ["T", "answered"] == order
+
+
+def test_what_was_stopped_before_others_froze_it_stands_again_after(program: Make) -> None:
+    """They let go on what they froze, and do not know that nobody had asked it anything."""
+    one = program("return x + 1")
+    one.bind(PLAN)
+    with one.leash.excused():
+        os.killpg(one.pid, signal.SIGSTOP)
+        os.killpg(one.pid, signal.SIGCONT)
+    states = []
+    for _ in range(1000):  # a signal takes its time
+        states.append(leash._state(f"/proc/{one.pid}/stat"))
+        if states[-1] == b"T":
+            break
+        time.sleep(0.001)
+    assert b"T" == states[-1]

@@ -9,6 +9,7 @@ import re
 import select
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -68,6 +69,8 @@ class Leash:
         """Shared memory the judge gave it, which does not count as its own."""
         self._stood: tuple[float, float | None] = (0.0, None)
         """Seconds for which it was ``excused``, and the moment since which it is again."""
+        self._waking = threading.RLock()
+        """Held while it is excused, or about to be woken."""
         self._ended = ""
         self.born_with, _ = sandbox.resident_bytes(pid)
         self._handle = os.pidfd_open(pid)
@@ -128,13 +131,19 @@ class Leash:
 
     @contextlib.contextmanager
     def excused(self) -> Iterator[None]:
-        """Around what makes it stand still while a thread waits for its answer: that time does not count as its own."""
-        before, since = self._stood[0], time.monotonic()
-        self._stood = before, since
-        try:
-            yield
-        finally:
-            self._stood = before + time.monotonic() - since, None
+        """Around what makes it stand still while another thread asks it: that time does not count as its own.
+
+        Nobody wakes it inside; and whoever lets it go on at the end may not know that it had been stopped before.
+        """
+        with self._waking:
+            before, since = self._stood[0], time.monotonic()
+            self._stood = before, since
+            try:
+                yield
+            finally:
+                if self._stood_at and self._handle >= 0:
+                    self._signal(signal.SIGSTOP)
+                self._stood = before + time.monotonic() - since, None
 
     def _excused_seconds(self) -> float:
         before, since = self._stood
@@ -247,8 +256,9 @@ class Leash:
             used = self.cpu_clock(self.pid) - self._stood_at
             if used > (STIRRED_DEVICE_NS if self.on_device else STIRRED_NS):
                 self.end("integrity", f"it ran for {used / 1e6:.1f} ms while it was stopped")
-        self._stood_at = 0
-        self._signal(signal.SIGCONT)
+        with self._waking:
+            self._stood_at = 0
+            self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
         try:
