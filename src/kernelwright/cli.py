@@ -144,7 +144,8 @@ def optimize(
 
 def _resumed(run: str, budget: str | None, given: Mapping[str, Any], listen: Listen) -> kernelwright.Result:
     allowed = {"context", "file", "resume", "budget", "as_json", *cli_models.LIMITS}
-    if any(value for name, value in given.items() if name not in allowed):
+    said = [value for name, value in given.items() if name not in allowed]
+    if any(value not in ((), []) for value in said if value is not None and value is not False):  # a 0 is said too
         raise BadCommand(
             "A resumed run keeps its options.", expected="only --budget, --max-... and --json with --resume"
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.errors import KernelwrightError, TaskDoesNotImport, TaskError, TaskIncomplete, TaskNotFound
-from kernelwright.load import load_task
+from kernelwright.load import load_candidate, load_task
 from kernelwright.task import Case, Contract
 
 GOOD = """import torch
@@ -147,6 +147,28 @@ def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(TaskDoesNotImport):
         load_task(tmp_path / "t.py")
+
+
+def test_the_mark_that_some_editors_write_first_is_no_part_of_a_file(tmp_path: Path) -> None:
+    """Python imports such a file, so it is a task and a candidate."""
+    (tmp_path / "t.py").write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
+    assert GOOD == load_task(tmp_path / "t.py").reference
+    (tmp_path / "c.py").write_bytes(b"\xef\xbb\xbf" + GOOD.replace("Model", "ModelNew").encode())
+    assert load_candidate(tmp_path / "c.py", load_task(tmp_path / "t.py")).entry.endswith("::ModelNew")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["mutates = ['x']", "mutates = [true]", "aliases = [1]", "aliases = [[0, 1, 2]]", "index_outputs = [[0, -1]]",
+     "layouts = []", "scales = []", "scales = [nan]", "scales = [1.0, 0]", "scales = [true]"],
+)  # fmt: skip
+def test_a_list_of_the_contract_that_means_nothing_is_refused_by_name(tmp_path: Path, line: str) -> None:
+    """Before any process starts; an empty list would weaken the contract without a word."""
+    folder = tmp_path / "t"
+    folder.mkdir()
+    write(folder, task_toml=f"[contract]\n{line}\n[[case]]\nname = 'm'\ntimed = true\n", reference_py=GOOD)
+    with pytest.raises(TaskError, match=f"contract.{line.split()[0]}"):
+        load_task(folder)
 
 
 def test_what_is_not_there_or_no_task_is_said_so(tmp_path: Path) -> None:

@@ -81,7 +81,9 @@ def test_listing_shows_newest_first_and_steps_over_debris(tmp_path: Path) -> Non
     (tmp_path / "broken" / "run.json").write_text("{")
     (tmp_path / "list").mkdir()
     (tmp_path / "list" / "run.json").write_text("[]")
-    assert ["new", "old"] == [path.name for path, _ in folders.listed(tmp_path)]
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "run.json").write_text('{"started_at": null}')
+    assert ["new", "old", "odd"] == [path.name for path, _ in folders.listed(tmp_path)]
     for name in ("broken", "list"):
         with pytest.raises(RunFolderError):
             folders.read(tmp_path / name)

@@ -31,6 +31,22 @@ def test_a_command_returns_status_and_text() -> None:
     assert sandbox.Finished(returncode=3, stdout="hello", stderr="oops\n", killed="") == done
 
 
+def test_what_a_command_is_given_in_its_environment_stands_in_no_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every user of the machine can read command lines; keys are in the environment, which the owner alone can."""
+    said: list[list[str]] = []
+    real = subprocess.Popen
+
+    def started(command: list[str], **options: object) -> object:
+        said.append(command)
+        return real(command, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    show = [sys.executable, "-c", "import os; print(os.environ['SECRET'])"]
+    done = sandbox.command(show, seconds=20.0, cwd="/", env={"SECRET": "KEY-4711"})
+    assert "KEY-4711\n" == done.stdout
+    assert said and not any("KEY-4711" in word for command in said for word in command)
+
+
 def test_a_signal_is_told_as_a_negative_status() -> None:
     """As subprocess does."""
     done = sandbox.run(["sh", "-c", "sh -c 'kill -SEGV $$'; exit $?"], limits=LIMITS)

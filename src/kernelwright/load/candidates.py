@@ -48,7 +48,7 @@ def load_candidate(path: str | Path, task: Task, proposer: str = "start") -> Can
 
 def _text(place: Path) -> str:
     try:
-        return place.read_text(encoding="utf-8")
+        return place.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         got = f"{place}: {error}"
         raise CandidateError("The candidate cannot be read.", got=got, expected="a text file") from error

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import hashlib
+import math
 import tomllib
 import typing
 from collections.abc import Mapping
@@ -59,7 +60,7 @@ def load_task(path: str | Path, device: str = "cpu") -> Task:
 def read_python(path: Path) -> str:
     """The text of a Python file that parses. Raises TaskDoesNotImport naming the line, TaskNotFound if unreadable."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # Python takes the mark of some editors too
         ast.parse(text)
     except OSError as error:
         raise TaskNotFound("The file cannot be read.", got=str(error), expected="a readable file") from error
@@ -81,7 +82,7 @@ def _folder(folder: Path, kind: str) -> Task:
                 expected="task.toml and reference.py (decoys.py is optional)",
             )
     try:
-        table = tomllib.loads(description.read_text(encoding="utf-8"))
+        table = tomllib.loads(description.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise TaskError(f"{description} is not valid TOML.", got=str(error), expected="TOML 1.0") from error
     _known(description, "", table, _TOP_KEYS)
@@ -121,9 +122,25 @@ def _contract(path: Path, table: object) -> Contract:
         raise _wrong(path, "contract.layouts", odd, "some of " + ", ".join(layouts))
     if not 0.0 <= contract.bits_lost <= 64.0:
         raise _wrong(path, "contract.bits_lost", contract.bits_lost, "0 to 64")
-    if not all(isinstance(scale, int | float) for scale in contract.scales):
-        raise _wrong(path, "contract.scales", contract.scales, "a list of numbers")
+    if not contract.layouts:
+        raise _wrong(path, "contract.layouts", [], "at least contiguous")
+    if not contract.scales or not all(_is_scale(scale) for scale in contract.scales):
+        raise _wrong(path, "contract.scales", list(contract.scales), "a list of finite numbers, none of them 0")
+    if not all(_is_place(place) for place in contract.mutates):
+        raise _wrong(path, "contract.mutates", list(contract.mutates), "a list of positions of inputs, from 0 on")
+    for name in ("aliases", "index_outputs"):
+        pairs = getattr(contract, name)
+        if not all(isinstance(pair, tuple) and len(pair) == 2 and all(map(_is_place, pair)) for pair in pairs):
+            raise _wrong(path, f"contract.{name}", list(pairs), "a list of pairs [output, input], counted from 0")
     return dataclasses.replace(contract, scales=tuple(float(scale) for scale in contract.scales))
+
+
+def _is_place(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_scale(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value != 0
 
 
 def _cases(path: Path, tables: object, kind: str) -> tuple[Case, ...]:

@@ -127,10 +127,22 @@ def measure_machine(
     """Facts of a device; measured once, then read from the cache. ``html``: also drawn into this file.
 
     ``say`` hears what is being measured."""
+    if html is not None:
+        _write(Path(html), "")  # before a minute of measuring, not after it
     found = verbs.measure_machine(_device(device), say=say, services=services)
     if html is not None:
-        Path(html).write_text(page(found), encoding="utf-8")
+        _write(Path(html), page(found))
     return found
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        with path.open("a" if not text else "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise BadCommand(
+            f"{path} cannot be written.", got=str(error), expected="a file in a folder that exists"
+        ) from error
 
 
 def measure_limits(

@@ -148,7 +148,12 @@ def listed(parent: Path) -> list[tuple[Path, dict[str, Any]]]:
         if data.get("status") == "running" and not _held(place.parent):
             data["status"] = "stopped"
         found.append((place.parent, data))
-    return sorted(found, key=lambda pair: float(pair[1].get("started_at", 0.0)), reverse=True)
+    return sorted(found, key=lambda pair: _began(pair[1]), reverse=True)
+
+
+def _began(data: dict[str, Any]) -> float:
+    at = data.get("started_at")
+    return float(at) if isinstance(at, int | float) else 0.0
 
 
 def _held(path: Path) -> bool:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """First program of every child started here: dies with its parent, and confines itself before an untrusted command.
 
-Run as ``python -I -S -c BOOT`` by ``processes``; the specification is one JSON argument.
+Run as ``python -I -S -c BOOT`` by ``processes``; the specification is JSON in an open file, which nobody else can read.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from kernelwright.sandbox.limits import Limits
 
 
 def main() -> None:
-    """Become the child that ``sys.argv[1]`` describes; does not return."""
-    spec = json.loads(sys.argv[1])
+    """Become the child that the file with descriptor ``sys.argv[1]`` describes; does not return."""
+    with os.fdopen(int(sys.argv[1]), "rb") as told:
+        spec = json.load(told)
     kernel.die_with_parent()
     if os.getppid() != spec["parent"]:
         os._exit(125)  # the parent ended before the death signal was armed

@@ -74,12 +74,17 @@ def _boot(entry: str) -> str:
     return _BOOT.format(package=str(_HERE.parent), room=str(_HERE), entry=entry)
 
 
-def _launch(spec: dict[str, Any], **options: Any) -> subprocess.Popen[bytes]:
+def _launch(spec: dict[str, Any], *, pass_fds: Sequence[int] = (), **options: Any) -> subprocess.Popen[bytes]:
     boot = _boot("main")
     spec = spec | {"parent": os.getpid()}
-    command = [sys.executable, "-I", "-S", "-c", boot, json.dumps(spec)]
-    popen = functools.partial(subprocess.Popen, command, env={}, close_fds=True, start_new_session=True, **options)
-    started: subprocess.Popen[bytes] = _SPAWNER.call(popen)
+    # Not as an argument, which every user of the machine can read: the environment in it may hold keys.
+    with os.fdopen(os.memfd_create("specification"), "w+b") as told:
+        told.write(json.dumps(spec).encode())
+        told.seek(0)
+        command = [sys.executable, "-I", "-S", "-c", boot, str(told.fileno())]
+        kept = (*pass_fds, told.fileno())
+        popen = functools.partial(subprocess.Popen, command, env={}, pass_fds=kept, start_new_session=True, **options)
+        started: subprocess.Popen[bytes] = _SPAWNER.call(popen)
     return started
 
 
