@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kernelwright.llm import Budget, Limits, Message, Speaker
+from kernelwright import model_server
+from kernelwright.llm import Budget, Limits, Message, Recorder, Speaker, read_record
 from kernelwright.llm.streams import Broken, Joined, asked
 from kernelwright.model_server import PROSE, ScriptedServer
 
@@ -77,3 +79,26 @@ def test_a_million_characters_are_streamed_whole() -> None:
         assert [None, True, True, True] == [heard.get("stream") or None for heard in server.heard]
     assert (1_000_000 // len(PROSE) * len(PROSE), "stop") == (len(reply.text), reply.finish)
     assert reply.counted and "class ModelNew" in again.text
+
+
+def test_what_came_before_a_failure_midway_is_paid_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused at once, failed before the first piece, failed after it, and given up by a gateway: the latter two may
+    have been written to their end."""
+    from kernelwright.llm.provider import ProviderModel
+
+    end: dict[str, Any] = {"error": {"message": "overloaded"}}
+    answers = [
+        (400, json.dumps({"error": {"message": model_server.REFUSALS["stream-only"]}}), "application/json"),
+        (200, f"data: {json.dumps(end)}\n\n", "text/event-stream"),
+        (200, f"data: {json.dumps(piece(content='x'))}\n\ndata: {json.dumps(end)}\n\n", "text/event-stream"),
+        (504, "{}", "application/json"),
+        (200, f"data: {json.dumps(piece('stop', content='x'))}\n\ndata: [DONE]\n\n", "text/event-stream"),
+    ]
+    served = ((status, body.encode(), {"Content-Type": kind}) for status, body, kind in answers)
+    monkeypatch.setattr(model_server, "_said", lambda *_: next(served))
+    with ScriptedServer(["ok"], "") as server:
+        model = ProviderModel("local:m", key=None, base_url=server.base_url)
+        voice = Speaker(model, Budget(Limits()), Recorder(tmp_path / "llm.jsonl"), patience=0.0)
+        voice.say([Message(role="user", text="?")], role="coder", max_tokens=64)
+    tried = [entry["tokens"] for entry in read_record(tmp_path / "llm.jsonl") if "attempt" in entry]
+    assert [16, 16, 16 + 64, 16 + 64] == tried[:4]

@@ -31,6 +31,8 @@ COMPATIBLE = ("openai", "local")
 """Providers that speak OpenAI's wire form."""
 UNHEARD = ("ConnectError", "ConnectTimeout", "UnsupportedProtocol", "gaierror")
 """Names of exceptions, of the libraries below, that say that no connection came about."""
+GAVE_UP = (504, 524)
+"""Statuses of gateways that waited for a server too long: it had the request, and may have written on."""
 TIMEOUT_S = 600.0
 """One request, from the first byte sent to the last one read: a model that reasons may take minutes."""
 
@@ -139,8 +141,9 @@ class ProviderModel:
         self, status: int, body: str, headers: Mapping[str, str], sent: set[str], asked: tuple[int, int]
     ) -> ModelFailure:
         wait = patience(status, headers, body)
-        again = self._adapt(status, body, sent, asked)
-        return ModelFailure(f"HTTP {status}: {self._said(body)}", again or passes(status, body, wait), wait)
+        again = self._adapt(status, body, sent, asked) or passes(status, body, wait)
+        billed = status in GAVE_UP or streams.MIDWAY in headers
+        return ModelFailure(f"HTTP {status}: {self._said(body)}", again, wait, billed=billed)
 
     def _adapt(self, status: int, body: str, sent: set[str], asked: tuple[int, int]) -> bool:
         """Ask otherwise from now on, where a refusal says how; whether another attempt makes sense.
@@ -271,8 +274,10 @@ def _joining() -> type:
                 if answer.status_code != 200 or "json" in answer.headers.get("content-type", ""):
                     await answer.aread()
                     return answer
-                status, whole = (await streams.joined(answer.aiter_lines())).answer()
-                return wire.Response(status, json=whole, request=again)
+                made = await streams.joined(answer.aiter_lines())
+                status, whole = made.answer()
+                marks = {streams.MIDWAY: "yes"} if made.begun else {}
+                return wire.Response(status, json=whole, request=again, headers=marks)
             except streams.Broken as error:
                 raise wire.RemoteProtocolError(str(error), request=again) from error
             finally:

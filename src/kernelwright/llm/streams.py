@@ -15,6 +15,10 @@ TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 """Fields of a piece that are joined; the others are kept as they came last."""
 
 
+MIDWAY = "x-kernelwright-midway"
+"""Header of an answer that says that a part of the text had come when the server failed."""
+
+
 class Broken(Exception):
     """A stream that is not one, or ended before it said that it did."""
 
@@ -29,6 +33,11 @@ class Joined:
         self.failed: dict[str, Any] | None = None
         """What the server sent in place of a piece when it failed midway."""
         self.done = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether a part of the text has come."""
+        return bool(self._texts)
 
     def take(self, line: str) -> None:
         """One line of the stream. Raises ``Broken`` for data that is no JSON object."""
