@@ -57,6 +57,24 @@ def test_a_key_across_the_cut_of_a_servers_words_leaves_nothing(
     assert PIECE not in everything(tmp_path)
 
 
+def test_a_key_that_the_client_library_cuts_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows the beginning and the end of a value that it did not expect, before anyone can clean it."""
+    paddings = iter(range(60))
+
+    def answer(behaviour: str, code: str, request: dict[str, Any]) -> tuple[int, bytes, dict[str, str]]:
+        content = {"part": "x" * next(paddings) + CANARY + "y" * 20}
+        return 200, json.dumps({"choices": [{"message": {"content": content}}]}).encode(), {}
+
+    monkeypatch.setattr(model_server, "_said", answer)
+    with ScriptedServer(["ok"], "") as server:
+        (model,) = models(asked(server, llm=("openai:gpt-4o",)), TASK, tmp_path)
+        voice = Speaker(model, Budget(Limits()), Recorder(tmp_path / "llm.jsonl"), patience=0.0)
+        for seed in range(10):
+            with pytest.raises(ModelError, match="should be a valid string"):
+                voice.say([Message(role="user", text="?")], role="coder", max_tokens=64, seed=seed)
+    assert PIECE not in everything(tmp_path)
+
+
 def test_a_key_across_the_cut_of_an_agents_words_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip

@@ -10,6 +10,7 @@ import asyncio
 import functools
 import importlib
 import logging
+import re
 import threading
 import warnings
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -31,6 +32,8 @@ COMPATIBLE = ("openai", "local")
 """Providers that speak OpenAI's wire form."""
 UNHEARD = ("ConnectError", "ConnectTimeout", "UnsupportedProtocol", "gaierror")
 """Names of exceptions, of the libraries below, that say that no connection came about."""
+SHOWN = re.compile(r"input_value=.*?(?=, input_type=)")
+"""What the client library shows of a value that it did not expect; it has cut that already, across a key maybe."""
 GAVE_UP = (504, 524)
 """Statuses of gateways that waited for a server too long: it had the request, and may have written on."""
 TIMEOUT_S = 600.0
@@ -127,7 +130,7 @@ class ProviderModel:
 
     def _said(self, what: object, most: int = 300) -> str:
         """The beginning of what a server or the client library says, cleaned as a whole."""
-        return self._clean(str(what))[:most]
+        return self._clean(SHOWN.sub("input_value=...", str(what)))[:most]
 
     def _moved(self, cause: BaseException | None) -> str:
         """Where a server sends us, in words; "" where the cause of an error is another."""
