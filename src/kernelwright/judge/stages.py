@@ -76,7 +76,9 @@ class Judgement(Correctness):
         processes = 2 if precise else 1
         spend = timing_plan.PRECISE if precise else timing_plan.COARSE
         plan = self.bench.plan(spend, processes)
-        if self.bench.timed.dear:  # every timed call is still compared with eager's own answer
+        if self.bench.timed.dear:
+            # One took 2 s of a coarse judgement of 7 (sum_matmul, 2 cores). Without it a call of the smoke test is all
+            # that the oracle sees; of every round one call is compared with eager's answer, on SAMPLE elements.
             plan = dataclasses.replace(plan, full_checks=1 if precise else 0)
         checked = precise or self.verifies and self.level == "coarse"
         self.points = self.bench.points(self.seed) if precise else (self.bench.timed,)
