@@ -182,6 +182,18 @@ def test_nesting_and_strings_tell_python_programs_apart(one: str, two: str, same
     assert same == (found(one, "M") == found(two, "ModelNew" if "ModelNew" in two else "M"))
 
 
+def test_a_line_that_nobody_wrote_is_not_read_token_by_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    """50 kB of open quotes, which a model that repeats itself may send, would take a minute of the search."""
+
+    def found(text: str) -> str:
+        return fingerprint(
+            Candidate(task="t", language="torch", entry="k.py::M", sources=(("k.py", text),), proposer="p")
+        )
+
+    monkeypatch.setattr("tokenize.generate_tokens", lambda _: pytest.fail("read token by token"))
+    assert found("x = " + "'\\" * 25_000) == found("x = " + "'\\" * 25_000 + "  \n\n") != found("x = " + "'\\" * 25_001)
+
+
 def test_a_rejected_program_comes_back_for_repair_with_its_evidence() -> None:
     """The repair request shows the broken code, the stage and the detail; the adviser is asked first."""
     guided, _, model = engine("forge", lambda text, n: role(text, program(-1.0 if n == 1 else 2.0)), most=3)

@@ -26,6 +26,8 @@ MARKS = {
         ("rows", r"program_id\(0\)|blockIdx\.x|omp parallel"),
     ),
 }
+LONGEST_LINE = 1000
+"""Characters of a line that is read token by token: of open quotes by the thousand each is sought to the line's end."""
 
 
 def traits(candidate: Candidate, outcome: Outcome) -> tuple[tuple[str, str], ...]:
@@ -102,10 +104,13 @@ def _python(text: str) -> list[str]:
     """Tokens of Python without comments; where it is none, its lines with their indents."""
     unseen = (tokenize.COMMENT, tokenize.NL, tokenize.ENDMARKER)
     marks = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+    lines = text.splitlines()
     try:
+        if max(map(len, lines), default=0) > LONGEST_LINE:
+            raise ValueError("not a line that anyone wrote")
         found = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in unseen]
     except (tokenize.TokenError, SyntaxError, ValueError):
-        return [line.rstrip() + "\n" for line in text.splitlines() if line.strip()]
+        return [line.rstrip() + "\n" for line in lines if line.strip()]
     return [tokenize.tok_name[token.type] if token.type in marks else token.string for token in found]
 
 
