@@ -11,10 +11,18 @@ from kernelwright import recipes
 from kernelwright.candidate import Candidate
 from kernelwright.machine import Fact, Machine
 from kernelwright.proposers.agent import Ask, Evidence, Surroundings, Wording
-from kernelwright.proposers.agent.brief import describe_attempt, describe_machine, own_frames
+from kernelwright.proposers.agent.brief import (
+    LONGEST_DIFF,
+    describe_attempt,
+    describe_change,
+    describe_machine,
+    describe_time,
+    own_frames,
+    shortened,
+)
 from kernelwright.task import Task
 from kernelwright.testing import timed
-from kernelwright.trial import Rejected
+from kernelwright.trial import Rejected, Timing
 
 TASK = Task(name="relu", form="kernelbench", reference="class Model: 'THE REFERENCE'")
 KERNEL = (("kernel.cu", "__global__ void k();"), ("kernel.py", "class ModelNew: pass"))
@@ -171,3 +179,37 @@ def test_an_attempt_is_one_line_whatever_the_compiler_said() -> None:
     failed = dataclasses.replace(evidence(), outcome=Rejected(stage="smoke", reason=REASON, detail=TRACE))
     said = "rejected at smoke: raised CompilationError: at 6:12: ... AttributeError(\"no attribute 'nothing'\")"
     assert f"a program in CUDA C++: {said}" == describe_attempt(failed)
+
+
+def test_who_writes_beside_others_is_told_so() -> None:
+    """Two equal requests at once would be answered alike."""
+    alone, beside = (wording("cpu", "cpp").request(Ask(kind="new", beside=count))[1] for count in (0, 2))
+    assert "at this moment" not in alone and "2 other answers to requests like this one are being written" in beside
+
+
+def test_an_interval_says_what_cannot_be_told_from_noise() -> None:
+    """100 us from 80 to 130: less than a quarter; from 99 to 101 needs no words."""
+    outcome = timed(2.0)
+    wide, narrow = (
+        dataclasses.replace(
+            outcome, timing=dataclasses.replace(outcome.timing, samples_us=(100.0,), low_us=a, high_us=b)
+        )
+        for a, b in ((80.0, 130.0), (99.0, 101.0))
+    )
+    assert "a change of less than 25% cannot be told from noise" in describe_time(wide)
+    assert "noise" not in describe_time(narrow)
+
+
+def test_what_is_cut_is_cut_between_words_and_said_so() -> None:
+    """A summary loses no half of a word; a long difference says how much of it is missing."""
+    assert ("one loop over", "abc") == (shortened("one loop over rows", 15), shortened("abcdef", 3))
+    lines = [f"line {number}" for number in range(2000)]
+    other = [line if number % 5 else line + "!" for number, line in enumerate(lines)]
+    before, after = (
+        dataclasses.replace(
+            evidence(), candidate=dataclasses.replace(evidence().candidate, sources=(("kernel.py", "\n".join(text)),))
+        )
+        for text in (lines, other)
+    )
+    said = describe_change(before, after)
+    assert "more lines]" in said and said.count("\n") < LONGEST_DIFF + 10

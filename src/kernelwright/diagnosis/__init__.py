@@ -142,7 +142,8 @@ class Diagnosis:
         lines = [f"Time: {self.time_us:.4g} us a call."]
         if self.bound_us is not None and self.gap_us is not None:
             reached = 100 * self.bound_us / self.time_us
-            lines.append(f"Bound: {self.bound_us:.4g} us; gap {self.gap_us:.4g} us ({reached:.0f} % of the bound).")
+            speed = f"{reached:.0f} % of the speed that it allows"
+            lines.append(f"Bound: {self.bound_us:.4g} us; gap {self.gap_us:.4g} us: the program reaches {speed}.")
         lines.append(f"Limiter: {self.limiter}.")
         lines += [f"Evidence: {found.evidence}" for found in self.findings]
         if self.since:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 SHOWN = (
-    ("cpu", "time_us", "repeated in one process a call takes {time_us:.4g} us"),
+    ("cpu", "time_us", "repeated in one process on the same inputs, caches warm, a call takes {time_us:.4g} us"),
     ("cpu", "busy_threads", "{busy_threads:.2f} of {threads:.0f} threads work at a time"),
-    ("cpu", "page_faults", "{page_faults:.0f} page faults a call, {fault_us:.2g} us each"),
-    ("cpu", "operators", "{operators:.0f} PyTorch operators a call"),
+    ("cpu", "page_faults", "{page_faults:.0f} page faults a call (one takes {fault_us:.2g} us)"),
+    ("cpu", "operators", "PyTorch operators a call: {operators:.0f}"),
     ("cpu", "widest_bits", "vectors of {widest_bits:.0f} of {machine_bits:.0f} bits"),
     ("cpu", "division_instructions", "{division_share:.0%} of the floating instructions in inner loops divide or root"),
     ("cpu", "gather_instructions", "{gather_share:.0%} of them gather from scattered addresses"),

@@ -39,8 +39,10 @@ class Asking:
         self._in_time = in_time
         self._plan: str | None = None
 
-    def request(self, ask: Ask, voice: AgentProposer) -> Request:
-        """The request for one ask. Raises ``BudgetSpent`` where a plan would overrun a limit."""
+    def request(self, ask: Ask, voice: AgentProposer, beside: int = 0) -> Request:
+        """The request for one ask; ``beside``: how many others are being answered.
+
+        Raises ``BudgetSpent`` where a plan would overrun a limit."""
         known = self._shelf.known
         unread = next((self._shelf.unread[name] for name in ask.parents if name in self._shelf.unread), None)
         if unread is not None and ask.edit == "repair":
@@ -66,6 +68,7 @@ class Asking:
             history=self._shelf.failures() if kind == "translate" else self._shelf.history(),
             thoughts=self._recipe.thoughts if kind in ("new", "words") else 0,
             words=self._words,
+            beside=beside,
             seed=ask.number,
         )
 

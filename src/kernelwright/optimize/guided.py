@@ -109,7 +109,7 @@ class Guided:
                 if ask is None:
                     break
                 try:
-                    window.append(self._open(ask))
+                    window.append(self._open(ask, sum(entry.request is not None for entry in window)))
                 except BudgetSpent as spent:
                     over = self._stop(spent)
             if not window:
@@ -166,7 +166,7 @@ class Guided:
         self.tally.ended = why.what
         return True
 
-    def _open(self, ask: Ask) -> Open:
+    def _open(self, ask: Ask, beside: int) -> Open:
         """Decide everything that depends on what was told until now, then let the model write beside other work."""
         self._to_ask -= 1
         arm = self._bandit.choose()
@@ -176,7 +176,7 @@ class Guided:
             found: concurrent.futures.Future[Draft] = concurrent.futures.Future()
             found.set_result(Draft(candidate=self._start.pop(0), advice=NO_ADVICE, guess=None))
             return Open(ask, arm, voice, None, found)
-        request = self._asking.request(ask, voice)
+        request = self._asking.request(ask, voice, beside)
         seen = frozenset(self.shelf.prints)
         found = begun(lambda: self._write(request, voice, seen), f"ask-{ask.number}")
         return Open(ask, arm, voice, request, found)

@@ -50,7 +50,7 @@ STAGES = {
     "smoke": "a first call on inputs of the timed case",
     "verify": "other magnitudes, layouts, sizes or weights than in the timed case",
     "time": "while it was being timed",
-    "sanitize": "a sanitizer ran it on the smallest cases",
+    "sanitize": "a sanitizer ran it on the smallest of the cases",
     "integrity": "it broke a rule that has nothing to do with numbers",
     "sandbox": "it did what the sandbox forbids",
 }
@@ -59,6 +59,8 @@ TRACEBACK = "Traceback (most recent call last):"
 LONGEST_DIFF = 120
 CLOSE_BITS = 6.0
 """Bits lost below which a wrong result is called a matter of rounding; half precision loses ten and more."""
+NOISY = 0.1
+"""Half the width of an interval over its median from which on a reader is told what it means."""
 REWRITTEN = 0.7
 """Share of all lines of two programs from which on a diff says no more than the programs themselves."""
 
@@ -114,7 +116,8 @@ def describe_contract(contract: Contract) -> list[str]:
     if contract.scales != (1.0,):
         factors = ", ".join(f"{scale:g}" for scale in contract.scales)
         lines.append(
-            f"It must hold with the floating inputs scaled by {factors} where the reference itself stays finite."
+            f"It must hold with the floating inputs (masks and weights that are given as inputs among them) scaled by "
+            f"{factors} where the reference itself stays finite."
         )
     if set(contract.layouts) - {"contiguous"}:
         lines.append(
@@ -130,6 +133,8 @@ def describe_contract(contract: Contract) -> list[str]:
         lines.append(f"Tensor inputs {list(contract.mutates)} are written to as the reference does; no others.")
     else:
         lines.append("Inputs must be left unchanged, and outputs share no storage with them unless the reference's do.")
+    if not contract.special_values:
+        lines.append("No check puts NaN or Inf into inputs that have none as `get_inputs()` draws them.")
     optional = (
         (contract.gradients, "Gradients with respect to floating inputs and parameters are checked too, so it must "
          "work under autograd (torch.autograd.Function for native code)."),
@@ -194,7 +199,9 @@ def describe_time(outcome: Outcome | None, *, bound: bool = True) -> str:
     if outcome is None or isinstance(outcome, Rejected):
         return "an unknown time"
     low, high = describe_us(outcome.timing.low_us), describe_us(outcome.timing.high_us)
-    text = f"{describe_us(outcome.timing.median_us)} a call (95 % interval {low} to {high}), "
+    width = (outcome.timing.high_us - outcome.timing.low_us) / (2 * outcome.timing.median_us)
+    noise = f": a change of less than {width:.0%} cannot be told from noise" if width > NOISY else ""
+    text = f"{describe_us(outcome.timing.median_us)} a call (95 % interval {low} to {high}{noise}), "
     text += f"{outcome.speedup:.3g} times as fast as {outcome.best_baseline}"
     beside = next((one.timing.median_us for one in outcome.baselines if one.name == outcome.best_baseline), None)
     text += "" if beside is None else f", which took {describe_us(beside)} beside it"
@@ -203,10 +210,15 @@ def describe_time(outcome: Outcome | None, *, bound: bool = True) -> str:
     return text
 
 
-def describe_attempt(shown: Evidence, most: int = 140) -> str:
+def describe_attempt(shown: Evidence, most: int = 200) -> str:
     """What a program is and what came of it, in one line of history."""
-    note = shown.candidate.note[:most].rstrip(" .:") or f"a program in {SPOKEN[shown.candidate.language]}"
+    note = shortened(shown.candidate.note, most).rstrip(" .:") or f"a program in {SPOKEN[shown.candidate.language]}"
     return f"{note}: {_result(shown.outcome)}"
+
+
+def shortened(text: str, most: int) -> str:
+    """At most so many characters, no word of it cut."""
+    return text if len(text) <= most else text[: most + 1].rpartition(" ")[0] or text[:most]
 
 
 def describe_change(parent: Evidence | None, child: Evidence) -> str:
@@ -223,7 +235,9 @@ def describe_change(parent: Evidence | None, child: Evidence) -> str:
     if changed > REWRITTEN * sum(text.count("\n") for text in [*before.values(), *after.values()]):
         what = "It was written anew."
     else:
-        what = "```diff\n" + "\n".join(lines[:LONGEST_DIFF]) + "\n```"
+        left = len(lines) - LONGEST_DIFF
+        rest = f"\n[... {left} more lines]" if left > 0 else ""
+        what = "```diff\n" + "\n".join(lines[:LONGEST_DIFF]) + rest + "\n```"
     return f"{what}\nBefore: {_result(parent.outcome)}. After: {_result(child.outcome)}."
 
 
@@ -233,7 +247,7 @@ def _result(outcome: Outcome | None) -> str:
     if outcome is None:
         return "not judged"
     us = describe_us(outcome.timing.median_us)
-    return f"{us}, {outcome.speedup:.3g} times as fast as {outcome.best_baseline}"
+    return f"{outcome.speedup:.3g} times as fast as {outcome.best_baseline} ({us})"
 
 
 def _one_line(reason: str) -> str:

@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 from kernelwright.candidate import Candidate
+from kernelwright.proposers.agent.brief import shortened
 from kernelwright.proposers.agent.fences import (
     FILED,
     LONGEST_REPLY,
@@ -34,6 +35,7 @@ LISTED = re.compile(r"(?:design|option|idea)?\s*(\d)\s*[.):\-\u2013\u2014]\s*(\S
 TAKEN = re.compile(r"\b(?:cho(?:os|se)\w*|pick\w*|go(?:ing)? with|select\w*|tak(?:e|ing)|least|fastest|best)\b", re.I)
 KEPT = frozenset({"cpp", "cu", "cuh", "h", "hpp", "py"})
 MAIN = "kernel.py"
+LONGEST_NOTE = 200
 UNFIT = "the reply holds edits that do not fit the program; whole files are needed"
 
 
@@ -201,13 +203,13 @@ def language_of(sources: dict[str, str]) -> str:
 
 
 def first_line(reply: str) -> str:
-    """What the model said it did, at most 160 characters: its line ``In short: ...`` wherever that stands; else the
-    design it chose of a list, its first line before the code, or the first comment in the code.
+    """What the model said it did, at most LONGEST_NOTE characters: its line ``In short: ...`` wherever it stands; else
+    the design it chose of a list, its first line before the code, or the first comment in the code.
 
     File names and headings do not count, nor does what stands below the code: that is how to call it."""
     asked = SHORT.findall(prose(reply[-20_000:])) or SHORT.findall(prose(reply[:20_000]))
     if asked:
-        return asked[-1].strip(" *_`#")[:160]
+        return shortened(asked[-1].strip(" *_`#"), LONGEST_NOTE)
     lines = [
         re.sub(r"^[\W_]+", "", line).strip() for line in opening(reply[:20_000]).splitlines() if '": "' not in line
     ]
@@ -216,7 +218,7 @@ def first_line(reply: str) -> str:
     said = _chosen(telling) or next(iter(telling), "")
     for block in code_blocks(reply[:LONGEST_REPLY]) if not said else ():
         said = said or next((text for text in COMMENT.findall(block.text) if _tells(text)), "")
-    return (said or next((line for line in lines if not _heads(line)), ""))[:160]
+    return shortened(said or next((line for line in lines if not _heads(line)), ""), LONGEST_NOTE)
 
 
 def _chosen(lines: list[str]) -> str:

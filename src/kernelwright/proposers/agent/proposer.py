@@ -94,7 +94,7 @@ class AgentProposer:
         An adviser that answers in prose is understood too. Raises ``Malformed`` for an empty answer."""
         name = "adviser_repair" if isinstance(shown.outcome, Rejected) else "adviser"
         nouns = self.wording.program(shown) | {"change": brief.describe_change(parent, shown)}
-        nouns |= {"history": history, "knowledge": knowledge}
+        nouns |= {"history": history, "knowledge": knowledge, "language": brief.SPOKEN[shown.candidate.language]}
         reply = self._say(self.prompts.render(name, **nouns), role=name, seed=seed, whole="change")
         try:
             found = json_object(reply, "change")

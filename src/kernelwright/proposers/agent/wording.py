@@ -37,6 +37,8 @@ class Ask:
     thoughts: int = 0
     """How many designs to state before choosing (mixture of thoughts); 0: none."""
     words: str = ""
+    beside: int = 0
+    """Requests like this one that are being answered at the same time."""
     seed: int = 0
     temperature: float = 0.7
     unread: str = ""
@@ -108,7 +110,12 @@ class Wording:
 
     def _nouns(self, ask: Ask) -> tuple[str, dict[str, object]]:
         task = self.task_text(ask.parent, *ask.others)
-        base: dict[str, object] = {"task": task, "knowledge": ask.knowledge, "history": ask.history}
+        base: dict[str, object] = {
+            "task": task,
+            "knowledge": ask.knowledge,
+            "history": ask.history,
+            "beside": ask.beside,
+        }
         if ask.kind == "words":
             return "from_words", base | {"words": ask.words, "thoughts": ask.thoughts}
         if ask.kind in ("cross", "contrast"):
