@@ -22,7 +22,7 @@ from kernelwright.proposers.agent.brief import (
 )
 from kernelwright.task import Task
 from kernelwright.testing import timed
-from kernelwright.trial import Rejected, Timing
+from kernelwright.trial import Rejected
 
 TASK = Task(name="relu", form="kernelbench", reference="class Model: 'THE REFERENCE'")
 KERNEL = (("kernel.cu", "__global__ void k();"), ("kernel.py", "class ModelNew: pass"))
