@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
 import types
 from typing import Any
@@ -114,6 +116,26 @@ def test_compiled_candidates_follow_weights_and_shapes() -> None:
                 other.copy_(weight.copy_(torch.randn_like(weight)))
             expected, actual = model(x, factor=3.0), new(x, factor=3.0)
         torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("structure", list(CHOICES))
+def test_a_copy_after_the_first_call_has_weights_of_its_own(structure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a module compiled, bound or recorded belongs to it alone: copies and pickles make their own."""
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda call, **options: real(call, backend="eager"))
+    new, x = load(IMAGE, structure)[1], torch.randn(2, 3, 8, 8)
+    with torch.no_grad():
+        expected = new(x)
+        if structure == "cuda-graph":
+            new._recorded["a signature"] = (object(), [], [])
+        twin, read = copy.deepcopy(new), pickle.loads(pickle.dumps(new))
+        assert not any(getattr(other, "_recorded", {}) for other in (twin, read))
+        for weight in twin.conv.parameters():
+            weight.zero_()
+        twin.norm.weight.zero_()
+        torch.testing.assert_close(twin(x), torch.zeros_like(expected))
+        torch.testing.assert_close(read(x), expected)
+        torch.testing.assert_close(new(x), expected)
 
 
 def test_a_graph_candidate_without_cuda_tensors_runs_the_reference() -> None:

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
+import pickle
+import sys
 from typing import Any
 
 import pytest
@@ -235,6 +238,28 @@ def test_gradients_flow_through_a_rewritten_module(tmp_path: Any) -> None:
     new(x).square().sum().backward()
 
     torch.testing.assert_close(new.weight.grad.double(), model.weight.grad, rtol=1e-4, atol=1e-2)
+
+
+def test_a_copy_of_a_compiled_rewrite_has_weights_of_its_own(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It compiles at the first call; copies and pickles made after that compile theirs."""
+    real = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda call, **options: real(call, backend="eager"))
+    request = ask(FOUND["sum-rows"][0])
+    candidate = RewritesProposer().render(request, "rewrite.0.compile", {})
+    module = load(candidate.sources[0][1], tmp_path)
+    monkeypatch.setitem(sys.modules, "optimized", module)
+    new = module.ModelNew(*module.get_init_inputs()).eval()
+    (x,) = module.get_inputs()
+    with torch.no_grad():
+        assert new._compiled is None
+        expected = new(x)
+        assert new._compiled is not None
+        twin, read = copy.deepcopy(new), pickle.loads(pickle.dumps(new))
+        for weight in twin.parameters():
+            weight.zero_()
+        torch.testing.assert_close(twin(x), torch.zeros_like(expected))
+        torch.testing.assert_close(read(x), expected)
+        torch.testing.assert_close(new(x), expected)
 
 
 def test_a_result_that_is_an_input_is_copied(tmp_path: Any) -> None:

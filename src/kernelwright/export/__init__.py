@@ -7,7 +7,9 @@ answers with it outside the input space that the proof covers.
 
 from __future__ import annotations
 
+import ast
 import json
+import math
 import os
 import platform
 import pprint
@@ -34,9 +36,8 @@ _INSTRUCTION_SETS = re.compile(
 )
 # Words in a reference after which train() and eval() may differ; anything imported from elsewhere may as well.
 _MODE_WORDS = re.compile(
-    r"drop_?out|batch_?norm|instance_?norm|training|rrelu|attention|transformer|lstm|gru|rnn", re.I
+    r"drop_?out|batch_?norm|instance_?norm|spectral|training|rrelu|attention|transformer|lstm|gru|rnn", re.I
 )
-_IMPORTED = re.compile(r"^\s*(?:from|import)\s+([A-Za-z_]\w*)", re.M)
 _PLAIN_IMPORTS = {"torch", "math", "typing", "__future__", "numpy", "collections", "functools", "dataclasses"}
 
 
@@ -136,12 +137,12 @@ def _render(
         "TITLE": f"{_plain(task.name)}, optimised.",
         "FACTS": _facts(task, trial),
         "EXPORTS": repr(["Model", "ModelNew", "get_init_inputs", "get_inputs"] + ["optimized"] * stateless),
-        "PROVEN": pprint.pformat(space, width=110, sort_dicts=False),
+        "PROVEN": expression(space),
         "REFERENCE_ENTRY": repr(task.entry),
         "REFERENCE": literal(task.reference),
         "FAST_ENTRY": repr((entry_file, entry_class)),
         "FAST": literal(dict(candidate.sources)[entry_file]),
-        "COMPILED": pprint.pformat(dict(compiled), width=110, sort_dicts=False),
+        "COMPILED": expression(dict(compiled)),
         "IMPORTS": repr(list(task.imports)),
         "FUNCTION": _FUNCTION if stateless else "",
     }
@@ -164,8 +165,34 @@ def optimized(*args, **kwargs):
 
 def mode_matters(reference: str) -> bool:
     """Whether train() and eval() may differ; judged by its words, so it errs towards yes."""
-    foreign = set(_IMPORTED.findall(reference)) - _PLAIN_IMPORTS
+    try:
+        tree = ast.parse(reference)
+    except (SyntaxError, ValueError):
+        return True
+    names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    names += ["." * n.level + (n.module or "") for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
+    foreign = {name.partition(".")[0] for name in names} - _PLAIN_IMPORTS
     return bool(foreign) or _MODE_WORDS.search(reference) is not None
+
+
+class _Spelled(float):
+    """A float whose repr is a Python expression: ``inf`` and ``nan`` alone are names that nobody defined."""
+
+    def __repr__(self) -> str:
+        return super().__repr__() if math.isfinite(self) else f'float("{float(self)}")'
+
+
+def expression(value: Any) -> str:
+    """A readable Python expression for plain data, numbers that are not finite included."""
+    return pprint.pformat(_spelled(value), width=110, sort_dicts=False)
+
+
+def _spelled(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _spelled(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_spelled(item) for item in value)
+    return _Spelled(value) if type(value) is float else value
 
 
 def literal(text: str) -> str:

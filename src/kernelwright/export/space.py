@@ -52,7 +52,7 @@ def _leaf(seen: tuple[Mapping[str, Any], ...], columns: dict[tuple[int, ...], in
             raise ValueError("a leaf is a tensor in one case and a plain value in another")
         values: list[Any] = []
         for leaf in seen:
-            if not any(type(leaf["value"]) is type(v) and leaf["value"] == v for v in values):
+            if not any(type(leaf["value"]) is type(v) and repr(leaf["value"]) == repr(v) for v in values):  # nan, -0.0
                 values.append(leaf["value"])
         return {"values": values}
     dtypes = {str(leaf["dtype"]).removeprefix("torch.") for leaf in seen}

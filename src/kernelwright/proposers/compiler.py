@@ -31,6 +31,9 @@ class ModelNew({entry}):
         if self._compiled is None:
             self._compiled = torch.compile(super().forward, {options})
         return self._compiled(*args, **kwargs)
+
+    def __getstate__(self):
+        return {{**super().__getstate__(), "_compiled": None}}  # it closes over this very module: a copy makes its own
 '''
 
 # Replays of one CUDA graph share their output memory: a result handed out must be a copy.
@@ -70,6 +73,9 @@ class ModelNew({entry}):
             self._run = {run}
         args, kwargs = tree_map(_nhwc, (args, kwargs))
         return tree_map(_nchw, self._run(*args, **kwargs))
+
+    def __getstate__(self):
+        return {{**super().__getstate__(), "_run": None}}  # it is bound to this very module: a copy makes its own
 '''
 
 GRAPHED = '''
@@ -135,6 +141,9 @@ class ModelNew({entry}):
             for tensor, saved in zip(self.buffers(), before):
                 tensor.copy_(saved)
         return graph, inputs, outputs
+
+    def __getstate__(self):
+        return {{**super().__getstate__(), "_recorded": {{}}}}  # graphs hold these very weights: a copy makes its own
 
 
 def _signature(leaf):

@@ -54,13 +54,22 @@ class {name}({entry}):
 
     def forward(self, *args, **kwargs):
         if self._as_traced and {mode}not kwargs and self._fits(*args):
-            return {run}(*args)
+{run}
         return super().forward(*args, **kwargs)
 
     def _fits(self, *args):
         return (
             len(args) == {count}{fits}
         )
+'''
+
+DIRECT = "            return self._rewritten(*args)"
+COMPILED = """            if self._compiled is None:
+                self._compiled = torch.compile(self._rewritten, dynamic=False)
+            return self._compiled(*args)"""
+COPIED = '''
+    def __getstate__(self):
+        return {**super().__getstate__(), "_compiled": None}  # it closes over this very module: a copy makes its own
 '''
 
 
@@ -231,21 +240,22 @@ def emit(program: Program, root: Term, style: Style, *, batch: int | None = None
     fits = "".join(_fit(index, spec, batch) for index, (_, spec) in enumerate(program.inputs))
     batched = [index for index, (_, spec) in enumerate(program.inputs) if _batched(spec, batch)]
     fits += "".join(f"\n            and args[{index}].shape[0] == args[{batched[0]}].shape[0]" for index in batched[1:])
-    return needed + MODULE.lstrip("\n").format(
+    text = MODULE.lstrip("\n").format(
         name=style.name,
         entry=style.entry,
         summary=style.summary,
         init_args=program.init[0],
         init_kwargs=program.init[1],
         shapes=shapes,
-        prepare="        self._compiled = torch.compile(self._rewritten, dynamic=False)\n" if style.compiled else "",
-        run="self._compiled" if style.compiled else "self._rewritten",
+        prepare="        self._compiled = None  # until the first call\n" if style.compiled else "",
+        run=COMPILED if style.compiled else DIRECT,
         signature="".join(f", {name}" for name in signature),
         body=body,
         mode="self.training and " if program.training else "not self.training and ",
         count=len(program.inputs),
         fits=fits,
     )
+    return needed + text + (COPIED if style.compiled else "")
 
 
 def _paths(program: Program) -> list[tuple[str, tuple[int, ...]]]:

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exported drop-in: what it says of plain inputs, of the judged mode, and of how inputs are nested."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from export_bench import SQUARE, alone, leaf, trial
+
+from kernelwright import export
+from kernelwright.task import Task
+
+
+def test_plain_inputs_that_are_not_finite(tmp_path: Path) -> None:
+    """inf and nan are written as Python can read them; nan is the judged nan, and -0.0 is not 0.0."""
+    reference = SQUARE.replace("self, x", "self, x, low, fill, zero").replace("x * x", "x * 0")
+    fast = reference.replace("class Model(", "class ModelNew(").replace("x * 0", "x * 0 + 1")
+    values = [{"value": float("-inf")}, {"value": float("nan")}, {"value": 0.0}]
+    task = Task(name="odd", form="object", reference=reference)
+    seen = [{"name": "main", "inputs": [leaf(6), *values], "state": []}] * 2
+    export.write(tmp_path, task, trial(task, {"fast.py": fast}), cases=seen)
+    code = """
+        from optimized import optimized, PROVEN
+        low, nan = -float("inf"), float("nan")
+        out.append(len(PROVEN["inputs"][2]["values"]))
+        for values in ((low, nan, 0.0), (-low, nan, 0.0), (low, 1.0, 0.0), (low, nan, -0.0), (low, nan, 0.0)):
+            out.append(float(optimized(torch.ones(6), *values)[0]))
+    """
+
+    assert [1, 1.0, 0.0, 0.0, 0.0, 1.0] == alone(tmp_path, code)[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "matters"),
+    [
+        ("import torch, timm", True),
+        ("import torch.nn as nn, math", False),
+        ("def later():\n    from torchvision import models", True),
+        ("from . import blocks", True),
+        ("text = '''\nimport timm\n'''", False),
+        ("layer = torch.nn.utils.spectral_norm(torch.nn.Linear(2, 2))", True),
+    ],
+)
+def test_whether_the_mode_matters_is_read_from_every_import(line: str, matters: bool) -> None:
+    """Spectral normalisation moves its vectors in train() only; what is imported from elsewhere may do anything."""
+    assert matters == export.mode_matters(line + "\n")
