@@ -99,14 +99,12 @@ def test_a_cuda_launcher_takes_the_stream() -> None:
     assert ["out", "in", "number", "stream"] == [a.kind for a in parse(Path("k.cu"), text)[2]]
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
-    """The wrapper of KERNEL, compiled and imported."""
+def built(folder: Path, kernel: str, reference: str) -> ModuleType:
+    """The wrapper of a kernel, compiled and imported."""
     if shutil.which("g++") is None:
         pytest.skip("needs g++")
-    folder = tmp_path_factory.mktemp("raw")
-    (folder / "rms.cpp").write_text(KERNEL)
-    task = Task(name="rms", form="kernelbench", reference=REFERENCE)
+    (folder / "rms.cpp").write_text(kernel)
+    task = Task(name="rms", form="kernelbench", reference=reference)
     candidate = load_candidate(folder / "rms.cpp", task)
     assert ("cpp", "optimized.py::ModelNew") == (candidate.language, candidate.entry)
     for name, text in candidate.sources:
@@ -117,6 +115,12 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    """The wrapper of KERNEL."""
+    return built(tmp_path_factory.mktemp("raw"), KERNEL, REFERENCE)
 
 
 def test_the_wrapped_kernel_computes_the_reference(compiled: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,3 +149,29 @@ def test_outside_its_rule_the_wrapper_runs_the_reference(compiled: ModuleType, m
     new(x).sum().backward()
     assert x.grad is not None
     assert torch.float64 == new(x.detach()).dtype
+
+
+def test_tensors_of_a_dict_are_bound_by_their_keys(tmp_path: Path) -> None:
+    """Whatever order the caller's dict has: a - b, never b - a."""
+    torch = pytest.importorskip("torch")
+    kernel = (
+        'extern "C" void f(float* out, const float* a, const float* b, long n)'
+        " { for (long i = 0; i < n; ++i) out[i] = a[i] - b[i]; }"
+    )
+    reference = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, d): return d['a'] - d['b']\n"
+    model = built(tmp_path, kernel, reference).ModelNew()
+    a, b = torch.full((3,), 5.0), torch.full((3,), 2.0)
+    assert [[3.0] * 3] * 2 == [model({"a": a, "b": b}).tolist(), model({"b": b, "a": a}).tolist()]
+
+
+def test_shapes_of_outputs_follow_numbers_too(tmp_path: Path) -> None:
+    """A kernel that writes k floats is never given room for another k."""
+    torch = pytest.importorskip("torch")
+    kernel = (
+        'extern "C" void f(float* out, const float* x, long k, long out_d0)'
+        " { for (long i = 0; i < k && i < out_d0; ++i) out[i] = x[i]; }"
+    )
+    reference = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x, k=2): return x[:k] + 0\n"
+    model, x = built(tmp_path, kernel, reference).ModelNew(), torch.arange(9.0)
+    assert [x[:k].tolist() for k in (3, 7, 1)] == [model(x, k).tolist() for k in (3, 7, 1)]
+    assert [0.0, 1.0] == model(x).tolist()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright import sandbox
-from kernelwright.errors import JudgeFailed
+from kernelwright.errors import JudgeFailed, ToolMissing
 
 SRC = Path(__file__).parents[2] / "src"
 LIMITS = sandbox.Limits(seconds=20.0, memory_bytes=1 << 30, processes=64, file_bytes=1 << 20, output_bytes=1 << 16)
@@ -29,6 +29,15 @@ def test_a_command_returns_status_and_text() -> None:
     """stdin goes in; stdout, stderr and the exit status come out."""
     done = sandbox.run(["sh", "-c", "cat; echo oops >&2; exit 3"], limits=LIMITS, stdin="hello")
     assert sandbox.Finished(returncode=3, stdout="hello", stderr="oops\n", killed="") == done
+
+
+def test_other_systems_are_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is started: what is confined there would not be."""
+    monkeypatch.setattr(sys, "platform", "darwin")
+    with pytest.raises(ToolMissing, match=r"(?s)Linux only.*darwin"):
+        sandbox.run(["true"], limits=LIMITS)
+    with pytest.raises(ToolMissing, match="Linux only"):
+        sandbox.start(["true"])
 
 
 def test_what_a_command_is_given_in_its_environment_stands_in_no_command_line(monkeypatch: pytest.MonkeyPatch) -> None:

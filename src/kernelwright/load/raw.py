@@ -5,13 +5,15 @@ The rule. The file defines exactly one function inside ``extern "C"``; it return
 
 - Pointers that are not const are outputs, in the order of the reference's outputs; they come first.
 - ``const`` pointers are inputs. One named like a parameter or buffer of the reference (dots as underscores,
-  ``net.0.weight`` is ``net_0_weight``) is that tensor; the others are the reference's tensor arguments in order.
+  ``net.0.weight`` is ``net_0_weight``) is that tensor; the others are the reference's tensor arguments in order,
+  those in a dict by the order of its sorted keys.
 - ``void* stream`` (CUDA only) is the current stream.
 - A number named ``n`` is the element count of the first output; ``n_x`` that of pointer ``x``; ``x_d0``,
   ``x_d1`` ... its sizes; ``x_s0``, ``x_s1`` ... its strides in elements (inputs are made contiguous first).
 - Any other number is the attribute of that name of the reference module, or its argument of that name.
 
-Where a dtype is not the one of the pointer, or a gradient is asked for, the reference runs instead.
+Where a dtype is not the one of the pointer, or a gradient is asked for, the reference runs instead. The shapes of
+outputs must follow from the arguments other than the values in tensors: they are asked of the reference once for each.
 """
 
 from __future__ import annotations
@@ -162,17 +164,30 @@ def _tensors(value):
     if isinstance(value, (list, tuple)):
         return [leaf for item in value for leaf in _tensors(item)]
     if isinstance(value, dict):
-        return [leaf for item in value.values() for leaf in _tensors(item)]
+        return [leaf for name in sorted(value, key=str) for leaf in _tensors(value[name])]  # in any order
     return []
+
+
+def _key(value):
+    """Equal only where outputs have equal shapes: everything about the arguments but the values in tensors."""
+    if isinstance(value, torch.Tensor):
+        return (tuple(value.shape), value.dtype, value.device)
+    if isinstance(value, (list, tuple)):
+        return (type(value), *map(_key, value))
+    if isinstance(value, dict):
+        return (dict, *((name, _key(value[name])) for name in sorted(value, key=str)))
+    return (type(value), repr(value))
 
 
 class ModelNew(REFERENCE_CLASS):
     """Calls the compiled kernel; runs the reference where its rule does not apply."""
 
     def _specs(self, args):
-        key = tuple((tuple(t.shape), t.dtype) for t in _tensors(args))
+        key = (self.training, _key(args))
         known = self.__dict__.setdefault("_output_specs", {})
         if key not in known:
+            if len(known) >= 1000:
+                known.clear()  # a number that is another one at every call
             with torch.no_grad():
                 result = super().forward(*args)
             leaves = _tensors(result)

@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, Any
 
-from kernelwright.errors import JudgeFailed
+from kernelwright.errors import JudgeFailed, ToolMissing
 from kernelwright.sandbox import environment
 from kernelwright.sandbox.limits import Finished, Limits
 
@@ -74,7 +74,20 @@ def _boot(entry: str) -> str:
     return _BOOT.format(package=str(_HERE.parent), room=str(_HERE), entry=entry)
 
 
+def _require_linux() -> None:
+    """Raise ToolMissing elsewhere: prctl, pidfd, memfd and namespaces are calls of its kernel."""
+    system: str = sys.platform  # as plain text: mypy takes it for what it is where mypy runs
+    if system != "linux":
+        raise ToolMissing(
+            "Programs are judged on Linux only.",
+            got=system,
+            expected="linux on x86-64 or aarch64",
+            what_next="run it there: on a server, in a container, or under WSL 2",
+        )
+
+
 def _launch(spec: dict[str, Any], *, pass_fds: Sequence[int] = (), **options: Any) -> subprocess.Popen[bytes]:
+    _require_linux()
     boot = _boot("main")
     spec = spec | {"parent": os.getpid()}
     # Not as an argument, which every user of the machine can read: the environment in it may hold keys.
