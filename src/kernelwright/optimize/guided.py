@@ -298,7 +298,8 @@ class Guided:
         outcome = self._trier.consider(candidate, f"agent/{entry.ask.edit}")
         if guess is not None and outcome is not None:
             self.tally.guessed(guess[0], isinstance(outcome, Rejected))
-        candidate, outcome = fitted(candidate, outcome, self._trier, self._recipe.tuning)
+        candidate, outcome, gave = fitted(candidate, outcome, self._trier, self._recipe.tuning)
+        self.shelf.fits[candidate.digest()] = gave
         place = outcome.stage if isinstance(outcome, Rejected) else "timed" if outcome is not None else "unjudged"
         return candidate, outcome, place
 

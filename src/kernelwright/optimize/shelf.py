@@ -35,6 +35,8 @@ class Shelf:
         """Digest of a candidate to how often it was sent again."""
         self.stands: dict[str, str] = {}
         """Digest of a candidate to that of the tuned one that stands for it."""
+        self.fits: dict[str, str] = {}
+        """Digest of a candidate to what the values gave that were tried for its tunables."""
         self.unread: dict[str, tuple[Ask, str, str]] = {}
         """Name of an answer without a program to its request, its text and what was wrong with it."""
 
@@ -42,7 +44,7 @@ class Shelf:
         self, candidate: Candidate, outcome: Outcome | None, profile: Facts, static: Facts | None = None
     ) -> Evidence:
         """File a settled candidate. ``static``: facts of its compiled object, known of rejected programs too."""
-        text = self.diagnosis(outcome, profile)
+        text = "\n".join(part for part in (self.diagnosis(outcome, profile), self.fits.get(candidate.digest())) if part)
         if isinstance(outcome, Rejected):
             text = observed({n: v for n, v in (static or {}).items() if not isinstance(v, str)}, self._device)
         shown = self.known[candidate.digest()] = Evidence(candidate=candidate, outcome=outcome, diagnosis=text)

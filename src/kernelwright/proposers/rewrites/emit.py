@@ -67,10 +67,10 @@ DIRECT = "            return self._rewritten(*args)"
 COMPILED = """            if self._compiled is None:
                 self._compiled = torch.compile(self._rewritten, dynamic=False)
             return self._compiled(*args)"""
-COPIED = '''
+COPIED = """
     def __getstate__(self):
         return {**super().__getstate__(), "_compiled": None}  # it closes over this very module: a copy makes its own
-'''
+"""
 
 
 @dataclass
