@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""capture.py: live modules and functions become tasks whose reference computes the same, or a clear refusal."""
+"""capture: live modules and functions become tasks whose reference computes the same, or a clear refusal."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import ast
-import builtins
+import importlib.util
+import re
 
 from kernelwright.errors import TaskError
 from kernelwright.load.source import bound_names
@@ -43,8 +44,29 @@ def needed_source(text: str, names: set[str]) -> str:
             if index not in kept:
                 kept.add(index)
                 waiting += sorted(_mentioned(tree.body[index]) - seen)
-    lines = text.splitlines()
+    lines = _lines(text)
     return "\n\n".join("\n".join(lines[_first(tree.body[i]) - 1 : tree.body[i].end_lineno]) for i in sorted(kept))
+
+
+def absolute(text: str, package: str) -> str:
+    """``text`` of a module of ``package`` with relative imports written out, so that it runs outside of the package.
+
+    Raises ImportError for one that leads out of it. Without a package nothing changes.
+    """
+    relative = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ImportFrom) and n.level > 0]
+    lines = [line.encode() for line in _lines(text)]  # the syntax tree counts bytes
+    for node in sorted(relative, key=lambda n: (n.lineno, n.col_offset), reverse=True) if package else ():
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        module = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+        written = ast.unparse(ast.ImportFrom(module, node.names, 0)).encode()
+        after = lines[node.end_lineno - 1][node.end_col_offset :]
+        lines[node.lineno - 1 : node.end_lineno] = [lines[node.lineno - 1][: node.col_offset] + written + after]
+    return b"\n".join(lines).decode()
+
+
+def _lines(text: str) -> list[str]:
+    """Lines as the syntax tree numbers them; str.splitlines also breaks at form feeds and the like."""
+    return re.split(r"\r\n|\r|\n", text)
 
 
 def _first(node: ast.stmt) -> int:
@@ -56,8 +78,7 @@ def _first(node: ast.stmt) -> int:
 def _mentioned(node: ast.stmt) -> set[str]:
     if isinstance(node, ast.Import | ast.ImportFrom):
         return set()
-    names = {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
-    return names - set(dir(builtins))
+    return {item.id for item in ast.walk(node) if isinstance(item, ast.Name)}
 
 
 def _is_main_guard(node: ast.stmt) -> bool:

@@ -303,7 +303,7 @@ def _task(
         return target
     if isinstance(target, str | Path):
         return load_task(target, device)
-    from kernelwright.capture import capture  # noqa: PLC0415 - the one file that needs the caller's torch
+    from kernelwright.capture import capture  # noqa: PLC0415 - the one room that needs the caller's torch
 
     if example_inputs is None:
         raise BadCommand(

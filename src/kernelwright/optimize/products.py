@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from kernelwright import export, wire
+from kernelwright.errors import RunFolderUnwritable
 from kernelwright.machine import Machine
 from kernelwright.report import write as write_report
 from kernelwright.task import Task
@@ -27,10 +29,12 @@ def export_winner(
     device: str,
     energy: Mapping[str, Any] | None = None,
 ) -> tuple[Path, ...]:
-    """optimized.py with its compiled files, and proof.json. ``facts`` is the judge's answer to ``describe``,
-    ``energy`` that of ``energy_of_call``."""
+    """optimized.py with its compiled files, proof.json and captured weights.
+
+    ``facts`` is the judge's answer to ``describe``, ``energy`` that of ``energy_of_call``."""
     built = worker.run({"job": "build", "candidate": wire.to_data(winner.candidate), "device": device})
     folder = built.get("folder")
+    weights = _place_weights(run, task)
     path = export.write(
         run,
         task=task,
@@ -43,7 +47,32 @@ def export_winner(
     )
     names = [name for name, _ in winner.candidate.sources if name.endswith((".cpp", ".cu"))]
     compiled = [run / name for name in names] + [run / Path(name).with_suffix(".so") for name in names]
-    return (path, *(file for file in compiled if file.exists()), run / "proof.json")
+    return (path, *(file for file in compiled if file.exists()), *weights, run / "proof.json")
+
+
+def _place_weights(run: Path, task: Task) -> tuple[Path, ...]:
+    """Copy a captured module's weights beside optimized.py, which looks for them there: caches are cleared."""
+    if task.form != "object":
+        return ()
+    made = [node for node in ast.parse(task.reference).body if isinstance(node, ast.Assign)]
+    found = [node.value for node in made if [ast.unparse(name) for name in node.targets] == ["CAPTURED_STATE"]]
+    if not found:
+        return ()
+    saved = Path(str(ast.literal_eval(found[-1])))
+    try:
+        body = saved.read_bytes()
+    except OSError:
+        return ()  # optimized.py warns where it finds none
+    try:
+        (run / saved.name).write_bytes(body)
+    except OSError as error:
+        raise RunFolderUnwritable(
+            f"The run folder {run} cannot be written.",
+            got=str(error),
+            expected="a folder on a disk with free space",
+            what_next="free space, then run again with --resume",
+        ) from error
+    return (run / saved.name,)
 
 
 def energy_of_call(task: Task, winner: Trial, worker: Worker, device: str) -> dict[str, Any]:

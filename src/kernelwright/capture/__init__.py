@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A live module or function with example inputs to a Task; the one parent-side room that uses torch.
+
+The caller has torch loaded already. The definitions that the object needs are sliced out of its source file
+(never the whole file: that could run a training script), a constructor call is written that rebuilds it, and
+the rebuilt object must give bit for bit the same output before the task is accepted. Nothing of the caller's changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+import types
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from kernelwright.capture.example import Example, read
+from kernelwright.capture.origin import source, sources
+from kernelwright.capture.rebuilt import check_function, check_module
+from kernelwright.capture.values import is_plain, literal
+from kernelwright.errors import TaskError
+from kernelwright.load.handed import handed_on
+from kernelwright.task import Contract, Task
+
+_WEIGHTS = """CAPTURED_STATE = {path!r}
+
+
+def _weights_given():
+    import os
+    import warnings
+
+    folder = os.path.dirname(os.path.abspath(globals().get("__file__", "")))
+    beside = os.path.join(folder, os.path.basename(CAPTURED_STATE))
+    for path in (beside, CAPTURED_STATE):
+        if os.path.exists(path):
+            return torch.load(path, weights_only=True)
+    warnings.warn("the weights given at capture are neither " + beside + " nor " + CAPTURED_STATE + ": these are fresh")
+
+
+"""
+"""Beside ``optimized.py``, where runs copy them, before the cache they were saved in."""
+
+
+def capture(target: object, inputs: object, state_dir: Path, init_args: Sequence[object] | None) -> Task:
+    """The Task of ``target`` called with ``inputs``; weights are saved under ``state_dir`` by their content.
+
+    ``inputs``: the positional arguments of one call, a dict of keywords, or a pair of both. The reference is in
+    training mode where the module is. Raises TaskError for lambdas, closures, objects without source, calls that do
+    not fit, and modules whose constructor arguments cannot be found, each with what to do.
+    """
+    if isinstance(target, torch.nn.Module):
+        return _module(target, read(target.forward, inputs), state_dir, init_args)
+    if isinstance(target, types.FunctionType):
+        return _function(target, read(target, inputs))
+    raise TaskError(
+        "This cannot be optimised.",
+        got=type(target).__name__,
+        expected="an nn.Module, a function, a task file or a task folder",
+    )
+
+
+def _function(target: types.FunctionType, example: Example) -> Task:
+    name = target.__name__
+    if name == "<lambda>":
+        raise TaskError("A lambda has no name to find its source by.", got="a lambda", expected="a def function")
+    if target.__closure__ or "<locals>" in target.__qualname__:
+        raise TaskError(
+            f"{name} is defined inside another function.",
+            got=target.__qualname__,
+            expected="a function at the top level of a file",
+            what_next="move it there and pass what it closes over as arguments",
+        )
+    text, imports = source(target, {name})
+    head, passed = example.head, example.passed
+    body = f"class Model(torch.nn.Module):\n    def forward(self, {head}):\n        return {name}({passed})\n"
+    task = _task(name, text, body, example.values, imports, training=False)
+    check_function(task, target, example)
+    return task
+
+
+def _module(module: torch.nn.Module, example: Example, state_dir: Path, init_args: Sequence[object] | None) -> Task:
+    kinds = {type(part) for part in module.modules() if not type(part).__module__.startswith("torch.")}
+    for kind in kinds:
+        if "<locals>" in kind.__qualname__:
+            raise TaskError(
+                f"{kind.__name__} is defined inside a function.",
+                got=kind.__qualname__,
+                expected="a class at the top level of a file",
+                what_next="move it there",
+            )
+    text, imports = sources(kinds)
+    construct = _constructor(module, init_args)
+    state = _save(module, state_dir)
+    lines = [
+        "def _built():",
+        f"    return {construct}",
+        "",
+        "",
+        "class Model(torch.nn.Module):",
+        "    def __init__(self):",
+        "        super().__init__()",
+        "        built = _built()",
+        "        self.__dict__.update(built.__dict__)",
+        "        self._kind = type(built)",
+        *_types(module),
+        "        if (weights := _weights_given()) is not None:",
+        "            self.load_state_dict(weights)",
+        "",
+        f"    def forward(self, {example.head}):",
+        f"        return self._kind.forward(self, {example.passed})",
+        "",
+    ]
+    if type(module).forward is torch.nn.Sequential.forward:
+        # Sequential iterates over itself; the copied submodules are all there is to it.
+        lines[-2] = f"        for part in self._modules.values():\n            {example.head} = part({example.head})"
+        lines[-1] = f"        return {example.head}\n"
+    elif kinds and type(module) in kinds:
+        lines = _subclass(module, construct)
+        if example.keywords:
+            lines[-1:] = ["", f"    def forward(self, {example.head}):"]
+            lines += [f"        return super().forward({example.passed})", ""]
+    body = _WEIGHTS.format(path=str(state)) + "\n".join(lines)
+    task = _task(type(module).__name__, text, body, example.values, imports, training=module.training)
+    check_module(task, module, example)
+    return task
+
+
+def _subclass(module: torch.nn.Module, construct: str) -> list[str]:
+    """Model as a subclass of the user's class: methods and attributes are then the user's own."""
+    name = type(module).__name__
+    arguments = construct[len(name) + 1 : -1]
+    base = name if name != "Model" else "_Given"
+    head = ["_Given = Model"] if base == "_Given" else []
+    return [
+        *head,
+        "",
+        "",
+        f"class Model({base}):",
+        "    def __init__(self):",
+        f"        super().__init__({arguments})",
+        *_types(module),
+        "        if (weights := _weights_given()) is not None:",
+        "            self.load_state_dict(weights)",
+        "",
+    ]
+
+
+def _types(module: torch.nn.Module) -> list[str]:
+    """Lines of a constructor that bring parameters and buffers to the types they have in the module."""
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    odd = {name: tensor.dtype for name, tensor in tensors if tensor.dtype is not torch.get_default_dtype()}
+    odd = {name: dtype for name, dtype in odd.items() if dtype.is_floating_point}
+    if not odd:
+        return []
+    return [
+        f"        types = {odd!r}",
+        "        for name, tensor in [*self.named_parameters(), *self.named_buffers()]:",
+        "            tensor.data = tensor.data.to(types.get(name, tensor.dtype))",
+    ]
+
+
+def _task(
+    name: str, text: str, body: str, inputs: tuple[object, ...], imports: tuple[str, ...], *, training: bool
+) -> Task:
+    given = ", ".join(literal(value) for value in inputs)
+    parts = [
+        "import torch",
+        text.strip(),
+        body.strip(),
+        f"def get_inputs():\n    return [{given}]",
+        "def get_init_inputs():\n    return []",
+    ]
+    future = [line for line in text.splitlines() if line.startswith("from __future__")]
+    reference = "\n\n\n".join(part for part in parts if part)
+    for line in future:
+        reference = line + "\n" + reference.replace(line + "\n", "", 1)
+    return Task(
+        name=name,
+        form="object",
+        reference=reference + "\n",
+        contract=Contract(training=training),
+        imports=imports,
+    )
+
+
+def _constructor(module: torch.nn.Module, init_args: Sequence[object] | None = None) -> str:
+    """A call that builds such a module, from ``init_args``, from attributes named like the parameters, or from those
+    of the parts that its constructor hands them to."""
+    kind = type(module)
+    foreign = kind.__module__.startswith("torch.")
+    name = f"torch.nn.{kind.__name__}" if foreign else kind.__name__
+    if init_args is not None:
+        return f"{name}({', '.join(literal(value) for value in init_args)})"
+    if kind in (torch.nn.Sequential, torch.nn.ModuleList):
+        names = list(module._modules)
+        if names == [str(i) for i in range(len(names))]:
+            parts = ", ".join(_constructor(part) for part in module.children())
+            return f"{name}({parts})" if kind is torch.nn.Sequential else f"{name}([{parts}])"
+        pairs = ", ".join(f"({key!r}, {_constructor(part)})" for key, part in module.named_children())
+        return f"{name}(__import__('collections').OrderedDict([{pairs}]))"
+    found = OrderedDict[str, str]()
+    handed = handed_on(module)
+    for parameter in inspect.signature(kind.__init__).parameters.values():
+        if parameter.name in ("self", "device", "dtype") or parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        ):
+            continue
+        value = getattr(module, parameter.name, inspect.Parameter.empty)
+        if isinstance(value, torch.Tensor) or (value is None and parameter.name == "bias"):
+            found[parameter.name] = repr(value is not None)
+        elif value is not inspect.Parameter.empty and is_plain(value):
+            found[parameter.name] = literal(value)
+        elif parameter.name in handed:
+            found[parameter.name] = literal(handed[parameter.name])
+        elif isinstance(value, torch.nn.Module):
+            found[parameter.name] = _constructor(value)
+        elif parameter.default is inspect.Parameter.empty:
+            raise TaskError(
+                f"The constructor argument {parameter.name} of {kind.__name__} cannot be read off the module.",
+                got="no plain attribute of that name",
+                expected=f"{kind.__name__}({inspect.signature(kind)})"[:200],
+                what_next="pass init_args=(...), the arguments it was made with",
+            )
+    return f"{name}({', '.join(f'{key}={text}' for key, text in found.items())})"
+
+
+def _save(module: torch.nn.Module, folder: Path) -> Path:
+    state = {name: tensor.detach().to("cpu") for name, tensor in module.state_dict().items()}
+    body = io.BytesIO()
+    torch.save(state, body)
+    path = folder / f"{hashlib.sha256(body.getvalue()).hexdigest()[:16]}.pt"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        fresh = path.with_suffix(".new")
+        fresh.write_bytes(body.getvalue())
+        fresh.replace(path)
+    return path

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Example inputs as one call: what is given by position, what by name, and copies that the call may write to."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernelwright.capture.values import is_plain, literal
+from kernelwright.errors import TaskError
+from kernelwright.task import by_position
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One call: its values by position, and how a ``forward`` of ours takes them and hands them on."""
+
+    values: tuple[object, ...]
+    head: str = "*args"
+    """Parameters of that ``forward``."""
+    passed: str = "*args"
+    """What it hands on: ``x, scale=scale`` where ``scale`` is taken by keyword only."""
+    keywords: tuple[str, ...] = ()
+    """Names of the last values, where the target takes them by keyword only."""
+
+    def of(self, target: Callable[..., Any], values: tuple[object, ...] | None = None) -> object:
+        """What the target answers, to other values where they are given."""
+        values = self.values if values is None else values
+        count = len(values) - len(self.keywords)
+        return target(*values[:count], **dict(zip(self.keywords, values[count:], strict=True)))
+
+    def copied(self) -> tuple[object, ...]:
+        """The values with tensors of their own, so that a call which writes to its inputs leaves the caller's alone."""
+        made: dict[int, torch.Tensor] = {}
+
+        def copy(leaf: object) -> object:
+            if not isinstance(leaf, torch.Tensor):
+                return leaf
+            if id(leaf) not in made:  # one given twice stays one
+                made[id(leaf)] = leaf.detach().clone().requires_grad_(leaf.requires_grad)
+            return made[id(leaf)]
+
+        values: tuple[object, ...] = torch.utils._pytree.tree_map(copy, self.values)
+        return values
+
+
+def read(target: Callable[..., Any], inputs: object) -> Example:
+    """The call that example inputs stand for. Raises TaskError where the target does not take them."""
+    signature = inspect.signature(target)
+    given = list(signature.parameters.values())
+    fixed = all(p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in given)
+    try:
+        values = tuple(by_position(inputs, signature, alone=fixed))
+        names = list(signature.parameters)[: len(values)]
+        alone = tuple(p.name for p in given if p.kind is p.KEYWORD_ONLY and p.name in names)
+        found = Example(values, keywords=alone)
+        found.of(signature.bind)
+    except TypeError as error:
+        raise TaskError(
+            "The example inputs are not a call of what is to be optimised.",
+            got=str(error),
+            expected=f"arguments for {signature}"[:300],
+            what_next="pass those of one call: (x, y), or {'x': x, 'y': y}, or ((x,), {'y': y})",
+        ) from error
+    if not fixed:
+        return found
+    head = list(names)
+    defaults = [signature.parameters[name].default for name in names]
+    if all(value is inspect.Parameter.empty or is_plain(value) for value in defaults):
+        for i, value in enumerate(defaults):
+            if value is not inspect.Parameter.empty:
+                head[i] += f"={literal(value)}"
+            elif any("=" in earlier for earlier in head[:i]):
+                head[i] += "=NotImplemented"  # required by keyword, after one with a default: it fails where it is used
+    passed = [f"{name}={name}" if name in alone else name for name in names]
+    return Example(values, ", ".join(head), ", ".join(passed), alone)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""capture/values.py: text that makes the same number, or a tensor with the same gaps."""
+
+from __future__ import annotations
+
+import enum
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from kernelwright.capture.values import literal
+
+INF = math.inf
+
+
+class Level(enum.IntEnum):
+    """An integer whose repr is no literal."""
+
+    HIGH = 3
+
+
+def made(value: object) -> object:
+    """What the written text makes, where only torch is imported."""
+    return eval(literal(value), {"torch": torch})
+
+
+def tensor(value: torch.Tensor) -> torch.Tensor:
+    """The same for tensors; shape and type are the given one's."""
+    found = made(value)
+    assert isinstance(found, torch.Tensor)
+    assert (value.shape, value.dtype) == (found.shape, found.dtype)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (-INF, -INF),
+        ([INF, {"a": (0.5,)}], [INF, {"a": (0.5,)}]),
+        (np.float64(0.5), 0.5),
+        (np.float32(0.5), 0.5),
+        (np.int64(7), 7),
+        (Level.HIGH, 3),
+        ({Level.HIGH: True}, {3: True}),
+        (np.str_("mean"), "mean"),
+        (-0.0, -0.0),
+        (None, None),
+    ],
+)
+def test_numbers_are_written_as_plain_ones(given: object, wanted: object) -> None:
+    """Infinities have no literal; subclasses name what is not imported."""
+    assert repr(wanted) == repr(made(given))
+    assert math.isnan(made(math.nan))  # type: ignore[arg-type]  # a float
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_small_tensors_with_infinities_are_written_out(dtype: torch.dtype) -> None:
+    """A causal mask of 4 by 4, and one with nan."""
+    mask = torch.full((4, 4), -INF, dtype=dtype).triu(1)
+    assert torch.equal(mask, tensor(mask))
+    odd = torch.tensor([0.5, math.nan, INF], dtype=dtype)
+    torch.testing.assert_close(odd, tensor(odd), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("hidden", [-INF, torch.finfo(torch.float32).min])
+@pytest.mark.parametrize("shape", [(33, 33), (2, 1, 16, 40)])
+def test_causal_masks_stay_causal(hidden: float, shape: tuple[int, ...]) -> None:
+    """On either side of the diagonal, with any offset, and with true and false."""
+    for cut in (torch.Tensor.triu, torch.Tensor.tril):
+        for diagonal in (-2, 0, 1):
+            there = cut(torch.ones(shape), diagonal).bool()
+            mask = torch.zeros(shape).masked_fill(there, hidden)
+            assert torch.equal(mask, tensor(mask))
+            assert torch.equal(there, tensor(there))
+
+
+def test_scattered_infinities_keep_their_share_and_leave_no_row_empty() -> None:
+    """Finite values keep their spread; a softmax over each row stays finite."""
+    torch.manual_seed(0)
+    scores = torch.randn(200, 8) * 3
+    scores[torch.rand(200, 8) < 0.75] = -INF
+    scores[:, 3] = 1.0
+    found = tensor(scores)
+    assert 0.5 < float(found.isinf().double().mean()) < 0.8
+    assert bool(found.softmax(-1).isfinite().all())
+    assert 1.0 < float(found[found.isfinite()].std()) < 4.0
+    both = torch.rand(100, 10)
+    both[::2, 0], both[1::2, 0] = INF, math.nan
+    again = tensor(both)
+    assert 20 <= int(again.isinf().sum()) <= 90 and 20 <= int(again.isnan().sum()) <= 90
+    assert 0.0 <= float(again[again.isfinite()].min())
+
+
+def test_tensors_of_nothing_but_infinity() -> None:
+    """There is no spread to speak of."""
+    for shape in ((100,), (70, 1), ()):
+        assert bool((tensor(torch.full(shape, -INF)) == -INF).all())
+    assert (0, 3) == tensor(torch.empty(0, 3)).shape
+
+
+def test_the_largest_integer_can_be_drawn() -> None:
+    """The range ends where the type does."""
+    assert (3,) == tensor(torch.tensor([0, 1, 2**63 - 1])).shape
