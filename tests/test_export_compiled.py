@@ -80,6 +80,22 @@ def test_a_compiled_file_for_another_machine_is_not_loaded(square: Path, tmp_pat
     assert [[*SQUARES, 1], []] == alone(copy, CALL)
 
 
+def test_a_folder_that_cannot_be_written_is_left_alone(square: Path, tmp_path: Path) -> None:
+    """What does not fit is built in a private folder, which has the weights that lie beside the module too."""
+    copy = shutil.copytree(square, tmp_path / "copy")
+    (copy / "square.so").unlink()
+    (copy / "0123.pt").write_bytes(b"weights")
+    code = """
+    import os
+    allowed = os.access
+    os.access = lambda path, mode, **more: mode != os.W_OK and allowed(path, mode, **more)
+    """
+    where = "out.append(sorted(os.listdir(os.path.dirname(sys.modules['optimized_fast'].__file__))))\n"
+    found = [*SQUARES, 1, ["0123.pt", "square.so", "square.so.json"]]
+    assert [found, []] == alone(copy, textwrap.dedent(code) + CALL + where)
+    assert not (copy / "square.so").exists()
+
+
 def test_a_triton_candidate_finds_its_own_source(tmp_path: Path) -> None:
     """The kernel text lives inside the module; Triton (here interpreted) still reads it."""
     pytest.importorskip("triton")
