@@ -272,3 +272,12 @@ def test_equal_requests_give_equal_candidates() -> None:
     asked = request(CASES["mlp"])
     fresh = type(PROPOSER)()
     assert PROPOSER.render(asked, "segments.cpp", {}).digest() == fresh.render(asked, "segments.cpp", {}).digest()
+
+
+def test_a_variance_with_a_correction_between_two_is_divided_by_just_that() -> None:
+    """``correction`` is a number, not a count."""
+    candidate = propose(reference("return x / (1 + x.var(-1, correction=1.5, keepdim=True))", "torch.randn(9, 7)"))
+    assert candidate is not None
+    old, new = pair(load(candidate))
+    x = torch.randn(9, 7)
+    assert torch.allclose(old(x), new(x), rtol=1e-5)

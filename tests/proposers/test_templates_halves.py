@@ -133,3 +133,19 @@ def test_large_outputs_are_complete_and_end_where_they_end(values: dict[str, int
         assert new._kw_ready((x,))
         exact, found = torch.sigmoid(x.double()) * 3, new(x)
         assert float((found.double() - exact).norm()) <= float((old(x).double() - exact).norm())
+
+
+@pytest.mark.parametrize("kind", sorted(TYPES))
+def test_a_number_is_compared_in_half_precision(kind: str) -> None:
+    """As eager does: a half that is nearest to 0.1 is no less than 0.1, though 0.1 in float32 is larger or smaller."""
+    body = "return torch.where(x >= 0.1, x * 2, x - 1) + (x < 0.1)"
+    source = reference(body, "torch.full((8, 64), 0.1).to(D)").replace(
+        "class Model", f"D = torch.{kind}\n\n\nclass Model", 1
+    )
+    candidate = propose(source)
+    assert candidate is not None
+    old, new = pair(load(candidate))
+    x = torch.full((8, 64), 0.1).to(TYPES[kind])
+    with torch.no_grad():
+        assert new._kw_ready((x,))
+        assert torch.equal(old(x), new(x))

@@ -33,6 +33,7 @@ def identity(device: str) -> tuple[str, tuple[tuple[str, str], ...]]:
     if device == "cpu":
         name = cpu.processor_name()
         versions += [("threads", str(len(os.sched_getaffinity(0)))), ("kernel", platform.release())]
+        versions.append(("kernels", cpu.source_digest()))  # what was measured with others is measured again
         return name, tuple(versions)
     index = int(device.partition(":")[2] or 0)
     if not torch.cuda.is_available() or index >= torch.cuda.device_count():

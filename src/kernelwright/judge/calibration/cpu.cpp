@@ -53,6 +53,14 @@ double read_stream(const float* data, int64_t count, int64_t repeats, int thread
 static inline void stream16(float* to, f32 value) {
 #if defined(__AVX512F__)
     _mm512_stream_ps(to, (__m512)value);
+#elif defined(__AVX__)
+    float from[16];
+    memcpy(from, &value, sizeof from);
+    for (int k = 0; k < 16; k += 8) _mm256_stream_ps(to + k, _mm256_loadu_ps(from + k));
+#elif defined(__SSE__)
+    float from[16];
+    memcpy(from, &value, sizeof from);
+    for (int k = 0; k < 16; k += 4) _mm_stream_ps(to + k, _mm_loadu_ps(from + k));
 #else
     *(f32*)to = value;
 #endif

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.errors import JudgeFailed
 from kernelwright.judge import measure
@@ -23,10 +24,16 @@ from kernelwright.machine import Fact
 from kernelwright.trial import Rejected
 
 SOURCE = Path(__file__).with_name("cpu.cpp")
+
 AHEAD = (0, 1024)
 """Floats by which software asks ahead of a stream. On two Zen 4 cores it reads 29 GB/s so, and 23 without."""
 DRAM_BYTES = 512 << 20
 """Several times any last-level cache seen (largest: 384 MiB shared between sockets, far less per core in use)."""
+
+
+def source_digest() -> str:
+    """Of the kernels that measure."""
+    return wire.digest(SOURCE.read_text(encoding="utf-8"))[:8]
 
 
 def processor_name() -> str:

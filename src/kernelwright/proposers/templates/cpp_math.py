@@ -226,13 +226,15 @@ KW_IN V kw_expm1(V x) {
     const V small = s * p + (s - 1.0f);
     return (x > 80.0f) ? kw_exp(x) : ((x == 0.0f) ? x : small);
 }
-KW_IN V kw_log(V x0) {
+// x0 = 2^k (1 + f); returns the part of log(1 + f) beyond f - f^2 / 2.
+KW_IN V kw_log_parts(V x0, V* k, V* f0) {
     const I tiny = x0 < 1.17549435e-38f;
     const V x = tiny ? x0 * 8388608.0f : x0;
     const I bits = kw_int(x) - 0x3f3504f3;
     const I e = bits >> 23;
     const V f = kw_float((bits & 0x007fffff) + 0x3f3504f3) - 1.0f;
-    const V k = __builtin_convertvector(e, V) - (tiny ? kw_splat(23.0f) : V{});
+    *k = __builtin_convertvector(e, V) - (tiny ? kw_splat(23.0f) : V{});
+    *f0 = f;
     V p = kw_splat(7.0376836292e-2f);
     p = p * f - 1.1514610310e-1f;
     p = p * f + 1.1676998740e-1f;
@@ -242,17 +244,30 @@ KW_IN V kw_log(V x0) {
     p = p * f + 2.0000714765e-1f;
     p = p * f - 2.4999993993e-1f;
     p = p * f + 3.3333331174e-1f;
-    const V z = f * f;
-    V y = p * f * z;
-    y = y + k * -2.12194440e-4f;
-    y = y - 0.5f * z;
-    V r = f + y;
-    r = r + k * 0.693359375f;
-    r = (x0 == 0.0f) ? kw_splat(-__builtin_inff()) : r;
-    r = (x0 == __builtin_inff()) ? x0 : r;
-    return ((x0 < 0.0f) | (x0 != x0)) ? kw_splat(__builtin_nanf("")) : r;
+    return p * f * (f * f);
 }
-KW_IN V kw_log2(V x) { return kw_log(x) * 1.44269504088896341f; }
+KW_IN V kw_log_ends(V x, V r) {
+    r = (x == 0.0f) ? kw_splat(-__builtin_inff()) : r;
+    r = (x == __builtin_inff()) ? x : r;
+    return ((x < 0.0f) | (x != x)) ? kw_splat(__builtin_nanf("")) : r;
+}
+KW_IN V kw_log(V x) {
+    V k, f;
+    V y = kw_log_parts(x, &k, &f);
+    y = y + k * -2.12194440e-4f;
+    y = y - 0.5f * (f * f);
+    return kw_log_ends(x, (f + y) + k * 0.693359375f);
+}
+// log2(e) less 1 times the fraction, and the fraction; the exponent comes last, so that powers of two are exact.
+KW_IN V kw_log2(V x) {
+    V k, f;
+    const V y = kw_log_parts(x, &k, &f) - 0.5f * (f * f);
+    V r = y * 0.442695041f;
+    r = r + f * 0.442695041f;
+    r = r + y;
+    r = r + f;
+    return kw_log_ends(x, r + k);
+}
 // The rounding of 1 + x is given back as a first-order term.
 KW_IN V kw_log1p(V x) {
     const V u = 1.0f + x;

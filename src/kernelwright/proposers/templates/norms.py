@@ -108,7 +108,7 @@ def _var(low: Lowering, node: torch.fx.Node) -> Handle:
         dims, keepdim = list(range(len(x.logical))), False
         correction = float(bool(arg(node, 1, "unbiased", True)))
     _, squares = _center(low, source, x, dims)
-    count = r.scalar(f"float({product(low.shape(source)[d] for d in dims)} - {int(correction)})")  # type: ignore[arg-type]
+    count = r.scalar(f"float({product(low.shape(source)[d] for d in dims)} - {correction:g})")  # type: ignore[arg-type]
     out = r.apply("div", squares, count)
     if "std" in name:
         out = r.apply("sqrt", out)

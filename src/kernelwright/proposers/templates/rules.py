@@ -113,9 +113,22 @@ def _small(r: Growing, x: Handle) -> bool:
     return r.values[x.value].op == "const" and abs(r.values[x.value].number) < 2**24
 
 
+def _compared(literal: Any, beside: Any) -> Any:
+    """A number as eager compares it: in the half precision of the tensor beside it, not in float32."""
+    value = beside.meta.get("val") if isinstance(beside, torch.fx.Node) else None
+    if (
+        isinstance(literal, float)
+        and isinstance(value, torch.Tensor)
+        and value.dtype in (torch.float16, torch.bfloat16)
+    ):
+        return float(torch.tensor(literal, dtype=value.dtype))
+    return literal
+
+
 def _binary(op: str) -> Rule:
     def emit(low: Lowering, node: torch.fx.Node) -> Handle:
-        a, b = low.operands(node.args[0], node.args[1])
+        given = node.args[0], node.args[1]
+        a, b = low.operands(*(map(_compared, given, given[::-1]) if op in COMPARE else given))
         r = region(low)
         alpha = number(node.kwargs.get("alpha", 1))
         dtype = (whole(node.args[0], node.args[1]) if op != "div" else "") or r.float_type

@@ -174,6 +174,8 @@ def conditions(program: ir.Program, plans: Mapping[int, Plan]) -> list[str]:
     found = list(program.guards)
     for position, plan in plans.items():
         step = program.steps[position]
+        if isinstance(step, ir.Fused) and step.region.strided:
+            found.append(f"{step.cols} * {step.inner} < 2**31")  # the kernels multiply them as 32-bit numbers
         if isinstance(step, ir.Fused) and plan.style == triton_kernels.ROWS:
             found.append(f"{step.cols} <= {longest(step.region)}")
     return found
