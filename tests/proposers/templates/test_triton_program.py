@@ -260,6 +260,6 @@ def test_every_shipped_example_has_a_structure_of_ours_on_cuda(path):
 
 def test_slabs_that_32_bit_numbers_cannot_count_are_left_to_the_reference():
     """A reduction over an axis that is not the last multiplies a column by the elements of one."""
-    along, across = (text(triton_cases.reference(f"return torch.softmax(x, {dim})", "torch.randn(3, 8, 5)"), "rowwise", {})
-                     for dim in (-1, 1))  # fmt: skip
+    bodies = (triton_cases.reference(f"return torch.softmax(x, {dim})", "torch.randn(3, 8, 5)") for dim in (-1, 1))
+    along, across = (text(body, "rowwise", {}) for body in bodies)
     assert ("< 2**31" in along, "< 2**31" in across) == (False, True)
