@@ -175,3 +175,18 @@ def test_shapes_of_outputs_follow_numbers_too(tmp_path: Path) -> None:
     model, x = built(tmp_path, kernel, reference).ModelNew(), torch.arange(9.0)
     assert [x[:k].tolist() for k in (3, 7, 1)] == [model(x, k).tolist() for k in (3, 7, 1)]
     assert [0.0, 1.0] == model(x).tolist()
+
+
+def test_shapes_of_outputs_follow_attributes_that_the_kernel_takes(tmp_path: Path) -> None:
+    """Changed after the first call."""
+    torch = pytest.importorskip("torch")
+    kernel = (
+        'extern "C" void f(float* out, const float* x, long k, long out_d0)'
+        " { for (long i = 0; i < k && i < out_d0; ++i) out[i] = x[i]; }"
+    )
+    reference = (
+        "import torch\nclass Model(torch.nn.Module):\n    k = 3\n    def forward(self, x): return x[:self.k] + 0\n"
+    )
+    model, x = built(tmp_path, kernel, reference).ModelNew(), torch.arange(9.0)
+    for model.k in (3, 7, 1):
+        assert x[: model.k].tolist() == model(x).tolist()

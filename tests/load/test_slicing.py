@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from kernelwright.errors import TaskError
-from kernelwright.load.slicing import needed_source
+from kernelwright.load.slicing import absolute, needed_source
 
 TEXT = '''"""A training script."""
 from __future__ import annotations
@@ -74,3 +74,20 @@ def test_a_name_that_is_not_at_top_level_is_refused() -> None:
     """With its name."""
     with pytest.raises(TaskError, match="inner"):
         needed_source("def f():\n    def inner(): pass\n", {"inner"})
+
+
+def test_form_feeds_do_not_shift_lines() -> None:
+    """The syntax tree counts line ends only; str.splitlines would take the lines before."""
+    assert "A = 3\n\ndef f():\n    return A" == needed_source(
+        "x = 1\n\x0c\nA = 3\n\x0c\ndef f():\n    return A\n", {"f"}
+    )
+
+
+def test_relative_imports_are_written_out() -> None:
+    """At top level, inside functions, over several lines; one that leads out of the package is refused."""
+    text = "from . import a\ndef f():\n    from ..b.c import (\n        d as e,\n    ); return e\nimport x\n"
+    wanted = "from p.q import a\ndef f():\n    from p.b.c import d as e; return e\nimport x\n"
+    assert wanted == absolute(text, "p.q")
+    assert text == absolute(text, "")
+    with pytest.raises(ImportError):
+        absolute(text, "p")

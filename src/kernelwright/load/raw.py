@@ -183,7 +183,9 @@ class ModelNew(REFERENCE_CLASS):
     """Calls the compiled kernel; runs the reference where its rule does not apply."""
 
     def _specs(self, args):
-        key = (self.training, _key(args))
+        # Attributes that the kernel is handed may be other ones by now.
+        numbers = tuple(getattr(self, name, None) for kind, name, _ in PLAN if kind == "number")
+        key = (self.training, _key(args), _key(numbers))
         known = self.__dict__.setdefault("_output_specs", {})
         if key not in known:
             if len(known) >= 1000:
