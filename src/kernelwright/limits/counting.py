@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -48,16 +47,43 @@ def triangle(tensor: torch.Tensor, name: str, diagonal: int) -> float:
     return lower / max(rows * cols, 1)
 
 
-def window_coverage(name: str, operands: list[torch.Tensor], args: Any) -> float:
-    """Least share of the input a strided window reads: prod(min(1, kernel / stride))."""
-    if name == "convolution":
-        kernel, stride = list(operands[1].shape[2:]), list(args[3])
+def window_coverage(
+    name: str, position: int, operands: list[torch.Tensor], results: list[torch.Tensor], args: Any
+) -> float:
+    """Share of an operand that a moving window reads: of the input what lies under a window, of the weights of a
+    convolution those that ever lie over the input."""
+    backward = name == "convolution_backward"
+    data, weights = (1, 2) if backward else (0, 1)
+    if position not in (data, weights) or (position == weights and not name.startswith("convolution")):
+        return 1.0
+    rank = operands[data].ndim - 2 if name.startswith("convolution") else 3 if "3d" in name else 2
+
+    def option(place: int, default: int) -> list[int]:
+        given = list(args[place]) if len(args) > place and args[place] else [default]
+        return given * rank if len(given) == 1 else given
+
+    if name.startswith("convolution"):
+        first = 4 if backward else 3
+        kernel, transposed = list(operands[weights].shape[2:]), bool(args[first + 3])
+        stride, padding, dilation = option(first, 1), option(first + 1, 0), option(first + 2, 1)
     else:
-        kernel = list(args[1])
-        stride = list(args[2]) if len(args) > 2 and args[2] else kernel
-    if len(stride) == 1:
-        stride = stride * len(kernel)
-    return math.prod(min(1.0, size / step) for size, step in zip(kernel, stride, strict=False))
+        kernel, transposed = option(1, 1), False
+        stride = option(2, 1) if len(args) > 2 and args[2] else kernel
+        padding, dilation = option(3, 0), option(4, 1) if name.startswith("max") else [1] * rank
+    inner, outer = operands[data].shape[-rank:], (operands[0] if backward else results[0]).shape[-rank:]
+    share = 1.0
+    for axis in range(rank):
+        sizes = (int(outer[axis]), int(inner[axis])) if transposed else (int(inner[axis]), int(outer[axis]))
+        steps, taps = np.arange(sizes[1])[:, None], np.arange(int(kernel[axis]))[None, :]
+        at = steps * stride[axis] - padding[axis] + taps * dilation[axis]
+        inside = (at >= 0) & (at < sizes[0])
+        if position == weights:
+            share *= float(inside.any(axis=0).mean())
+        elif transposed:
+            share *= float(inside.any(axis=1).mean())
+        else:
+            share *= np.unique(at[inside]).size / max(1, sizes[0])
+    return share
 
 
 def distances(operands: list[torch.Tensor]) -> int:

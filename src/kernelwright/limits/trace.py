@@ -9,7 +9,6 @@ and inputs the result does not depend on are not counted (``demand.py``).
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,8 +22,12 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
 from kernelwright.limits import counting
-from kernelwright.limits.demand import Needs, Read, Step, View
-from kernelwright.limits.names import FREE, GATHERS, MASKED, OVERWRITING, REDUCING, SFU, SHAPE_ONLY, SILENT, WRITERS
+from kernelwright.limits.demand import WHOLE, Needs, Read, Step
+from kernelwright.limits.names import FREE, REDUCING, SFU, SHAPE_ONLY, SILENT, WRITERS
+from kernelwright.limits.partial import Leaf, Reader
+from kernelwright.limits.partial import distinct as _distinct
+from kernelwright.limits.partial import key_of as _key
+from kernelwright.limits.partial import view_of as _view
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +66,6 @@ class Trace:
         return self.input_bytes + self.output_bytes
 
 
-@dataclass(slots=True)
-class _Leaf:
-    """One external storage. ``index``: its values where it holds integers that may name elements of others."""
-
-    position: int
-    elements: int
-    width: int
-    index: np.ndarray | None = None
-    conditional: bool = False
-
-
 class _Recorder(TorchDispatchMode):
     """Records operators, and for each what it read of which storage and which it made."""
 
@@ -83,9 +75,8 @@ class _Recorder(TorchDispatchMode):
         self.steps: list[Step] = []
         self.sizes: dict[int, int] = {}
         self.keep: list[torch.Tensor] = []
-        self.leaves: dict[int, _Leaf] = {}
-        self.changed: set[int] = set()
-        self.conditional: set[str] = set()
+        self.reader = Reader()
+        self.leaves, self.changed = self.reader.leaves, self.reader.changed
         self.unknown: set[str] = set()
 
     def leaf(self, position: int, tensor: torch.Tensor, index: np.ndarray | None = None) -> None:
@@ -93,8 +84,8 @@ class _Recorder(TorchDispatchMode):
         key = _key(tensor)
         self.keep.append(tensor)
         unique = min(tensor.untyped_storage().nbytes() // max(tensor.itemsize, 1), _distinct(tensor))
-        self.leaves.setdefault(key, _Leaf(position, unique, tensor.itemsize, index))
-        self.sizes.setdefault(key, unique)
+        self.leaves.setdefault(key, Leaf(position, tensor, index))
+        self.sizes.setdefault(key, unique * tensor.itemsize)
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -111,16 +102,26 @@ class _Recorder(TorchDispatchMode):
         self.changed |= shared
         if name in SHAPE_ONLY:
             operands = []
+        for t in results:
+            self.sizes.setdefault(_key(t), _distinct(t) * t.itemsize)
         if name in FREE or space in SILENT:
             return result
         if space != "aten":
             self._foreign(func, operands, results, args)
             return result
+        filled = name in WRITERS or str(func._schema.overload_name).endswith("out")
+        reads = self.reader.reads(
+            func, name, operands[1:] if name in WRITERS else operands, results, args, kwargs or {}
+        )
+        wrote = None
         for t in results:
-            self.sizes.setdefault(_key(t), _distinct(t))
-        reads = self._reads(name, operands[1:] if name in WRITERS else operands, results, kwargs or {}, args)
-        replaces = name in WRITERS and _distinct(results[0]) >= self.sizes[_key(results[0])]
-        self.steps.append(Step(tuple(_key(t) for t in results), reads, replaces))
+            if _key(t) in shared:
+                most = float(_distinct(t)) if filled else self.reader.replaced(name, operands, args)
+                wrote = Read(_key(t), _view(t), most, t.itemsize)
+            else:
+                self.reader.makers[_key(t)] = name
+        made = float(_distinct(results[0])) if results else 0.0
+        self.steps.append(Step(tuple(_key(t) for t in results), reads, made, wrote, filled))
         self.operators.append(self._operator(func, name, operands, results, args, kwargs or {}))
         return result
 
@@ -133,76 +134,14 @@ class _Recorder(TorchDispatchMode):
         if not made:
             return
         for t in made:
-            self.sizes.setdefault(_key(t), _distinct(t))
+            self.sizes.setdefault(_key(t), _distinct(t) * t.itemsize)
         self.changed |= {_key(t) for t in changes}
-        for key in {_key(t) for t in operands} & self.leaves.keys():
-            self.leaves[key].conditional = True
-        self.conditional.add(f"what {name} reads of its operands is not known")
+        self.reader.conditional.add(f"what {name} reads of its operands is not known")
         self.unknown.add(name)
-        reads = tuple(Read(_key(t), _view(t), 0.0) for t in operands)
-        self.steps.append(Step(tuple(_key(t) for t in made), reads, False))
+        reads = tuple(Read(_key(t), _view(t), 0.0, t.itemsize, WHOLE) for t in operands)
+        self.steps.append(Step(tuple(_key(t) for t in made), reads))
         found = self._operator(func, name, operands, results or changes, args, {})
         self.operators.append(dataclasses.replace(found, operations=0, known=False))
-
-    def _reads(
-        self, name: str, operands: list[torch.Tensor], results: list[torch.Tensor], kwargs: dict[str, Any], args: Any
-    ) -> tuple[Read, ...]:
-        found = []
-        for position, tensor in enumerate(operands):
-            seen = float(_distinct(tensor))
-            if name in GATHERS and position == 0 and results:
-                seen = min(seen, self._named(name, operands, args))
-            elif name in ("tril", "triu"):
-                seen *= counting.triangle(
-                    tensor, name, int(args[1]) if len(args) > 1 else int(kwargs.get("diagonal", 0))
-                )
-            elif position in MASKED.get(name, ()):
-                seen = self._behind(name, position, operands, seen)
-            elif name in OVERWRITING and position == 0:
-                seen = max(0.0, seen - operands[-1].numel())
-            elif name in ("convolution", "max_pool2d_with_indices", "avg_pool2d") and position == 0:
-                seen *= counting.window_coverage(name, operands, args)
-            found.append(Read(_key(tensor), _view(tensor), seen))
-        return tuple(found)
-
-    def _behind(self, name: str, position: int, operands: list[torch.Tensor], seen: float) -> float:
-        """Elements that a mask lets through: counted where its values are an input's, else none of an input."""
-        tensor, mask = operands[position], operands[0 if name == "where" else 1]
-        known, leaf = self.leaves.get(_key(mask)), self.leaves.get(_key(tensor))
-        if known is not None and known.index is not None and known.index.size == mask.numel() == tensor.numel():
-            through = known.index.reshape(-1).astype(bool)
-            wanted = through if (name, position) == ("where", 1) else ~through
-            return counting.fetched(wanted, tensor, stored=leaf is not None)
-        if leaf is None:
-            return seen
-        leaf.conditional = True
-        self.conditional.add("elements behind a mask (where) may never be read")
-        return 0.0
-
-    def _named(self, name: str, operands: list[torch.Tensor], args: Any) -> float:
-        """Elements of the first operand that the index names; none where its values are not an input's."""
-        table, index = operands[0], operands[1]
-        leaf = self.leaves.get(_key(index))
-        if leaf is None or leaf.index is None or leaf.index.size != index.numel() or len(operands) > 2 + _extra(name):
-            self.conditional.add("elements that a computed index names may be few")
-            if _key(table) in self.leaves:
-                self.leaves[_key(table)].conditional = True
-            return 0.0
-        values, shape, stored = leaf.index.reshape(tuple(index.shape)), tuple(table.shape), _key(table) in self.leaves
-        if name.startswith("nll_loss"):
-            return float(values.size)
-        if name == "take":
-            return counting.fetched(counting.named(values, table.numel()), table, stored=stored)
-        if name == "gather":
-            places = list(np.indices(values.shape, sparse=True))
-            places[int(args[1])] = values
-            steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-            flat = np.asarray(sum(at * step for at, step in zip(places, steps, strict=True)))
-            return counting.fetched(counting.named(flat, table.numel()), table, stored=stored)
-        across = 0 if name == "embedding" else int(args[1]) if name == "index_select" else _indexed(args[1])
-        rows = int(counting.named(values, shape[across]).sum()) if values.dtype != bool else int(values.sum())
-        covered = math.prod(shape[across : across + (values.ndim if values.dtype == bool else 1)])
-        return float(rows * table.numel() / max(1, covered))
 
     def _operator(
         self, func: Any, name: str, operands: list[torch.Tensor], results: list[torch.Tensor], args: Any, kwargs: Any
@@ -234,29 +173,8 @@ class _Recorder(TorchDispatchMode):
         )
 
 
-def _extra(name: str) -> int:
-    """Tensors that an operator may take beside its first and its index (the weights of classes)."""
-    return 1 if name.startswith("nll_loss") else 0
-
-
-def _indexed(indices: Sequence[Any]) -> int:
-    """The dimension that the one index of ``x[:, i]`` stands for."""
-    return next(place for place, index in enumerate(indices) if index is not None)
-
-
-def _key(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
-
-
-def _distinct(tensor: torch.Tensor) -> int:
-    """Elements with distinct addresses: expanded (stride 0) dimensions count once."""
-    return math.prod(size for size, step in zip(tensor.shape, tensor.stride(), strict=True) if step or size <= 1)
-
-
-def _view(tensor: torch.Tensor) -> View:
-    """The part of its storage that a tensor shows; expanded dimensions have one element."""
-    kept = [(n, step) if step else (1, 1) for n, step in zip(tensor.shape, tensor.stride(), strict=True)]
-    return int(tensor.storage_offset()), tuple(n for n, _ in kept), tuple(step for _, step in kept)
+def _all_of(tensor: torch.Tensor) -> Read:
+    return Read(_key(tensor), _view(tensor), float(_distinct(tensor)), tensor.itemsize)
 
 
 def _reduces(name: str) -> bool:
@@ -292,25 +210,25 @@ def trace(
     fresh = {_key(t): t for t in results if _key(t) not in recorder.leaves or _key(t) in recorder.changed}
     for t in results:
         if _key(t) in fresh:
-            needs.add(Read(_key(t), _view(t), float(_distinct(t))))
-    written = {key: needs.elements(key) * t.itemsize for key, t in fresh.items()}
+            needs.add(_all_of(t))
+    written = {key: needs.bytes(key) for key in fresh}
     for t in passed:
-        needs.add(Read(_key(t), _view(t), float(_distinct(t))))
+        needs.add(_all_of(t))
     before = set(recorder.changed & fresh.keys() & recorder.leaves.keys())
     needs.back(recorder.steps)
-    read, unused = 0.0, []
-    for key, leaf in recorder.leaves.items():
-        if needs.known(key) and (needs.elements(key) or leaf.conditional):
-            read += needs.elements(key) * leaf.width
-        elif leaf.position < len(given) and key not in before:
-            unused.append(leaf.position)
+    read = sum(needs.bytes(key) for key in recorder.leaves)
+    unused = [
+        leaf.position
+        for key, leaf in recorder.leaves.items()
+        if not needs.known(key) and leaf.position < len(given) and key not in before
+    ]
     warnings = [f"{name}: no operation count, bounded by bytes alone" for name in sorted(recorder.unknown)]
     return Trace(
         operators=tuple(recorder.operators),
         input_bytes=int(read),
         output_bytes=int(sum(written.values())) + sum(_distinct(t) * t.itemsize for t in passed),
         unused_inputs=tuple(sorted(unused)),
-        conditional=tuple(sorted(recorder.conditional)),
+        conditional=tuple(sorted(recorder.reader.conditional)),
         warnings=tuple(warnings),
     )
 
