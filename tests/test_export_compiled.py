@@ -131,3 +131,42 @@ def test_a_triton_candidate_finds_its_own_source(tmp_path: Path) -> None:
     )
 
     assert [[*SQUARES, 1], []] == alone(tmp_path, CALL, TRITON_INTERPRET="1")
+
+
+UNWRITABLE = (
+    """
+import os
+allowed = os.access
+os.access = lambda path, mode, **more: mode != os.W_OK and allowed(path, mode, **more)
+"""
+    + CALL
+)
+
+
+def test_where_the_folder_is_read_only_the_file_is_built_once_for_all_processes(square: Path, tmp_path: Path) -> None:
+    """In a private folder of the user's cache; the next process needs no compiler."""
+    copy = shutil.copytree(square, tmp_path / "copy")
+    (copy / "square.so").unlink()
+    cache = tmp_path / "cache"
+
+    assert [[*SQUARES, 1], []] == alone(copy, UNWRITABLE, XDG_CACHE_HOME=str(cache))
+    assert not (copy / "square.so").exists()
+    assert [[*SQUARES, 1], []] == alone(copy, UNWRITABLE, path="", XDG_CACHE_HOME=str(cache))
+    (folder,) = (cache / "optimized-programs").iterdir()
+    assert 0o700 == folder.stat().st_mode & 0o777
+
+
+def test_a_folder_that_others_may_write_to_is_not_trusted(square: Path, tmp_path: Path) -> None:
+    """Then the file is built for one process, in a folder that goes with it."""
+    copy = shutil.copytree(square, tmp_path / "copy")
+    (copy / "square.so").unlink()
+    cache, temporary = tmp_path / "cache", tmp_path / "temporary"
+    temporary.mkdir()
+    where = {"XDG_CACHE_HOME": str(cache), "TMPDIR": str(temporary)}
+    alone(copy, UNWRITABLE, **where)
+    (folder,) = (cache / "optimized-programs").iterdir()
+    (folder / "square.so").write_bytes(b"planted")
+    folder.chmod(0o777)
+
+    assert [[*SQUARES, 1], []] == alone(copy, UNWRITABLE, **where)
+    assert [] == list(temporary.glob("optimized-*"))

@@ -45,3 +45,40 @@ def test_plain_inputs_that_are_not_finite(tmp_path: Path) -> None:
 def test_whether_the_mode_matters_is_read_from_every_import(line: str, matters: bool) -> None:
     """Spectral normalisation moves its vectors in train() only; what is imported from elsewhere may do anything."""
     assert matters == export.mode_matters(line + "\n")
+
+
+NESTED = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, pair, more):
+        return pair["a"] - 2 * pair["b"] + more[0]
+"""
+
+
+def test_inputs_nested_otherwise_are_the_references(tmp_path: Path) -> None:
+    """A program that takes leaves in order would bind a dict of another order wrongly; so would one of other lists."""
+    fast = NESTED.replace("class Model(", "class ModelNew(").replace(
+        'pair["a"] - 2 * pair["b"] + more[0]', "(lambda a, b: a - 2 * b)(*pair.values()) + more[0] + 100"
+    )
+    task = Task(name="nested", form="object", reference=NESTED)
+    skeleton = {"tuple": [{"dict": {"a": {"t": 0}, "b": {"t": 1}}}, {"list": [{"t": 2}]}]}
+    seen = [{"name": "m", "inputs": [leaf(2)] * 3, "skeleton": skeleton, "state": []}]
+    export.write(tmp_path, task, trial(task, {"fast.py": fast}), cases=seen)
+    code = """
+        from optimized import optimized
+        one, two = torch.ones(2), torch.full((2,), 2.0)
+        for pair, more in (
+            ({"a": one, "b": two}, [one]),
+            ({"b": two, "a": one}, [one]),
+            ({"a": one, "b": two}, (one,)),
+            ({"a": one, "b": two}, one.view(1, 2)),
+            ({"a": one, "b": two}, [one]),
+        ):
+            out.append(float(optimized(pair, more)[0]))
+    """
+    out, said = alone(tmp_path, code)
+
+    assert [98.0, -2.0, -2.0, -2.0, 98.0] == out
+    assert 1 == len(said) and "order" in said[0]

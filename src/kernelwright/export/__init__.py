@@ -22,7 +22,7 @@ from typing import Any
 from kernelwright.candidate import Candidate
 from kernelwright.errors import RunFolderUnwritable
 from kernelwright.export.proof import proof, sha256
-from kernelwright.export.space import proven_space
+from kernelwright.export.space import nesting, proven_space
 from kernelwright.machine import Machine
 from kernelwright.task import Task
 from kernelwright.trial import Timed, Trial
@@ -128,6 +128,8 @@ def _render(
         "autocast": contract.autocast,
         "training": contract.training,
         "mode_matters": mode_matters(task.reference),
+        "nesting": nesting(cases),
+        "nested": any(None is not part for found in nesting(cases) for part in found["tuple"]),
         "row_major": sorted(set.intersection(*(set(case.get("row_major", ())) for case in cases))),
         "device": device,
     }
@@ -142,12 +144,22 @@ def _render(
         "REFERENCE": literal(task.reference),
         "FAST_ENTRY": repr((entry_file, entry_class)),
         "FAST": literal(dict(candidate.sources)[entry_file]),
-        "COMPILED": expression(dict(compiled)),
+        "STAND_IN": _template("stand_in") + "\n\n",
+        "BUILDING": _building(compiled) if compiled else "",
+        "FOLDER": "_folder_of_compiled_files()" if compiled else "_HERE",
         "IMPORTS": repr(list(task.imports)),
         "FUNCTION": _FUNCTION if stateless else "",
     }
-    template = (Path(__file__).parent / "drop_in.py.txt").read_text(encoding="utf-8")
-    return re.sub(r"\{\{([A-Z_]+)\}\}", lambda match: values[match[1]], template).rstrip() + "\n"
+    return re.sub(r"\{\{([A-Z_]+)\}\}", lambda match: values[match[1]], _template("drop_in")).rstrip() + "\n"
+
+
+def _template(name: str) -> str:
+    return (Path(__file__).parent / f"{name}.py.txt").read_text(encoding="utf-8")
+
+
+def _building(compiled: Mapping[str, Mapping[str, Any]]) -> str:
+    """The part of the file that finds its compiled files, or makes them again."""
+    return _template("compiled_files").replace("{{COMPILED}}", expression(dict(compiled))) + "\n\n"
 
 
 _FUNCTION = """

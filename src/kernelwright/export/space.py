@@ -70,3 +70,27 @@ def _ties(vectors: Sequence[tuple[int, ...]], free: Sequence[int]) -> list[list[
             if all(a * up == b * down for a, b in zip(vectors[i], vectors[j], strict=True)):
                 found.append([i, j, up, down])
     return found
+
+
+def nesting(cases: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """How the arguments of the cases lie in tuples, lists and dicts (keys in their order), each way once.
+
+    A case without a ``skeleton`` was called with nothing but leaves.
+    """
+    found: list[Any] = []
+    for case in cases:
+        one = _nest(case["skeleton"]) if "skeleton" in case else {"tuple": [None] * len(case.get("inputs", ()))}
+        one = {"tuple": next(iter(one.values()))}  # the arguments of a call are a tuple, however they were listed
+        if one not in found:
+            found.append(one)
+    return found
+
+
+def _nest(skeleton: Mapping[str, Any]) -> Any:
+    ((kind, body),) = skeleton.items()
+    if kind in ("list", "tuple"):
+        return {kind: [_nest(item) for item in body]}
+    if kind in ("dict", "pairs"):
+        keys, items = (list(body), list(body.values())) if kind == "dict" else body
+        return {"dict": [list(keys), [_nest(item) for item in items]]}
+    return None

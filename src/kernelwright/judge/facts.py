@@ -19,7 +19,8 @@ from kernelwright.machine import Machine
 def describe(bench: Bench, machine: Machine, *, variants: bool = True) -> dict[str, Any]:
     """Inputs, outputs and weights of the timed case with shapes and dtypes, sizes in bytes, eager's rough time in us.
 
-    ``points`` has the leaves of every judged case: ``inputs`` and ``state``, each {shape, dtype} or {value}.
+    ``points`` has the leaves of every judged case: ``inputs`` and ``state``, each {shape, dtype} or {value}, and the
+    ``skeleton`` in which the inputs lie.
     ``bound_us``, ``as_written_us`` and ``limiter`` need a measured machine; else None, None, "unknown". ``variants``:
     name the ways of drawing that the reference accepts, which costs a call of eager each (3.5 s for 12 of 16 MB).
     """
@@ -115,6 +116,7 @@ def _point(point: Point) -> dict[str, Any]:
         "row_major": [] if instance.contract.free_strides else usual,
         "name": point.case.name,
         "inputs": _leaves(instance.skeleton, tensors),
+        "skeleton": instance.skeleton,
         "state": [
             {"shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch.")} for _, t in instance.first_state
         ],
