@@ -91,3 +91,16 @@ def test_the_processor_is_probed_only_where_the_primer_fails_by_its_word(
         finally:
             made.close()
         assert ({"primed-probing": "None"} if fails else {"primed": "True"}) == found
+
+
+def test_a_program_may_read_the_folders_its_reference_imports_from(programs: Programs, tmp_path: Path) -> None:
+    """Those of the task; a home as a whole is nobody's folder of imports."""
+    helper = tmp_path / "beside"
+    helper.mkdir()
+    (helper / "kw_helper.py").write_text("VALUE = 3\n")
+    source = f"import sys\nsys.path.insert(0, {str(helper)!r})\nfrom kw_helper import VALUE\n\n\n{PLAIN}"
+    folder = write(tmp_path / "importing", source)
+    programs.allow([str(Path.home()), "/", str(helper)])
+    assert {str(helper)} == programs._imports
+    with programs.fork("cpu", folder, 60.0, None) as program:
+        program.load("program.py::Plain")

@@ -14,7 +14,7 @@ import contextlib
 import shutil
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kernelwright import sandbox
@@ -51,6 +51,7 @@ class Programs:
         self.threads = threads
         self.waiting: dict[str, str] = {}
         """How OpenMP threads of all programs wait, decided when the first one starts."""
+        self._imports: set[str] = set()
         self._cache = cache
         self._probes = not (cache / "primed").is_dir() and (cache / "primed-probing").is_dir()
         """The processor's word is not enough here: the primer failed by it before."""
@@ -63,6 +64,10 @@ class Programs:
         """End every program."""
         for zygote in self._zygotes.values():
             zygote.close()
+
+    def allow(self, imports: Iterable[str]) -> None:
+        """Programs started from now on may read these folders, which references import from; never a whole home."""
+        self._imports |= {folder for folder in imports if not Path.home().is_relative_to(folder)}
 
     def prime(self) -> None:
         """Start what programs that compile on a CPU will need, in the background; asking again does nothing."""
@@ -163,7 +168,7 @@ class Programs:
             device=device,
             limits=limits,
             env=env,
-            readable=(sys.prefix, sys.base_prefix),
+            readable=(sys.prefix, sys.base_prefix, *sorted(self._imports)),
             writable=() if own is None else (own,),
             execute=own is not None,
             threads=self.threads,
