@@ -135,6 +135,19 @@ def test_what_goes_on_inside_kernels_saves_no_more_than_the_time_they_run() -> N
     assert (0.098, "host") == (shares["tiny-grid"], page.limiter)
 
 
+def test_a_share_of_the_device_s_time_is_made_a_share_of_the_call_once() -> None:
+    """Of 100 us the device works 10, 8 of them copies: 8 % of the call. Of 100 us it works 50, 40 of them a product at
+    the wrong rate: nine tenths of those 40 are 36 % of the call."""
+    copies = QUIET | {"busy_us": 10.0, "host_us": 90.0, "layout_copy_us": 8.0}
+    page = diagnose(copies, device="cuda", time_us=100.0, bound_us=None)
+    (found,) = [finding for finding in page.findings if finding.rule == "wrong-layout"]
+    assert (0.08, 1.09) == (round(found.share, 3), round(found.expected_gain, 2))
+    product = QUIET | {"busy_us": 50.0, "matmul_us": 40.0, "tensor_instructions": 0.0, "tensor_eligible": 1.0}
+    page = diagnose(product, device="cuda", time_us=100.0, bound_us=None)
+    (found,) = [finding for finding in page.findings if finding.rule == "no-tensor-cores"]
+    assert 0.36 == round(found.share, 3)
+
+
 def test_the_page_says_what_changed_since_the_parent() -> None:
     """Facts of both profiles that differ, the time always, and nothing that stayed."""
     parent = {"time_us": 125.0, "registers": 64.0, "occupancy": 0.5, "kernels": 2.0}

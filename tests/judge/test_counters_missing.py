@@ -20,8 +20,10 @@ def ended(code: int, out: str = "", err: str = "", killed: str = "") -> sandbox.
     return sandbox.Finished(returncode=code, stdout=out, stderr=err, killed=killed)
 
 
-def counted(monkeypatch: pytest.MonkeyPatch, tool: str | None, says: Sequence[sandbox.Finished]) -> profile.Profile:
-    """A profile of which one fact was known before Nsight Compute, which answers so, was asked to count."""
+def counted(
+    monkeypatch: pytest.MonkeyPatch, tool: str | None, says: Sequence[sandbox.Finished], **known: float
+) -> profile.Profile:
+    """A profile of which some facts were known before Nsight Compute, which answers so, was asked to count."""
     monkeypatch.setattr(counters, "tool", lambda: tool)
     monkeypatch.setattr(profile, "LACKING", set())
     answers = iter(says)
@@ -29,7 +31,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, tool: str | None, says: Sequence[sa
     def run(subject: Any, command: list[str], program: list[str]) -> sandbox.Finished:
         return next(answers)
 
-    found = profile.Profile(facts={"registers": 32.0})
+    found = profile.Profile(facts={"registers": 32.0, **known})
     profile._count(cast(Any, None), {}, found, run)
     return found
 
@@ -70,3 +72,15 @@ def test_counters_that_a_device_lacks_are_left_out_the_next_time(monkeypatch: py
     found = counted(monkeypatch, "/usr/bin/ncu", says)
     assert lacking in profile.LACKING
     assert any("this device lacks" in note and lacking in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("launched", "cut"), [(24.0, 0), (30.0, 1)])
+def test_launches_beyond_those_counted_are_noted(monkeypatch: pytest.MonkeyPatch, launched: float, cut: int) -> None:
+    """The bytes of the first 24 launches are not those of a call of 30."""
+    heads = ["ID", "Kernel Name", *counters.METRICS]
+    table = [heads, ["", "", *("" for _ in counters.METRICS)]]
+    table += [[str(number), "k", *("1" for _ in counters.METRICS)] for number in range(counters.MOST_LAUNCHES)]
+    text = "".join('"' + '","'.join(row) + '"\n' for row in table)
+    found = counted(monkeypatch, "/usr/bin/ncu", [ended(0, text)], kernels=launched)
+    assert 24.0 == found.facts["device_bytes"]
+    assert cut == len(found.notes) == sum("first 24 launches only, of 30 a call" in note for note in found.notes)

@@ -56,14 +56,15 @@ def call(energy_mj: float | None, kg_per_kwh: float) -> dict[str, Any]:
 
 
 def least(bounds: Mapping[str, Any] | None, machine: Machine, kg_per_kwh: float) -> dict[str, Any]:
-    """Least energy of a call above rest, from the task's bytes and FLOPs and the device's measured energy of each."""
-    per_byte, per_flop = machine.value("energy.per_byte_pJ"), machine.value("energy.per_flop_pJ")
+    """Least energy of a call above rest, from the task's unavoidable bytes and the device's measured energy of each.
+
+    The reference's operations are left out: a rewrite may do without them, so they are no part of a least.
+    """
+    per_byte = machine.value("energy.per_byte_pJ")
     if bounds is None or per_byte is None:
         return {**call(None, kg_per_kwh), "note": "energy per byte is not measured on this device"}
-    products = sum(row["operator"]["operations"] for row in bounds["rows"] if row["operator"]["unit"] == "matmul")
     moved = bounds["read_bytes"] + bounds["written_bytes"]
-    spent = (moved * per_byte + products * (per_flop or 0.0)) * 1e-9
-    return {**call(spent, kg_per_kwh), "note": "unavoidable bytes, and matrix products at the bfloat16 unit's energy"}
+    return {**call(moved * per_byte * 1e-9, kg_per_kwh), "note": "unavoidable bytes alone, no arithmetic"}
 
 
 def least_words(found: Mapping[str, Any]) -> str:

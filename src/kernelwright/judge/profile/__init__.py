@@ -316,7 +316,13 @@ def _count(subject: Subject, request: dict[str, Any], found: Profile, run: Runne
         why = done.killed or counters.refusal(done.stdout + done.stderr)
         found.notes.append(f"hardware counters: {why}" + (f" ({last})" if last and last not in why else ""))
         return
+    launched = found.facts.get("kernels", 0.0)
     found.facts |= counters.facts(rows)
+    if len(rows) >= counters.MOST_LAUNCHES and launched > len(rows):
+        found.notes.append(
+            f"hardware counters: of the first {len(rows)} launches only, of {launched:.0f} a call; "
+            "bytes and requests that are added up are too few"
+        )
     absent = [metric for metric in counters.METRICS if metric not in rows[0]]
     if absent:
         found.notes.append(f"hardware counters this device lacks: {', '.join(absent)}")
