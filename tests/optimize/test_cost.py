@@ -30,6 +30,16 @@ def test_without_two_readings_energy_and_carbon_are_not_measured(before: dict, a
     assert f"0.1 device-hours (cpu); energy not measured: {note}" == cost.words(found)
 
 
+def test_a_counter_that_may_have_begun_anew_more_than_once_gives_no_energy() -> None:
+    """An hour at up to 200 W on a counter of 262 kJ: the second number is the larger one, and says nothing."""
+    zone = {"zone": "intel-rapl:0", "joules": 1000.0, "range_J": 262_143.0, "limit_W": 200.0}
+    before = {"joules": 1000.0, "note": "", "zones": [zone]}
+    after = {"joules": 196_714.0, "note": "", "zones": [{**zone, "joules": 196_714.0}]}
+    found = cost.job(3600.0, before, after, "cpu", 0.481)
+    assert (None, None) == (found["kWh"], found["kg_CO2e"])
+    assert "can begin anew every 1311 s, and this took 3600 s" in found["note"]
+
+
 def test_a_call_is_counted_by_the_million_and_names_its_grid() -> None:
     """3.6 mJ a call are a Wh for a million of them; the default factor says where it is from."""
     found = cost.call(3.6, 0.481)

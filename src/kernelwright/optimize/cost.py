@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kernelwright.energy import spent
 from kernelwright.machine import Machine
 from kernelwright.settings import WORLD_GRID
 
@@ -24,15 +25,13 @@ def grid(kg_per_kwh: float) -> dict[str, Any]:
 def job(
     seconds: float, before: Mapping[str, Any], after: Mapping[str, Any], device: str, kg_per_kwh: float
 ) -> dict[str, Any]:
-    """Cost of ``seconds`` on one device between two readings of its counter (``{"joules", "note"}``).
+    """Cost of ``seconds`` on one device between two readings of its counter (see ``kernelwright.energy``).
 
     The counter is the device's: what else ran on it, and what it draws at rest, is in the figure.
     """
-    first, last = before.get("joules"), after.get("joules")
-    kwh = (last - first) / 3.6e6 if first is not None and last is not None and last >= first else None
-    note = after.get("note") or "the counter began anew"
-    if kwh is not None:
-        note = "the whole device's counter, rest included"
+    joules, why = spent(before, after, seconds)
+    kwh = None if joules is None else joules / 3.6e6
+    note = why if kwh is None else "the whole device's counter, rest included"
     return {
         "seconds": seconds,
         "device": device,

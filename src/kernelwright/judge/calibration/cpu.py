@@ -15,6 +15,7 @@ import torch
 
 from kernelwright import wire
 from kernelwright.candidate import Candidate
+from kernelwright.energy import spent
 from kernelwright.errors import JudgeFailed
 from kernelwright.judge import measure
 from kernelwright.judge.build import build
@@ -213,11 +214,16 @@ def _overheads(native: ctypes.CDLL, threads: int) -> list[Fact]:
 
 
 def _energy() -> list[Fact]:
-    """Power at rest, under a copy and a product, and energy per byte and FLOP above rest, by the RAPL counter."""
+    """What ``_powers`` measures, or nothing and why."""
     try:
-        idle = _watts(lambda: time.sleep(0.5), 1)[0]
+        return _powers()
     except OSError as error:
         return energy.absent(str(error))
+
+
+def _powers() -> list[Fact]:
+    """Power at rest, under a copy and a product, and energy per byte and FLOP above rest, by the RAPL counter."""
+    idle = _watts(lambda: time.sleep(0.5), 1)[0]
     count, side = 64 << 20, 1536
     one, two = torch.ones(count), torch.zeros(count)
     left = torch.randn(side, side)
@@ -234,12 +240,15 @@ def _energy() -> list[Fact]:
 
 
 def _watts(action: Callable[[], object], times: int) -> tuple[float, int, float]:
-    """(watts, calls, seconds) of ``times`` calls. Raises OSError where there is no readable counter."""
+    """(watts, calls, seconds) of ``times`` calls. Raises OSError where there is no counter that can tell."""
 
     def run() -> None:
         for _ in range(times):
             action()
 
-    before = energy.processor_joules()
+    before = energy.reading("cpu")
     seconds = measure.stopwatch(run)
-    return (energy.processor_joules() - before) / seconds, times, seconds
+    joules, why = spent(before, energy.reading("cpu"), seconds)
+    if joules is None:
+        raise OSError(why)
+    return joules / seconds, times, seconds

@@ -6,10 +6,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import Any
 
 import torch
 
+from kernelwright import energy
 from kernelwright.judge import measure, nvml
 from kernelwright.judge.calibration.facts import fact, missing
 from kernelwright.machine import Fact
@@ -31,24 +32,14 @@ class Meter(nvml.Device):
         self.joules()
 
 
-RAPL = Path("/sys/class/powercap")
-
-
-def processor_joules(folder: Path = RAPL) -> float:
-    """Energy of the processor packages since an unknown moment. Raises OSError where there is no readable counter."""
-    zones = sorted(folder.glob("intel-rapl:[0-9]"))
-    if not zones:
-        raise OSError("there is no RAPL energy counter")
+def reading(device: str) -> dict[str, Any]:
+    """{"joules": the device's energy counter now, "note"} and a processor's "zones", as ``kernelwright.energy`` reads
+    them; joules None where there is no counter, and why."""
     try:
-        return sum(int((zone / "energy_uj").read_text()) for zone in zones) / 1e6
-    except PermissionError as error:
-        raise OSError("the RAPL energy counter is readable by root alone") from error
-
-
-def reading(device: str) -> dict[str, float | str | None]:
-    """{"joules": the device's energy counter now, "note"}; None where there is none, and why."""
-    try:
-        return {"joules": processor_joules() if device == "cpu" else Meter(device).joules(), "note": ""}
+        if device != "cpu":
+            return {"joules": Meter(device).joules(), "note": ""}
+        zones = energy.packages()
+        return {"joules": sum(zone["joules"] for zone in zones), "note": "", "zones": zones}
     except OSError as error:
         return {"joules": None, "note": str(error)}
 
