@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "settings": {"errors"},
     "sandbox": {"errors"},
     "tuning": {"errors"},
+    "energy": set(),
     "limits": NOUNS,
     "llm": {"errors", "wire"},
     "model_server": set(),
@@ -32,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "load": NOUNS,
     "capture": NOUNS | {"load"},
     "kernels": set(),
-    "judge": NOUNS | {"sandbox", "limits"},
+    "judge": NOUNS | {"sandbox", "limits", "energy"},
     "workers": NOUNS | {"sandbox"},
     "proposers": NOUNS | {"tuning", "limits", "llm"},
     "search": NOUNS | {"tuning"},
@@ -45,7 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     "testing": NOUNS | {"workers", "proposers", "search", "llm", "tuning", "ledger"},
     "optimize": NOUNS
     | {"settings", "sandbox", "workers", "proposers", "search", "ledger", "knowledge", "tuning"}
-    | {"load", "capture", "export", "report", "llm", "recipes", "diagnosis", "training"},
+    | {"load", "capture", "export", "report", "llm", "recipes", "diagnosis", "training", "energy"},
     "__init__": NOUNS | {"optimize", "report", "load", "capture", "settings", "workers", "export"},
     "cli": {"__init__", "settings", "errors", "cli_judge", "cli_models", "cli_compare", "cli_environment"},
     "cli_judge": {"__init__", "settings", "errors"},
@@ -56,7 +57,7 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
 }
 """Room to the rooms it may import; no room lists "judge": it is run, never imported."""
-STDLIB_ONLY = NOUNS | {"settings", "sandbox", "search", "ledger", "tuning", "load"}
+STDLIB_ONLY = NOUNS | {"settings", "sandbox", "search", "ledger", "tuning", "load", "energy"}
 FORKERS = {"judge/zygote.py", "judge/child.py", "judge/programs.py", "judge/entrants.py"}
 FORKERS |= {"judge/also/scene.py", "judge/warm.py"}
 """The zygote forks; the others call its ``fork`` method."""
