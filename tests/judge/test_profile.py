@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from kernelwright.candidate import Candidate
+from kernelwright.judge import profile as profiling
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.build import build
 from kernelwright.judge.profile import binary, counters, job, occupancy, operators, perf, replay, sass, traces
@@ -120,6 +123,33 @@ def test_machine_code_of_a_kernel_is_counted_by_kind() -> None:
 def test_a_kernel_is_known_by_its_identifier(name: str, expected: str) -> None:
     """Mangled, demangled and plain names meet."""
     assert expected == sass.plain(name)
+
+
+def test_variants_that_did_not_run_are_no_part_of_the_program() -> None:
+    """A tuner compiled three: the launch had 40 registers, as two of them have, and the third spills."""
+    one = {"instructions": 100.0, "spill_bytes": 0.0, "registers": 40.0}
+    two = {"instructions": 300.0, "spill_bytes": 0.0, "registers": 40.0}
+    unused = {"instructions": 500.0, "spill_bytes": 512.0, "registers": 255.0}
+    found = {"k": [one, unused, two]}
+    assert {"k": {"instructions": 200.0, "spill_bytes": 0.0, "registers": 40.0}} == sass.chosen(found, {"k": 40.0})
+    assert {"k": unused} == sass.chosen(found, {"k": 255.0})
+    assert 300.0 == sass.chosen(found, {})["k"]["instructions"]
+
+
+def test_a_profile_leaves_out_what_an_earlier_one_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels of other shapes lie in the folder before; the replay finds none of them."""
+    workshop = tmp_path / "own"
+    (workshop / "triton" / "digest").mkdir(parents=True)
+    (workshop / "triton" / "digest" / "k.cubin").write_bytes(b"of an earlier profile")
+    subject = SimpleNamespace(workshop=workshop)
+
+    def replay(*_: object) -> None:
+        raise InterruptedError(f"{len(list(workshop.rglob('*.cubin')))} cubins")
+
+    monkeypatch.setattr(profiling, "_request", lambda _: {})
+    monkeypatch.setattr(profiling, "_replay", replay)
+    with pytest.raises(InterruptedError, match="^0 cubins"):
+        profiling.profile(cast(Any, subject), machine())
 
 
 def test_occupancy_is_bound_by_the_scarcest_resource() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -52,7 +53,7 @@ class Subject:
     traced: Trace
     """The reference's trace on the same call."""
     workshop: Path
-    """A folder of this candidate's own, kept between profiles: compiled Triton kernels stay there."""
+    """A folder of this candidate's own: the Triton kernels that its last profile compiled stay there."""
     threads: int
 
 
@@ -78,6 +79,8 @@ def profile(subject: Subject, machine: Machine, *, count: bool = True, counted: 
     """
     found = Profile()
     subject.workshop.mkdir(parents=True, exist_ok=True)
+    # What an earlier profile compiled for other shapes did not run in this one.
+    shutil.rmtree(subject.workshop / "triton", ignore_errors=True)
     request = _request(subject)
     _replay(subject, request, found)
     found.facts |= _task(subject.traced, machine, found.facts)
@@ -247,7 +250,8 @@ def _task(traced: Trace, machine: Machine, seen: dict[str, float]) -> dict[str, 
 
 def _machine_code(subject: Subject, found: Profile) -> None:
     objects = sorted([*subject.folder.rglob("*.so"), *(subject.workshop / "triton").rglob("*.cubin")])
-    code, notes = sass.facts(objects, subject.workshop / "tmp")
+    ran = {one.name: one.registers for one in found.kernels if one.registers}
+    code, notes = sass.facts(objects, subject.workshop / "tmp", ran)
     found.notes += notes
     if not found.kernels:
         return

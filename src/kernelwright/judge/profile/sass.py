@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from kernelwright import sandbox
@@ -40,17 +40,20 @@ def tool() -> str | None:
     return str(path) if path.is_file() else None
 
 
-def facts(objects: Sequence[Path], scratch: Path) -> tuple[dict[str, Kernel], list[str]]:
+def facts(
+    objects: Sequence[Path], scratch: Path, ran: Mapping[str, float] | None = None
+) -> tuple[dict[str, Kernel], list[str]]:
     """(counts by kernel name, notes) of shared objects and cubins; ``scratch`` is a folder for the tool's own files.
 
-    Variants of one template are added up.
+    ``ran``: registers of a thread of each kernel launched. Variants of one name (a template's, a tuner's) that are
+    told apart by them count only where they ran; of those that remain the mean is taken.
     """
     if not objects:
         return {}, ["no compiled object belongs to this candidate"]
     command = tool()
     if command is None:
         return {}, ["compiled code was not read: there is no cuobjdump"]
-    found: dict[str, Kernel] = {}
+    found: dict[str, list[Kernel]] = {}
     for path in objects:
         texts = []
         for option in ("-res-usage", "-sass"):
@@ -63,16 +66,27 @@ def facts(objects: Sequence[Path], scratch: Path) -> tuple[dict[str, Kernel], li
                 env={"TMPDIR": str(scratch)},
             )
             if done.returncode != 0:
-                return found, [f"compiled code was not read: cuobjdump: {(done.stderr or done.stdout).strip()[:200]}"]
+                return chosen(found, ran or {}), [
+                    f"compiled code was not read: cuobjdump: {(done.stderr or done.stdout).strip()[:200]}"
+                ]
             texts.append(done.stdout)
         for name, kernel in kernels(*texts).items():
-            _merge(found.setdefault(plain(name), {}), kernel)
-    return found, []
+            found.setdefault(plain(name), []).append(kernel)
+    return chosen(found, ran or {}), []
 
 
-def _merge(into: Kernel, other: Kernel) -> None:
-    for name, value in other.items():
-        into[name] = max(into.get(name, 0.0), value) if name in KEPT else into.get(name, 0.0) + value
+def chosen(found: Mapping[str, Sequence[Kernel]], ran: Mapping[str, float]) -> dict[str, Kernel]:
+    """One kernel a name: the mean of the variants with the registers of the launch, of all where none has them."""
+    kept: dict[str, Kernel] = {}
+    for name, variants in found.items():
+        alike = [one for one in variants if one.get("registers") == ran.get(name)] or variants
+        keys = {key for one in alike for key in one}
+        kept[name] = {
+            key: max(values) if key in KEPT else sum(values) / len(alike)
+            for key in keys
+            if (values := [one.get(key, 0.0) for one in alike])
+        }
+    return kept
 
 
 KEPT = ("registers", "stack_bytes", "static_shared_bytes")
