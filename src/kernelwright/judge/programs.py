@@ -66,8 +66,9 @@ class Programs:
             zygote.close()
 
     def allow(self, imports: Iterable[str]) -> None:
-        """Programs started from now on may read these folders, which references import from; never a whole home."""
-        self._imports |= {folder for folder in imports if not Path.home().is_relative_to(folder)}
+        """Programs started from now on may read these folders, which references import from: never a whole home, and
+        none that holds task folders, where cases and decoys are written down."""
+        self._imports |= {folder for folder in imports if not _tells(Path(folder))}
 
     def prime(self) -> None:
         """Start what programs that compile on a CPU will need, in the background; asking again does nothing."""
@@ -173,3 +174,9 @@ class Programs:
             execute=own is not None,
             threads=self.threads,
         )
+
+
+def _tells(folder: Path) -> bool:
+    """Whether programs must not read a folder."""
+    depths = ("", "*/", "*/*/", "*/*/*/")
+    return Path.home().is_relative_to(folder) or any(any(folder.glob(f"{depth}task.toml")) for depth in depths)
