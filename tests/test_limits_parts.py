@@ -97,6 +97,26 @@ def test_a_part_is_no_more_than_a_part(name: str) -> None:
     assert expected == limits.trace_module(fn(body), [t.clone() for t in inputs], {}).input_bytes
 
 
+def add_to_rows(a: torch.Tensor) -> torch.Tensor:
+    """Changes four rows of its input."""
+    a[:4].add_(1)
+    return a
+
+
+CHANGED: dict[str, tuple[Callable[..., object], list[torch.Tensor], int, int]] = {
+    "some rows": (add_to_rows, [x()], 4 * N * 4, 4 * N * 4),
+    "what a mask says": (lambda a, m: a.masked_fill_(m, 0), [x(), torch.zeros_like(COLUMNS)], 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_of_an_input_changed_in_place_the_rest_stays_where_it_is(name: str) -> None:
+    """It is handed back, but only what is changed is read and written: of what a mask chooses, perhaps nothing."""
+    body, inputs, read, written = CHANGED[name]
+    found = limits.trace_module(fn(body), [t.clone() for t in inputs], {})
+    assert (read, written) == (found.input_bytes, found.output_bytes)
+
+
 def test_views_have_in_common_what_can_be_counted() -> None:
     """Rows 0-3 and columns 2-3 of an 8 x 8 storage; a row within all; apart; too large to lay over each other."""
     whole, rows, columns_ = (0, (8, 8), (8, 1)), (0, (4, 8), (8, 1)), (2, (8, 2), (8, 1))

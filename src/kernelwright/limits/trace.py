@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
 from kernelwright.limits import counting
-from kernelwright.limits.demand import WHOLE, Needs, Read, Step
+from kernelwright.limits.demand import WHOLE, Needs, Read, Step, shared
 from kernelwright.limits.names import FREE, REDUCING, SFU, SHAPE_ONLY, SILENT, WRITERS
 from kernelwright.limits.partial import Leaf, Reader
 from kernelwright.limits.partial import distinct as _distinct
@@ -125,6 +125,16 @@ class _Recorder(TorchDispatchMode):
         self.operators.append(self._operator(func, name, operands, results, args, kwargs or {}))
         return result
 
+    def written_to(self, result: torch.Tensor, needs: Needs) -> None:
+        """Of an input that is changed and handed back, what is written is needed; the rest stays where it is."""
+        for step in self.steps:
+            wrote = step.wrote
+            if wrote is None or wrote.key != _key(result) or wrote.key not in self.leaves:
+                continue
+            every = step.replaces or not wrote.amount  # otherwise a mask or an index says what is written
+            common = shared(wrote.view, _view(result)) if wrote.width == result.itemsize else None
+            needs.add(wrote, float(common or 0.0) if every else 0.0)
+
     def _foreign(self, func: Any, operands: list[torch.Tensor], results: list[torch.Tensor], args: Any) -> None:
         """Somebody's own operator: it may read any part of its operands, so none of an input is unavoidable for it."""
         name = str(func._schema.name)
@@ -210,7 +220,8 @@ def trace(
     fresh = {_key(t): t for t in results if _key(t) not in recorder.leaves or _key(t) in recorder.changed}
     for t in results:
         if _key(t) in fresh:
-            needs.add(_all_of(t))
+            needs.add(_all_of(t), None if _key(t) not in recorder.leaves else 0.0)
+            recorder.written_to(t, needs)
     written = {key: needs.bytes(key) for key in fresh}
     for t in passed:
         needs.add(_all_of(t))
