@@ -8,6 +8,7 @@ import sys
 import time
 from collections import OrderedDict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch, *faults: KernelwrightError) -> tu
     monkeypatch.setattr(sessions, "Bench", Bench)
     made = object.__new__(Session)
     made.device, made._refused, made._benches = "cpu", None, OrderedDict()
+    made.programs = SimpleNamespace(allow=lambda imports: None)
     return made, looks
 
 
@@ -79,6 +81,7 @@ def test_another_task_is_not_refused_for_it() -> None:
 SECOND = """
 import torch
 from collections import OrderedDict
+from types import SimpleNamespace
 from kernelwright import wire
 from kernelwright.judge import pages, session
 from kernelwright.task import Task
@@ -95,6 +98,7 @@ pages.keep_freed_pages()
 session.Bench = Bench
 made = object.__new__(session.Session)
 made.device, made._refused, made._benches = "cpu", None, OrderedDict()
+made.programs = SimpleNamespace(allow=lambda imports: None)
 first = [torch.ones(1 << 20) for _ in range(64)]
 above = torch.ones(4)  # what is small and above keeps the heap from shrinking
 first.clear()
