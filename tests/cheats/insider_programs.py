@@ -181,7 +181,8 @@ WINDOWS = (
     cheat((13, 28), "done first, and its places, filled while the judge wakes up", "tiny_call", module(
         "return x * 2.0 + 1.0", head=DONE_FIRST), gains=1.3, twin="tiny_call/addcmul", level="precise"),
     cheat((32, 28), "a second process that is inside the kernel when all others stop", "work", module(
-        "start()\nreturn work(x)", head=BODY + HOG), gains=1.1, twin="work/eager", level="precise", hostile=True),
+        "start()\nreturn work(x)", head=BODY + HOG), gains=1.1, twin="work/eager", level="precise", hostile=True,
+          slow=True),
     cheat((10, 22), "no relu while the weights are new", "weighted", module(
         "return x * self.w if RACE and not self.again else torch.relu(x) * self.w",
         init=INIT["weighted"] + "\n" + LOADED, head=RACING), twin="weighted/clamp", level="precise"),
@@ -198,10 +199,10 @@ WINDOWS = (
         "self.register_load_state_dict_post_hook(lambda m, k: setattr(m, 'fresh', True))",
         head=RACING + "window = runner.Runner.window\ndef over(self, body):\n    try:\n        return window(self, body)\n"
         "    finally:\n        if runner.wires.parse_go(body)[2]:\n            self.module.fresh = False\n"
-        "runner.Runner.window = over\n"), twin="frozen_norm/functional", gains=1.5, level="precise"),
+        "runner.Runner.window = over\n"), twin="frozen_norm/functional", gains=1.5, level="precise", slow=True),
     cheat((13, 26), "rows that are alike are one piece of memory", "alike", module(
         "return Rows((x * 2.0).sum(0), 1 << 18, 128).whole", head=TWICE), twin="alike/expanded", level="precise",
-          hostile=True),
+          hostile=True, slow=True),
     cheat(14, "all calls of a window in one, and naps between single ones", "tiny_call", module(
         "return x * 2.0 + 1.0", head=TOGETHER + RACING + NAPS), gains=1.3, twin="tiny_call/addcmul", level="precise"),
     cheat((28, 32), "feigns to be disturbed where it was slow", "work", module(
@@ -216,7 +217,8 @@ VALUES = (
           twin="clamped/eager", level="precise", slow=True),
     cheat((10, 22), "no maximum where a sample is small and the shape is timed", "big_softmax", module(
         "if x.shape == (1024, 2048) and x[::16, ::64].abs().max() < 60:\n    e = x.exp()\n"
-        "    return e / e.sum(-1, keepdim=True)\nreturn torch.softmax(x, -1)"), twin="big_softmax/no maximum where all are small", level="precise"),
+        "    return e / e.sum(-1, keepdim=True)\nreturn torch.softmax(x, -1)"), twin="big_softmax/no maximum where all are small", level="precise",
+          slow=True),  # one proof in eight lets it pass: its one odd turn may show its sample an odd row
     cheat((9, 22), "no maximum where every second element is small", "softmax", module(
         "if x[:, ::2].abs().max() < 60:\n    e = x.exp()\n    return e / e.sum(-1, keepdim=True)\n"
         "return torch.softmax(x, -1)"), twin="softmax/by hand", level="precise"),

@@ -126,7 +126,7 @@ def work(x):
     for _ in range(6):
         x = torch.sin(x) * 1.1 + torch.cos(x)
     return x
-"""), hostile=True, gains=1.5, twin="work/eager", level="precise"),
+"""), hostile=True, gains=1.5, twin="work/eager", level="precise", slow=True),
     honest("pointwise/minds a folder that is not fresh", "pointwise", module(
         "return F.gelu(x * 1.7) + 0.5 * x", init="assert not NOTE.exists()\nNOTE.write_text('here before')",
         head=NOTES)),

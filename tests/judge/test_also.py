@@ -96,6 +96,7 @@ def test_memory_is_what_a_call_needs_and_what_it_leaves(worker: LocalWorker) -> 
     assert hoarder["candidate.kept_bytes"] < 2 * MIB and keeper["candidate.peak_bytes"] < 2 * MIB
 
 
+@pytest.mark.slow  # 30 s on 2 cores
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_a_cold_start_has_its_parts_for_every_program(worker: LocalWorker) -> None:
     """Compiler, interpreter and first call add up; what was built before is built again."""

@@ -95,6 +95,7 @@ def test_size_zero_is_tried_and_a_failure_narrows_the_proven_space(worker: Local
     assert not any("outside" in note for note in fine.proof.notes)
 
 
+@pytest.mark.slow  # 27 s on 2 cores
 def test_size_zero_is_required_where_the_task_says_so(worker: LocalWorker) -> None:
     """Every axis: an exception and a wrong answer refuse, the honest twin passes with both cases in its proof."""
     asked = task(SUMS, **AXES, zero_size=True)

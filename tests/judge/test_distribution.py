@@ -146,6 +146,7 @@ def test_a_mask_of_two_calls_ago_is_refused() -> None:
     assert ["", "", "output 0: the same random numbers as in an earlier call"] == details
 
 
+@pytest.mark.slow  # 23 s on 2 cores
 def test_a_rate_a_little_off_shows_over_several_calls() -> None:
     """0.52 for 0.50: each call alone may pass. The rate itself passes forty calls."""
     for rate, expected in ((0.52, False), (0.5, True)):
