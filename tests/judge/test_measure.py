@@ -197,8 +197,8 @@ def test_too_few_clean_rounds_are_filled_with_the_calmest() -> None:
     assert [1, 2] == measure.chosen_rounds(lanes, least=2)
 
 
-def read(times: list[float], own: list[float] | None = None, calm: list[float] | None = None) -> measure.Sampled:
-    return measure.Sampled(times=times, own=own or times, calm=calm or times)
+def read(times: list[float], **others: list[float]) -> measure.Sampled:
+    return measure.Sampled(**{name: times for name in ("times", "own", "calm", "doubted")} | others)
 
 
 def test_baseline_compares_itself_with_the_candidate() -> None:
@@ -218,6 +218,8 @@ def test_what_is_not_known_of_windows_is_in_the_interval_and_not_in_the_ratio() 
     assert 1.99 < alike.speedup_low and alike.speedup_high < 2.01
     disturbed = measure.baseline("eager", read([4.0] * 3, calm=[2.0] * 3), read([2.0] * 3))
     assert disturbed.speedup == 2.0 and 0.99 < disturbed.speedup_low <= 1.0 and disturbed.speedup_high < 2.01
+    together = measure.baseline("eager", read([4.0] * 3), read([2.0] * 3, doubted=[3.2] * 3))
+    assert together.speedup == 2.0 and 1.2 < together.speedup_low <= 1.25 and together.speedup_high < 2.01
 
 
 def test_samples_read_a_program_by_its_windows_and_without_what_others_took() -> None:
@@ -232,6 +234,9 @@ def test_samples_read_a_program_by_its_windows_and_without_what_others_took() ->
     total = measure.Sampled()
     total.add(made, 3.0)
     assert total.own[0] == made.own[0] + 3.0 and total.calm[7] == made.calm[7] + 3.0
+    assert total.doubted == total.times
+    total.add(made, 0.0, 5.0)
+    assert total.times[8:] == made.times and total.doubted[8:] == [time + 5.0 for time in made.times]
 
 
 def test_rounds_that_know_the_ratio_end_early_whoever_is_faster() -> None:

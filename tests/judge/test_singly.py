@@ -19,19 +19,27 @@ from kernelwright.trial import CaseResult
 
 def test_a_gain_that_single_calls_have_too_counts() -> None:
     """4 us a call gained many at a time, and 3 alone: nothing is put back on."""
-    assert 0.0 == singly.vanished_us([3.0, 2.5, 3.5], [10.0, 11.0, 9.0], [6.0, 6.5, 5.5])
+    assert (0.0, 0.0) == singly.vanished_us([3.0, 2.5, 3.5] * 3, [10.0, 11.0, 9.0], [6.0, 6.5, 5.5])
 
 
 def test_a_gain_that_is_gone_alone_is_put_back_on() -> None:
     """200 us a call gained many at a time and 2 alone: 198 are the window's; a loss alone counts as none gained."""
-    assert 198.0 == singly.vanished_us([2.0, 1.0, 50.0], [240.0], [40.0])
-    assert 200.0 == singly.vanished_us([-30.0], [240.0], [40.0])
+    assert (198.0, 199.0) == singly.vanished_us([2.0, 1.0, 50.0] * 3, [240.0], [40.0])
+    assert (200.0, 200.0) == singly.vanished_us([-30.0], [240.0], [40.0])
+
+
+def test_a_gain_that_single_calls_leave_open_counts_in_the_worst_reading() -> None:
+    """Of 8 us many at a time single calls have 5, but by their scatter it may be 1: the median stands, its low end
+    has 7 us on it. Three numbers say nothing about their scatter."""
+    single = [-40.0, 1.0, 1.0, 1.0, 5.0, 5.0, 9.0, 30.0, 60.0]
+    assert (0.0, 7.0) == singly.vanished_us(single, [10.0], [2.0])
+    assert (0.0, 8.0) == singly.vanished_us([5.0, 5.0, 5.0], [10.0], [2.0])
 
 
 def test_slower_programs_and_those_never_asked_pay_nothing() -> None:
     """There is no gain to look for."""
-    assert 0.0 == singly.vanished_us([-5.0], [10.0], [20.0])
-    assert 0.0 == singly.vanished_us([], [10.0], [5.0])
+    assert (0.0, 0.0) == singly.vanished_us([-5.0], [10.0], [20.0])
+    assert (0.0, 0.0) == singly.vanished_us([], [10.0], [5.0])
     assert singly.claimed([10.0], [5.0])
     assert not singly.claimed([10.0], [9.8])
 

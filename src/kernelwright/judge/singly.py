@@ -98,7 +98,7 @@ def _series(racer: Racer, values: Sequence[Leaves], *, grad: bool) -> list[float
 
 def clear(gains: Sequence[float], threshold: float) -> bool:
     """Whether the median of what these were drawn from lies above or below, at 95 % (by ranks)."""
-    ordered, rank = sorted(gains), math.floor(len(gains) / 2 - math.sqrt(len(gains)))
+    ordered, rank = sorted(gains), _rank(len(gains))
     return bool(gains) and rank >= 0 and (threshold < ordered[rank] or threshold > ordered[-1 - rank])
 
 
@@ -113,10 +113,21 @@ def claimed(eager_us: Sequence[float], mine_us: Sequence[float]) -> bool:
     return statistics.median(eager_us) > CLAIM * statistics.median(mine_us)
 
 
-def vanished_us(gains: Sequence[float], eager_us: Sequence[float], mine_us: Sequence[float]) -> float:
-    """How much of the gain per call is a window's own: 0 where single calls may have most of it."""
+def vanished_us(gains: Sequence[float], eager_us: Sequence[float], mine_us: Sequence[float]) -> tuple[float, float]:
+    """How much of the gain per call is a window's own, 0 where single calls may have most of it: as these say, and as
+    the lower end of what they say would have it (95 %, by ranks). On a loaded machine 200 may not tell."""
     gain = statistics.median(eager_us) - statistics.median(mine_us)
     if not gains or gain <= 0:
-        return 0.0
-    single = max(0.0, statistics.median(gains))
+        return 0.0, 0.0
+    ordered, rank = sorted(gains), _rank(len(gains))
+    return _missing(gain, statistics.median(gains)), _missing(gain, ordered[rank] if rank >= 0 else 0.0)
+
+
+def _missing(gain: float, single: float) -> float:
+    single = max(0.0, single)
     return gain - single if single < VANISHED * gain else 0.0
+
+
+def _rank(count: int) -> int:
+    """Of how many numbers in order the one below the median's 95 % interval; negative where there are too few."""
+    return math.floor(count / 2 - math.sqrt(count))

@@ -234,8 +234,8 @@ class Judgement(Correctness):
             clean += len(set(counted) & set(measure.clean_rounds(every)))
             found = [measure.sampled(lane, honest, plan.sets, counted) for lane in every]
             for racer, one in zip(racers, found, strict=True):
-                vanished = self._vanished(found[0].times, one.times, gains) if racer is racers[-1] else 0.0
-                samples.setdefault(racer.name, measure.Sampled()).add(one, vanished)
+                vanished = self._vanished(found[0].times, one.times, gains) if racer is racers[-1] else (0.0, 0.0)
+                samples.setdefault(racer.name, measure.Sampled()).add(one, *vanished)
             failed |= {r.name for r in racers if any(not check.passed for check in r.suspect.checks)}
             seen += racers[-1].suspect.sampled
             if measure.charged_us(racers[-1].lane, honest, counted) > 0:
@@ -286,12 +286,14 @@ class Judgement(Correctness):
             return None
         return Rejected(stage="integrity", reason=reason, detail="no program is that fast: work is being skipped")
 
-    def _vanished(self, eager: list[float], mine: list[float], gains: list[float]) -> float:
-        """Microseconds a call that only a window of many calls gains: they are put back on."""
-        vanished = singly.vanished_us(gains, eager, mine)
+    def _vanished(self, eager: list[float], mine: list[float], gains: list[float]) -> tuple[float, float]:
+        """Microseconds a call that only a window of many calls gains: they are put back on; and those that it may."""
+        vanished, doubted = singly.vanished_us(gains, eager, mine)
         if vanished > 0:
             self.conditions.append(f"{vanished:.3g} us a call, gained in windows of many calls only, do not count")
-        return vanished
+        elif doubted > 0:
+            self.conditions.append(f"{doubted:.3g} us a call are open: single calls scatter too much to show that gain")
+        return vanished, doubted
 
     def _proof(self, sampled: int) -> Verified:
         checkers = [point.checker for point in self.points]
