@@ -215,7 +215,8 @@ MISTAKES = [
         "z = x.to(torch.float8_e4m3fn).bfloat16()\nreturn (z @ z.T) * 0.1"), twin="half/float32 inside"),
     cheat(0, "does not parse", "pointwise", "class ModelNew(:\n", stages=("load",), twin=EAGER),
     cheat(0, "no such class", "pointwise", "import torch\n", stages=("load",), twin=EAGER),
-    cheat(0, "never ends", "pointwise", module("while True:\n    pass"), twin=EAGER, patience=1.5),
+    cheat(0, "never ends", "pointwise", module("while True:\n    pass"), twin=EAGER, patience=1.5,
+          slow=True),
     cheat(0, "recurses for ever", "pointwise", module("return self.forward(x)"), twin=EAGER),
     cheat((28, 32), "fills the memory", "pointwise", module(
         "keep = []\nwhile True:\n    keep.append(torch.ones(1 << 28))"), hostile=True, twin="pointwise/allocates a lot", slow=True),

@@ -10,6 +10,8 @@ from kernelwright.candidate import Candidate
 from kernelwright.task import Task
 
 ANY = ("build", "load", "smoke", "verify", "time", "integrity", "sandbox")
+MAY_COMPILE = "# __import__\n"
+"""A word for which a judge lets a program start others (``waiting.may_compile``)."""
 CAUGHT = ("smoke", "verify", "time", "integrity")
 """Stages at which running a wrong program may end."""
 
@@ -105,9 +107,14 @@ def honest(name: str, task: str, source: str | tuple, **more: object) -> Program
 
 
 def cheat(number: int | tuple[int, ...], name: str, task: str, source: str | tuple, **more: object) -> Program:
-    """A program that must not pass. Without ``stages`` any stage in which it runs may end it."""
+    """A program that must not pass. Without ``stages`` any stage in which it runs may end it.
+
+    It has the rights of a program that may compile itself, which are more than a plain one has.
+    """
     numbers = (number,) if isinstance(number, int) else number
     more.setdefault("stages", CAUGHT)
+    if isinstance(source, str):
+        source += MAY_COMPILE
     return Program(name=name, task=task, classes=numbers, **_given(source), **more)
 
 

@@ -7,7 +7,7 @@ Variances that cancel, laws a little off, precision given away late, and notes f
 from __future__ import annotations
 
 from cheat_tasks import INIT
-from corpus import Program, cheat, honest, module, native
+from corpus import MAY_COMPILE, Program, cheat, honest, module, native
 from insider_programs import RACING
 
 LATE = "self.n += 1\nif self.n > {after}:\n    {cheap}\n{right}"
@@ -129,7 +129,7 @@ def work(x):
 """), hostile=True, gains=1.5, twin="work/eager", level="precise", slow=True),
     honest("pointwise/minds a folder that is not fresh", "pointwise", module(
         "return F.gelu(x * 1.7) + 0.5 * x", init="assert not NOTE.exists()\nNOTE.write_text('here before')",
-        head=NOTES)),
+        head=NOTES + MAY_COMPILE)),
     honest("pointwise/compiles and minds", "pointwise", module(
         "return go(x)", init="global STARTS\nSTARTS = int(NOTE.read_text()) if NOTE.exists() else 0\n"
         "assert STARTS < 2\nNOTE.write_text(str(STARTS + 1))",

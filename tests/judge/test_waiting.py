@@ -28,6 +28,28 @@ def test_only_programs_that_can_compile_get_time_to(language: str, source: str, 
     assert expected == waiting.mentions_a_compiler(made)
 
 
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import math\nfrom torch import nn\nimport torch.nn.functional as F\nimport layers\n", False),
+        ("from . import layers\n", False),
+        ("def broken(:\n", False),
+        ("import helion\n", True),
+        ("def f():\n    from tilelang.language import T\n", True),
+        ("import torch\nf = torch.compile(g)\n", True),
+        ("import os\nos.system('cc kernel.c')\n", True),
+        ("m = __import__('tri' + 'ton')\n", True),
+    ],
+)
+def test_a_plain_torch_program_waits_for_no_compiler(source: str, expected: bool) -> None:
+    """It is started like a compiled one; whoever imports what may compile gets a folder and the compiler."""
+    sources = (("optimized.py", source), ("layers.py", "import torch\n"))
+    made = Candidate(task="t", language="torch", entry="optimized.py::M", sources=sources, proposer="start", note="")
+    assert expected == waiting.may_compile(made)
+    triton = Candidate(task="t", language="triton", entry="optimized.py::M", sources=sources, proposer="start", note="")
+    assert waiting.may_compile(triton)
+
+
 def test_patience_shortens_compiling_and_nothing_else() -> None:
     """Calls of a large task keep the time that the reference itself would need."""
     compiled, plain = (

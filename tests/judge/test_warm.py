@@ -11,10 +11,9 @@ from kernelwright.judge.warm import Warm
 
 
 def candidate(language: str = "torch") -> Candidate:
-    """Any one."""
-    return Candidate(
-        task="t" * 64, language=language, entry="new.py::ModelNew", sources=(("new.py", ""),), proposer="p", note=""
-    )
+    """Any one that may compile itself."""
+    sources = (("new.py", "import helion"),)
+    return Candidate(task="t" * 64, language=language, entry="new.py::ModelNew", sources=sources, proposer="p", note="")
 
 
 class Ended:

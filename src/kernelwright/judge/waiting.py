@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a program may take before it counts as hanging."""
+"""How long a program may take before it counts as hanging, and whether it may be compiling."""
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
+from pathlib import PurePath
 
 from kernelwright.candidate import Candidate
 
@@ -14,6 +17,10 @@ COMPILE_SECONDS = 300.0
 JIT = frozenset({"torch", "triton"})
 """Languages whose candidates may start a compiler while they run."""
 _COMPILERS = re.compile(r"compile|triton|jit|inductor|load_inline|cpp_extension|subprocess", re.IGNORECASE)
+_OTHERS = re.compile(r"importlib|__import__|\b(exec|eval|system|popen|spawn|posix_spawn|exec[lv]p?e?)\b", re.IGNORECASE)
+"""Ways to start a compiler, or anything else, that name none."""
+_PLAIN = sys.stdlib_module_names | {"torch"}
+"""Packages that compile nothing unless one of the words above says so."""
 
 
 def seconds(eager_us: float, compiles: bool) -> float:
@@ -30,3 +37,27 @@ def limit(eager_us: float, candidate: Candidate, patience: float | None) -> floa
 def mentions_a_compiler(candidate: Candidate) -> bool:
     """Whether a program that hangs may be compiling: no word of it in the source, no five minutes of waiting."""
     return candidate.language in JIT and any(_COMPILERS.search(text) for _, text in candidate.sources)
+
+
+def may_compile(candidate: Candidate) -> bool:
+    """Whether a program is given what programs that compile themselves need: a folder to write to, the right to start
+    others, torch's compiler loaded (10 s on 2 cores, once a judge). In torch not where all it imports is torch, the
+    standard library and files of its own, and no word in it is about compiling or starting programs."""
+    if candidate.language not in JIT:
+        return False
+    if candidate.language != "torch" or mentions_a_compiler(candidate):
+        return True
+    texts = [text for name, text in candidate.sources if name.endswith(".py")]
+    own = {PurePath(name).stem for name, _ in candidate.sources}
+    return any(_OTHERS.search(text) or not _imported(text) <= _PLAIN | own for text in texts)
+
+
+def _imported(text: str) -> set[str]:
+    """Roots of the packages that a Python source imports by name; none of a source that does not parse."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    return {name.partition(".")[0] for name in names}

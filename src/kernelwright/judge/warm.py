@@ -41,7 +41,7 @@ class Warm:
         Raises ChildFailure: that of the warm-up, where the candidate fails in it.
         """
         device = str(bench.device)
-        if candidate.language not in waiting.JIT:
+        if not waiting.may_compile(candidate):
             return self._programs.fork(device, folder, seconds, None)
         if several and waiting.mentions_a_compiler(candidate) and not self._left(candidate).exists():
             self._warm_up(bench, candidate, folder, seconds)
@@ -52,7 +52,7 @@ class Warm:
 
     def aside(self, candidate: Candidate) -> Path | None:
         """A folder for processes that no verdict comes from, valid until asked for again; None where none is due."""
-        if candidate.language not in waiting.JIT:
+        if not waiting.may_compile(candidate):
             return None
         own = self._mine / "aside"
         folders.removed(own)
