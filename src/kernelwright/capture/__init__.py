@@ -8,22 +8,23 @@ the rebuilt object must give bit for bit the same output before the task is acce
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import io
+import sys
 import types
-from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
+from kernelwright.capture.construct import constructor, described
 from kernelwright.capture.example import Example, read
 from kernelwright.capture.origin import source, sources
 from kernelwright.capture.rebuilt import check_function, check_module
-from kernelwright.capture.values import is_plain, literal
+from kernelwright.capture.values import literal
 from kernelwright.errors import TaskError
-from kernelwright.load.handed import handed_on
 from kernelwright.task import Contract, Task
 
 _WEIGHTS = """CAPTURED_STATE = {path!r}
@@ -52,29 +53,66 @@ def capture(target: object, inputs: object, state_dir: Path, init_args: Sequence
     training mode where the module is. Raises TaskError for lambdas, closures, objects without source, calls that do
     not fit, and modules whose constructor arguments cannot be found, each with what to do.
     """
+    target = _as_written(target)
+    if isinstance(target, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+        raise TaskError(
+            "A scripted program has no Python source.",
+            got=type(target).__name__,
+            expected="an nn.Module or a function",
+            what_next="pass what it was scripted or traced from",
+        )
     if isinstance(target, torch.nn.Module):
         return _module(target, read(target.forward, inputs), state_dir, init_args)
     if isinstance(target, types.FunctionType):
         return _function(target, read(target, inputs))
     raise TaskError(
         "This cannot be optimised.",
-        got=type(target).__name__,
+        got=_named(target),
         expected="an nn.Module, a function, a task file or a task folder",
+        what_next=_instead(target),
     )
 
 
+def _as_written(target: object) -> object:
+    """What torch.compile was given: the compiler is tried on it in any case."""
+    inner = getattr(target, "_orig_mod", None) or getattr(target, "_torchdynamo_orig_callable", None)
+    return target if inner is None else inner
+
+
+def _named(target: object) -> str:
+    if isinstance(target, type) or inspect.isroutine(target):
+        kind = "the class" if isinstance(target, type) else f"a {type(target).__name__},"
+        return f"{kind} {getattr(target, '__qualname__', '')}"
+    return type(target).__name__
+
+
+def _instead(target: object) -> str:
+    """What to pass instead of something that is neither a module nor a function of one's own."""
+    if isinstance(target, type):
+        return "pass a module made from the class"
+    if isinstance(getattr(target, "__self__", None), torch.nn.Module):
+        return "pass the module; it is called as a whole"
+    if isinstance(target, functools.partial) or callable(target):
+        return "write a def function at the top level of a file that calls it, and pass that"
+    return "pass the module or function itself"
+
+
 def _function(target: types.FunctionType, example: Example) -> Task:
-    name = target.__name__
-    if name == "<lambda>":
-        raise TaskError("A lambda has no name to find its source by.", got="a lambda", expected="a def function")
-    if target.__closure__ or "<locals>" in target.__qualname__:
+    name = _own_name(target)
+    if name is None and target.__name__ == "<lambda>":
         raise TaskError(
-            f"{name} is defined inside another function.",
+            "A lambda without a name has no source that can be found.",
+            got="a lambda",
+            expected="a def function, or a lambda assigned to a name, at the top level of a file",
+        )
+    if name is None:
+        raise TaskError(
+            f"{target.__name__} is defined inside another function.",
             got=target.__qualname__,
             expected="a function at the top level of a file",
             what_next="move it there and pass what it closes over as arguments",
         )
-    text, imports = source(target, {name})
+    text, imports = source(inspect.unwrap(target), {name})
     head, passed = example.head, example.passed
     body = f"class Model(torch.nn.Module):\n    def forward(self, {head}):\n        return {name}({passed})\n"
     task = _task(name, text, body, example.values, imports, training=False)
@@ -82,8 +120,17 @@ def _function(target: types.FunctionType, example: Example) -> Task:
     return task
 
 
+def _own_name(target: types.FunctionType) -> str | None:
+    """The name under which the file of a function holds it, decorated or not; None where it holds it under none."""
+    held, first = vars(sys.modules.get(target.__module__, types.ModuleType(""))), target.__name__
+    at_top = first.isidentifier() and not target.__closure__ and "<locals>" not in target.__qualname__
+    found = (name for name in (first, *held) if name.isidentifier() and held.get(name) is target)
+    return first if at_top else next(found, None)
+
+
 def _module(module: torch.nn.Module, example: Example, state_dir: Path, init_args: Sequence[object] | None) -> Task:
-    kinds = {type(part) for part in module.modules() if not type(part).__module__.startswith("torch.")}
+    kinds = {type(part) for part in module.modules()} | described(module, init_args)
+    kinds = {kind for kind in kinds if not kind.__module__.startswith("torch.")}
     for kind in kinds:
         if "<locals>" in kind.__qualname__:
             raise TaskError(
@@ -93,7 +140,7 @@ def _module(module: torch.nn.Module, example: Example, state_dir: Path, init_arg
                 what_next="move it there",
             )
     text, imports = sources(kinds)
-    construct = _constructor(module, init_args)
+    construct = constructor(module, init_args)
     state = _save(module, state_dir)
     lines = [
         "def _built():",
@@ -118,7 +165,7 @@ def _module(module: torch.nn.Module, example: Example, state_dir: Path, init_arg
         # Sequential iterates over itself; the copied submodules are all there is to it.
         lines[-2] = f"        for part in self._modules.values():\n            {example.head} = part({example.head})"
         lines[-1] = f"        return {example.head}\n"
-    elif kinds and type(module) in kinds:
+    elif type(module) in kinds or isinstance(module, torch.nn.RNNBase):  # whose methods call one another
         lines = _subclass(module, construct)
         if example.keywords:
             lines[-1:] = ["", f"    def forward(self, {example.head}):"]
@@ -131,8 +178,7 @@ def _module(module: torch.nn.Module, example: Example, state_dir: Path, init_arg
 
 def _subclass(module: torch.nn.Module, construct: str) -> list[str]:
     """Model as a subclass of the user's class: methods and attributes are then the user's own."""
-    name = type(module).__name__
-    arguments = construct[len(name) + 1 : -1]
+    name, _, arguments = construct[:-1].partition("(")
     base = name if name != "Model" else "_Given"
     head = ["_Given = Model"] if base == "_Given" else []
     return [
@@ -185,48 +231,6 @@ def _task(
         contract=Contract(training=training),
         imports=imports,
     )
-
-
-def _constructor(module: torch.nn.Module, init_args: Sequence[object] | None = None) -> str:
-    """A call that builds such a module, from ``init_args``, from attributes named like the parameters, or from those
-    of the parts that its constructor hands them to."""
-    kind = type(module)
-    foreign = kind.__module__.startswith("torch.")
-    name = f"torch.nn.{kind.__name__}" if foreign else kind.__name__
-    if init_args is not None:
-        return f"{name}({', '.join(literal(value) for value in init_args)})"
-    if kind in (torch.nn.Sequential, torch.nn.ModuleList):
-        names = list(module._modules)
-        if names == [str(i) for i in range(len(names))]:
-            parts = ", ".join(_constructor(part) for part in module.children())
-            return f"{name}({parts})" if kind is torch.nn.Sequential else f"{name}([{parts}])"
-        pairs = ", ".join(f"({key!r}, {_constructor(part)})" for key, part in module.named_children())
-        return f"{name}(__import__('collections').OrderedDict([{pairs}]))"
-    found = OrderedDict[str, str]()
-    handed = handed_on(module)
-    for parameter in inspect.signature(kind.__init__).parameters.values():
-        if parameter.name in ("self", "device", "dtype") or parameter.kind in (
-            parameter.VAR_POSITIONAL,
-            parameter.VAR_KEYWORD,
-        ):
-            continue
-        value = getattr(module, parameter.name, inspect.Parameter.empty)
-        if isinstance(value, torch.Tensor) or (value is None and parameter.name == "bias"):
-            found[parameter.name] = repr(value is not None)
-        elif value is not inspect.Parameter.empty and is_plain(value):
-            found[parameter.name] = literal(value)
-        elif parameter.name in handed:
-            found[parameter.name] = literal(handed[parameter.name])
-        elif isinstance(value, torch.nn.Module):
-            found[parameter.name] = _constructor(value)
-        elif parameter.default is inspect.Parameter.empty:
-            raise TaskError(
-                f"The constructor argument {parameter.name} of {kind.__name__} cannot be read off the module.",
-                got="no plain attribute of that name",
-                expected=f"{kind.__name__}({inspect.signature(kind)})"[:200],
-                what_next="pass init_args=(...), the arguments it was made with",
-            )
-    return f"{name}({', '.join(f'{key}={text}' for key, text in found.items())})"
 
 
 def _save(module: torch.nn.Module, folder: Path) -> Path:

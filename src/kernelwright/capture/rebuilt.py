@@ -6,6 +6,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import random
+import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -64,14 +66,17 @@ def _unseen() -> Iterator[None]:
 
 
 def _made(task: Task, advice: str, state: dict[str, Any] | None = None) -> torch.nn.Module:
-    scope: dict[str, Any] = {"__name__": "captured"}
+    scratch = types.ModuleType(f"captured_{task.digest()[:12]}")
+    sys.modules[scratch.__name__] = scratch  # dataclasses look up the module of theirs
     try:
-        exec(compile(task.reference, "<captured>", "exec"), scope)
-        model: torch.nn.Module = scope["Model"]()
+        exec(compile(task.reference, "<captured>", "exec", dont_inherit=True), scratch.__dict__)
+        model: torch.nn.Module = scratch.Model()
         if state is not None:
             model.load_state_dict(state, strict=True)
     except Exception as error:
         raise TaskError(f"{task.name} cannot be rebuilt.", got=_short(error), what_next=advice) from error
+    finally:
+        del sys.modules[scratch.__name__]
     return model
 
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import numbers
+import types
 from typing import Any
 
 import torch
@@ -12,14 +14,37 @@ from kernelwright.errors import TaskError
 
 _WRITTEN_OUT = 64
 """Elements up to which a tensor with infinities or nan is written as it is; larger ones are described."""
+_PLACES = {"torch": torch, "torch.nn": torch.nn, "torch.nn.functional": torch.nn.functional}
 _INFINITIES = (float("-inf"), float("inf"), float("nan"))
 
 
 def is_plain(value: object) -> bool:
-    """Whether a value is a number, text, None, or a list or tuple of such."""
+    """Whether a value is a number, text, None, one of torch's types or functions, or a collection of such."""
     if isinstance(value, tuple | list):
         return all(is_plain(item) for item in value)
-    return value is None or isinstance(value, bool | int | float | str)
+    if isinstance(value, dict):
+        return all(is_plain(item) for pair in value.items() for item in pair)
+    if (fields := _fields(value)) is not None:
+        return all(is_plain(item) for item in fields.values())
+    return value is None or isinstance(value, bool | int | float | str | torch.dtype) or bool(_of_torch(value))
+
+
+def _fields(value: object) -> dict[str, object] | None:
+    """What a configuration was made from: the fields of a dataclass or of a namespace; None for anything else."""
+    if isinstance(value, types.SimpleNamespace):
+        return vars(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.init}
+    return None
+
+
+def _of_torch(value: object) -> str:
+    """The name of a class or function of torch (a layer to use, an activation), or an empty string."""
+    name = getattr(value, "__name__", "")
+    for place in ("torch.nn", "torch.nn.functional", "torch"):
+        if callable(value) and getattr(_PLACES[place], name or " ", None) is value:
+            return f"{place}.{name}"
+    return ""
 
 
 def literal(value: object) -> str:
@@ -43,20 +68,34 @@ def literal(value: object) -> str:
     if isinstance(value, numbers.Real):
         number = float(value)
         return repr(number) if number - number == 0.0 else f'float("{number}")'
+    if (fields := _fields(value)) is not None:
+        loose = isinstance(value, types.SimpleNamespace)
+        name = "__import__('types').SimpleNamespace" if loose else type(value).__name__
+        return f"{name}({', '.join(f'{key}={literal(item)}' for key, item in fields.items())})"
+    if name := _of_torch(value):
+        return name
     raise TaskError(
         "An input cannot be written down.",
         got=type(value).__name__,
-        expected="tensors, numbers, text, None, and lists, tuples or dicts of them",
+        expected="tensors, numbers, text, None, dataclasses, and lists, tuples or dicts of them",
+        what_next="turn it into one of these before the call (an array into a tensor by torch.from_numpy)",
     )
 
 
 def _tensor(value: torch.Tensor) -> str:
+    if value.is_meta or value.layout is not torch.strided or value.is_quantized:
+        kind = "without data, on the meta device" if value.is_meta else f"{value.layout} of {value.dtype}"
+        raise TaskError(
+            "An input cannot be written down.",
+            got=f"a tensor {kind}",
+            expected="dense tensors with data; what is made from them may be sparse or quantised",
+            what_next="pass the parts it is made of, and make it inside of the function",
+        )
     shape, dtype = list(value.shape), str(value.dtype)
     if value.dtype is torch.bool:
         return _pattern(value.detach().to("cpu"), leading=False) if value.numel() else f"(torch.rand({shape}) < 0.5)"
     if not value.is_floating_point() and not value.is_complex():
-        low, high = (int(value.min()), int(value.max())) if value.numel() else (0, 1)
-        return f"torch.randint({low}, {min(high + 1, 2**63 - 1)}, {shape}, dtype={dtype})"
+        return _whole(value, shape, dtype)
     if value.is_complex():
         return f"torch.randn({shape}, dtype={dtype})"
     wide = value.detach().to("cpu", torch.float64)
@@ -72,6 +111,15 @@ def _tensor(value: torch.Tensor) -> str:
     for mark in marks:
         text += f".masked_fill({_pattern(_is(wide, mark), leading=leading)}, {literal(mark)})"
     return text
+
+
+def _whole(value: torch.Tensor, shape: list[int], dtype: str) -> str:
+    """Whole numbers of the same range."""
+    wide = value.detach().to("cpu", torch.int64)  # torch has neither ranges nor draws of wide unsigned ones
+    low, high = (int(wide.min()), int(wide.max())) if wide.numel() else (0, 1)
+    draw = f"torch.randint({low}, {min(high + 1, 2**63 - 1)}, {shape}"
+    odd = value.dtype in (torch.uint16, torch.uint32, torch.uint64)
+    return f"{draw}).to({dtype})" if odd else f"{draw}, dtype={dtype})"
 
 
 def _is(values: torch.Tensor, mark: float) -> torch.Tensor:

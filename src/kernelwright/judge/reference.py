@@ -41,7 +41,8 @@ def execute(source: str, name: str, imports: tuple[str, ...] = ()) -> types.Modu
     before = list(sys.path)
     sys.path[:0] = imports
     try:
-        exec(compile(source, filename, "exec"), module.__dict__)
+        # As the file itself would be read: without the future statements of this one.
+        exec(compile(source, filename, "exec", dont_inherit=True), module.__dict__)
     finally:
         sys.path[:] = before
     return module

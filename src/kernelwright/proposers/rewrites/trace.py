@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree
 
+from kernelwright.proposers.loaded import loaded
 from kernelwright.proposers.rewrites import aten
 from kernelwright.proposers.rewrites.terms import Term, leaf, make
 from kernelwright.task import Task, by_position
@@ -55,16 +56,14 @@ def trace(task: Task, *, batch: int | None = None) -> Program:
     ``batch`` replaces the first dimension of the first tensor, and of every input that has the same one.
     """
     axes = dict(task.timed_case().axes)
-    namespace: dict[str, Any] = {"__name__": "reference"}
-    exec(compile(task.reference, "<reference>", "exec"), namespace)
-    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-        init_args, init_kwargs = _arguments(_call(namespace["get_init_inputs"], axes))
+    with loaded(task) as module, FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        init_args, init_kwargs = _arguments(_call(module.get_init_inputs, axes))
         init = (_literal(init_args), _literal(init_kwargs))
-        module = namespace[task.entry](*init_args, **init_kwargs).train(task.contract.training)
-        args = by_position(_call(namespace["get_inputs"], axes), inspect.signature(module.forward))
+        model = getattr(module, task.entry)(*init_args, **init_kwargs).train(task.contract.training)
+        args = by_position(_call(module.get_inputs, axes), inspect.signature(model.forward))
         if batch is not None:
             args = _resized(args, batch)
-        exported = torch.export.export(module, tuple(args), strict=False)
+        exported = torch.export.export(model, tuple(args), strict=False)
     return _program(exported, args, init, task.contract.training)
 
 

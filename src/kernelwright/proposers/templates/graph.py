@@ -9,7 +9,7 @@ import re
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_map
 from torch.utils._sympy.printers import PythonPrinter
 
+from kernelwright.proposers.loaded import loaded
 from kernelwright.proposers.templates import nesting
 from kernelwright.proposers.templates.ir import Source, Tensor
 from kernelwright.task import Task, by_position
@@ -107,21 +108,12 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _loaded(task: Task) -> Iterator[types.ModuleType]:
-    """The reference as a module, with the task's import folders on the path while it is in use."""
-    name = f"kernelwright_reference_{task.digest()[:12]}"
-    module = types.ModuleType(name)
-    before = list(sys.path)
-    sys.path[:0] = list(task.imports)
-    sys.modules[name] = module
-    try:
+    with ExitStack() as stack:
         try:
-            exec(compile(task.reference, f"<{name}>", "exec"), module.__dict__)  # noqa: S102 (the user's own file)
+            module = stack.enter_context(loaded(task))
         except ORDINARY_ERRORS as reason:
             raise NotCaptured(f"the reference does not import: {reason}") from reason
         yield module
-    finally:
-        sys.path[:] = before
-        sys.modules.pop(name, None)
 
 
 def _call(function: Any, axes: Mapping[str, int]) -> Any:
