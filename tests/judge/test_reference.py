@@ -10,7 +10,7 @@ import torch
 from plain_tasks import instance, task
 
 from kernelwright import errors
-from kernelwright.judge.reference import Reference
+from kernelwright.judge.reference import Reference, execute
 from kernelwright.task import Case, Task
 
 
@@ -31,6 +31,12 @@ def test_source_that_exits_is_source_that_fails() -> None:
     with pytest.raises(errors.TaskDoesNotImport) as caught:
         Reference(source_only("import sys\nsys.exit(3)\n"), "cpu")
     assert "SystemExit: 3 (line 2)" == caught.value.got
+
+
+def test_annotations_are_what_the_file_says() -> None:
+    """No future statement but the source's own holds in it: what reads types of fields sees types."""
+    for head, wanted in (("", int), ("from __future__ import annotations\n", "int")):
+        assert wanted == execute(head + "def sized(n: int): ...", "annotated").sized.__annotations__["n"]
 
 
 def test_missing_names_are_listed() -> None:
