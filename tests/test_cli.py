@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import json
 import os
 import signal
@@ -89,6 +90,15 @@ def test_json_is_one_object_on_standard_output(bench: Bench) -> None:
     assert ("faster", "add", 3.2) == (data["status"], data["task"], data["winner"]["speedup"])
     listed = json.loads(bench.run("runs", "--json").stdout)
     assert [(data["run"], "faster")] == [(item["run"], item["status"]) for item in listed]
+
+
+def test_the_version_is_that_of_the_installed_package(bench: Bench) -> None:
+    """For a report of a defect, as with other tools."""
+    assert (0, f"{importlib.metadata.version('kernelwright')}\n") == _said(bench.run("--version"))
+
+
+def _said(result: Result) -> tuple[int, str]:
+    return result.exit_code, result.stdout
 
 
 def test_nothing_faster_is_said_plainly_with_exit_code_zero(bench: Bench) -> None:

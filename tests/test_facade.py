@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -62,6 +64,46 @@ def test_a_function_with_example_inputs_is_optimised(services: kernelwright.Serv
     assert result.winner == again.winner
     assert [str(result.run)] == [item["run"] for item in kernelwright.runs()]
     assert kernelwright.report(result.run).exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"budget": [1]}, "budget is not a length of time.*got: \\[1\\]"),
+        ({"budget": True}, "budget is not a length"),
+        ({"bits_lost": "half"}, "no number of bits.*got: 'half'"),
+        ({"seed": 1.5}, "seed is not a whole number.*got: 1.5"),
+        ({"grid": [1]}, "grid factor"),
+        ({"device": 0}, "no such kind of device.*got: '0'"),
+        ({"guide": "openai:x"}, "guide is not a Guide.*got: 'openai:x'"),
+        ({"proposers": "compilr"}, "no such proposer.*got: compilr"),
+        ({"start": "missing.cpp"}, "no candidate.*missing.cpp does not exist"),
+        ({"start": [Path("missing.cpp")]}, "no candidate.*missing.cpp does not exist"),
+    ],
+)
+def test_options_of_the_wrong_kind_are_named(
+    services: kernelwright.Services, given: dict[str, Any], words: str
+) -> None:
+    """Before anything begins; a text is one name, not a list of letters."""
+    with pytest.raises(kernelwright.KernelwrightError, match=f"(?s){words}"):
+        kernelwright.optimize(twice, (torch.randn(4),), services=services, **given)
+    assert [] == kernelwright.runs()
+
+
+def test_one_name_is_a_list_of_one_and_a_torch_device_a_device(services: kernelwright.Services) -> None:
+    """As torch itself takes them."""
+    result = kernelwright.optimize(
+        twice, (torch.randn(4),), services=services, budget="5s", device=torch.device("cpu"), proposers="templates"
+    )
+    options = json.loads((result.run / "run.json").read_text())["options"]
+    assert ("cpu", ["templates"]) == (options["device"], options["proposers"])
+
+
+def test_a_file_with_inputs_beside_it_is_refused(services: kernelwright.Services, tmp_path: Path) -> None:
+    """It has its own: those given would not be used."""
+    for given in ({"example_inputs": (torch.randn(4),)}, {"init_args": (4,)}):
+        with pytest.raises(BadCommand, match="inputs and constructor arguments of its own"):
+            kernelwright.optimize(tmp_path / "model.py", services=services, **given)  # type: ignore[arg-type]  # either
 
 
 def test_a_live_object_without_inputs_is_refused(services: kernelwright.Services) -> None:

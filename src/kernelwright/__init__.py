@@ -118,6 +118,8 @@ _LATER = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        return importlib.import_module("kernelwright.optimize.run").version()
     for room, names in _LATER.items():
         if name in names:
             return getattr(importlib.import_module(f"kernelwright.{room}"), name)

@@ -80,6 +80,21 @@ def _guarded(command: Callable[P, None]) -> Callable[P, None]:
     return guarded
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(kernelwright.__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """A faster PyTorch program, with a proof."""
+
+
 @app.command()
 @_guarded
 def optimize(

@@ -7,11 +7,13 @@ Keys of language models are held by reference (the name of the variable), never 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kernelwright.errors import BadCommand
 
@@ -111,7 +113,7 @@ def seconds(text: str | float) -> float:
     """``90``, ``90s``, ``1.5m`` or ``1h`` as seconds, at most a month. Raises BadCommand for anything else and zero."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text) if isinstance(text, str) else None
     value = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
-    value = value if isinstance(text, str) else float(text)
+    value = value if isinstance(text, str) else _number(text)
     if not 0 < value <= LONGEST_S:
         raise BadCommand("The budget is not a length of time.", got=repr(text), expected="90s, 2m or 1h, up to 720h")
     return value
@@ -120,16 +122,34 @@ def seconds(text: str | float) -> float:
 def bits(value: float) -> float:
     """Bits of precision that may be lost. Raises BadCommand for less than none, for more than there are, and for nan,
     with which every comparison would pass."""
-    if not 0.0 <= float(value) <= MOST_BITS:
-        raise BadCommand("This is no number of bits that may be lost.", got=str(value), expected="0 to 64, such as 1")
+    if not 0.0 <= _number(value) <= MOST_BITS:
+        raise BadCommand("This is no number of bits that may be lost.", got=repr(value), expected="0 to 64, such as 1")
     return float(value)
+
+
+def seed(value: int) -> int:
+    """A whole number of either sign. Raises BadCommand for anything else."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadCommand("The seed is not a whole number.", got=repr(value), expected="0, 1, 2 ...")
+    return value
+
+
+def several(value: object) -> tuple[Any, ...]:
+    """One text or path as a tuple of it, and a list as a tuple; a text is no list of letters."""
+    return (value,) if isinstance(value, str | os.PathLike) else tuple(value)  # type: ignore[arg-type]  # by its caller
+
+
+def _number(value: object) -> float:
+    """nan for what is no number: it lies in no range."""
+    odd = isinstance(value, bool) or not isinstance(value, int | float)
+    return math.nan if odd else float(value)  # type: ignore[arg-type]  # just looked
 
 
 def grid(text: str | float) -> float:
     """kg CO2e per kWh. Raises BadCommand for what is no number, below 0 or above 5 (then it was grams)."""
     try:
         value = float(text)
-    except ValueError:
+    except (ValueError, TypeError):
         value = -1.0
     if not 0.0 <= value <= 5.0:
         raise BadCommand("The grid factor is not kg CO2e per kWh.", got=str(text), expected="0 to 5, such as 0.05")

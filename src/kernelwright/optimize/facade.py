@@ -29,13 +29,13 @@ def optimize(
     target: object,
     example_inputs: Sequence[object] | Mapping[str, object] | None = None,
     *,
-    device: str | None = None,
+    device: object = None,
     budget: float | str | None = None,
     out: str | Path | None = None,
-    start: Sequence[str | Path] = (),
+    start: str | Path | Sequence[str | Path] = (),
     bits_lost: float | None = None,
     seed: int | None = None,
-    proposers: Sequence[str] | None = None,
+    proposers: str | Sequence[str] | None = None,
     guide: Guide | None = None,
     grid: float | None = None,
     init_args: Sequence[object] | None = None,
@@ -45,8 +45,8 @@ def optimize(
     """Make ``target`` faster and prove it: a task file or folder, a Task, an ``nn.Module`` or a function.
 
     A module or function needs ``example_inputs``, the arguments of one call: by position, a dict of keywords, or a
-    pair of both; ``init_args`` are the module's constructor arguments where they cannot be read off it. ``budget`` is
-    seconds or text such as "2m".
+    pair of both; ``init_args`` are the module's constructor arguments where they cannot be read off it. ``device`` is
+    text or a torch.device, ``budget`` seconds or text such as "2m".
     ``guide`` names models that write candidates too, after the deterministic proposers (``proposers=["none"]``:
     without them); the default budget is then longer by the minutes it allows. ``bits_lost`` loosens (or tightens)
     the precision contract, and the report says so. ``grid`` is kg CO2e per kWh, for the cost.
@@ -54,18 +54,19 @@ def optimize(
     nothing honest is faster. Raises KernelwrightError's kinds.
     """
     known = settings.read()
-    place = settings.device(device or known.device)
+    place = _device(device)
     seconds = None if budget is None else settings.seconds(budget)
     bits = None if bits_lost is None else settings.bits(bits_lost)
+    _checked(guide)
     task = _task(target, place, example_inputs, init_args)
     if bits is not None:
         task = dataclasses.replace(task, contract=dataclasses.replace(task.contract, bits_lost=bits))
     options = Options(
         device=place,
         budget_seconds=known.budget_seconds + _for_models(guide) if seconds is None else seconds,
-        seed=known.seed if seed is None else seed,
-        proposers=known.proposers if proposers is None else tuple(proposers),
-        start=tuple(str(Path(path).resolve()) for path in start),
+        seed=known.seed if seed is None else settings.seed(seed),
+        proposers=known.proposers if proposers is None else _names(proposers),
+        start=tuple(str(Path(path).resolve()) for path in settings.several(start)),
         guide=guide,
         grid=known.grid if grid is None else settings.grid(grid),
     )
@@ -93,7 +94,7 @@ def judge(
     candidate: str | Path | Candidate,
     task: str | Path | Task,
     *,
-    device: str | None = None,
+    device: object = None,
     level: str = "precise",
     sanitize: bool = False,
     also: Sequence[str] = (),
@@ -111,14 +112,14 @@ def judge(
     return verbs.judge_candidate(known, given, place, level=level, sanitize=sanitize, also=also, services=services)
 
 
-def admit(task: str | Path | Task, *, device: str | None = None, services: Services | None = None) -> dict[str, Any]:
+def admit(task: str | Path | Task, *, device: object = None, services: Services | None = None) -> dict[str, Any]:
     """Which known-wrong programs the judge rejects on this task, and where. Raises NotAdmitted when one passes."""
     place = _device(device)
     return verbs.admit_task(_task(task, place), place, services=services)
 
 
 def measure_machine(
-    device: str | None = None,
+    device: object = None,
     *,
     html: str | Path | None = None,
     say: Say = silent,
@@ -148,7 +149,7 @@ def _write(path: Path, text: str) -> None:
 def measure_limits(
     task: str | Path | Task,
     *,
-    device: str | None = None,
+    device: object = None,
     grid: float | None = None,
     say: Say = silent,
     services: Services | None = None,
@@ -163,7 +164,7 @@ def profile(
     task: str | Path | Task,
     *,
     parent: str | Path | Candidate | None = None,
-    device: str | None = None,
+    device: object = None,
     grid: float | None = None,
     say: Say = silent,
     services: Services | None = None,
@@ -206,7 +207,7 @@ def compare(
     out: str | Path,
     recipes: Sequence[str] = (),
     seeds: int = 1,
-    device: str | None = None,
+    device: object = None,
     budget: float | str | None = None,
     proposers: Sequence[str] = ("none",),
     say: Say = silent,
@@ -257,9 +258,9 @@ def learn(run: str | Path) -> int:
     return learning.learn_run(Path(run))
 
 
-def export_data(runs: Sequence[str | Path], out: str | Path, *, level: str = "precise") -> dict[str, int]:
+def export_data(runs: str | Path | Sequence[str | Path], out: str | Path, *, level: str = "precise") -> dict[str, int]:
     """Proved replies of runs as supervised and preference records with a data card; how many of each."""
-    return learning.export_training([Path(run) for run in runs], Path(out), level=level)
+    return learning.export_training([Path(run) for run in settings.several(runs)], Path(out), level=level)
 
 
 def environment(
@@ -289,8 +290,21 @@ def _for_models(guide: Guide | None) -> float:
     return 60.0 * (guide.max_minutes if guide.max_minutes is not None else MINUTES)
 
 
-def _device(name: str | None) -> str:
-    return settings.device(name or settings.read().device)
+def _device(name: object) -> str:
+    """A name, or a torch.device, whose text is one."""
+    return settings.device(settings.read().device if name is None else str(name))
+
+
+def _names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """A list of names, or one text with commas as on the command line."""
+    return settings.names(given) if isinstance(given, str) else tuple(str(name) for name in given)
+
+
+def _checked(guide: object) -> None:
+    if guide is not None and not isinstance(guide, Guide):
+        raise BadCommand(
+            "The guide is not a Guide.", got=repr(guide)[:200], expected='kernelwright.Guide(llm=("PROVIDER:MODEL",))'
+        )
 
 
 def _task(
@@ -299,6 +313,13 @@ def _task(
     example_inputs: Sequence[object] | Mapping[str, object] | None = None,
     init_args: Sequence[object] | None = None,
 ) -> Task:
+    if isinstance(target, Task | str | Path) and (example_inputs is not None or init_args is not None):
+        raise BadCommand(
+            "A task has inputs and constructor arguments of its own.",
+            got="example_inputs or init_args beside it",
+            expected="the task alone, or a module or function with example inputs",
+            what_next="write them into get_inputs and get_init_inputs of the task",
+        )
     if isinstance(target, Task):
         return target
     if isinstance(target, str | Path):
@@ -309,7 +330,7 @@ def _task(
         raise BadCommand(
             "A module or function needs example inputs.",
             got=type(target).__name__,
-            expected="optimize(module, (tensor, ...)), or a dict of keyword arguments",
+            expected="optimize(module, (tensor, ...)), or a dict of keyword arguments; other verbs take tasks alone",
             what_next="pass the arguments of one call",
         )
     return capture(target, example_inputs, caches() / "state", init_args)
