@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 from kernelwright import export, wire
@@ -124,10 +125,16 @@ def trial(task: Task, sources: dict[str, str], language: str = "torch") -> Trial
     )  # fmt: skip
 
 
-def make(folder: Path, contract: Contract | None = None, reference: str = REFERENCE, fast: str = FAST) -> None:
+def make(
+    folder: Path,
+    contract: Contract | None = None,
+    reference: str = REFERENCE,
+    fast: str = FAST,
+    cases: Sequence[dict[str, object]] = CASES,
+) -> None:
     """Export the marked program into ``folder``."""
     task = Task(name="scale", form="folder", reference=reference, contract=contract or Contract())
-    export.write(folder, task, trial(task, {"fast.py": fast}), cases=CASES)
+    export.write(folder, task, trial(task, {"fast.py": fast}), cases=cases)
 
 
 def alone(folder: Path, code: str, path: str | None = None, **environment: str) -> list[object]:

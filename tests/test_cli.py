@@ -173,6 +173,13 @@ def test_mistakes_found_without_a_judge_have_their_codes_too(bench: Bench) -> No
         (("judge",), 2),
         (("judge", "none.py", "--task", bench.task), 20),
         (("nonsense",), 2),
+        (("optimize", "a" * 5000 + ".py"), 11),
+        (("judge", "a" * 5000 + ".py", "--task", bench.task), 20),
+        (("runs", bench.folder / "none"), 44),
+        (("runs", "a" * 5000), 44),
+        (("runs", bench.folder), 0),
+        (("knowledge", "import", "none.jsonl"), 2),
+        (("knowledge", "import", bench.task), 2),
     ]
     for arguments, code in commands:
         result = bench.run(*arguments)  # type: ignore[arg-type]  # turned to text by run

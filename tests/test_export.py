@@ -14,6 +14,7 @@ from export_bench import (
     REFERENCE,
     SQUARE,
     alone,
+    case,
     leaf,
     make,
     trial,
@@ -102,6 +103,25 @@ def test_results_are_row_major_where_the_references_are(scale: Path) -> None:
 
     assert [[False, True, True, None], True] == out
     assert [] == said
+
+
+def test_a_shape_outside_says_what_was_expected_of_it_and_no_file_stays_open(tmp_path: Path) -> None:
+    """Sizes that were equal in every test must be: the message names them. Files read were closed."""
+    make(tmp_path, cases=[case(4, 8)])
+    out, said = alone(
+        tmp_path,
+        """
+        import gc, optimized
+        gc.collect()
+        with torch.no_grad():
+            optimized.ModelNew(9)(torch.randn(4, 9), 2)
+            optimized._warned.clear()
+            optimized.ModelNew(8)(torch.randn(4, 1), 2)
+        out += [text for text in said if "unclosed" in text]
+        """,
+    )
+    assert ([], 2) == (out, len(said))
+    assert "weight 0 has shape (8,): sizes that are 8 and 1 here were equal in every test" in str(said[1])
 
 
 def test_the_weights_are_the_references_and_stay_shared(scale: Path) -> None:

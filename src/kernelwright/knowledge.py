@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright import wire
-from kernelwright.errors import KernelwrightError, LedgerCorrupt, RunFolderUnwritable
+from kernelwright.errors import BadCommand, LedgerCorrupt, RunFolderUnwritable
 from kernelwright.ledger import Ledger
 from kernelwright.trial import Timed, Trial
 
@@ -184,7 +184,7 @@ class Knowledge:
     def load(self, path: Path) -> int:
         """Merge effects from JSON Lines; return how many. A file already merged changes nothing.
 
-        Raises ``KernelwrightError`` naming the line that is not an effect; nothing of that file is kept then."""
+        Raises ``BadCommand`` naming the line that is not an effect; nothing of that file is kept then."""
         body = path.read_text(encoding="utf-8")
         mark = wire.digest("import", body)
         effects = []
@@ -192,7 +192,7 @@ class Knowledge:
             try:
                 effects.append(wire.from_data(Effect, json.loads(line)))
             except (ValueError, TypeError) as error:
-                raise KernelwrightError(
+                raise BadCommand(
                     f"{path} is not an export of knowledge", f"line {number}: {error}", "one effect a line"
                 ) from error
         with self._transaction():  # one for all: hundreds of effects ship with the package

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,25 @@ def test_a_list_of_the_contract_that_means_nothing_is_refused_by_name(tmp_path: 
     write(folder, task_toml=f"[contract]\n{line}\n[[case]]\nname = 'm'\ntimed = true\n", reference_py=GOOD)
     with pytest.raises(TaskError, match=f"contract.{line.split()[0]}"):
         load_task(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("missing.py", "missing.py does not exist"),
+        ("to_nothing.py", r"to_nothing.py: No such file .*\(a symbolic link\)"),
+        ("to_itself.py", r"Too many levels of symbolic links \(a symbolic link\)"),
+        ("a" * 5000, r"a{50}\.\.\.: File name too long"),
+        ("a\0b.py", "null byte"),
+    ],
+)
+def test_a_path_to_nothing_says_why(tmp_path: Path, name: str, words: str) -> None:
+    """A link that leads nowhere is there to be seen; a name no system takes is no traceback."""
+    (tmp_path / "to_nothing.py").symlink_to("nothing")
+    (tmp_path / "to_itself.py").symlink_to("to_itself.py")
+    with pytest.raises(TaskNotFound) as caught:
+        load_task(tmp_path / name)
+    assert re.search(words, caught.value.got), caught.value.got
 
 
 def test_what_is_not_there_or_no_task_is_said_so(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from kernelwright.candidate import Candidate
 from kernelwright.errors import CandidateError
 from kernelwright.load.raw import wrap
-from kernelwright.load.source import classes, imported_modules
+from kernelwright.load.source import classes, imported_modules, unreachable
 from kernelwright.task import Task
 
 ENDINGS = (".py", ".cpp", ".cu")
@@ -24,12 +24,13 @@ def load_candidate(path: str | Path, task: Task, proposer: str = "start") -> Can
     Raises CandidateError.
     """
     place = Path(path).expanduser()
-    if place.is_dir() and (place / "optimized.py").is_file():
+    missing = unreachable(place)
+    if not missing and place.is_dir() and (place / "optimized.py").is_file():
         place = place / "optimized.py"
-    if not place.is_file() or place.suffix not in ENDINGS:
+    if missing or not place.is_file() or place.suffix not in ENDINGS:
         raise CandidateError(
             "There is no candidate.",
-            got=f"{place}" + ("" if place.exists() else " does not exist"),
+            got=missing or str(place),
             expected="a file ending in " + ", ".join(ENDINGS),
             what_next="check the path",
         )

@@ -4,7 +4,21 @@
 from __future__ import annotations
 
 import ast
+import os
 from pathlib import Path
+
+
+def unreachable(place: Path) -> str:
+    """Why there is nothing at a path (no such name, a link to nothing, a name too long); or an empty string."""
+    try:
+        place.stat()
+    except (OSError, ValueError) as error:
+        link = os.path.islink(place)
+        if isinstance(error, FileNotFoundError | NotADirectoryError) and not link:
+            return f"{place} does not exist"
+        shown = f"{str(place)[:200]}..." if len(str(place)) > 200 else str(place)
+        return f"{shown}: {getattr(error, 'strerror', None) or error}" + (" (a symbolic link)" if link else "")
+    return ""
 
 
 def top_level_names(text: str) -> set[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import TaskDoesNotImport, TaskError, TaskIncomplete, TaskNotFound
-from kernelwright.load.source import sibling_imports, top_level_names
+from kernelwright.load.source import sibling_imports, top_level_names, unreachable
 from kernelwright.task import Case, Contract, Task
 
 REQUIRED = ("get_inputs", "get_init_inputs")
@@ -31,12 +31,13 @@ def load_task(path: str | Path, device: str = "cpu") -> Task:
     place = Path(path).expanduser()
     if place.name == "task.toml":
         place = place.parent
-    if place.is_dir():
+    missing = unreachable(place)
+    if not missing and place.is_dir():
         return _folder(place, device.partition(":")[0])
-    if not place.is_file():
+    if missing or not place.is_file():
         raise TaskNotFound(
             "There is no task.",
-            got=f"{place} does not exist",
+            got=missing or f"{place} is neither a file nor a folder",
             expected="a .py file with Model, get_inputs and get_init_inputs, or a folder with task.toml",
             what_next="check the path",
         )

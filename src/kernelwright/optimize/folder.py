@@ -134,6 +134,15 @@ def fresh_name(parent: Path, task: str) -> Path:
     return path
 
 
+def unlisted(parent: Path) -> str:
+    """Why a folder cannot be listed, or an empty string."""
+    try:
+        os.listdir(parent)
+    except (OSError, ValueError) as error:
+        return str(error)[:300]
+    return ""
+
+
 def listed(parent: Path) -> list[tuple[Path, dict[str, Any]]]:
     """(folder, run.json) of every readable run below ``parent``, newest first.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright import recipes, settings, wire
-from kernelwright.errors import BadCommand, KernelwrightError
+from kernelwright.errors import BadCommand
 from kernelwright.knowledge import Effect, Knowledge, task_features
 from kernelwright.ledger import Ledger, open_ledger
 from kernelwright.machine import Machine
@@ -107,12 +107,12 @@ def export_knowledge(path: Path) -> int:
 
 
 def import_knowledge(path: Path) -> int:
-    """Merge a file of effects into the user's store. Raises KernelwrightError naming the line that is none."""
+    """Merge a file of effects into the user's store. Raises BadCommand naming the line that is none."""
     try:
         with store() as known:
             return known.load(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise KernelwrightError("There is nothing to import.", got=str(error), expected="a JSON Lines file") from error
+        raise BadCommand("There is nothing to import.", got=str(error), expected="a JSON Lines file") from error
 
 
 def list_recipes() -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from kernelwright import settings, wire
 from kernelwright.candidate import Candidate
-from kernelwright.errors import NotAdmitted
+from kernelwright.errors import NoSuchRun, NotAdmitted
 from kernelwright.machine import Machine
 from kernelwright.optimize import cost, tables
 from kernelwright.optimize import folder as folders
@@ -154,7 +154,10 @@ def profile_candidate(
 
 
 def list_runs(parent: Path | None = None) -> list[dict[str, Any]]:
-    """Every run below ``parent`` (default: the runs folder), newest first, as plain data."""
+    """Every run below ``parent`` (default: the runs folder), newest first, as plain data. Raises NoSuchRun where a
+    ``parent`` that is named is no folder."""
+    if parent is not None and (why := folders.unlisted(parent)):
+        raise NoSuchRun("There is no folder of runs.", got=why, expected="the folder in which run folders lie")
     found = []
     for path, record in folders.listed(parent or settings.read().runs):
         result = record.get("result") or {}
