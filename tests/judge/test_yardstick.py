@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -154,6 +155,31 @@ def test_an_answer_that_the_first_draws_excuse_asks_for_no_other() -> None:
     steps = [floors.at(0, count) for count in range(1, 5)]
     assert steps[3] == whole == floors.whole(0) and floors.at(0, 5) is None
     assert all(a.rms <= b.rms and a.peak <= b.peak for a, b in zip(steps, steps[1:], strict=False) if a and b)
+
+
+def test_an_answer_close_to_the_line_is_refused_by_four_draws_or_more() -> None:
+    """One draw is what a dear case has; an answer that a second one excuses asks for no third, and one that errs by
+    over 16 times what is known asks for none."""
+    exact = torch.randn(512, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    eager = exact.float()
+    sizes, made = [1.0, 3.0, 1.0, 1.0, 50.0], []
+
+    def draw(index: int) -> list[Spread]:
+        made.append(index)
+        size = sizes[index] * 1e-5
+        return [Spread(rms=size, peak=3 * size, bands=(size,) * BANDS, chunk=0)]
+
+    def ratio(error: float) -> tuple[float, int]:
+        made.clear()
+        floors = Floors(draw, 1)
+        beyond = functools.partial(floors.beyond, 0)
+        held = Yardstick(eager, exact, lambda draws: floors.at(0, draws), beyond=beyond)
+        return held.compare(eager + error, 1.0).error_ratio, len(made)
+
+    assert (True, 1) == (ratio(2e-5)[0] <= 2.0, ratio(2e-5)[1])
+    assert (True, 2) == (ratio(7e-5)[0] <= 2.0, ratio(7e-5)[1])
+    assert (True, 4) == (ratio(2e-4)[0] > 2.0, ratio(2e-4)[1])
+    assert (True, 1) == (ratio(1e-3)[0] > 16.0, ratio(1e-3)[1])
 
 
 def test_draws_of_another_call_come_first() -> None:

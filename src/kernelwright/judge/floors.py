@@ -15,6 +15,12 @@ BANDS = 12
 """Bands of output magnitude, each a factor 16 wide, counted down from the largest; the last takes the rest."""
 
 
+LEAST = 4
+"""Draws made, on a dear case too, before an answer that comes close is refused. A floor of one draw refused the row
+sums of a product, computed another way, in 3 of 200 judgements: beside a few rows with larger values the error of all
+is that of one element, which in that draw may be small."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
     """The size of an error over all elements of an output."""
@@ -67,6 +73,17 @@ class Floors:
             self._draws.append(self.draw(len(self._draws)))
         column = [draw[output] for draw in self._draws[:draws]]
         return honest_floor(column) if draws == self.count else _largest(column, 1.0, 1.0)
+
+    def beyond(self, output: int, more: int) -> Floor | None:
+        """The floor after ``more`` draws than usual, no lower than that of the usual ones; None above LEAST in all."""
+        draws = self.count + more
+        if draws > LEAST:
+            return None
+        while len(self._draws) < draws:
+            self._draws.append(self.draw(len(self._draws)))
+        floors = [honest_floor([draw[output] for draw in self._draws[:number]]) for number in (self.count, draws)]
+        bands = tuple(max(pair) for pair in zip(*(floor.bands for floor in floors), strict=True))
+        return Floor(rms=max(f.rms for f in floors), peak=max(f.peak for f in floors), bands=bands)
 
     def whole(self, output: int) -> Floor:
         """The floor after all draws."""

@@ -220,7 +220,9 @@ class Checker:
         return floors, [
             None
             if out.dtype in numerics.EXACT_DTYPES
-            else Yardstick(out, truth, functools.partial(floors.at, index), scale)
+            else Yardstick(
+                out, truth, functools.partial(floors.at, index), scale, functools.partial(floors.beyond, index)
+            )
             for index, (out, truth, scale) in enumerate(zip(eager, exact, scales, strict=True))
         ]
 

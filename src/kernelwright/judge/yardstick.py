@@ -35,6 +35,9 @@ SAMPLE, TAIL = 1 << 14, 1 << 12
 MANY, GROSS = 64, 16.0
 """Bits beyond which no floor is asked for: over so many elements, neither luck of eager's nor a bad
 order of summation makes an honest error 2^16 times eager's largest and 2^16 roundings of the largest element."""
+CLOSE = 4.0
+"""Bits lost up to which an answer is refused by a floor of ``floors.LEAST`` draws only: 16 times the honest error, and
+half precision errs by thousands."""
 _HIGHEST = 3 if sys.byteorder == "little" else 0
 """Which 16 bits of a float64 hold its exponent."""
 _SAFE = 1e-140, 1e140
@@ -166,6 +169,7 @@ class Yardstick:
     ``eager`` has the reference's dtype, ``exact`` is float64 or complex128; both have the output's shape. A ``floor``
     that must be measured first (``Floors.at``: by the number of draws) is asked for while an answer errs by more than
     what is known, since it can only raise what is allowed: of a ratio of at most 1 is only known that it is no more.
+    ``beyond`` (``Floors.beyond``) is asked where an answer would be refused and is CLOSE.
 
     The last band holds what is zero beside the largest (below 1e-13 of it). Where a ReLU or a clamp makes zeros, an
     element is wrong there when its argument, of size 0 to within rounding, lands on the other side: so rarely that
@@ -178,6 +182,7 @@ class Yardstick:
         exact: torch.Tensor,
         floor: Floor | Callable[[int], Floor | None],
         magnitudes: Magnitudes | None = None,
+        beyond: Callable[[int], Floor | None] | None = None,
     ) -> None:
         self.dtype, self.shape = eager.dtype, eager.shape
         largest = torch.finfo(eager.dtype).max
@@ -196,7 +201,8 @@ class Yardstick:
         self.scale, self.spread = scale, spread
         self._expected = eager
         self._floor = None if isinstance(floor, Floor) else floor
-        self._draws = 0
+        self._draws = self._more = 0
+        self._beyond = beyond
         self._bases(floor if isinstance(floor, Floor) else NO_FLOOR)
         self._sample: torch.Tensor | None = None
         count = scale.exact.numel()
@@ -282,7 +288,7 @@ class Yardstick:
         largest = numerics.peak(error)
         ratio = largest / self._peak
         if math.isfinite(ratio) and max(limit, GROSS) >= bits_lost(ratio):
-            while bits_lost(ratio) > limit and self._raise_floor():
+            while bits_lost(ratio) > limit and (self._raise_floor() or self._beyond_it(ratio, limit)):
                 ratio = largest / self._peak
         if not (math.isfinite(ratio) and bits_lost(ratio) > limit):
             return None
@@ -300,7 +306,7 @@ class Yardstick:
         gross = spread.peak / self._peak if self.scale.exact.numel() >= MANY else 0.0
         if ratio <= 1.0 or (math.isfinite(limit) and bits_lost(gross) > max(limit, GROSS)):
             return ratio, name
-        while ratio > 1.0 and self._raise_floor():
+        while ratio > 1.0 and (self._raise_floor() or self._beyond_it(ratio, limit)):
             ratio, name = self._worst(spread)
         return ratio, name
 
@@ -310,6 +316,17 @@ class Yardstick:
         if found is None:
             return False
         self._draws += 1
+        self._bases(found)
+        return True
+
+    def _beyond_it(self, ratio: float, limit: float) -> bool:
+        """Have it drawn more often than usual for an answer that is refused by little; whether it was."""
+        if self._beyond is None or not limit < bits_lost(ratio) <= max(limit, CLOSE):
+            return False
+        found = self._beyond(self._more + 1)
+        if found is None:
+            return False
+        self._more += 1
         self._bases(found)
         return True
 
