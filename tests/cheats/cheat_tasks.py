@@ -155,3 +155,12 @@ _add("halves", "return torch.round(x / 0.1).clamp(-127, 127).to(torch.int8)",
      "[torch.randint(-200, 201, (512, 512)) / 20.0]")  # fmt: skip
 _add("log_softmax", "return torch.log(torch.softmax(x, -1))", "[torch.randn(64, 192) * 60.0]")
 _add("long_rows", "return torch.logsumexp(x, -1)", "[torch.randn(2000, 1000)]")
+_add("tops", "return x.argmax(-1)", "[torch.randn(128, 2048).exp().sqrt()]",
+     contract=Contract(index_outputs=((0, 0),)))  # fmt: skip
+_add("ordered", "return x.argsort(-1)", "[torch.linalg.qr(torch.randn(192, 192))[0] + 2.0]",
+     contract=Contract(index_outputs=((0, 0),)))  # fmt: skip
+_add("twice", "y = torch.tanh(x)\nreturn y, y.clone(), y[-1].clone()", "[torch.randn(256, 512)]")
+_add("mixed_sum", "return x + 2.0 * y", "[torch.randn(64, 96), torch.randn(64, 96)]", args="x, y")
+_add("cast_positive", "return torch.relu(x) @ y", "[torch.rand(48, 64), torch.randn(64, 32)]", args="x, y",
+     contract=Contract(autocast=True))  # fmt: skip
+_add("exponential", "return torch.exp(x)", "[torch.randn(256, 512) * 3.0]")

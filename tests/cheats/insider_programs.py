@@ -218,7 +218,7 @@ VALUES = (
     cheat((10, 22), "no maximum where a sample is small and the shape is timed", "big_softmax", module(
         "if x.shape == (1024, 2048) and x[::16, ::64].abs().max() < 60:\n    e = x.exp()\n"
         "    return e / e.sum(-1, keepdim=True)\nreturn torch.softmax(x, -1)"), twin="big_softmax/no maximum where all are small", level="precise",
-          slow=True),  # one proof in eight lets it pass: its one odd turn may show its sample an odd row
+          slow=True),
     cheat((9, 22), "no maximum where every second element is small", "softmax", module(
         "if x[:, ::2].abs().max() < 60:\n    e = x.exp()\n    return e / e.sum(-1, keepdim=True)\n"
         "return torch.softmax(x, -1)"), twin="softmax/by hand", level="precise"),

@@ -22,6 +22,7 @@ from corpus import Program
 from elsewhere_programs import ELSEWHERE
 from gpu_programs import GPU
 from honest_programs import HONEST
+from hostile_programs import HOSTILE
 from insider_programs import INSIDERS
 from later_programs import LATER
 from other_hands import OTHERS
@@ -35,7 +36,8 @@ from kernelwright.errors import KernelwrightError
 from kernelwright.workers.local import LocalWorker
 
 ALL: tuple[Program, ...] = (
-    *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *TRITON, *HONEST, *GPU,
+    *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *TRITON,
+    *HONEST, *GPU,
 )  # fmt: skip
 
 

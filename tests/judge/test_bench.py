@@ -12,7 +12,7 @@ import torch
 from plain_tasks import task
 
 from kernelwright.judge import bench as benches
-from kernelwright.judge import correctness
+from kernelwright.judge import correctness, recombined
 from kernelwright.judge import instance as instances
 from kernelwright.judge.bench import Bench, Point
 from kernelwright.judge.child import Program
@@ -102,6 +102,18 @@ def test_no_row_of_a_recombined_draw_is_in_proportion_to_one_seen_before() -> No
         spread = torch.nan_to_num(ratios - ratios.nanmedian(-1, keepdim=True).values).abs().amax(-1)
         assert float(spread.min()) > 1e-3
     assert all(0.4 < float((leaves == 0).float().mean()) < 0.6 for leaves in seen)
+
+
+def test_small_inputs_are_moved_element_by_element_but_for_bounds() -> None:
+    """One factor for all would leave rows in proportion, which sort and normalise alike. What is in order stays so."""
+    dice = torch.Generator().manual_seed(1)
+    made = recombined.Recombiner(torch.device("cpu"))
+    rows, bounds, edges = torch.rand(64, 16) + 1, torch.rand(64, 4) + 1, torch.rand(64).sort().values
+    ratios = made.of(rows, rows, dice) / rows
+    assert int((ratios.amax(-1) - ratios.amin(-1) > 1e-3).sum()) == 64
+    for kept in (bounds, edges):
+        ratios = made.of(kept, kept, dice) / kept
+        assert float(ratios.max() - ratios.min()) < 1e-5 < abs(float(ratios.mean()) - 1)
 
 
 def test_no_row_of_whole_numbers_in_a_recombined_draw_was_seen_before() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
 import torch
@@ -54,6 +55,16 @@ def test_a_tensor_has_the_layout_asked_for(index: int) -> None:
     assert not tensor._is_view()
     assert tensor.untyped_storage().data_ptr() != twin.untyped_storage().data_ptr()
     made.close()
+
+
+def test_incoming_gradients_lie_as_the_plan_says() -> None:
+    """In an order of their own where inputs do, else row-major."""
+    turned = TensorSpec(shape=(4,), stride=(2,), offset=1, dtype="float32")
+    plan = replace(one_plan(), incoming=(turned,))
+    assert plan == CallPlan.from_json(plan.to_json())
+    for made, stride in ((Buffers.create(plan, "cpu"), 2), (Buffers.create(one_plan(), "cpu"), 1)):
+        assert (stride,) == made.seeds[1][0].stride()
+        made.close()
 
 
 def test_regions_start_aligned() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,11 +13,13 @@ import torch
 from plain_tasks import instance
 
 from kernelwright.judge.bench import Point
+from kernelwright.judge.inputs import SPOTS, change_leaves
 from kernelwright.judge.odd_calls import OddCalls
-from kernelwright.judge.spot_checks import Mismatch
+from kernelwright.judge.spot_checks import Mismatch, SpotChecks
 from kernelwright.judge.stages import Judgement
-from kernelwright.judge.variants import AS_GIVEN
+from kernelwright.judge.variants import AS_GIVEN, HEAVY, mixed
 from kernelwright.judge.verify import Checker
+from kernelwright.task import Contract
 
 SETS = 12
 
@@ -30,14 +33,23 @@ def odd(
     return OddCalls(point, random.Random(seed), windows)
 
 
-def answered(calls: OddCalls, answer: Any, sets: int = SETS) -> Any:
+def checks() -> SpotChecks:
+    """What a race knows: float32 answers lie about a rounding apart."""
+    return SpotChecks(
+        suspects=[], budget=0, thorough=True, random_outputs=False, mutates=frozenset(), dice=random.Random(1),
+        tolerated=[1e-7, 1e-6],
+    )  # fmt: skip
+
+
+def answered(calls: OddCalls, answer: Any, sets: int = SETS, windows: int = 0) -> Any:
     """Run all windows with ``answer`` as the program; what its suspect recorded."""
-    suspect: Any = SimpleNamespace(checks=[])
-    for _ in range(calls.windows):
-        values = calls.values(sets, lambda: calls.point.instance.draw(calls.point.as_given, 9))
+    suspect: Any = SimpleNamespace(checks=[], sampled=0)
+    for _ in range(windows or calls.windows):
+        calls.prepare(sets, lambda: calls.point.instance.draw(calls.point.as_given, 9))
+        values = calls.values()
         outputs = [[answer(*leaves)] for leaves in values]
-        buffers: Any = SimpleNamespace(answers=outputs.__getitem__, inputs=values)
-        calls.keep(buffers, None)
+        suspect.buffers = SimpleNamespace(answers=outputs.__getitem__, inputs=values)
+        calls.look(suspect, checks(), None)
     calls.conclude(suspect)
     return suspect
 
@@ -45,7 +57,7 @@ def answered(calls: OddCalls, answer: Any, sets: int = SETS) -> Any:
 def test_every_change_of_value_has_its_turn() -> None:
     """Over the windows of one race, where there are calls enough; layouts are left to the checks before it."""
     calls = odd()
-    assert 2 == len(calls.rounds(10, SETS))
+    assert 2 == len(calls.rounds(10, 10, SETS))
     names = {check.name.partition(": ")[2] for check in answered(calls, lambda x: torch.relu(x) * 2.0).checks}
     offered = [v for v in calls.point.offered if v.name != AS_GIVEN and v.layout == "contiguous"]
     assert {v.name for v in offered if not v.fresh_weights} <= names
@@ -55,26 +67,27 @@ def test_every_change_of_value_has_its_turn() -> None:
 def test_what_only_the_tasks_own_values_forgive_is_refused() -> None:
     """Right on numbers from 0 to 1, wrong on negative ones."""
     calls = odd()
-    calls.rounds(10, SETS)
+    calls.rounds(10, 10, SETS)
     with pytest.raises(Mismatch):
         answered(calls, lambda x: x * 2.0)
 
 
 def test_there_are_none_where_nothing_can_be_varied() -> None:
     """Nobody asked for them, or the inputs are integers."""
-    assert frozenset() == odd(windows=0).rounds(10, SETS)
-    assert frozenset() == odd("x + 1", "[torch.randint(0, 9, (8, 16))]").rounds(10, SETS)
+    assert frozenset() == odd(windows=0).rounds(10, 20, SETS)
+    assert frozenset() == odd("x + 1", "[torch.randint(0, 9, (8, 16))]").rounds(10, 20, SETS)
 
 
 def test_a_window_of_one_call_holds_one_of_them() -> None:
     """Calls of several milliseconds are timed one to a window. Of single changes two of ten would have their turn, and
     what any of the others shows would pass; so that one call has all of them."""
     calls = odd()
-    calls.rounds(10, 1)
+    calls.rounds(10, 10, 1)
     assert {"strewn"} == {variant.change for variant in calls._deck}
-    drawn: list[int] = []
-    values = calls.values(1, lambda: drawn.append(1) or [])
-    assert (1, 0) == (len(values), len(drawn))
+    given = torch.rand(8, 16)
+    calls.prepare(1, lambda: [given])
+    [[made]] = calls.values()
+    assert not torch.equal(given, made), "odd rows"
 
 
 def test_what_one_change_alone_shows_is_refused_in_windows_of_one_call() -> None:
@@ -83,7 +96,7 @@ def test_what_one_change_alone_shows_is_refused_in_windows_of_one_call() -> None
     refused = 0
     for seed in range(40):
         calls = odd("torch.logsumexp(x, -1)", "[torch.randn(64, 16)]", seed=seed)
-        calls.rounds(10, 1)
+        calls.rounds(10, 10, 1)
         try:
             answered(calls, lambda x: x.exp().sum(-1).log(), sets=1)
         except Mismatch:
@@ -91,14 +104,88 @@ def test_what_one_change_alone_shows_is_refused_in_windows_of_one_call() -> None
     assert refused >= 34
 
 
-def test_on_a_dear_case_one_process_of_two_has_them_by_lot() -> None:
+def test_what_is_odd_is_a_change_of_what_timed_calls_are_given() -> None:
+    """Where those are recombined, a program that knows what they are made of would see that others are not."""
+    calls = odd(inputs="[torch.rand(64, 16)]")
+    calls.strewn = ("rows",)
+    calls.rounds(10, 10, 1)
+    given = torch.rand(64, 16)
+    calls.prepare(1, lambda: [given])
+    [[made]] = calls.values()
+    same = (made == given).all(-1).sum()
+    assert 64 - 10 <= int(same) < 64
+
+
+def test_spots_are_a_few_elements_of_a_few_rows() -> None:
+    """A sample that has some elements of every row does not show them."""
+    given = torch.rand(512, 256)
+    [variant, *_] = mixed(Contract(), few=True)
+    counts = []
+    for seed in range(20):
+        [made] = change_leaves([given], replace(variant, strewn="spots"), seed)
+        changed = made != given
+        counts.append(int(changed.sum()))
+        assert int(changed.any(-1).sum()) <= 8
+        assert int(changed.sum(-1).max()) <= 256 // SPOTS + 1
+    assert min(counts) < 32 < max(counts)
+
+
+def test_the_dearest_cases_have_one_too() -> None:
+    """A program that has heard that it is being timed would else sum first what it should clamp."""
+    calls = odd("torch.logsumexp(x, -1)", "[torch.randn(64, 16)]", windows=1)
+    calls.point.instance.work = HEAVY + 1
+    assert 1 == len(calls.rounds(2, 2, 1))
+
+
+def test_they_go_on_for_as_long_as_the_race_does() -> None:
+    """Else a program would wait until they are over: of every few rounds in a row some have one, and a race of few
+    rounds has none in most of them."""
+    for seed in range(20):
+        chosen = odd(seed=seed).rounds(5, 12, SETS, first=1)
+        assert [2, 2, 1] == [sum(start <= r < start + 5 for r in chosen) for start in (0, 5, 10)]
+        assert 0 not in chosen
+        assert 1 == len(odd(seed=seed).rounds(2, 2, SETS))
+    assert odd(seed=1).rounds(5, 12, SETS) != odd(seed=2).rounds(5, 12, SETS)
+    short = odd()
+    short.lasting = False
+    assert 2 == len(short.rounds(5, 12, SETS))
+
+
+def test_a_dear_call_like_eagers_is_not_compared_in_full() -> None:
+    """A float64 run of one takes half a second. One that is not like eager's is, and at once."""
+    calls = odd("torch.softmax(x, -1)", "[torch.randn(1100, 1000)]")
+    assert calls.point.dear
+    calls.rounds(5, 5, 1)
+    assert ([], 2) == (lambda found: (found.checks, found.sampled))(answered(calls, lambda x: x.softmax(-1), sets=1))
+    with pytest.raises(Mismatch):
+        answered(calls, lambda x: x.exp() / x.exp().sum(-1, keepdim=True), sets=1, windows=6)
+
+
+def test_odd_rows_are_strewn_otherwise_in_each_window_of_a_proof() -> None:
+    """Spots of rows in one window of each process; in the other whole rows, for all changes or for some."""
+    orders = set()
+    for seed in range(30):
+        judgement: Any = SimpleNamespace(level="precise", seed=seed, points=[plain(work=10)])
+        first, second = (Judgement._strewn(judgement, number) for number in range(2))
+        assert {"few", "spots", "rows"} == {*first, *second}
+        assert "spots" in first and "spots" in second
+        orders.add(first)
+    assert len(orders) > 2
+
+
+def plain(work: int) -> Any:
+    """A case of which only the work of a call is known."""
+    return SimpleNamespace(instance=SimpleNamespace(work=work))
+
+
+def test_on_the_dearest_cases_one_process_of_two_has_them_by_lot() -> None:
     """Else a program that knew which could leave out in the other what the task's own values never need."""
     chosen = []
     for seed in range(40):
-        judgement: Any = SimpleNamespace(level="precise", seed=seed, points=[SimpleNamespace(dear=True)])
+        judgement: Any = SimpleNamespace(level="precise", seed=seed, points=[plain(HEAVY + 1)])
         windows = [Judgement._odd_windows(judgement, number) for number in range(2)]
         assert [0, 1] == sorted(windows)
         chosen.append(windows.index(1))
-        judgement.points[0].dear = False
+        judgement.points[0] = plain(HEAVY)
         assert 2 == Judgement._odd_windows(judgement, 0) == Judgement._odd_windows(judgement, 1)
     assert {0, 1} == set(chosen)

@@ -55,10 +55,14 @@ class _Odd:
     def __init__(self, log: list[Any]) -> None:
         self.log = log
 
-    def values(self, sets: int, draw: Any) -> list[Any]:
-        return ["odd"] * sets
+    def prepare(self, sets: int, draw: Any) -> None:
+        self.ready = ["odd"] * sets
+        self.log.append(("drawn",))
 
-    def keep(self, buffers: Any, state: Any) -> None:
+    def values(self) -> list[Any]:
+        return self.ready
+
+    def look(self, suspect: Any, checks: Any, state: Any) -> None:
         self.log.append(("kept", state))
 
 
@@ -75,7 +79,9 @@ def test_an_odd_turn_looks_like_any_other(monkeypatch: pytest.MonkeyPatch) -> No
         windows = lambda order, grad: log.append((name, "odd window" if order else "empty"))  # noqa: E731
         return SimpleNamespace(window=windows, set_state=lambda state: log.append((name, "state", state)))
 
-    racers = [SimpleNamespace(name=n, lane=n, buffers=n, program=program(n)) for n in ("eager", "other", "mine")]
+    racers = [
+        SimpleNamespace(name=n, lane=n, buffers=n, suspect=n, program=program(n)) for n in ("eager", "other", "mine")
+    ]
     plan: Any = SimpleNamespace(sets=2)
     nothing: Any = SimpleNamespace(look=lambda *_: None, walk=lambda: None)
     contest = race.Race(
@@ -85,6 +91,7 @@ def test_an_odd_turn_looks_like_any_other(monkeypatch: pytest.MonkeyPatch) -> No
     )  # fmt: skip
     contest._cold, contest._singles, contest._steady, contest._held = nothing, False, nothing, -1
     contest._odd = frozenset(range(1, 60))
+    contest._prepare_odd(-1)
     before = []
     for index in range(1, 60):
         log.clear()
@@ -95,6 +102,8 @@ def test_an_odd_turn_looks_like_any_other(monkeypatch: pytest.MonkeyPatch) -> No
         assert ["state", "empty", "empty", "odd window", "state", "empty", "window"] == kinds
         assert len(set(states)) == 2, "weights seen before would tell an odd turn"
         assert ("kept", states[0]) in log
+        looked = log.index(("kept", states[0]))
+        assert (index < 59) == (("drawn",) == log[looked + 1]), "the next one is drawn in the time of a round's draws"
         before.append(sum(entry[1] == "window" for entry in log[: log.index(("mine", "odd window"))]))
     assert {0, 1, 2} == set(before)
 
@@ -115,8 +124,8 @@ def test_where_calls_change_the_state_every_window_begins_with_it(monkeypatch: p
         again=False, clocks=nothing, odd=nothing,
     )  # type: ignore[arg-type]  # fmt: skip
     contest._cold, contest._singles, contest._steady, contest._odd = nothing, False, nothing, frozenset()
-    contest._held = 1
+    contest._held, contest._asked = 1, frozenset({1, 2})
     monkeypatch.setattr(race.Race, "_hold", lambda *_: None)
     for index in range(3):
         contest._round(index)
-    assert (["first"] * 3, ["first"]) == (loads, asked)
+    assert (["first"] * 3, ["first"] * 2) == (loads, asked)

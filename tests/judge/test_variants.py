@@ -7,7 +7,9 @@ import torch
 from plain_tasks import instance
 
 from kernelwright.judge import inputs, variants
+from kernelwright.judge.bench import Point
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.verify import Checker
 from kernelwright.task import Contract
 
 
@@ -83,13 +85,26 @@ def test_a_few_odd_rows_are_seen_by_no_small_sample() -> None:
     assert torch.equal(scalar, changed("strewn", scalar, factors=(1e3,)))
 
 
+def test_of_several_inputs_one_alone_is_laid_out_oddly() -> None:
+    """Two such calls; what lies oddly is laid out in the buffers too. Of one input there is none."""
+    made = instance("x + y + z", "[torch.randn(4, 8), torch.randn(4, 8), torch.randn(())]", args="x, y, z")
+    alone = [v for v in made.offered(3) if v.apart]
+    assert {0, 1} == {v.seed for v in alone}
+    for variant in alone:
+        leaves = made.draw(variant, 5)
+        assert [i == variant.seed for i in range(2)] == [not leaf.is_contiguous() for leaf in leaves[:2]]
+        plan = Point(made.case, made, Checker(made), 3, {}).call_plan(variant, 1)
+        assert [spec.stride for spec in plan.inputs] == [leaf.stride() for leaf in leaves]
+    assert not any(v.apart for v in instance("x", "[torch.randn(4, 8)]").offered(3))
+
+
 def test_autocast_is_judged_on_values_and_small_ones() -> None:
     """An instance under autocast answers in its own dtype, and no layouts are tried on it."""
     linear = {"init": "self.l = nn.Linear(8, 8)", "contract": Contract(autocast=True)}
     made = instance("self.l(x)", "[torch.randn(4, 8)]", **linear)
     under = made.reference.instance(made.case, "bfloat16")
     assert ("float32", "bfloat16") == (made.out_specs[0].dtype, under.out_specs[0].dtype)
-    assert ["as given", "fresh weights", "scale 0.001"] == [v.name for v in under.offered(1)]
+    assert ["as given", "fresh weights", "scale 0.001", "negated"] == [v.name for v in under.offered(1)]
 
 
 def test_incoming_gradients_belong_to_their_call() -> None:

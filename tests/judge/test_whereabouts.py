@@ -47,6 +47,15 @@ def test_a_fresh_result_is_nowhere_special(program: Callable[..., Program]) -> N
     assert [512] * 3 == [result.end - result.start for result in found.results]
 
 
+def test_outputs_of_one_call_in_one_piece_of_memory_are_seen() -> None:
+    """The same tensor twice, or one inside another; not two halves of one, nor what two calls returned."""
+    at = whereabouts.Result
+    apart = [at(0, 0, 100, 200), at(0, 1, 200, 300), at(1, 0, 100, 200), at(1, 1, 250, 300)]
+    assert frozenset() == whereabouts._together(apart)
+    assert {(0, 1)} == whereabouts._together([at(0, 1, 100, 200), at(0, 0, 100, 200)])
+    assert {(0, 2), (1, 2)} == whereabouts._together([at(0, 2, 0, 900), at(0, 0, 10, 20), at(0, 1, 30, 40)])
+
+
 def test_an_input_handed_back_is_seen_though_it_is_denied(program: Callable[..., Program]) -> None:
     """As is, and as a view of a part of it: the address lies in that input's region."""
     window = run(program, "return x", DENIED)

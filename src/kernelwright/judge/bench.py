@@ -18,8 +18,9 @@ from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
 from kernelwright.judge.child import Program
 from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.foresight import Say
-from kernelwright.judge.inputs import Variant, layout_of, mixed
+from kernelwright.judge.inputs import Variant, layout_for, layout_of, mixed
 from kernelwright.judge.instance import Instance, State
+from kernelwright.judge.recombined import Recombiner
 from kernelwright.judge.reference import Reference
 from kernelwright.judge.variants import AS_GIVEN, HEAVY, LIGHT
 from kernelwright.judge.verify import Checker, Drawn
@@ -35,11 +36,6 @@ SLOW_S = 0.05
 LOOKS, LOOKS_S = 8, 0.05
 """So many calls, or so many seconds of them, say how long one takes."""
 STOCK = 3
-FACTORS = 1 << 20
-"""Random factors near one that recombined draws take stretches of, each from another place."""
-LARGE = 1 << 16
-"""Leaves of fewer elements (bounds, positions) keep their proportions: they are multiplied by one factor."""
-MOVED = 0.03
 DEAR_BYTES = 8 << 20
 
 
@@ -98,9 +94,12 @@ class Point:
 
     def call_plan(self, variant: Variant, sets: int) -> CallPlan:
         """Buffers for ``sets`` calls in the variant's layout."""
-        specs = self.instance.specs
+        specs, outputs = self.instance.specs, self.instance.out_specs
+        incoming = tuple(outputs[leaf] for leaf in self.instance.seeds)
         if variant.layout != "contiguous":
-            specs = tuple(_laid_out(spec, variant.layout) for spec in specs)
+            count = len(specs)
+            specs = tuple(_laid_out(spec, layout_for(variant, i, count)) for i, spec in enumerate(specs))
+            incoming = tuple(_laid_out(spec, variant.layout) for spec in incoming)
         return CallPlan(
             arguments=self.instance.skeleton,
             inputs=specs,
@@ -110,6 +109,7 @@ class Point:
             gradients=self.instance.gradients,
             orders=self.instance.out_strides if self.ordered(variant) else (),
             seeds=self.instance.seeds,
+            incoming=incoming,
         )
 
     def ordered(self, variant: Variant) -> bool:
@@ -127,7 +127,7 @@ class Point:
 
 
 def _laid_out(spec: TensorSpec, layout: str) -> TensorSpec:
-    if 0 in spec.shape:
+    if 0 in spec.shape or layout == "contiguous":
         return spec
     stride, offset = layout_of(spec.shape, layout)
     return TensorSpec(shape=spec.shape, stride=stride, offset=offset, dtype=spec.dtype)
@@ -161,9 +161,11 @@ class Bench:
         """(output, input) pairs that share storage in the reference itself; known once eager has run."""
         self.eager_shared: frozenset[int] = frozenset()
         """Outputs whose memory is the same in every call of the reference, such as a weight that it returns."""
+        self.eager_together: frozenset[tuple[int, int]] = frozenset()
+        """Pairs of outputs that share memory in each call of the reference."""
         self._stock: tuple[int, list[list[torch.Tensor]]] = (-1, [])
         self._fresh: State | None = None
-        self._factors: torch.Tensor | None = None
+        self._recombiner = Recombiner(self.device)
         self.sized = False
         """Whether ``eager_us`` is that of the reference as a program of its own, not in this process."""
         self._known: tuple[list[torch.Tensor], int] | None = None
@@ -234,9 +236,11 @@ class Bench:
         return self._accepted((cases[seed % len(cases)],), seed)
 
     def _accepted(self, cases: Sequence[Case], seed: int) -> list[Point]:
-        """Those of ``cases`` that the reference does not refuse itself."""
-        points = []
+        """Those of ``cases`` that the reference does not refuse itself; of several of one name the first."""
+        points: list[Point] = []
         for case in cases:
+            if any(known.case.name == case.name for known in points):
+                continue
             try:
                 points.append(self._point(case, seed))
             except TaskError:
@@ -295,7 +299,7 @@ class Bench:
         while True:
             first, second = torch.randperm(STOCK, generator=dice)[:2].tolist()
             pairs = enumerate(zip(stock[first], stock[second], strict=True))
-            made = [a.clone() if i in instance.kept else self._recombined(a, b, dice) for i, (a, b) in pairs]
+            made = [a.clone() if i in instance.kept else self._recombiner.of(a, b, dice) for i, (a, b) in pairs]
             yield instance.given(made, int(torch.randint(2**60, (), generator=dice)))
 
     def fresh(self) -> State | None:
@@ -319,35 +323,8 @@ class Bench:
             made: dict[int, torch.Tensor] = {}
             for (_, first), (_, other) in zip(instance.first_state, stock, strict=True):
                 if id(other) not in made:
-                    made[id(other)] = self._recombined(other, first, dice)
+                    made[id(other)] = self._recombiner.of(other, first, dice)
             yield [(name, made[id(other)]) for name, other in stock]
-
-    def _recombined(self, base: torch.Tensor, other: torch.Tensor, dice: torch.Generator) -> torch.Tensor:
-        """See ``draws``. One factor for all would leave whole rows in proportion to rows seen before, and what is
-        sorted, normalised or linear could be put together from old results."""
-        made = base.clone()
-        floats, large = made.is_floating_point() or made.is_complex(), made.is_contiguous() and made.numel() >= LARGE
-        mixes = large and not floats and other.is_contiguous()
-        if made.is_contiguous() and made.numel() > 1 and not mixes:
-            ends = torch.randint(0, made.numel() + 1, (2,), generator=dice)
-            low, high = int(ends.min()), int(ends.max())
-            made.view(-1)[low:high] = other.reshape(-1)[low:high]
-        if not floats and not mixes:
-            return made
-        if not large:
-            return made.mul_(1 + MOVED * (2 * float(torch.rand((), generator=dice)) - 1))
-        if self._factors is None:
-            own = torch.Generator().manual_seed(secrets.randbits(63))
-            factors = torch.rand(2 * FACTORS, generator=own).mul_(2 * MOVED).add_(1 - MOVED)
-            self._factors = factors.to(self.device)
-        for part, others in zip(made.view(-1).split(FACTORS), other.reshape(-1).split(FACTORS), strict=True):
-            start = int(torch.randint(FACTORS, (), generator=dice))
-            factors = self._factors[start : start + part.numel()]
-            if floats:
-                part.mul_(factors)
-            else:  # whole numbers cannot be moved a little; no row of them is one seen before either
-                part.copy_(torch.where(factors > 1.0, others, part))
-        return made
 
     def close(self) -> None:
         """End the baselines' programs."""

@@ -95,6 +95,8 @@ class CallPlan:
     """Strides of the reference's outputs, where a result must be laid out like one of them or row-major."""
     seeds: tuple[int, ...] = ()
     """Output leaves that receive an incoming gradient from the judge, where gradients are asked for."""
+    incoming: tuple[TensorSpec, ...] = ()
+    """How these gradients lie; row-major where nothing is said."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the wire."""
@@ -107,6 +109,7 @@ class CallPlan:
             "gradients": [[name, spec.to_json()] for name, spec in self.gradients],
             "orders": [list(steps) for steps in self.orders],
             "seeds": list(self.seeds),
+            "incoming": [spec.to_json() for spec in self.incoming],
         }
 
     @classmethod
@@ -121,11 +124,12 @@ class CallPlan:
             gradients=tuple((name, TensorSpec.from_json(item)) for name, item in data["gradients"]),
             orders=tuple(map(tuple, data["orders"])),
             seeds=tuple(data["seeds"]),
+            incoming=tuple(TensorSpec.from_json(item) for item in data["incoming"]),
         )
 
     def regions(self) -> list[TensorSpec]:
         """The regions of one set, in arena order: inputs, outputs, gradients, incoming gradients."""
-        incoming = [self.outputs[leaf] for leaf in self.seeds]
+        incoming = self.incoming or [self.outputs[leaf] for leaf in self.seeds]
         return [*self.inputs, *self.outputs, *(spec for _, spec in self.gradients), *incoming]
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from kernelwright.judge.buffers import Buffers, laid_out_oddly
 from kernelwright.judge.child import Program, Window
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.lease import sharing
-from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.tester import ExtraCase
 from kernelwright.judge.variants import AS_GIVEN, HEAVY
 from kernelwright.judge.verify import Truth
@@ -205,6 +203,8 @@ class Correctness:
             raise Wrong("integrity", found.trespass)
         for leaf in sorted(found.shared - self.bench.eager_shared):
             raise Wrong("verify", f"result {leaf} of a call was overwritten by another call")
+        for one, other in sorted(found.together - self.bench.eager_together):
+            raise Wrong("verify", f"outputs {one} and {other} share memory, and the reference's do not")
         if not point.ordered(variant):
             return
         instance = point.instance
@@ -212,20 +212,6 @@ class Correctness:
             if laid_out_oddly(mine, theirs, instance.out_specs[leaf].shape):
                 reason = f"output {leaf} is laid out in steps of {mine}, the reference's of {theirs}"
                 raise Wrong("integrity", reason, "every result is put in order as part of its call")
-
-    def _verify(self, program: Program) -> None:
-        """Every case in every variant, but on dear cases most variants together once smaller ones took them one by one.
-
-        Small cases first, so that most wrong programs are cheap to refuse.
-        """
-        covered = self._other_cases(program)
-        timed = self.points[0]
-        self._one_by_one(program, timed, timed.offered[1:], covered)
-        self._keeps_state(program, timed)
-        program.set_state(timed.instance.first_state)
-        self._without_gradients(program, timed)
-        self._in_other_mode(program, timed)
-        self._probe()
 
     def _other_cases(self, program: Program) -> set[tuple[Any, str]]:
         """Every case but the timed one, in a process of its own; the variants that were covered, by manner and name."""
@@ -304,60 +290,6 @@ class Correctness:
         program.set_state(own.instance.first_state)
         self._variants(program, own, [own.as_given])
 
-    @sharing
-    def _without_gradients(self, program: Program, point: Point) -> None:
-        """Under torch.no_grad() the outputs are the same as where gradients are wanted."""
-        if not self.bench.contract.gradients or self.bench.contract.random:
-            return
-        instance = point.instance
-        leaves = self._first_call(point, self.seed ^ 0x0FF)
-        buffers = point.bind(program, point.as_given, 1)
-        race.fill(buffers, 0, leaves)
-        program.window([0], grad=False)
-        gradients = point.checker.truth(point.as_given, leaves, instance.first_state).eager[len(instance.out_specs) :]
-        answers = [*buffers.outputs[0], *gradients[: len(instance.gradients)]]
-        result = point.checker.check(point.as_given, leaves, instance.first_state, answers, list(buffers.inputs[0]))
-        if not result.passed:
-            raise Wrong("verify", f"under torch.no_grad(): {result.name}: {result.detail}", result.detail)
-
-    def _in_other_mode(self, program: Program, point: Point) -> None:
-        """Where train() and eval() are one to the reference, they are to the candidate too."""
-        contract, instance = self.bench.contract, point.instance
-        name = "eval()" if instance.training else "train()"
-        if contract.both_modes or contract.random:
-            return
-        if self.compiles or instance.work > HEAVY:
-            self.conditions.append(f"not judged in {name} mode: too dear")
-            return
-        leaves = self._first_call(point, self.seed ^ 0x0DD)
-        truth = point.checker.truth(point.as_given, leaves, instance.first_state)
-        theirs = instance.in_other_mode(leaves)
-        if theirs is None or agreement.differ(theirs, truth.eager):
-            self.conditions.append(f"not judged in {name} mode, in which the reference answers otherwise")
-            return
-        program.mode(training=not instance.training)
-        buffers = point.bind(program, point.as_given, 1)
-        result = self._call(program, point, point.as_given, buffers, 0, leaves, instance.first_state)
-        if not result.passed:
-            raise Wrong("verify", f"in {name} mode: {result.name}: {result.detail}", result.detail)
-        program.mode(training=instance.training)
-
-    def _probe(self) -> None:
-        """Cases nobody asked for: a failure there narrows the proven space and refuses nothing."""
-        for point in self.bench.probes(self.seed):
-            variant = dataclasses.replace(point.as_given, required=False)
-            try:
-                with self._loaded(point) as other:
-                    other.stage = "verify"
-                    self._variants(other, point, [variant])
-            except (ChildFailure, Wrong) as failure:
-                name = f"{point.case.name}: {variant.name}"
-                self.results.append(
-                    CaseResult(
-                        name=name, required=False, passed=False, detail=str(failure)[:300], error_ratio=0.0, calls=1
-                    )
-                )
-
     def _variants(self, program: Program, point: Point, chosen: Sequence[Variant]) -> list[Variant]:
         """Check those that the reference accepts; which they were."""
         dice = random.Random(self.seed ^ 0x5EED)
@@ -367,6 +299,8 @@ class Correctness:
             wanted = self._fresh_state(point, dice.getrandbits(62)) if variant.fresh_weights else state
             seeds = [dice.getrandbits(62) for _ in range(variant.draws)]
             if variant.change in variants.TOGETHER and any(v.change == variant.change for v in taken):
+                continue
+            if variant.apart and self.compiles:  # it would compile once more for each
                 continue
             leaves = point.instance.draw(variant, seeds[0])
             if not point.accepts(variant, leaves, wanted):

@@ -121,7 +121,8 @@ class Entrants:
         window = program.window(calls, grad=bench.contract.gradients)
         program.watched = False
         bench.eager_aliases = frozenset(window.aliases)
-        bench.eager_shared = window.whereabouts.shared if window.whereabouts else frozenset()
+        if window.whereabouts:
+            bench.eager_shared, bench.eager_together = window.whereabouts.shared, window.whereabouts.together
 
     def drop(self, bench: Bench, name: str, failure: str) -> None:
         """Forget a baseline's process; with ``failure`` it is not tried again."""

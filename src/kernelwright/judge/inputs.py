@@ -31,6 +31,9 @@ times. Welford's stays within 1.0 in 8 lanes, within 1.6 in one; of a variance t
 
 OUTLIERS = 1024
 """Elements among which one outlier lies at the most; a draw may hold as few as one."""
+SPOTS = 8
+"""Elements of a row among which one is changed at the most, where only spots of a row are; there may be as few as one.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,13 @@ class Variant:
     draws: int = 1
     """Calls worth making: near-duplicates mean nothing alone."""
     seed: int = 0
-    """Base of near-duplicates, and place of zero rows; the caller's seed decides everything else."""
+    """Base of near-duplicates, place of zero rows, and which input is the ``apart`` one; the caller's seed decides
+    everything else."""
+    strewn: str = ""
+    """How ``strewn`` changes are dealt: ``rows`` (one for each change), ``few`` (some changes only), ``spots`` (of each
+    row a few elements); empty: by lot."""
+    apart: bool = False
+    """One of several inputs alone has the layout; the others lie as the task gives them."""
 
 
 @contextlib.contextmanager
@@ -142,6 +151,11 @@ def layout_of(shape: Sequence[int], layout: str) -> tuple[tuple[int, ...], int]:
         step *= max(int(shape[axis]), 1)
     strides = [sizes[axis] for axis in range(len(shape))]
     return tuple(strides), 1 if layout == "offset" else 0
+
+
+def layout_for(variant: Variant, index: int, count: int) -> str:
+    """The layout of one of ``count`` inputs."""
+    return "contiguous" if variant.apart and index != variant.seed % max(count, 1) else variant.layout
 
 
 def lay_out(values: torch.Tensor, layout: str) -> torch.Tensor:
@@ -230,19 +244,27 @@ def _strewn(leaf: torch.Tensor, variant: Variant, rng: torch.Generator) -> torch
     """As given but for a few rows (or elements of a vector), each with a change of its own, in secret places.
 
     In ``mixed`` any sample of rows shows that values are odd. Here few rows do: one for each change, and every third
-    time for some of them only, so that even half of all rows, as a sample, may show none.
+    time for some of them only, so that even half of all rows, as a sample, may show none. A sample of every row, some
+    of its elements, shows whole rows; so every third time only spots of a row are changed.
     """
     if leaf.dim() == 0:
         return leaf
     leaf = leaf.clone(memory_format=torch.contiguous_format)
     rows = leaf.view(-1, leaf.shape[-1]) if leaf.dim() > 1 else leaf.view(-1, 1)
     changes = _changes(variant)
-    some = float(torch.rand((), generator=rng, device=leaf.device)) < 1 / 3
-    wanted = min(_few(len(changes), rng) if some else len(changes), rows.shape[0])
+    drawn = int(torch.randint(3, (), generator=rng, device=leaf.device))
+    manner = variant.strewn or ("rows", "few", "spots")[drawn]
+    wanted = min(_few(len(changes), rng) if manner == "few" else len(changes), rows.shape[0])
     places = torch.randint(rows.shape[0], (wanted,), generator=rng, device=leaf.device).tolist()
     order = torch.randperm(len(changes), generator=rng, device=leaf.device).tolist()
     for place, number in zip(places, order, strict=False):
-        rows[place] = _change_floats(rows[place : place + 1], changes[number], rng, sparse=True)[0]
+        row = _change_floats(rows[place : place + 1], changes[number], rng, sparse=True)[0]
+        if manner == "spots":
+            spots = _few(max(1, row.numel() // SPOTS), rng)
+            where = torch.randint(row.numel(), (spots,), generator=rng, device=leaf.device)
+            rows[place, where] = row[where]
+        else:
+            rows[place] = row
     return leaf
 
 

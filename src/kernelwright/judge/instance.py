@@ -68,8 +68,7 @@ class Instance:
         self.notes: list[str] = []
         self.wanted = calls.gradient_names(self.model, first) if self.contract.gradients else None
         self.incoming: list[torch.Tensor] | None = None
-        """One incoming gradient per output leaf (floating ones count), where the contract asks for gradients: those of
-        the call last looked at."""
+        """One incoming gradient per output leaf (floating ones count), where they are asked for: the last call's."""
         self.work = 0
         """Multiply-adds of one call, roughly."""
         self._giver = weights.Giver()
@@ -175,9 +174,9 @@ class Instance:
             )
         return outputs
 
-    def in_other_mode(self, leaves: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
+    def in_other_mode(self, leaves: Sequence[torch.Tensor], state: State) -> list[torch.Tensor] | None:
         """What the reference returns in the other of train() and eval(); None where it raises there."""
-        self._restore()
+        self._giver.give(self.model, state)
         self.model.train(not self.training)
         try:
             return self.run(self.model, leaves)
@@ -220,7 +219,8 @@ class Instance:
                 rng = inputs.generator((base * 7919 + index) % 2**63, self.device)
                 leaves[index] = inputs.rerandomise(leaves[index], rng)
         leaves = inputs.change_leaves(leaves, variant, seed % 2**40)
-        return self.given([inputs.lay_out(leaf, variant.layout) for leaf in leaves], seed)
+        places = enumerate(leaves)
+        return self.given([inputs.lay_out(x, inputs.layout_for(variant, i, len(leaves))) for i, x in places], seed)
 
     def given(self, leaves: Sequence[torch.Tensor], seed: int) -> Given:
         """The leaves of a call with incoming gradients of its own, where there are any: those of no other call."""

@@ -4,26 +4,33 @@
 What is timed gets the task's own values, and a program can tell that time has come: windows grow long. One that
 leaves out then what the task's own values never need (the maximum of a softmax, the branch for negative numbers) is
 right in every timed call and no program of the task. So in rounds drawn in secret the candidate has one more turn,
-which is not timed, in which some calls are of other variants; they are compared in full when the race is over.
+which is not timed, in which some calls are of other variants.
+
+The others of such a window are drawn as timed ones are, and what is odd is a change of what was drawn so: where draws
+are recombined a program that knows what they are made of would else tell. Such turns come as long as the race lasts,
+the same share of every few rounds, or a program would wait until they are over. Every odd call is compared with eager's
+own answer at once, and in full where it lies further from it than timed calls may; the first ones also at the end.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.judge import variants
-from kernelwright.judge.buffers import Buffers
+from kernelwright.judge import inputs, variants
 from kernelwright.judge.inputs import Variant
-from kernelwright.judge.spot_checks import Leaves, Mismatch, Suspect
-from kernelwright.judge.variants import AS_GIVEN, HEAVY
+from kernelwright.judge.spot_checks import Leaves, Mismatch, SpotChecks, Suspect
+from kernelwright.judge.variants import AS_GIVEN
 
 if TYPE_CHECKING:
     from kernelwright.judge.bench import Point
+
+Draw = Callable[[], Leaves]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,58 +44,101 @@ class _Kept:
 
 @dataclass(slots=True)
 class OddCalls:
-    """The odd windows of one race: ``windows`` of them, over which all variants are dealt. On a dear case, and where
-    there are too few calls for that, each holds one call with all changes of value."""
+    """The odd windows of one race: ``windows`` of them in as many rounds as it has at least, over which all variants
+    are dealt, and on. On a dear case, and where there are too few calls for that, each holds one call with all changes
+    of value."""
 
     point: Point
     dice: random.Random
     windows: int
+    lasting: bool = True
+    """They go on for as long as the race does."""
+    strewn: tuple[str, ...] = ("",)
+    """How a few odd rows are strewn, in turn; see ``Variant``."""
     _deck: list[Variant] = field(default_factory=list)
     """Variants whose turn is still to come."""
     _hand: int = 0
     """How many of them a window takes."""
+    _full: int = 0
+    """Odd calls that are still to be compared in full."""
     _chosen: dict[int, tuple[Variant, Leaves]] = field(default_factory=dict)
+    _ready: list[Leaves] = field(default_factory=list)
+    """Inputs of the next odd window."""
     _kept: list[_Kept] = field(default_factory=list)
 
-    def rounds(self, least: int, sets: int, first: int = 0) -> frozenset[int]:
-        """In which of at least so many rounds of ``sets`` calls, from ``first`` on; none where there is nothing to
-        vary."""
-        if self.point.instance.contract.random or self.point.instance.work > HEAVY:
+    def rounds(self, least: int, most: int, sets: int, first: int = 0) -> frozenset[int]:
+        """In which rounds of ``sets`` calls there is one, of at least and at most so many, from ``first`` on; none
+        where there is nothing to vary."""
+        if self.point.instance.contract.random:
             return frozenset()
         self._deck = self._offered(self.windows * sets) if self.windows else []
         self.dice.shuffle(self._deck)
         if not self._deck:
             return frozenset()
         self._hand = -(-len(self._deck) // self.windows)
-        chosen = range(first, least)
-        return frozenset(self.dice.sample(chosen, min(self.windows, len(chosen))))
+        self._full = 0 if self.point.dear else self.windows * self._hand
+        wanted = min(self.windows, max(1, least // 2))
+        chosen: set[int] = set()
+        for start in range(0, most if self.lasting else least, least):
+            block = range(max(start, first), min(start + least, most))
+            share = math.ceil(wanted * (min(start + least, most) - start) / least)
+            chosen |= set(self.dice.sample(block, min(share, len(block))))
+        return frozenset(chosen)
 
-    def values(self, sets: int, draw: Callable[[], Leaves]) -> list[Leaves]:
-        """Inputs of one window: odd ones in places drawn by lot, the task's own in the others."""
+    def prepare(self, sets: int, draw: Draw) -> None:
+        """Draw the next window: before the race, and after each, so that its inputs are no longer in coming than those
+        of a timed one."""
         hand = min(self._hand, sets, len(self._deck))
         some, self._deck = self._deck[:hand], [*self._deck[hand:], *self._deck[:hand]]
         places = self.dice.sample(range(sets), len(some))
-        seeds = [self.dice.getrandbits(62) for _ in some]
-        draws = [self.point.instance.draw(variant, seed) for variant, seed in zip(some, seeds, strict=True)]
-        self._chosen = dict(zip(places, zip(some, draws, strict=True), strict=True))
-        return [self._chosen[call][1] if call in self._chosen else draw() for call in range(sets)]
+        self._ready = [draw() for _ in range(sets)]
+        self._chosen = {}
+        for place, variant in zip(places, some, strict=True):
+            self._ready[place] = self._changed(variant, self._ready[place])
+            self._chosen[place] = variant, self._ready[place]
 
-    def keep(self, buffers: Buffers, state: Any) -> None:
-        """Copy what the odd calls of the window that has just run left behind."""
-        for call, (variant, leaves) in self._chosen.items():
-            outputs = [tensor.clone() for tensor in buffers.answers(call)]
-            inputs = [tensor.clone() for tensor in buffers.inputs[call]]
-            self._kept.append(_Kept(variant, leaves, state, outputs, inputs))
+    def values(self) -> list[Leaves]:
+        """Inputs of one window: odd ones in places drawn by lot, the task's own in the others."""
+        ready, self._ready = self._ready, []
+        return ready
+
+    def look(self, suspect: Suspect, checks: SpotChecks, state: Any) -> None:
+        """Compare the odd calls of the window that has just run with eager's answers. Raises Mismatch."""
+        for place, (variant, leaves) in self._chosen.items():
+            ours, after = suspect.buffers.answers(place), suspect.buffers.inputs[place]
+            eager = self.point.instance.eager(leaves, state)
+            if not checks.alike(leaves, ours, after, eager):
+                self.point.checker.answered(leaves, state, eager)
+                self._judge(suspect, _Kept(variant, leaves, state, ours, list(after)))
+            elif self._full > 0:
+                outputs, inputs_after = ([tensor.clone() for tensor in part] for part in (ours, after))
+                self._kept.append(_Kept(variant, leaves, state, outputs, inputs_after))
+            else:
+                suspect.sampled += 1
+            self._full -= 1
         self._chosen = {}
 
     def conclude(self, suspect: Suspect) -> None:
-        """Compare what was kept. Raises Mismatch."""
+        """Compare in full what was kept. Raises Mismatch."""
         kept, self._kept = self._kept, []
         for call in kept:
-            result = self.point.checker.check(call.variant, call.leaves, call.state, call.outputs, call.inputs)
-            suspect.checks.append(result)
-            if not result.passed:
-                raise Mismatch(result)
+            self._judge(suspect, call)
+
+    def _judge(self, suspect: Suspect, call: _Kept) -> None:
+        result = self.point.checker.check(call.variant, call.leaves, call.state, call.outputs, call.inputs)
+        suspect.checks.append(result)
+        if not result.passed:
+            raise Mismatch(result)
+
+    def _changed(self, variant: Variant, given: Leaves) -> Leaves:
+        """A call drawn as timed ones are, with one change. Near-duplicates are those of one call that others saw."""
+        seed = self.dice.getrandbits(62)
+        if variant.change == "near-duplicate":
+            return self.point.instance.draw(variant, seed)
+        if variant.change == "strewn":
+            variant = replace(variant, strewn=self.strewn[0])
+            self.strewn = (*self.strewn[1:], self.strewn[0])
+        return self.point.instance.given(inputs.change_leaves(given, variant, seed % 2**40), seed)
 
     def _offered(self, calls: int) -> list[Variant]:
         """Changes of value that the reference accepts: layouts have buffers of their own. On a dear case, or where

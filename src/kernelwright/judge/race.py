@@ -32,6 +32,8 @@ WARM_WINDOWS, MOST_WARM_WINDOWS = 8, 24
 """Warm-up goes on past the first of these while windows still touch FRESH_PAGES new pages."""
 FRESH_PAGES = 64
 WARM_US = 200_000.0
+ASKED = 1 / 3
+"""How often the weights that calls left are looked at, besides once: a share of the rounds of a stateful program."""
 HELD_BYTES, HELD_WINDOWS, HELD_US = 256 << 20, 8, 50_000.0
 """Results that are alive at once, windows they come from, and microseconds these take: at most, but two windows."""
 Leaves = spot_checks.Leaves
@@ -93,6 +95,8 @@ class Race:
     """Windows of one call are run too, by which the cost of a window on a device is known."""
     _held: int = field(init=False)
     """The round after whose timed window the candidate's results live on."""
+    _asked: frozenset[int] = field(init=False)
+    """Rounds after whose timed window the weights that calls left are looked at."""
     _odd: frozenset[int] = field(init=False)
     """Rounds in which the candidate has an odd turn."""
 
@@ -101,12 +105,14 @@ class Race:
         self._cold = cold.of(self.device, self.plan.flush_bytes)
         self._singles = self.device.type != "cpu" and self.plan.sets > 1
         self._held = self.dice.randrange(self.plan.least)
-        self._odd = self.odd.rounds(
-            self.plan.least, self.plan.sets, first=int(self.draw_state is not None and self.plan.least > 1)
-        )
+        if self.left is not None:  # until the end: a program notices when it is asked
+            self._asked = frozenset(r for r in range(self.plan.most) if r == self._held or self.dice.random() < ASKED)
+        first = int(self.draw_state is not None and self.plan.least > 1)
+        self._odd = self.odd.rounds(self.plan.least, self.plan.most, self.plan.sets, first)
         for racer in self.racers:
             with self._blame(racer):
                 self._warm(racer)
+        self._prepare_odd(-1)
         lanes = [racer.lane for racer in self.racers]
         rounds = measure.rounds_until(
             self._round,
@@ -165,7 +171,7 @@ class Race:
             if racer is mine:
                 self.look(window)
                 first = window
-            if held and self.left is not None:
+            if racer is mine and self.left is not None and index in self._asked:
                 with self._blame(racer):
                     self.left([values[call] for call in order], self.state)
         self.clocks.look()
@@ -201,7 +207,7 @@ class Race:
         racer, state = self.racers[-1], self.state
         if self.draw_state is not None and index > 0:
             state = self.draw_state()
-        values = self.odd.values(self.plan.sets, self.draw)
+        values = self.odd.values()
         self._load(racer, state, index)
         with self._blame(racer):
             for _ in range(2):
@@ -209,7 +215,16 @@ class Race:
         self._prepare(racer, values, other)
         with self._blame(racer):
             self.look(racer.program.window(self._order(), grad=self.grad))
-        self.odd.keep(racer.buffers, state)
+        torch.set_num_threads(self.threads)
+        self.odd.look(racer.suspect, self.checks, state)
+        self._prepare_odd(index)
+        torch.set_num_threads(1)
+
+    def _prepare_odd(self, after: int) -> None:
+        """Draw what the next odd turn will see. After a turn this takes the place of the draws for a round, or a
+        program would know by the clock, by how soon it has a turn again, that the next one is timed."""
+        if any(index > after for index in self._odd):
+            self.odd.prepare(self.plan.sets, self.draw)
 
     def _hold(self, racer: Racer, first: Window | None = None) -> None:
         """Windows whose results are alive at once, as a list of them is for its user: none may lie in another's place.

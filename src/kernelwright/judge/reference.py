@@ -24,6 +24,8 @@ from kernelwright.judge.inputs import seeded
 from kernelwright.judge.instance import Instance
 from kernelwright.task import Case, Task
 
+BEYOND = 4096
+"""Axes up to this size are also judged a little beyond it: what holds so many only, and no more, shows there."""
 FIRST_SEED = 0x5EED
 """Seed of the constructor; inputs and fresh weights come from the caller's seeds."""
 
@@ -138,15 +140,23 @@ class Reference:
         return given, {}
 
     def hidden_cases(self, seed: int) -> tuple[Case, ...]:
-        """Shapes nobody was told of: each axis of the timed case at 1 and at a nearby odd size."""
-        timed = self.task.timed_case()
+        """Shapes nobody was told of: each axis of the timed case at 1 and at a nearby odd size, and where one is 1 the
+        next beyond its timed size. Of two with one name the second is for references that do not take the first.
+        """
+        axes = self.task.timed_case().axes
         cases = []
-        for index, (axis, size) in enumerate(timed.axes):
-            small = min(size, 64)
-            odd = max(3, small - 1 - 2 * ((seed >> index) % 5)) | 1
+        for index, (axis, size) in enumerate(axes):
+            more = 1 + 2 * ((seed >> index) % 5)
+            odd = max(3, min(size, 64) - more) | 1
+            following, most = axes[(index + 1) % len(axes)]
+            if most <= BEYOND and following != axis:
+                wide = {axis: 1, following: most + more}
+                cases.append(Case(name=f"hidden:{axis}=one", axes=tuple((a, wide.get(a, min(s, 48))) for a, s in axes)))
+            elif size <= BEYOND and following == axis and seed >> len(axes) & 1:
+                cases.append(Case(name=f"hidden:{axis}=odd", axes=((axis, size + more),)))
             for label, value in (("one", 1), ("odd", odd)):
-                axes = tuple((a, value if a == axis else min(s, 48)) for a, s in timed.axes)
-                cases.append(Case(name=f"hidden:{axis}={label}", axes=axes))
+                small = tuple((a, value if a == axis else min(s, 48)) for a, s in axes)
+                cases.append(Case(name=f"hidden:{axis}={label}", axes=small))
         return tuple(cases)
 
     def empty_cases(self) -> tuple[Case, ...]:

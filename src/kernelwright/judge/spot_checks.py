@@ -114,7 +114,8 @@ class SpotChecks:
         for call in calls:
             sample = None if self.thorough else self.dice.getrandbits(30)
             seen = self._seen(candidate, values[call], call, sample)
-            if self._far(seen, call) or self._changed(candidate, values[call], call, sample):
+            theirs = self.suspects[0].buffers.answers(call)
+            if self._far(seen, theirs) or self._changed(candidate, values[call], call, sample):
                 self._full(candidate, values, call, state)
             elif all(map(math.isfinite, seen)):
                 candidate.sampled += 1
@@ -155,9 +156,18 @@ class SpotChecks:
         pointed = {output: leaves[source] for output, source in self.indices}
         return distances(ours, theirs, sample, pointed)
 
-    def _far(self, seen: Distances, call: int) -> bool:
+    def alike(self, leaves: Leaves, ours: Leaves, after: Leaves, eager: Leaves) -> bool:
+        """Whether an answer to a call that eager answered here lies as near to eager's as honest ones do. Where calls
+        write to their inputs nothing is said."""
+        if self.mutates or not all(torch.equal(now, before) for now, before in zip(after, leaves, strict=True)):
+            return False
+        pointed = {output: leaves[source] for output, source in self.indices}
+        seen = distances(ours, eager, None, pointed)
+        return all(map(math.isfinite, seen)) and not self._far(seen, eager)
+
+    def _far(self, seen: Distances, theirs: Leaves) -> bool:
         """Whether a call lies further from eager's than honest ones do, as far as that can be measured."""
-        units = [unit for out in self.suspects[0].buffers.answers(call) for unit in (_unit(out),) * 2]
+        units = [unit for out in theirs for unit in (_unit(out),) * 2]
         tried = zip(seen, self.tolerated, units, strict=True)
         return any(math.isfinite(far) and far > SUSPICION * max(*pair) for far, *pair in tried)
 

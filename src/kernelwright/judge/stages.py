@@ -17,11 +17,12 @@ import torch
 from kernelwright.judge import facts, health, load, measure, race, singly, spot_checks, timing_plan
 from kernelwright.judge.child import Program
 from kernelwright.judge.clocks import Clocks
-from kernelwright.judge.correctness import DETAIL, Correctness, Wrong
+from kernelwright.judge.correctness import DETAIL, Wrong
 from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.odd_calls import OddCalls
 from kernelwright.judge.variants import HEAVY, HUGE_NOTE, LIGHT
+from kernelwright.judge.verification import Verification
 from kernelwright.judge.verify import verified
 from kernelwright.trial import CaseResult, Outcome, Rejected, Timed, Verified
 
@@ -32,7 +33,7 @@ IDLE_SECONDS = 0.5
 
 
 @dataclass(slots=True, kw_only=True)
-class Judgement(Correctness):
+class Judgement(Verification):
     """One candidate, one level, one seed. ``run`` once."""
 
     alone: Callable[[], Any]
@@ -169,7 +170,7 @@ class Judgement(Correctness):
             device=bench.device,
             again=number > 0,
             clocks=self.clocks,
-            odd=OddCalls(point, random.Random(dice.getrandbits(62)), self._odd_windows(number)),
+            odd=self._odd_calls(number, random.Random(dice.getrandbits(62))),
         )
         try:
             with self.alone():
@@ -184,15 +185,32 @@ class Judgement(Correctness):
         self.results += racers[-1].suspect.checks
         return racers
 
-    def _odd_windows(self, number: int) -> int:
-        """Odd windows of one race: none where nobody asked for more than the task's own values.
+    def _odd_calls(self, number: int, dice: random.Random) -> OddCalls:
+        return OddCalls(
+            self.points[0],
+            dice,
+            self._odd_windows(number),
+            lasting=self.level == "precise",
+            strewn=self._strewn(number),
+        )
 
-        On a dear case, where a call checked in full takes 0.5 s, one of the two processes has one; no process can tell
-        which, for it follows from the seed.
+    def _odd_windows(self, number: int) -> int:
+        """Odd windows among the rounds that a race has at least: none where nobody asked for more than the task's own
+        values.
+
+        On the dearest cases one of the two processes has one; no process can tell which, for it follows from the seed.
         """
-        if self.level != "precise":
-            return int(self.verifies)
-        return int(number == random.Random(self.seed ^ 0x0DDCA11).randrange(2)) if self.points[0].dear else 2
+        if self.points[0].instance.work > HEAVY:
+            return int(self.level == "precise" and number == random.Random(self.seed ^ 0x0DDCA11).randrange(2))
+        return 2 if self.level == "precise" else int(self.verifies)
+
+    def _strewn(self, number: int) -> tuple[str, ...]:
+        """How few odd rows are strewn in the windows of one race: in one spots of them, which few samples of the inputs
+        show; in the other whole rows, of all changes in one process and of some in the other."""
+        if self.points[0].instance.work > HEAVY or self.level != "precise":
+            return ("",)
+        whole = random.Random(self.seed ^ 0x57EE7).sample(("few", "rows"), 2)[number % 2]
+        return tuple(random.Random(self.seed + number).sample(("spots", whole), 2))
 
     def _left_by(self, program: Program) -> Callable[[list[race.Leaves], Any], None]:
         return lambda given, before: self._state_as_left(program, given, before)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -45,7 +46,8 @@ def offered(
     """
     wanted = _wanted(contract, specs, weights, work, hidden_seed, huge=huge)
     if autocast:  # precision is what it is about
-        wanted = [v for v in wanted if not v.change and v.layout == "contiguous" and v.scale in (1.0, 1e-3)]
+        kept = [v for v in wanted if v.change in ("", "negated") and v.layout == "contiguous"]
+        wanted = [v for v in kept if v.scale in (1.0, 1e-3)]
     dealt = [replace(v, seed=hidden_seed % 2**40) if v.change in _SEEDED else v for v in wanted]
     floats = any(spec.dtype in _FLOATS for spec in specs)
     return [v for v in dealt if floats or (v.change in ("", "masks", "mask rows") and v.scale == 1.0)]
@@ -100,9 +102,24 @@ def _wanted(
         for layout in contract.layouts
         if layout != "contiguous"
     ]
+    wanted += _apart(contract, specs, hidden_seed)
     if any(spec.dtype == "bool" for spec in specs):
         wanted.append(Variant(name="masks redrawn", required=True, change="masks"))
         wanted.append(Variant(name="empty and full mask rows", required=True, change="mask rows"))
     if contract.special_values:
         wanted.append(Variant(name="special values", required=True, special=True))
     return wanted
+
+
+def _apart(contract: Contract, specs: Sequence[TensorSpec], hidden_seed: int) -> list[Variant]:
+    """Two inputs of several, each alone laid out oddly: against programs that look at another to see how all lie."""
+    layouts = [name for name in contract.layouts if name in ("strided", "transposed")]
+    lying = [index for index, spec in enumerate(specs) if len(spec.shape) > 0 and 0 not in spec.shape]
+    if not layouts or len(lying) < 2:
+        return []
+    dice = random.Random(hidden_seed)
+    layout = dice.choice(layouts)
+    return [
+        Variant(name=f"{layout} input {index} alone", required=True, layout=layout, seed=index, apart=True)
+        for index in sorted(dice.sample(lying, 2))
+    ]

@@ -39,6 +39,8 @@ class Whereabouts:
     one piece of memory; empty for none."""
     strides: tuple[tuple[int, ...], ...]
     """Of every leaf of the last call, in elements."""
+    together: frozenset[tuple[int, int]]
+    """Pairs of outputs of one call that share memory: who writes to one of them changes the other."""
     results: tuple[Result, ...]
     """Those in memory of the program's own."""
 
@@ -60,6 +62,7 @@ def look(pid: int, notes: bytes, buffers: Buffers, order: Sequence[int], wanted:
     """
     numbers = array.array("q", notes)
     results: list[Result] = []
+    dense: list[Result] = []
     strides: list[tuple[int, ...]] = []
     at = 0
     for call in range(len(order)):
@@ -73,12 +76,15 @@ def look(pid: int, notes: bytes, buffers: Buffers, order: Sequence[int], wanted:
                 span = 1 + sum((n - 1) * step for n, step in zip(spec.shape, steps, strict=True))
                 end = address + span * skeletons.dtype(spec.dtype).itemsize
                 results.append(Result(call, leaf, address, end))
+                if span == math.prod(spec.shape) and leaf < len(buffers.plan.outputs):
+                    dense.append(results[-1])
     maps = _maps(pid)
     own, aliases, trespass = _in_our_memory(maps, results, buffers, order)
     apart = tuple(result for result in results if result not in own)
     if _mapped_twice(maps, apart):
         trespass = trespass or "two places of its results are one piece of memory, which is mapped twice"
-    return Whereabouts(tuple(sorted(aliases)), _overlapping(apart), trespass, tuple(strides), apart)
+    one = _together(dense)
+    return Whereabouts(tuple(sorted(aliases)), _overlapping(apart), trespass, tuple(strides), one, apart)
 
 
 def overwritten(windows: Sequence[Whereabouts]) -> frozenset[int]:
@@ -153,6 +159,18 @@ def _mapped_twice(maps: bytes, results: Iterable[Result]) -> bool:
             if start < high and low < end:
                 pieces.setdefault(device + inode, []).append((at + max(start, low), at + min(end, high)))
     return any(right[0] < left[1] for spots in pieces.values() for left, right in itertools.pairwise(sorted(spots)))
+
+
+def _together(results: Iterable[Result]) -> frozenset[tuple[int, int]]:
+    """Pairs of leaves without gaps that share memory within one call."""
+    found: set[tuple[int, int]] = set()
+    last: Result | None = None
+    for result in sorted(results, key=lambda result: (result.call, result.start)):
+        if last is not None and last.call == result.call and result.start < last.end:
+            found.add((min(last.leaf, result.leaf), max(last.leaf, result.leaf)))
+        if last is None or last.call != result.call or result.end > last.end:
+            last = result
+    return frozenset(found)
 
 
 def _overlapping(results: Iterable[Result]) -> frozenset[int]:

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All that a proof checks before the race: every case in every variant, then the modes a program may be used in."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import torch
+
+from kernelwright.judge import agreement, race, variants
+from kernelwright.judge.bench import Point
+from kernelwright.judge.child import Program
+from kernelwright.judge.correctness import Correctness, Wrong
+from kernelwright.judge.inputs import Variant
+from kernelwright.judge.lease import sharing
+from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.variants import HEAVY
+from kernelwright.trial import CaseResult
+
+
+class Verification(Correctness):
+    """The checks of ``Correctness`` in their order."""
+
+    __slots__ = ()
+
+    def _verify(self, program: Program) -> None:
+        """Every case in every variant, but on dear cases most variants together once smaller ones took them one by one.
+
+        Small cases first, so that most wrong programs are cheap to refuse.
+        """
+        covered = self._other_cases(program)
+        timed = self.points[0]
+        self._one_by_one(program, timed, timed.offered[1:], covered)
+        self._keeps_state(program, timed)
+        program.set_state(timed.instance.first_state)
+        self._without_gradients(program, timed)
+        self._in_other_mode(program, timed)
+        program.set_state(timed.instance.first_state)
+        self._probe()
+
+    @sharing
+    def _without_gradients(self, program: Program, point: Point) -> None:
+        """Under torch.no_grad() the outputs are the same as where gradients are wanted."""
+        if not self.bench.contract.gradients or self.bench.contract.random:
+            return
+        instance = point.instance
+        variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0x0FF)
+        buffers = point.bind(program, variant, 1)
+        race.fill(buffers, 0, leaves)
+        program.window([0], grad=False)
+        gradients = point.checker.truth(variant, leaves, state).eager[len(instance.out_specs) :]
+        answers = [*buffers.outputs[0], *gradients[: len(instance.gradients)]]
+        result = point.checker.check(variant, leaves, state, answers, list(buffers.inputs[0]))
+        if not result.passed:
+            raise Wrong("verify", f"under torch.no_grad(): {result.name}: {result.detail}", result.detail)
+
+    def _elsewhere(self, program: Program, point: Point, seed: int) -> tuple[Variant, list[torch.Tensor], Any]:
+        """A call for a mode that is looked at once: all changes of value in one draw, on new weights, which the program
+        has. On a dear case the first call, whose truth is known."""
+        instance = point.instance
+        if point.dear:
+            program.set_state(instance.first_state)
+            return point.as_given, self._first_call(point, seed), instance.first_state
+        frozen = self.bench.contract.frozen_parameters or not instance.first_state
+        state = instance.first_state if frozen else self._fresh_state(point, seed)
+        program.set_state(state)
+        offered = (v for v in variants.mixed(self.bench.contract) if point.offered[1:] and point.usable(v))
+        variant = next(offered, point.as_given)
+        return variant, instance.draw(variant, seed), state
+
+    def _in_other_mode(self, program: Program, point: Point) -> None:
+        """Where train() and eval() are one to the reference, they are to the candidate too."""
+        contract, instance = self.bench.contract, point.instance
+        name = "eval()" if instance.training else "train()"
+        if contract.both_modes or contract.random:
+            return
+        if self.compiles or instance.work > HEAVY:
+            self.conditions.append(f"not judged in {name} mode: too dear")
+            return
+        variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0x0DD)
+        truth = point.checker.truth(variant, leaves, state)
+        theirs = instance.in_other_mode(leaves, state)
+        if theirs is None or agreement.differ(theirs, truth.eager):
+            self.conditions.append(f"not judged in {name} mode, in which the reference answers otherwise")
+            return
+        program.mode(training=not instance.training)
+        buffers = point.bind(program, variant, 1)
+        result = self._call(program, point, variant, buffers, 0, leaves, state)
+        if not result.passed:
+            raise Wrong("verify", f"in {name} mode: {result.name}: {result.detail}", result.detail)
+        program.mode(training=instance.training)
+
+    def _probe(self) -> None:
+        """Cases nobody asked for: a failure there narrows the proven space and refuses nothing."""
+        for point in self.bench.probes(self.seed):
+            variant = dataclasses.replace(point.as_given, required=False)
+            try:
+                with self._loaded(point) as other:
+                    other.stage = "verify"
+                    self._variants(other, point, [variant])
+            except (ChildFailure, Wrong) as failure:
+                name = f"{point.case.name}: {variant.name}"
+                self.results.append(
+                    CaseResult(
+                        name=name, required=False, passed=False, detail=str(failure)[:300], error_ratio=0.0, calls=1
+                    )
+                )
