@@ -8,13 +8,13 @@ which is not timed, in which some calls are of other variants.
 
 The others of such a window are drawn as timed ones are, and what is odd is a change of what was drawn so: where draws
 are recombined a program that knows what they are made of would else tell. Such turns come as long as the race lasts,
-the same share of every few rounds, or a program would wait until they are over. Every odd call is compared with eager's
-own answer at once, and in full where it lies further from it than timed calls may; the first ones also at the end.
+half as many in later rounds as in the first few, or a program would wait until they are over. Every odd call is
+compared with eager's own answer at once, and in full where it lies further from it than timed calls may; the first ones
+of a case that is not dear also at the end.
 """
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -78,11 +78,10 @@ class OddCalls:
         self._hand = -(-len(self._deck) // self.windows)
         self._full = 0 if self.point.dear else self.windows * self._hand
         wanted = min(self.windows, max(1, least // 2))
-        chosen: set[int] = set()
-        for start in range(0, most if self.lasting else least, least):
-            block = range(max(start, first), min(start + least, most))
-            share = math.ceil(wanted * (min(start + least, most) - start) / least)
-            chosen |= set(self.dice.sample(block, min(share, len(block))))
+        chosen = set(self.dice.sample(range(first, least), min(wanted, least - first)))
+        for start in range(least, most if self.lasting else least, least):
+            block = range(start, min(start + least, most))
+            chosen |= set(self.dice.sample(block, min(-(-wanted // 2), len(block))))
         return frozenset(chosen)
 
     def prepare(self, sets: int, draw: Draw) -> None:
