@@ -49,7 +49,8 @@ def verdict_lines(trial: kernelwright.Trial) -> list[str]:
     """A verdict for a person."""
     outcome = trial.outcome
     if isinstance(outcome, kernelwright.Rejected):
-        return [f"rejected at {outcome.stage}: {outcome.reason}"] + ([outcome.detail] if outcome.detail else [])
+        more = [outcome.detail] if outcome.detail.strip() not in outcome.reason else []
+        return [f"rejected at {outcome.stage}: {outcome.reason}", *more]
     rows = [
         (b.name, f"{b.timing.median_us:.1f}", f"{b.speedup:.2f}x", f"{b.speedup_low:.2f} to {b.speedup_high:.2f}")
         for b in outcome.baselines

@@ -25,8 +25,8 @@ def test_what_cannot_fit_is_refused_with_its_sizes() -> None:
     made = task("x * 2", "[torch.rand(1 << 40)]")
     with pytest.raises(NotEnoughMemory) as caught:
         room.check(Reference(made, "cpu"), made.timed_case())
-    assert caught.value.got.startswith("4.1e+03 GiB of inputs, 4.1e+03 GiB of outputs, ")
-    assert "at least 4.1e+04 GiB: 4 times the inputs and 6 times the outputs" == caught.value.expected
+    assert caught.value.got.startswith("4100 GiB of inputs, 4100 GiB of outputs, ")
+    assert "at least 41000 GiB: 4 times the inputs and 6 times the outputs" == caught.value.expected
 
 
 def test_outputs_count_where_inputs_alone_would_fit() -> None:

@@ -36,7 +36,7 @@ def test_a_value_survives_json(value: Any, count: int) -> None:
 
 def test_an_object_is_refused_by_name() -> None:
     """A live object has no plain form."""
-    with pytest.raises(TypeError, match="a Linear cannot be handed"):
+    with pytest.raises(TypeError, match="a value of type Linear cannot be handed"):
         skeletons.flatten([torch.nn.Linear(1, 1)])
 
 

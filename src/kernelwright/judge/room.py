@@ -112,7 +112,7 @@ def enough(reference: Reference, inputs: int, outputs: int, free: int) -> None:
         f"The tensors of {reference.task.name} are too large to be judged on this machine.",
         got=f"{_gib(inputs)} of inputs{answers}, {_gib(free)} of memory available",
         expected=f"at least {_gib(needed)}: {COPIES} times the inputs{times}",
-        what_next=f"make its sizes {needed / max(free, 1):.2g} times smaller, or use a machine with more memory",
+        what_next=f"make its sizes {_plain(needed / max(free, 1), 2)} times smaller, or use a machine with more memory",
     )
 
 
@@ -164,4 +164,10 @@ def _status_bytes(field: str) -> int:
 
 
 def _gib(size: int) -> str:
-    return f"{size / (1 << 30):.3g} GiB"
+    return f"{_plain(size / (1 << 30), 3)} GiB"
+
+
+def _plain(number: float, digits: int) -> str:
+    """With so many digits, and never with an exponent: 1910, not 1.91e+03."""
+    rounded = float(f"{number:.{digits}g}")
+    return f"{rounded:.0f}" if rounded >= 10**digits else f"{rounded:.{digits}g}"

@@ -95,7 +95,7 @@ def _flatten_special(value: Any) -> Any:
         return {"slice": [value.start, value.stop, value.step]}
     if isinstance(value, complex):
         return {"complex": [value.real, value.imag]}
-    raise TypeError(f"a {type(value).__name__} cannot be handed to another process")
+    raise TypeError(f"a value of type {type(value).__name__} cannot be handed to another process")
 
 
 def _key(key: Any) -> Any:

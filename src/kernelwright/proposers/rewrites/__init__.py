@@ -17,7 +17,7 @@ from kernelwright.proposers.rewrites import attention, greedy, saturate, triangl
 from kernelwright.proposers.rewrites.cost import Rates, cost, rates, total
 from kernelwright.proposers.rewrites.emit import Style, emit
 from kernelwright.proposers.rewrites.laws import rules
-from kernelwright.proposers.rewrites.terms import Term, numel, walk
+from kernelwright.proposers.rewrites.terms import Term, numel, outline, walk
 from kernelwright.proposers.rewrites.trace import NotRewritable, Program, trace
 from kernelwright.proposers.templates import TemplatesProposer
 from kernelwright.tuning import Space
@@ -31,7 +31,8 @@ NEAR = 1.25
 HEAVY = 0.05
 """Share of a program's expected time from which an operator counts when programs are told apart."""
 SECONDS = 20.0
-"""Wall clock for the search; a safety net, the limits of the engines stop it first."""
+"""Wall clock for both engines; a safety net, their own limits stop nearly all searches first. A run waits longer than
+that for any proposer."""
 
 TEMPLATED = "rewrite.0+"
 """Prefix of structures in which the templates proposer wrote the best rewritten program."""
@@ -159,13 +160,13 @@ def rewritten(program: Program, at: Rates) -> list[Rewrite]:
     """
     table = rules()
     pool = [
-        *greedy.search(program.root, table, at, seconds=SECONDS),
-        *saturate.search(program.root, table, at, seconds=SECONDS),
+        *greedy.search(program.root, table, at, seconds=SECONDS / 2),
+        *saturate.search(program.root, table, at, seconds=SECONDS / 2),
     ]
     for engine in (triangles.cut, attention.cut):
         pool += [made for root in (program.root, *pool[:1]) for made in engine(root)]
     reference = total(program.root, at)
-    ranked = sorted({root: total(root, at) for root in pool}.items(), key=lambda entry: (entry[1], repr(entry[0])))
+    ranked = sorted({root: total(root, at) for root in pool}.items(), key=lambda entry: (entry[1], outline(entry[0])))
     chosen: dict[tuple[object, ...], Rewrite] = {}
     for root, seconds in ranked:
         if len(chosen) == KEPT or seconds > min(WORTH * reference, NEAR * ranked[0][1]):

@@ -10,6 +10,7 @@ on matches, and stopped between iterations by size or wall clock.
 from __future__ import annotations
 
 import ast
+import collections
 import functools
 import itertools
 import json
@@ -92,7 +93,7 @@ def _search(root: Term, terms: list[Term], rules: tuple[Rule, ...], at: Rates, d
         if len(nodes) == size or len(nodes) > NODES or time.monotonic() > deadline:
             break
         size = len(nodes)
-    return _Extraction(_nodes(egraph), terms, at).cheapest(terms.index(root))
+    return _Extraction(_nodes(egraph), terms, at).cheapest(terms.index(root), deadline)
 
 
 def _finite(term: Term) -> bool:
@@ -240,23 +241,31 @@ def _attribute(item: Any) -> str:
 
 
 class _Extraction:
-    """The cheapest few programs of every e-class, found bottom-up until nothing improves."""
+    """The cheapest few programs of every e-class, found bottom-up until nothing improves or the time is over.
+
+    A node is looked at again only when a class below it has another program: its offers are then new ones."""
 
     def __init__(self, nodes: dict[str, Any], terms: list[Term], at: Rates) -> None:
         self.nodes, self.terms, self.at = nodes, terms, at
         self.best: dict[str, dict[Term, float]] = {}
         self.values: dict[str, Any] = {}
         self.opaque: dict[int, str] = {}
+        self.changes: collections.Counter[str] = collections.Counter()
+        self.seen: dict[str, tuple[int, ...]] = {}
 
-    def cheapest(self, root: int) -> list[Term]:
+    def cheapest(self, root: int, deadline: float = math.inf) -> list[Term]:
         """Programs of the class of the root, which is the opaque call number ``root``."""
-        for _ in range(len(self.nodes)):
-            if not any([self._visit(node) for node in self.nodes.values()]):
-                break
+        changed = True
+        while changed and time.monotonic() <= deadline:
+            changed = False
+            for name, node in self.nodes.items():
+                if time.monotonic() > deadline:
+                    break
+                changed |= self._visit(name, node)
         found = self.best.get(self.opaque.get(root, ""), {})
         return sorted(found, key=lambda term: found[term])
 
-    def _visit(self, node: dict[str, Any]) -> bool:
+    def _visit(self, name: str, node: dict[str, Any]) -> bool:
         op, home = node["op"], node["eclass"]
         children = [self.nodes[child]["eclass"] for child in node["children"]]
         if op == "shape":
@@ -269,16 +278,21 @@ class _Extraction:
                 return False
             self.opaque[number] = home
             original = self.terms[number]
-            lists = self._lists(self.values.get(children[1], [])) if op == "Call" else []
+            below = self.values.get(children[1], []) if op == "Call" else []
             make_term = functools.partial(self._opaque, original)
         else:
             terms, attributes = arity(op[:-1])
             if any(child not in self.values for child in children[terms:]):
                 return False
             attrs = tuple(self.values[child] for child in children[terms:])
-            lists = self._lists(children[:terms])
+            below = children[:terms]
             make_term = functools.partial(self._structured, op[:-1], attrs)
-        return any([self._offer(home, make_term, choice) for choice in itertools.product(*lists)])
+        state = tuple(self.changes[child] for child in below)
+        if self.seen.get(name) == state:
+            return False
+        self.seen[name] = state
+        choices = itertools.product(*self._lists(below))
+        return any([self._offer(home, make_term, choice) for choice in choices])
 
     def _lists(self, classes: Sequence[str]) -> list[list[tuple[Term, float]]]:
         return [[*self.best.get(child, {}).items()] for child in classes]
@@ -324,4 +338,5 @@ class _Extraction:
                 return False
             del known[worst]
         known[term] = seconds
+        self.changes[home] += 1
         return True

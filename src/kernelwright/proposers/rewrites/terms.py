@@ -16,6 +16,7 @@ Operators (term arguments | attributes):
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -33,9 +34,12 @@ class IllTyped(ValueError):
     """A term whose argument shapes do not fit its operator; a law that builds one does not apply there."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Term:
-    """One node. ``attrs`` are integers, floats, strings or tuples of integers."""
+    """One node. ``attrs`` are integers, floats, strings or tuples of integers.
+
+    ``make`` gives equal nodes one object: two programs that use their parts many times would take as long to compare as
+    they are when written out."""
 
     op: str
     args: tuple[Term, ...]
@@ -65,10 +69,28 @@ class Term:
         return f"{self.op}({inner})"
 
 
+_MADE: weakref.WeakValueDictionary[tuple[object, ...], Term] = weakref.WeakValueDictionary()
+
+
 def make(op: str, args: tuple[Term, ...] = (), attrs: tuple[Any, ...] = (), shape: Shape | None = None) -> Term:
     """A term with its shape inferred; ``leaf``, ``call`` and ``get`` bring their own."""
     found = infer(op, tuple(arg.shape for arg in args), attrs) if shape is None else shape
-    return Term(op, args, attrs, found, hash((op, attrs, found, tuple(arg.key for arg in args))))
+    name = (op, args, repr(attrs), found)  # 1, 1.0 and True are equal, and are written otherwise
+    term = _MADE.get(name)
+    if term is None:
+        term = Term(op, args, attrs, found, hash((op, attrs, found, tuple(arg.key for arg in args))))
+        _MADE[name] = term
+    return term
+
+
+def outline(root: Term) -> str:
+    """The program as text with every part written once: its repr repeats those that are used again."""
+    places: dict[Term, int] = {}
+    lines = []
+    for term in walk((root,)):
+        lines.append(f"{term.op} {[places[arg] for arg in term.args]} {term.attrs} {term.shape}")
+        places[term] = len(places)
+    return "\n".join(lines)
 
 
 def leaf(name: str, *shape: int) -> Term:
