@@ -32,8 +32,10 @@ for line in sys.stdin:
     if job["proposer"] == "noisy":
         print("not json", flush=True)
     if job["job"] == "structures":
-        say(event={{"event": "proposer-skipped", "proposer": job["proposer"], "reason": "odd graph"}})
-        say(result={{"structures": []}})
+        why = "odd graph in %g" % job["seconds"]
+        say(event={{"event": "proposer-skipped", "proposer": job["proposer"], "reason": why}})
+        taken = {{"seconds": 7.0}} if job["proposer"] == "takes-7" else {{}}
+        say(result={{"structures": [], "late": job["proposer"] == "late", **taken}})
     elif job["structure"] == "bad":
         say(error={{"error": "CandidateError", "what": "no", "got": "", "expected": "", "what_next": ""}})
     else:
@@ -54,7 +56,7 @@ def host(tmp_path: Path) -> ProposerHost:
 def test_questions_are_answered_in_one_child(host: ProposerHost) -> None:
     """Structures, events on the way, rendered candidates with the values asked for."""
     assert [] == host.structures("p", TASK, "cpu", None)
-    assert ["p: odd graph"] == host.notes
+    assert ["p: odd graph in 120"] == host.notes
     assert (("a.py", "{'x': 3}"),) == host.render("p", TASK, "cpu", None, "s", {"x": 3}).sources
 
 
@@ -79,14 +81,37 @@ def test_a_host_that_dies_or_babbles_twice_is_an_error_and_the_next_question_wor
     assert [] == host.structures("p", TASK, "cpu", None)
 
 
-def test_a_host_that_hangs_is_an_error_and_its_task_is_not_traced_again(host: ProposerHost) -> None:
-    """Waiting twice, or once for every proposer, would take as long again; other tasks are traced."""
+def test_a_host_that_hangs_is_an_error_and_its_task_is_not_traced_again(
+    host: ProposerHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waiting once for every proposer would take as long again; other tasks are traced, and who needs no trace is
+    asked: torch.compile is the one candidate such a task has."""
     other = Task(name="o", form="kernelbench", reference="pass")
     assert [] == host.structures("p", other, "cpu", None)
+    monkeypatch.setattr(hosts, "GRACE_SECONDS", 0.1)
     host.patience = 0.0
-    with pytest.raises(KernelwrightError, match="(?s)hangs on this task.*no answer"):
+    with pytest.raises(KernelwrightError, match="(?s)longer than 0 s, its share of the budget.*no answer of hangs"):
         host.structures("hangs", TASK, "cpu", None)
     host.patience = hosts.PATIENCE_SECONDS
-    with pytest.raises(KernelwrightError, match="not asked: tracing this task hangs"):
+    with pytest.raises(KernelwrightError, match="p is not asked"):
         host.structures("p", TASK, "cpu", None)
+    assert [] == host.structures("compiler", TASK, "cpu", None)
+    assert (("a.py", "{}"),) == host.render("compiler", TASK, "cpu", None, "s", {}).sources
     assert [] == host.structures("p", other, "cpu", None)
+
+
+def test_proposers_share_the_time_for_tracing_a_task(host: ProposerHost) -> None:
+    """What one took the next has no more; another task has all of it, and so has who does not trace."""
+    host.patience = 10.0
+    for proposer in ("takes-7", "p", "compiler"):
+        host.structures(proposer, TASK, "cpu", None)
+    host.structures("p", Task(name="o", form="kernelbench", reference="pass"), "cpu", None)
+    assert ["10", "3", "10", "10"] == [note.rpartition(" ")[2] for note in host.notes]
+
+
+def test_a_proposer_that_was_interrupted_is_late(host: ProposerHost) -> None:
+    """The child stopped in time and lives on; no proposer that traces the task is asked again."""
+    with pytest.raises(KernelwrightError, match="its share of the budget"):
+        host.structures("late", TASK, "cpu", None)
+    with pytest.raises(KernelwrightError, match="not asked"):
+        host.structures("p", TASK, "cpu", None)

@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,7 +64,30 @@ class Echoes:
         return Candidate(task="t", language="torch", entry="a.py::M", sources=(("a.py", text),), proposer="echoes")
 
 
-TABLE = {"fails": f"{__name__}:Fails", "echoes": f"{__name__}:Echoes", "absent": "no.such.module:Class"}
+class Endless:
+    """Traces for ever, as far as the tests go, and catches whatever it can."""
+
+    name = "endless"
+
+    def structures(self, request: Request) -> list[Structure]:
+        for _ in range(2000):
+            try:
+                time.sleep(0.01)
+            except Exception:  # noqa: BLE001 - as torch and references do
+                continue
+        return []
+
+    def render(self, request: Request, structure: str, values: Mapping[str, Any]) -> Candidate:
+        self.structures(request)
+        raise ValueError(structure)
+
+
+TABLE = {
+    "endless": f"{__name__}:Endless",
+    "fails": f"{__name__}:Fails",
+    "echoes": f"{__name__}:Echoes",
+    "absent": "no.such.module:Class",
+}
 
 
 def ask(*jobs: object) -> list[dict[str, Any]]:
@@ -103,7 +127,22 @@ def test_a_proposer_that_raises_proposes_nothing_and_says_why(device: str, reaso
     event, reply = ask(job("structures", "fails", device=device))
 
     assert {"event": "proposer-skipped", "proposer": "fails", "reason": reason} == event["event"]
-    assert {"id": 7, "result": {"structures": []}} == reply
+    assert 7 == reply["id"]
+    assert [] == reply["result"]["structures"]
+    assert "late" not in reply["result"]
+
+
+def test_what_takes_longer_than_it_may_is_stopped_and_the_host_lives_on() -> None:
+    """Though it catches every exception: else each proposer of a run would trace a long loop to its end."""
+    late, other, failed = ask(
+        job("structures", "endless", seconds=0.05),
+        job("structures", "echoes", seconds=60.0),
+        job("render", "endless", structure="one", values={}, seconds=0.05),
+    )
+
+    assert late["result"]["late"]
+    assert 1 == len(other["result"]["structures"])
+    assert "in time" in errors.from_json(failed["error"]).what
 
 
 def test_a_failed_render_is_a_candidate_error() -> None:

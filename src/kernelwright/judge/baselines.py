@@ -10,18 +10,14 @@ from kernelwright.task import Task
 
 PROPOSER = "baseline"
 
-EAGER = """import sys
-sys.path[:0] = {imports!r}
-from reference import {entry} as Reference
+EAGER = """from reference import {entry} as Reference
 
 
 class Baseline(Reference):
     pass
 """
 
-COMPILED = """import sys
-sys.path[:0] = {imports!r}
-import torch
+COMPILED = """import torch
 from reference import {entry} as Reference
 
 
@@ -31,9 +27,7 @@ class Baseline(Reference):
         self.compile({options})
 """
 
-GRAPHED = """import sys
-sys.path[:0] = {imports!r}
-import torch
+GRAPHED = """import torch
 from torch.utils._pytree import tree_map_only
 from reference import {entry} as Reference
 
@@ -91,7 +85,7 @@ def names(device: str, level: str, asked: tuple[str, ...] | None) -> tuple[str, 
 
 def program(task: Task, kind: Kind) -> Candidate:
     """The baseline as a candidate: the reference's file untouched beside a few lines that run it this way."""
-    text = kind.template.format(imports=list(task.imports), entry=task.entry, options=kind.options)
+    text = kind.template.format(entry=task.entry, options=kind.options)
     return Candidate(
         task=task.digest(),
         language="torch",

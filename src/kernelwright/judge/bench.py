@@ -170,7 +170,8 @@ class Bench:
         """Whether ``eager_us`` is that of the reference as a program of its own, not in this process."""
         self._known: tuple[list[torch.Tensor], int] | None = None
         foresight.look(self.timed.instance, left, say)
-        self._measure_reference()
+        _, seconds = measure.timed(self._measure_reference)
+        foresight.look_again(self.timed.instance, None if left is None else left - seconds, say)
 
     def _measure_reference(self) -> None:
         """Sizes and rough costs, for planning only."""
@@ -362,6 +363,7 @@ def load(program: Program, entry: str, instance: Instance) -> None:
         training=instance.contract.training,
         autocast=instance.autocast,
         seeds=(instance.seed, mixed(instance.seed)),
+        imports=instance.reference.task.imports,
     )
 
 

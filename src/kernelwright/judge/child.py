@@ -217,11 +217,12 @@ class Program:
         training: bool = False,
         autocast: str = "",
         seeds: tuple[int, int] = (1, 1),
+        imports: Sequence[str] = (),
     ) -> None:
         """Import ``FILE.py::CLASS``, construct it with these arguments, move it to the device, load ``state`` strictly.
 
         ``autocast`` names a dtype (``bfloat16``) to run every call under. ``seeds`` of Python's generator, and of
-        numpy's and torch's, under which it is constructed. Raises ChildFailure (stage load).
+        numpy's and torch's, under which it is constructed. ``imports``: folders on its path. Raises ChildFailure.
         """
         arguments, first = skeletons.flatten(list(init_args))
         keywords, second = skeletons.flatten(dict(init_kwargs or {}))
@@ -233,7 +234,7 @@ class Program:
         request = {
             "do": "load", "entry": entry, "init_args": arguments, "init_kwargs": keywords, "names": self._names,
             "specs": [spec.to_json() for spec in specs], "training": training, "autocast": autocast, "seeds": seeds,
-            "size": 0,
+            "size": 0, "imports": list(imports),
         }  # fmt: skip
         descriptors = []
         if tensors:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from kernelwright.errors import BudgetTooSmall
 from kernelwright.judge import room
 from kernelwright.judge.instance import Instance
+from kernelwright.judge.variants import HEAVY
 
 Say = Callable[[str], None]
 """What hears, in a few words each, what is being done."""
@@ -23,6 +24,10 @@ PROOF = {"cpu": (5.0, 25.0, 2e-7), "cuda": (5.0, 25.0, 2.5e-8)}
 """The same for a coarse judgement and the proof of one candidate: two processes, the variants, the timed rounds.
 Seen on 2 loaded cores: 35 and 67 s where 26 and 70 were expected (cross-entropy of 32768 x 4096), 24 and 86 for 20 and
 54 (a product of 1024 x 8192 x 8192). On an H200, 0.5 and 6.7 s for 268 million elements, baselines warm."""
+DOUBLE = {"ordinary": (4.0, 40.0), "heavy": (4.0, 12.0)}
+"""Calls in float64 that an admission and a proof take, of cases judged variant by variant and of heavy ones; with the
+honest errors, each draw of which takes three. What they take beyond USUAL calls of eager is not in the above."""
+USUAL = 4.0
 GRACE_S, LATEST = 120.0, 2.0
 """Refused is what is expected to take longer than both: this, for a candidate may be far faster than the reference, and
 so many times what is left of the budget."""
@@ -36,12 +41,16 @@ class Foresight:
 
     draw: float
     call: float
+    double: float
+    """A call in float64; 0 where none was made yet."""
     admission: float
     proof: float
 
     def words(self) -> str:
         """What was seen, and what follows from it."""
         seen = f"a call of the reference takes {_time(self.call)}, drawing its inputs {_time(self.draw)}"
+        if self.double > USUAL * self.call:
+            seen += f", a call in float64 {_time(self.double)}"
         return f"{seen}: expect about {_time(self.admission)} of admission, {_time(self.proof)} for a first proof"
 
 
@@ -54,9 +63,22 @@ def look(instance: Instance, left: float | None, say: Say) -> None:
     settle(expected, instance.reference.task.name, left)
 
 
+def look_again(instance: Instance, left: float | None, say: Say) -> None:
+    """The same once a call in float64 was made, where that took far longer than eager's: torch fuses some layers (those
+    of an LSTM) in float32 alone. Raises what ``settle`` raises."""
+    if instance.double_seconds <= USUAL * instance.call_seconds:
+        return
+    expected = foresee(instance)
+    if expected.admission > WORTH_SAYING_S:
+        say(expected.words())
+    settle(expected, instance.reference.task.name, left)
+
+
 def foresee(instance: Instance) -> Foresight:
     """From the first draws and calls of an instance, and the elements that go in and out of a call."""
     kind = "cpu" if instance.device.type == "cpu" else "cuda"
+    dearer = max(0.0, instance.double_seconds - USUAL * instance.call_seconds)
+    doubles = DOUBLE["heavy" if instance.work > HEAVY or instance.huge else "ordinary"]
     elements = sum(math.prod(spec.shape) for spec in (*instance.specs, *instance.out_specs))
 
     def cost(shares: tuple[float, float, float]) -> float:
@@ -65,8 +87,9 @@ def foresee(instance: Instance) -> Foresight:
     return Foresight(
         draw=instance.draw_seconds,
         call=instance.call_seconds,
-        admission=cost(ADMISSION[kind]),
-        proof=cost(PROOF[kind]),
+        double=instance.double_seconds,
+        admission=cost(ADMISSION[kind]) + doubles[0] * dearer,
+        proof=cost(PROOF[kind]) + doubles[1] * dearer,
     )
 
 

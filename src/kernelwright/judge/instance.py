@@ -73,8 +73,8 @@ class Instance:
         """Multiply-adds of one call, roughly."""
         self._giver = weights.Giver()
         del second  # a call may be gigabytes
-        self.call_seconds = 0.0
-        """What a call took the second time: rough, for planning."""
+        self.call_seconds = self.double_seconds = 0.0
+        """What a call took the second time, and the last one in float64: rough, for planning."""
         self.opened: tuple[Given, list[torch.Tensor]] | None = None
         """The first call and its answer under the seed ``opening``, for whoever takes it, where one was named."""
         answered = self._learn_outputs(first, seed)
@@ -313,7 +313,7 @@ class Instance:
         if not self.without_double:
             mode = Float64Trace()
             try:
-                outputs = self._raised(leaves, state, mode)
+                outputs, self.double_seconds = timed(lambda: self._raised(leaves, state, mode))
             except calls.CAUGHT as error:
                 health.pass_on(error)
                 self.distrust_double(f"it does not run in float64 ({type(error).__name__})")

@@ -68,7 +68,7 @@ class Programs:
     def allow(self, imports: Iterable[str]) -> None:
         """Programs started from now on may read these folders, which references import from: never a whole home, and
         none that holds task folders, where cases and decoys are written down."""
-        self._imports |= {folder for folder in imports if not _tells(Path(folder))}
+        self._imports |= set(readable(imports))
 
     def prime(self) -> None:
         """Start what programs that compile on a CPU will need, in the background; asking again does nothing."""
@@ -174,6 +174,11 @@ class Programs:
             execute=own is not None,
             threads=self.threads,
         )
+
+
+def readable(imports: Iterable[str]) -> tuple[str, ...]:
+    """Those of a reference's folders of imports that candidates may read."""
+    return tuple(folder for folder in imports if not _tells(Path(folder)))
 
 
 def _tells(folder: Path) -> bool:

@@ -33,7 +33,8 @@ FIRST_SEED = 0x5EED
 def execute(source: str, name: str, imports: tuple[str, ...] = ()) -> types.ModuleType:
     """Run source text as a module of its own, with its lines known to tracebacks and to ``inspect.getsource``.
 
-    Raises what the source raises. ``imports`` are folders on ``sys.path`` while it runs.
+    Raises what the source raises. ``imports`` are folders first on ``sys.path`` while it runs, and last from then on:
+    its functions may import from them too.
     """
     filename = f"<{name}>"
     module = types.ModuleType(name)
@@ -46,7 +47,7 @@ def execute(source: str, name: str, imports: tuple[str, ...] = ()) -> types.Modu
         # As the file itself would be read: without the future statements of this one.
         exec(compile(source, filename, "exec", dont_inherit=True), module.__dict__)
     finally:
-        sys.path[:] = before
+        sys.path[:] = [*before, *(folder for folder in imports if folder not in before)]
     return module
 
 

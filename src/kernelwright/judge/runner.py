@@ -85,7 +85,7 @@ class Runner:
             self.wake = torch.zeros(1, device=self.device).zero_
         self._open_weights(request, descriptors)
         path, _, name = request["entry"].partition("::")
-        made = _import_entry(path, name)
+        made = _import_entry(path, name, request["imports"])
         leaves = self.weights.tensors()[len(self.names) :] if self.weights else []
         leaves = [leaf.clone() for leaf in leaves]
         arguments = skeletons.unflatten(request["init_args"], leaves)
@@ -313,10 +313,11 @@ def _seeds(plain: int, mixed: int) -> Iterator[None]:
             numpy.random.seed()
 
 
-def _import_entry(path: str, name: str) -> Any:
-    """The class ``name`` of the file ``path`` in the current folder, which is on ``sys.path`` from now on."""
+def _import_entry(path: str, name: str, imports: list[str]) -> Any:
+    """The class ``name`` of the file ``path`` in the current folder, which is on ``sys.path`` from now on, before
+    ``imports``."""
     file = Path.cwd() / path
-    sys.path.insert(0, str(file.parent))
+    sys.path[:0] = [str(file.parent), *imports]
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.flop_counter import flop_registry
@@ -64,6 +65,10 @@ class Trace:
     def unavoidable_bytes(self) -> int:
         """Each needed input element once and each output element once."""
         return self.input_bytes + self.output_bytes
+
+
+RECURRENT = ("gru", "rnn_tanh", "rnn_relu")
+"""Layers whose steps torch runs one by one; an LSTM is one operator of oneDNN's already."""
 
 
 class _Recorder(TorchDispatchMode):
@@ -153,6 +158,28 @@ class _Recorder(TorchDispatchMode):
         found = self._operator(func, name, operands, results or changes, args, {})
         self.operators.append(dataclasses.replace(found, operations=0, known=False))
 
+    def layer(self, name: str, operands: list[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
+        """Note a recurrent layer: a share of its results needs at least that share of its operands."""
+        self.keep += results
+        for t in results:
+            self.sizes.setdefault(_key(t), _distinct(t) * t.itemsize)
+            self.reader.makers[_key(t)] = name
+        reads = tuple(_all_of(t) for t in operands)
+        self.steps.append(Step(tuple(_key(t) for t in results), reads, float(_distinct(results[0]))))
+        moved = sum(_distinct(t) * t.itemsize for t in (*operands, *results))
+        self.unknown.add(name)
+        self.operators.append(
+            Operator(
+                name=name,
+                shapes=tuple(tuple(t.shape) for t in operands),
+                dtype=str(operands[0].dtype).removeprefix("torch."),
+                bytes=moved,
+                operations=0,
+                unit="vector",
+                known=False,
+            )
+        )
+
     def _operator(
         self, func: Any, name: str, operands: list[torch.Tensor], results: list[torch.Tensor], args: Any, kwargs: Any
     ) -> Operator:
@@ -183,8 +210,36 @@ class _Recorder(TorchDispatchMode):
         )
 
 
+class _Layers(TorchFunctionMode):
+    """Takes recurrent layers as one operator each: followed step by step, 6 of 512 steps took 17 s.
+
+    Their results are left empty, so the tensors must be without data, and nobody may want gradients.
+    """
+
+    def __init__(self, recorder: _Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if func is not getattr(torch, name, None) or name not in RECURRENT or not isinstance(args[1], torch.Tensor):
+            return func(*args, **(kwargs or {}))  # anything else, or sequences packed into one
+        given, hidden, weights = args[:3]
+        ways = 2 if args[7] else 1
+        results = given.new_empty((*given.shape[:-1], ways * hidden.shape[-1])), torch.empty_like(hidden)
+        self.recorder.layer(name, [given, hidden, *weights], results)
+        return results
+
+
 def _all_of(tensor: torch.Tensor) -> Read:
     return Read(_key(tensor), _view(tensor), float(_distinct(tensor)), tensor.itemsize)
+
+
+def _empty(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether all are tensors without data."""
+    return all(isinstance(t, FakeTensor) for t in tensors)
 
 
 def _reduces(name: str) -> bool:
@@ -209,7 +264,8 @@ def trace(
     given = [*inputs, *parameters]
     for position, tensor in enumerate(given):
         recorder.leaf(position, tensor, indices[position] if position < len(indices) else None)
-    with recorder:
+    layers = _Layers(recorder) if not gradients and _empty(given) else nullcontext()
+    with layers, recorder:
         results = [t for t in tree_flatten(call())[0] if isinstance(t, torch.Tensor)]
         passed: list[torch.Tensor] = []
         if gradients:

@@ -38,8 +38,8 @@ LONGEST_FIRST_CALL_S, LONGEST_IN_BUDGETS = 60.0, 1.0
 longer needs at least four times as long for admission and a proof, for which the judge would refuse the budget."""
 NOT_READ = {"joules": None, "note": "not read after an interrupt"}
 """In place of the device's counter where the judge was ended."""
-LEAST_TRACING_S = 30.0
-"""A proposer is waited for at least so long, or half the budget."""
+LEAST_TRACING_S, TRACING_SHARE = 15.0, 0.25
+"""Tracing the reference may take so long at the least, or that share of the budget, all proposers together."""
 DETERMINISTIC_SHARE = 0.25
 """Of the budget, for the deterministic proposers where models are asked too; models get at least as much."""
 
@@ -239,7 +239,7 @@ class _Run:
 
     def _prepare(self) -> Loop:
         if isinstance(self.services.host, ProposerHost):
-            self.services.host.patience = max(LEAST_TRACING_S, 0.5 * self.options.budget_seconds)
+            self.services.host.patience = max(LEAST_TRACING_S, TRACING_SHARE * self.options.budget_seconds)
             self.services.host.start()
         self.machine, pace = self._machine()
         with pace.step("start"):

@@ -22,6 +22,8 @@ TABLE: Mapping[str, str] = {
     "templates": "kernelwright.proposers.templates:TemplatesProposer",
 }
 """Proposer name to ``module:Class``."""
+TRACELESS = frozenset({"compiler"})
+"""Those that write their candidates without a trace of the reference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

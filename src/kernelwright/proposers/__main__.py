@@ -10,9 +10,14 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import sys
+import threading
+import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any, TextIO
 
 from kernelwright import wire
@@ -22,6 +27,12 @@ from kernelwright.proposers import TABLE, Proposer, Request
 from kernelwright.task import Task
 
 Emit = Callable[[dict[str, Any]], None]
+AGAIN_S = 0.5
+"""After so many seconds a job that goes on is interrupted once more: what was traced may have caught the first time."""
+
+
+class OutOfTime(BaseException):
+    """A job's ``seconds`` are over. No Exception: torch, and references, catch those while they are traced."""
 
 
 class Host:
@@ -62,27 +73,53 @@ class Host:
 
     def _structures(self, job: Mapping[str, Any], emit: Emit) -> dict[str, Any]:
         request, name = _request(job), str(job.get("proposer"))
+        began = time.monotonic()
         try:
-            found = self.proposer(name).structures(request)
+            with _within(job.get("seconds")):
+                found = self.proposer(name).structures(request)
+        except OutOfTime:
+            return {"structures": [], "late": True}
         except KernelwrightError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - tracing runs the user's reference: it can raise anything
             traceback.print_exc(file=sys.stderr)
             emit({"event": "proposer-skipped", "proposer": name, "reason": _one_line(error)})
-            return {"structures": []}
-        return {"structures": [wire.to_data(structure) for structure in found]}
+            return {"structures": [], "seconds": time.monotonic() - began}
+        return {"structures": [wire.to_data(structure) for structure in found], "seconds": time.monotonic() - began}
 
     def _render(self, job: Mapping[str, Any]) -> dict[str, Any]:
         request, name, structure = _request(job), str(job.get("proposer")), str(job.get("structure"))
         values = job.get("values") or {}
         try:
-            candidate = self.proposer(name).render(request, structure, values)
+            with _within(job.get("seconds")):
+                candidate = self.proposer(name).render(request, structure, values)
+        except OutOfTime as error:
+            raise CandidateError(f"{name} did not render {structure} in time.", f"over {job['seconds']:g} s") from error
         except KernelwrightError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as above: the reference may be run again to render
             traceback.print_exc(file=sys.stderr)
             raise CandidateError(f"{name} could not render {structure}.", _one_line(error)) from error
         return {"candidate": wire.to_data(candidate)}
+
+
+@contextmanager
+def _within(seconds: float | None) -> Iterator[None]:
+    """Raises OutOfTime in what is done inside once it takes longer; outside the main thread nothing can."""
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def over(number: int, frame: FrameType | None) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGALRM, over)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), AGAIN_S)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _events(send: Emit, number: object) -> Emit:

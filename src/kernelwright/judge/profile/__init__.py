@@ -55,6 +55,8 @@ class Subject:
     workshop: Path
     """A folder of this candidate's own: the Triton kernels that its last profile compiled stay there."""
     threads: int
+    imports: tuple[str, ...] = ()
+    """Folders that the reference imports from."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -154,7 +156,7 @@ def confined(subject: Subject, argv: list[str], watch: Sequence[str] = ()) -> sa
     own = subject.workshop
     (own / "tmp").mkdir(exist_ok=True)
     env = {
-        "PYTHONPATH": ":".join([str(root), *(path for path in sys.path if path)]),
+        "PYTHONPATH": ":".join([str(root), *subject.imports, *(path for path in sys.path if path)]),
         "TRITON_CACHE_DIR": str(own / "triton"),
         "TORCHINDUCTOR_CACHE_DIR": str(own / "inductor"),
         "TMPDIR": str(own / "tmp"),
@@ -167,7 +169,10 @@ def confined(subject: Subject, argv: list[str], watch: Sequence[str] = ()) -> sa
         limits=LIMITS,
         writable=(own,),
         # torch's own folder too: it need not lie in Python's (a package folder of the user's, a path that was given)
-        readable=(root, subject.folder, sys.prefix, sys.base_prefix, Path(torch.__file__).parents[1]),
+        readable=(
+            *(root, subject.folder, sys.prefix, sys.base_prefix, Path(torch.__file__).parents[1]),
+            *map(Path, subject.imports),
+        ),
         cwd=subject.folder,
         env=env,
         devices=subject.device != "cpu",

@@ -12,6 +12,7 @@ from kernelwright.candidate import Candidate
 from kernelwright.judge import skeletons
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.profile import Subject, energy_of, profile, static
+from kernelwright.judge.programs import readable
 from kernelwright.machine import Machine
 from kernelwright.trial import Outcome, Timed
 
@@ -56,6 +57,7 @@ def _subject(bench: Bench, candidate: Candidate, folder: Path, workshop: Path, t
         traced=limits.trace_module(instance.model, args, {}, gradients=False),
         workshop=(workshop / candidate.digest()).resolve(),
         threads=threads,
+        imports=readable(bench.task.imports),
     )
 
 

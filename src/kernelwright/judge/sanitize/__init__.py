@@ -24,6 +24,7 @@ from kernelwright import sandbox, wire
 from kernelwright.candidate import Candidate
 from kernelwright.judge import skeletons
 from kernelwright.judge.bench import Bench
+from kernelwright.judge.programs import readable
 from kernelwright.judge.sanitize import tools
 from kernelwright.judge.sanitize.tools import CALLED, CPU_TOOLS, CUDA_TOOLS, THREAD, THREADS, Tool
 from kernelwright.trial import Rejected
@@ -75,7 +76,8 @@ def run(candidate: Candidate, folder: Path, bench: Bench, cache: Path, call_us: 
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="kernelwright-sanitize-") as place:
         Path(place).chmod(0o755)
-        scene = _Scene(candidate, folder, Path(place), cache / "sanitize", str(bench.device))
+        imports = readable(bench.task.imports)
+        scene = _Scene(candidate, folder, Path(place), cache / "sanitize", str(bench.device), imports)
         made = scene.write_calls(bench, call_us)
         if not made:
             return Sanitized(rejected=None, notes=("sanitizers: not run (every case is too large)",))
@@ -103,6 +105,8 @@ class _Scene:
     work: Path
     cache: Path
     device: str
+    imports: tuple[str, ...] = ()
+    """Folders that the reference imports from."""
 
     def write_calls(self, bench: Bench, call_us: float | None) -> int:
         """Draw the inputs of the smallest cases and write them beside the driver; how many there are."""
@@ -200,11 +204,13 @@ class _Scene:
 
     def _drive(self, watch: Sequence[str], folder: Path, env: Mapping[str, str], own: Path | None) -> sandbox.Finished:
         """The driver, confined; ``watch`` is a trusted tool that starts it, ``own`` a folder both may write."""
-        driver = [sys.executable, "-I", str(self.work / "driver.py"), str(folder), self.candidate.entry, self.device]
+        arguments = (str(folder), self.candidate.entry, self.device, *self.imports)
+        driver = [sys.executable, "-I", str(self.work / "driver.py"), *arguments]
+        needed = (self.work, folder, *map(Path, self.imports), sys.prefix, sys.base_prefix)
         return sandbox.run(
             driver,
             limits=LIMITS,
-            readable=(self.work, folder, sys.prefix, sys.base_prefix, *_preloaded(env), *_tool_folder(watch)),
+            readable=(*needed, *_preloaded(env), *_tool_folder(watch)),
             writable=() if own is None else (own,),
             cwd=folder,
             env={"PATH": "/usr/local/cuda/bin:/usr/bin:/bin", "LC_ALL": "C", **env},

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a candidate's first calls in a fresh process under a sanitizer: it says nothing, the sanitizer does.
 
-A program of its own, copied beside ``skeletons.py`` and ``calls.pt`` and run there with the arguments FOLDER, ENTRY and
-DEVICE; it imports nothing of this project by name. Every tensor gets memory of its own, of exactly its size.
+A program of its own, copied beside ``skeletons.py`` and ``calls.pt`` and run there with the arguments FOLDER, ENTRY,
+DEVICE and folders that the candidate imports from; it imports nothing of this project by name. Every tensor gets memory
+of its own, of exactly its size.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def main() -> None:
     here = Path(__file__).parent
     skeletons = module(here / "skeletons.py")
     cases = torch.load(here / "calls.pt", weights_only=True)
-    sys.path.insert(0, str(folder))
+    sys.path[:0] = [str(folder), *sys.argv[4:]]
     os.chdir(folder)
     entry = getattr(module(folder / file), name)
     for case in cases:

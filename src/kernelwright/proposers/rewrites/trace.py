@@ -20,6 +20,7 @@ from torch.utils import _pytree
 from kernelwright.proposers.loaded import loaded
 from kernelwright.proposers.rewrites import aten
 from kernelwright.proposers.rewrites.terms import Term, leaf, make
+from kernelwright.proposers.templates.graph import MOST_STEPS, NotCaptured, short
 from kernelwright.task import Task, by_position
 
 
@@ -63,7 +64,11 @@ def trace(task: Task, *, batch: int | None = None) -> Program:
         args = by_position(_call(module.get_inputs, axes), inspect.signature(model.forward))
         if batch is not None:
             args = _resized(args, batch)
-        exported = torch.export.export(model, tuple(args), strict=False)
+        try:
+            with short(model, MOST_STEPS):
+                exported = torch.export.export(model, tuple(args), strict=False)
+        except NotCaptured as reason:
+            raise NotRewritable(str(reason)) from reason
     return _program(exported, args, init, task.contract.training)
 
 

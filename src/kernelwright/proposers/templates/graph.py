@@ -43,6 +43,9 @@ ORDINARY_ERRORS = (
 
 LARGE = 40
 """Submodules from which a trace with open sizes takes longer than the search: 42 s for a MobileNetV2, 4 s without."""
+MOST_STEPS, MOST_OPEN_STEPS = 256, 16
+"""Steps that recurrent layers of torch's may make in a trace, with sizes given and open: each takes 4 ms and 0.1 s
+(a GRU of 6 layers over 512: 14 s and 5 minutes), and none of them could be fused with another."""
 MOST_WRITTEN = 64
 """Elements of a constant tensor that a program writes out again at every call."""
 
@@ -135,16 +138,46 @@ def _attempt(task: Task, module: types.ModuleType, fake: bool, dynamic: bool) ->
         inputs = by_position(_call(module.get_inputs, axes), inspect.signature(model.forward))
     model.train(task.contract.training)
     large = sum(1 for _ in model.modules()) > LARGE
-    if dynamic and large and not axes:
+    if dynamic and not axes and (large or any(isinstance(part, torch.nn.RNNBase) for part in model.modules())):
         return None
     sizes = tree_map(_open_sizes, list(inputs))
     shapes = ((tuple(sizes),) if _varargs(model) else tuple(sizes)) if dynamic else None
-    with torch.no_grad():
+    with torch.no_grad(), short(model, MOST_OPEN_STEPS if dynamic else MOST_STEPS):
         program = torch.export.export(model, tuple(inputs), dynamic_shapes=shapes, strict=False)
         training = model.training if large else _mode(model, tuple(inputs), shapes, str(program.graph))
         if any(_mutates(node) for node in program.graph.nodes):
             program = program.run_decompositions({})
     return _describe(program, model, inputs, training, (literal(positional), literal(keywords)))
+
+
+@contextmanager
+def short(model: torch.nn.Module, most: int) -> Iterator[None]:
+    """Raises NotCaptured where recurrent layers of torch's would make more steps in one call of ``model``."""
+    steps = 0
+
+    def begin(*_: object) -> None:
+        nonlocal steps
+        steps = 0
+
+    def count(layer: torch.nn.Module, args: tuple[Any, ...]) -> None:
+        nonlocal steps
+        assert isinstance(layer, torch.nn.RNNBase)
+        given = args[0] if isinstance(args[0], torch.Tensor) else args[0].data  # packed: all sequences in one
+        size = given.shape[1 if given.dim() == 3 and layer.batch_first else 0]
+        length = size.node.hint if isinstance(size, torch.SymInt) else size
+        steps += int(length or 1) * layer.num_layers * (2 if layer.bidirectional else 1)
+        if steps > most:
+            raise NotCaptured(f"{type(layer).__name__} of {steps} steps: a trace would follow each of them")
+
+    layers = [part for part in model.modules() if isinstance(part, torch.nn.RNNBase)]
+    hooks = [layer.register_forward_pre_hook(count) for layer in layers]
+    if hooks:
+        hooks.append(model.register_forward_pre_hook(begin, prepend=True))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _open_sizes(value: object) -> dict[int, Any] | None:
