@@ -330,3 +330,29 @@ def test_cases_that_disagree_in_structure_are_refused() -> None:
         proven_space([{"inputs": [leaf(3)]}, {"inputs": [leaf(3, dtype="float16")]}])
     with pytest.raises(ValueError, match="numbers"):
         proven_space([{"inputs": [leaf(3)]}, {"inputs": [leaf(3), leaf(3)]}])
+
+
+def test_modules_of_the_references_folder_are_found_from_anywhere_and_named_where_they_are_not(tmp_path: Path) -> None:
+    """Also those that a call imports; beside the file a copy comes first; without either, the error says where from."""
+    project, run, moved = tmp_path / "project", tmp_path / "run", tmp_path / "moved"
+    project.mkdir()
+    (project / "kw_power.py").write_text("POWER = 2\n")
+    (project / "kw_shift.py").write_text("SHIFT = 1\n")
+    text = SQUARE.replace("x * x", "x**POWER + _shift()")
+    text = (
+        f"from kw_power import POWER\n\n\ndef _shift():\n    from kw_shift import SHIFT\n\n    return SHIFT\n\n\n{text}"
+    )
+    task = Task(name="square", form="kernelbench", reference=text, imports=(str(project),))
+    fast = text.replace("class Model(", "class ModelNew(")
+    seen = [{"name": "main", "inputs": [leaf(6)], "state": []}]
+    export.write(run, task, trial(task, {"fast.py": fast}), cases=seen)
+    code = "from optimized import ModelNew\nm = ModelNew().eval()\n"
+    code += "out.extend(float(m(torch.full((n,), 3.0))[0]) for n in (6, 7))\n"
+    out, said = alone(run, code)
+    assert ([10.0, 10.0], 1) == (out, len(said))
+    run.rename(moved)
+    project.rename(tmp_path / "gone")
+    out, _ = alone(
+        moved, "try:\n    import optimized\nexcept ModuleNotFoundError as error:\n    out += error.__notes__"
+    )
+    assert str(project) in out[0] and "beside this file" in out[0]

@@ -98,12 +98,11 @@ def test_a_program_may_read_the_folders_its_reference_imports_from(programs: Pro
     helper = tmp_path / "beside"
     helper.mkdir()
     (helper / "kw_helper.py").write_text("VALUE = 3\n")
-    source = f"import sys\nsys.path.insert(0, {str(helper)!r})\nfrom kw_helper import VALUE\n\n\n{PLAIN}"
-    folder = write(tmp_path / "importing", source)
+    folder = write(tmp_path / "importing", f"from kw_helper import VALUE\n\n\n{PLAIN}")
     told = tmp_path / "tasks"
     (told / "norms" / "rms").mkdir(parents=True)
     (told / "norms" / "rms" / "task.toml").write_text("")  # cases and tolerances are nothing for candidates
     programs.allow([str(Path.home()), "/", str(told), str(told / "norms" / "rms"), str(helper)])
     assert {str(helper)} == programs._imports
     with programs.fork("cpu", folder, 60.0, None) as program:
-        program.load("program.py::Plain")
+        program.load("program.py::Plain", imports=[str(helper)])

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+from pathlib import Path
 
 import pytest
 import torch
@@ -113,3 +115,16 @@ def test_a_model_that_is_no_module_is_told_so(model: str) -> None:
     with pytest.raises(errors.TaskIncomplete, match="no torch.nn.Module") as caught:
         Reference(odd, "cpu").instance(odd.timed_case())
     assert caught.value.got in ("Model(...) is of type int", "Model(...) is of type Model")
+
+
+def test_functions_of_the_reference_import_from_its_folder_when_they_are_called(tmp_path: Path) -> None:
+    """As they do where the file is run by itself, with its folder first on the path."""
+    (tmp_path / "kw_first.py").write_text("ONE = 1.0\n")
+    (tmp_path / "kw_second.py").write_text("TWO = 2.0\n")
+    made = task("x * ONE * second()", "[torch.ones(3)]", head="from kw_first import ONE\n" + SECOND)
+    made = dataclasses.replace(made, imports=(str(tmp_path),))
+    found = Reference(made, "cpu").instance(made.timed_case())
+    assert [2.0] * 3 == found.eager([torch.ones(3)], None)[0].tolist()
+
+
+SECOND = "def second():\n    from kw_second import TWO\n    return TWO\n"

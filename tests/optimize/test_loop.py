@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from kernelwright.optimize.finding import message
 from kernelwright.optimize.loop import Loop
 from kernelwright.optimize.schedule import Schedule
 
 
-def finished(waiting: list[tuple[str, float]], left: float) -> tuple[list[str], list[str]]:
-    """(structures proved, notes) of a loop with these coarse finalists (structure, speedup) and seconds left."""
+def finished(waiting: list[tuple[str, float]], left: float, said: bool = False) -> tuple[list[str], list[str]]:
+    """(structures proved, notes) of a loop with these coarse finalists (structure, speedup) and seconds left; ``said``:
+    and what the run then says that it found."""
     loop: Any = Loop.__new__(Loop)
     proved: list[str] = []
     notes: list[str] = []
@@ -23,9 +25,12 @@ def finished(waiting: list[tuple[str, float]], left: float) -> tuple[list[str], 
     loop.schedule = Schedule(clock, SimpleNamespace(expected_seconds=lambda level: 10.0))  # type: ignore[arg-type]
     loop._finalists = lambda: [item for item in items if item[1] not in proved]
     loop._prove = lambda candidate, structure: proved.append(structure)
+    loop.unproved = ""
     loop._say = lambda kind, text, **data: notes.append(text)
     loop.finish()
-    return proved, notes
+    loop.winner = loop.nearest = None
+    loop.rejected, loop.exhausted = 0, True
+    return proved, [*notes, *([message(loop, interrupted=False)] if said else [])]
 
 
 @pytest.mark.parametrize(
@@ -51,3 +56,12 @@ def test_compilers_are_proved_where_there_is_time() -> None:
     """In the order of the finalists."""
     waiting = [("compiler/compile.max-autotune", 1.4), ("templates/rowwise.cpp", 1.2)]
     assert finished(waiting, left=99.0)[0] == [name for name, _ in waiting]
+
+
+def test_what_there_was_no_time_to_prove_is_not_called_slower() -> None:
+    """Nor is a run in which nothing was tried one in which nothing beats the baseline."""
+    compiled = [("compiler/compile.max-autotune", 1.4)]
+    assert "no time for a proof of compiler/compile.max-autotune, 1.40x" in finished(compiled, 0.0, said=True)[1][-1]
+    assert "Nothing honest beats" not in finished(compiled, 0.0, said=True)[1][-1]
+    assert "Nothing was tried" in finished([], 0.0, said=True)[1][-1]
+    assert "Nothing honest beats" in finished(compiled, 99.0, said=True)[1][-1]

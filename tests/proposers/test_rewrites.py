@@ -7,6 +7,8 @@ import copy
 import importlib.util
 import pickle
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -368,3 +370,21 @@ def test_templates_write_the_best_rewritten_program_and_fall_back_through_it() -
     assert "cpp" == found.language == candidate.language
     assert found.space.parameters
     assert text.index("class Model(") < text.index("class Rewritten(Model)") < text.index("class ModelNew(Rewritten)")
+
+
+def test_a_reference_that_imports_from_its_folder_is_rewritten(tmp_path: Path) -> None:
+    """Modules beside the file are found while it is traced, those that forward itself imports too."""
+    (tmp_path / "kw_size.py").write_text("SIZE = 96\n")
+    (tmp_path / "kw_halved.py").write_text("def halved(x):\n    return x / 2\n")
+    reference = form("from kw_halved import halved\n        return halved(torch.diag(x[0]) @ x.t())")
+    request = ask("from kw_size import SIZE\n" + reference)
+    assert [] != RewritesProposer().structures(replace(request, task=replace(request.task, imports=(str(tmp_path),))))
+
+
+def test_long_recurrent_layers_are_not_traced() -> None:
+    """torch.export follows every step, 5 minutes for six layers of 512; a short GRU is left for what it is."""
+    body, init = "return self.layer(x)[0].exp()", "self.layer = nn.GRU(8, 4, batch_first=True)"
+    with pytest.raises(NotRewritable, match="GRU of 300 steps"):
+        trace(ask(form(body, init=init, inputs="torch.randn(2, 300, 8)")).task)
+    with pytest.raises(NotRewritable, match="gru.* random numbers"):
+        trace(ask(form(body, init=init, inputs="torch.randn(2, 9, 8)")).task)

@@ -8,6 +8,7 @@ import torch
 from templates_bench import PROPOSER, error_ratios, load, pair, propose, reference, request
 
 from kernelwright.candidate import Candidate
+from kernelwright.proposers.templates import graph
 
 CASES = {
     "rms": reference("return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.w",
@@ -260,6 +261,19 @@ def test_inputs_are_left_alone_even_where_memory_is_reused() -> None:
 def test_what_cannot_be_expressed_is_not_proposed(forward: str) -> None:
     """Identity, results under odd keys, writes to inputs, data-dependent shapes, nothing to fuse, no tensor."""
     assert propose(reference(forward, "torch.randn(8, 8)")) is None
+
+
+def test_large_weights_are_never_drawn_for_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be traced without data is tried with it, but 2 GiB of weights took 20 s to draw, twice."""
+    text = reference("return self.layer(x) if x.sum() > 0 else x", "torch.randn(8, 8)", "self.layer = nn.Linear(8, 7)")
+    made: list[bool] = []
+    real = graph._attempt
+    monkeypatch.setattr(graph, "_attempt", lambda *given: made.append(given[2]) or real(*given))
+    for most, attempts in ((252, [True, True, False, False]), (251, [True, True])):
+        monkeypatch.setattr(graph, "MOST_BYTES", most)
+        made.clear()
+        assert propose(f"{text}# {most}\n") is None
+        assert attempts == made
 
 
 def test_a_reference_that_does_not_import_is_not_proposed() -> None:

@@ -72,6 +72,8 @@ class Loop:
         self.tried = 0
         self.rejected = 0
         self.winner: Trial | None = None
+        self.unproved = ""
+        """The best candidate that there was no time to prove, where it promised something and nothing was proved."""
         self.nearest: Timed | None = None
         """The fastest precise outcome, winner or not: what the honest answer "nothing is faster" cites."""
 
@@ -216,8 +218,8 @@ class Loop:
         """Where nothing was proved, say which finalist might have been: the user may give it more time."""
         if any(self._precise.values()) or _speedup(item[2]) <= 1.0:
             return
-        best = f"{_speedup(item[2]):.2f}x of eager in coarse timing"
-        self._say("note", f"not proved, for lack of time: {item[1]}, {best}")
+        self.unproved = f"{item[1]}, {_speedup(item[2]):.2f}x of eager in coarse timing"
+        self._say("note", f"not proved, for lack of time: {self.unproved}")
 
     def _finalists(self) -> list[tuple[Candidate, str, Timed]]:
         """Candidates worth proving, fastest first: close to the best, and not all variants of one structure's tail."""

@@ -206,7 +206,7 @@ class _Scene:
         """The driver, confined; ``watch`` is a trusted tool that starts it, ``own`` a folder both may write."""
         arguments = (str(folder), self.candidate.entry, self.device, *self.imports)
         driver = [sys.executable, "-I", str(self.work / "driver.py"), *arguments]
-        needed = (self.work, folder, *map(Path, self.imports), sys.prefix, sys.base_prefix)
+        needed: list[str | Path] = [self.work, folder, *self.imports, sys.prefix, sys.base_prefix]
         return sandbox.run(
             driver,
             limits=LIMITS,

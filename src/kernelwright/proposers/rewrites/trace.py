@@ -20,7 +20,7 @@ from torch.utils import _pytree
 from kernelwright.proposers.loaded import loaded
 from kernelwright.proposers.rewrites import aten
 from kernelwright.proposers.rewrites.terms import Term, leaf, make
-from kernelwright.proposers.templates.graph import MOST_STEPS, NotCaptured, short
+from kernelwright.proposers.templates.recurrent import MOST_STEPS, TooManySteps, short
 from kernelwright.task import Task, by_position
 
 
@@ -67,7 +67,7 @@ def trace(task: Task, *, batch: int | None = None) -> Program:
         try:
             with short(model, MOST_STEPS):
                 exported = torch.export.export(model, tuple(args), strict=False)
-        except NotCaptured as reason:
+        except TooManySteps as reason:
             raise NotRewritable(str(reason)) from reason
     return _program(exported, args, init, task.contract.training)
 

@@ -23,6 +23,7 @@ from torch.utils._sympy.printers import PythonPrinter
 from kernelwright.proposers.loaded import loaded
 from kernelwright.proposers.templates import nesting
 from kernelwright.proposers.templates.ir import Source, Tensor
+from kernelwright.proposers.templates.recurrent import MOST_OPEN_STEPS, MOST_STEPS, short
 from kernelwright.task import Task, by_position
 
 ORDINARY_ERRORS = (
@@ -43,9 +44,8 @@ ORDINARY_ERRORS = (
 
 LARGE = 40
 """Submodules from which a trace with open sizes takes longer than the search: 42 s for a MobileNetV2, 4 s without."""
-MOST_STEPS, MOST_OPEN_STEPS = 256, 16
-"""Steps that recurrent layers of torch's may make in a trace, with sizes given and open: each takes 4 ms and 0.1 s
-(a GRU of 6 layers over 512: 14 s and 5 minutes), and none of them could be fused with another."""
+MOST_BYTES = 1 << 28
+"""Parameters of a module that is made with data where fake tensors do not do: 2 GiB of them took 20 s to draw."""
 MOST_WRITTEN = 64
 """Elements of a constant tensor that a program writes out again at every call."""
 
@@ -83,6 +83,8 @@ def capture(task: Task) -> Capture:
     with _loaded(task) as module, _quiet():
         failure = "no attempt was made"
         for fake, dynamic in ((True, True), (True, False), (False, True), (False, False)):
+            if not fake and _weighs(task, module) > MOST_BYTES:
+                break
             try:
                 found = _attempt(task, module, fake, dynamic)
                 if found is not None:
@@ -150,34 +152,16 @@ def _attempt(task: Task, module: types.ModuleType, fake: bool, dynamic: bool) ->
     return _describe(program, model, inputs, training, (literal(positional), literal(keywords)))
 
 
-@contextmanager
-def short(model: torch.nn.Module, most: int) -> Iterator[None]:
-    """Raises NotCaptured where recurrent layers of torch's would make more steps in one call of ``model``."""
-    steps = 0
-
-    def begin(*_: object) -> None:
-        nonlocal steps
-        steps = 0
-
-    def count(layer: torch.nn.Module, args: tuple[Any, ...]) -> None:
-        nonlocal steps
-        assert isinstance(layer, torch.nn.RNNBase)
-        given = args[0] if isinstance(args[0], torch.Tensor) else args[0].data  # packed: all sequences in one
-        size = given.shape[1 if given.dim() == 3 and layer.batch_first else 0]
-        length = size.node.hint if isinstance(size, torch.SymInt) else size
-        steps += int(length or 1) * layer.num_layers * (2 if layer.bidirectional else 1)
-        if steps > most:
-            raise NotCaptured(f"{type(layer).__name__} of {steps} steps: a trace would follow each of them")
-
-    layers = [part for part in model.modules() if isinstance(part, torch.nn.RNNBase)]
-    hooks = [layer.register_forward_pre_hook(count) for layer in layers]
-    if hooks:
-        hooks.append(model.register_forward_pre_hook(begin, prepend=True))
+def _weighs(task: Task, module: types.ModuleType) -> int:
+    """Bytes of the parameters, 0 where the module cannot be made without data."""
     try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            init = _call(module.get_init_inputs, dict(task.timed_case().axes))
+            positional, keywords = _split_init(init)
+            made = getattr(module, task.entry)(*positional, **keywords)
+    except ORDINARY_ERRORS:
+        return 0
+    return sum(value.nbytes for value in made.parameters())
 
 
 def _open_sizes(value: object) -> dict[int, Any] | None:
