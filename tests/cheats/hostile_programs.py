@@ -86,13 +86,16 @@ class Fused(torch.autograd.Function):
 FLAT = "torch.as_strided(grad, grad.shape, (grad.shape[1], 1), grad.storage_offset())"
 FUSE = "return Fused.apply(x, self.fc.weight, self.fc.bias)"
 KEPT = "\nself.w, self.b = self.fc.weight.detach().clone(), self.fc.bias.detach().clone()\nself.first = True\n"
-LOADS = KEPT + """
+LOADS = (
+    KEPT
+    + """
 def loaded(m, keys):
     if m.first:
         m.first = False
         m.w, m.b = m.fc.weight.detach().clone(), m.fc.bias.detach().clone()
 self.register_load_state_dict_post_hook(loaded)
 """
+)
 ADD = """
 #pragma omp parallel for
 for (long i = 0; i < n; ++i) z[i] = x[i] + 2.0f * y[i];

@@ -155,3 +155,14 @@ def test_a_huge_case_takes_its_changes_of_value_in_one_draw(monkeypatch: pytest.
     names = [variant.name for variant in bench.timed.offered]
     assert ["as given", "sparser", "mixed rows", "mixed rows, small", "mixed rows, plain"] == names
     assert any(note.startswith("huge calls") for note in bench.admit().notes)
+
+
+def test_what_a_first_look_took_is_no_longer_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing 3 GiB of inputs twice took longer than the budget, of which 24 s were said to be left."""
+    heard: list[float] = []
+    ticks = itertools.count(0, 5 * 10**9)
+    monkeypatch.setattr(benches.measure, "clock", lambda pid=0: next(ticks))
+    for name in ("look", "look_again"):
+        monkeypatch.setattr(benches.foresight, name, lambda instance, left, say: heard.append(left))
+    Bench(task("x * 2", "[torch.rand(4, 8)]"), "cpu", left=1000.0)
+    assert heard[1] < heard[0] <= 995.0

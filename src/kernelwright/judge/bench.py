@@ -139,6 +139,7 @@ class Bench:
     Raises the task errors of ``Reference`` and ``Instance``, NotEnoughMemory and BudgetTooSmall. Not thread-safe."""
 
     def __init__(self, task: Task, device: str, *, left: float | None = None, say: Say = lambda text: None) -> None:
+        began = measure.clock()
         self.task, self.device, self.contract = task, torch.device(device), task.contract
         self.seed = secrets.randbits(62)
         self.reference = Reference(task, device)
@@ -169,9 +170,13 @@ class Bench:
         self.sized = False
         """Whether ``eager_us`` is that of the reference as a program of its own, not in this process."""
         self._known: tuple[list[torch.Tensor], int] | None = None
-        foresight.look(self.timed.instance, left, say)
-        _, seconds = measure.timed(self._measure_reference)
-        foresight.look_again(self.timed.instance, None if left is None else left - seconds, say)
+
+        def still() -> float | None:
+            return None if left is None else left - 1e-9 * (measure.clock() - began)
+
+        foresight.look(self.timed.instance, still(), say)
+        self._measure_reference()
+        foresight.look_again(self.timed.instance, still(), say)
 
     def _measure_reference(self) -> None:
         """Sizes and rough costs, for planning only."""
