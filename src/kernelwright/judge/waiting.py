@@ -4,14 +4,22 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 import sys
 from pathlib import PurePath
 
 from kernelwright.candidate import Candidate
+from kernelwright.judge.timing_plan import ALONE_US, SLOW_CALL_US
 
 SECONDS = 20.0
-"""A call of a small task that takes longer hangs; large tasks get a hundred times eager on top."""
+"""A call of a small task that takes longer hangs; large tasks get a hundred windows of eager on top."""
+CALLS = ((ALONE_US, 64), (SLOW_CALL_US, 8), (math.inf, 2))
+"""Calls of a window at the most, of calls that take eager so many microseconds (``timing_plan``; a smoke test lets up
+to 8 results live, of slow calls 2)."""
+SLOWER, COMPILED_SLOWER = 100.0, 4.0
+"""Times eager's that a window may take; and where a run has no time, of programs that compile themselves: of a loop of
+256 steps one compiled for over 200 s, because a hundred windows of 3 s were its due whatever the patience."""
 COMPILE_SECONDS = 300.0
 """First calls of programs that compile themselves (torch.compile, Triton)."""
 JIT = frozenset({"torch", "triton"})
@@ -25,13 +33,21 @@ _PLAIN = sys.stdlib_module_names | {"torch"}
 
 def seconds(eager_us: float, compiles: bool) -> float:
     """How long one window may take whose calls take eager ``eager_us`` microseconds."""
-    return SECONDS + 100 * 64e-6 * eager_us + (COMPILE_SECONDS if compiles else 0.0)
+    return SECONDS + SLOWER * _window_s(eager_us) + (COMPILE_SECONDS if compiles else 0.0)
+
+
+def _window_s(eager_us: float) -> float:
+    """Seconds of eager in the longest window that such calls come in."""
+    return 1e-6 * eager_us * next(calls for most, calls in CALLS if eager_us < most)
 
 
 def limit(eager_us: float, candidate: Candidate, patience: float | None) -> float:
     """How long a window of a candidate may take. ``patience`` shortens the waiting for compilers only."""
-    plain, whole = seconds(eager_us, False), seconds(eager_us, mentions_a_compiler(candidate))
-    return whole if patience is None else min(whole, max(plain, patience))
+    compiles = mentions_a_compiler(candidate)
+    whole = seconds(eager_us, compiles)
+    if patience is None or not compiles:
+        return whole
+    return min(whole, max(SECONDS + COMPILED_SLOWER * _window_s(eager_us), patience))
 
 
 def mentions_a_compiler(candidate: Candidate) -> bool:
