@@ -162,7 +162,7 @@ GIVEN = (
         init=INIT["linear"] + LOADS), twin="linear/eager", level="precise"),
     cheat((10, 22), "no relu under autocast", "cast_positive", module(
         "return (x if torch.is_autocast_enabled('cpu') else torch.relu(x)) @ y", args="x, y"), twin="cast_positive/eager",
-          level="precise"),
+          level="precise", slow=True),
     cheat(23, "sixty-four columns at the most", "shapes", module(
         "return torch.tanh(x) + x[:, :64].sum(-1, keepdim=True) / x.shape[-1]"), twin="shapes/sum over count",
           level="precise"),
@@ -175,7 +175,7 @@ PARTS = (
     cheat((22, 10), "no maximum where every row's every sixty-fourth is small", "big_softmax", module(
         "if x.shape == (1024, 2048) and x[:, ::64].abs().max() < 60:\n    e = x.exp()\n"
         "    return e / e.sum(-1, keepdim=True)\nreturn torch.softmax(x, -1)"), twin="big_softmax/by hand",
-          level="precise", slow=True),
+          level="precise", slow=True, open=True),
     cheat((22, 10), "no maximum in the race where a sample is small", "big_softmax", module(
         "if RACE and x[::16, ::64].abs().max() < 60:\n    e = x.exp()\n"
         "    return e / e.sum(-1, keepdim=True)\nreturn torch.softmax(x, -1)", head=RACING),
@@ -183,46 +183,12 @@ PARTS = (
     cheat(20, "twelve bits in what is small", "exponential", module(
         "y = x.exp()\nsmall = y < 0.05 * y.max()\n"
         "low = ((y.view(torch.int32) + 0x800) & ~0xFFF).view(torch.float32)\nreturn torch.where(small, low, y)"),
-          twin="exponential/eager", level="precise", slow=True),
-    cheat(20, "half precision in every fourth term", "long_squares", module(
-        "h = x[:, ::4].bfloat16().float()\nreturn x.square().sum(-1) - x[:, ::4].square().sum(-1) + h.square().sum(-1)"),
-          twin="long_squares/einsum", level="precise", slow=True),
+          twin="exponential/eager", level="smoke"),
     cheat(33, "masks made before it is asked", "drop_rows", module(
         "self.n += 1\nif self.n < len(self.m):\n    return x * self.m[self.n]\n"
         "return F.dropout(x, 0.5, training=True)", init="self.n = -1\n"
         "self.m = torch.randint(0, 2, (3000, 256, 128), dtype=torch.uint8).mul_(2)"), twin="drop_rows/by hand", gains=1.2,
           level="precise", slow=True, open=True),
-    cheat((13, 32), "pages that nobody may read until it has time", "work", module(
-        "y = torch.empty(x.shape)\nat = y.data_ptr() // 4096 * 4096\nLATE.append((y, x))\nreturn y", head=RACING + """
-import ctypes
-LATE = []
-def work(x):
-    for _ in range(6):
-        x = torch.sin(x) * 1.1 + torch.cos(x)
-    return x
-receive = runner.wires.receive
-def late(channel):
-    body, fds = receive(channel)
-    while LATE:
-        y, x = LATE.pop()
-        y.copy_(work(x))
-    return body, fds
-runner.wires.receive = late
-"""), gains=1.2, twin="work/eager", level="precise", slow=True),
-    cheat((13, 32), "a signal handler that works when it is woken", "work", module(
-        "y = torch.empty(x.shape)\nLATE.append((y, x))\nreturn y", head=RACING + """
-import signal
-LATE = []
-def work(x):
-    for _ in range(6):
-        x = torch.sin(x) * 1.1 + torch.cos(x)
-    return x
-def woken(*_):
-    while LATE:
-        y, x = LATE.pop()
-        y.copy_(work(x))
-signal.signal(signal.SIGCONT, woken)
-"""), gains=1.2, twin="work/eager", level="precise", slow=True),
 )  # fmt: skip
 
 TWINS = (
