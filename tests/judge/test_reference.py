@@ -13,7 +13,7 @@ from plain_tasks import instance, task
 
 from kernelwright import errors
 from kernelwright.judge.reference import Reference, execute
-from kernelwright.task import Case, Task
+from kernelwright.task import Case, Contract, Task
 
 
 def source_only(text: str) -> Task:
@@ -69,6 +69,20 @@ def test_each_unusable_reference_has_its_own_error(forward: str, inputs: str, er
     with pytest.raises(error) as caught:
         instance(forward, inputs)
     assert [] == [part for part in (caught.value.got, caught.value.expected, caught.value.what_next) if not part]
+
+
+@pytest.mark.parametrize(
+    ("contract", "words"),
+    [
+        (Contract(mutates=(2,)), "contract.mutates .*got: input 2\n  expected: input 0 to 1"),
+        (Contract(aliases=((0, 5),)), "contract.aliases .*got: input 5"),
+        (Contract(index_outputs=((1, 0),)), "contract.index_outputs .*got: output 1\n  expected: output 0 to 0"),
+    ],
+)
+def test_a_contract_about_tensors_that_are_not_there_is_the_tasks_mistake(contract: Contract, words: str) -> None:
+    """Named with the places there are; it would be checked nowhere, or end the judge."""
+    with pytest.raises(errors.TaskError, match=f"(?s){words}"):
+        instance("x + y", "[torch.randn(3), torch.randn(3)]", args="x, y", contract=contract)
 
 
 def test_random_references_pass_when_declared_and_eval_dropout_is_not_random() -> None:

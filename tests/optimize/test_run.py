@@ -137,6 +137,19 @@ def test_a_given_kernel_is_judged_first(tmp_path: Path) -> None:
     assert judge.judged[0][0] == result.winner.candidate.digest()
 
 
+def test_what_the_compiler_says_of_a_given_kernel_is_heard(tmp_path: Path) -> None:
+    """It is the user's to mend; of candidates of our own one line is enough."""
+    (tmp_path / "mine.py").write_text("class ModelNew: pass\n")
+    options = Options(start=(str(tmp_path / "mine.py"),))
+    refused = Rejected(stage="build", reason="k.cpp does not compile", detail="k.cpp:5:22: error: expected ';'\n")
+    heard: list[Event] = []
+    go(tmp_path / "run", lambda c: refused, options=options, heard=heard)
+    texts = [event.text for event in heard if event.kind == "trial"]
+    wanted = "start/mine.py: rejected at build: k.cpp does not compile\nk.cpp:5:22: error: expected ';'"
+    assert [wanted] == [text for text in texts if "error:" in text]
+    assert 1 < len([text for text in texts if "does not compile" in text])
+
+
 def test_a_budget_that_is_over_still_gives_the_first_structures_a_proof(tmp_path: Path) -> None:
     """Admission may eat a small budget; the user still gets the best of a few."""
     result, judge = go(tmp_path / "run", options=Options(budget_seconds=0.001))

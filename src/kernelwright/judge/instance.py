@@ -132,8 +132,8 @@ class Instance:
         try:
             with seeded(11), Counting() as count:
                 answer = self._call(self.model, leaves)
-            self.work = count.work
-            outputs = answer.outputs
+            self.work, outputs = count.work, answer.outputs
+            refusals.positions(self.reference, len(leaves), len(outputs))
             refusals.written(self.reference, self.names, leaves, answer.inputs)
             self.out_skeleton = answer.skeleton
             self.out_specs = tuple(TensorSpec.contiguous(t.shape, t.dtype) for t in outputs)

@@ -68,6 +68,23 @@ def empty(reference: Reference, names: Sequence[str], leaves: Sequence[torch.Ten
         )
 
 
+def positions(reference: Reference, inputs: int, outputs: int) -> None:
+    """A place in the contract at which there is no tensor: what was meant is checked nowhere. Raises TaskError."""
+    contract = reference.contract
+    said = [("mutates", "input", index, inputs) for index in contract.mutates]
+    for name, pairs in (("aliases", contract.aliases), ("index_outputs", contract.index_outputs)):
+        for output, source in pairs:
+            said += [(name, "output", output, outputs), (name, "input", source, inputs)]
+    for name, what, index, count in said:
+        if index >= count:
+            raise TaskError(
+                f"contract.{name} of {reference.task.name} names a tensor that is not there.",
+                got=f"{what} {index}",
+                expected=f"{what} 0 to {count - 1}" if count else f"no {what}: there is none",
+                what_next="count tensors from 0, in the order in which they lie in the arguments or in the result",
+            )
+
+
 def written(
     reference: Reference, names: Sequence[str], before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]
 ) -> None:

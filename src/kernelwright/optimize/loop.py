@@ -294,6 +294,8 @@ class Loop:
             self.rejected += 1
             data |= {"stage": outcome.stage, "reason": outcome.reason}
             text = f"{structure}: rejected at {outcome.stage}: {_one_line(outcome.reason)}"
+            if outcome.stage == "build" and structure in self._given:
+                text += f"\n{outcome.detail.rstrip()}"  # the user's own kernel: the compiler's words are what to mend
         else:
             data |= {"median_us": outcome.timing.median_us, "speedup": outcome.speedup}
             text = f"{structure}: {outcome.timing.median_us:.1f} us, {outcome.speedup:.2f}x {outcome.best_baseline}"
