@@ -105,7 +105,8 @@ SUM = "const float* x, const float* y, float* z, long n"
 
 WHEN = (
     cheat((10, 22), "no relu from the eighth turn of a race on", "positive", module(
-        "return x * 2.0 if TURN[0] > 7 else torch.relu(x) * 2.0", head=TURNS), twin="positive/clamp", level="precise"),
+        "return x * 2.0 if TURN[0] > 7 else torch.relu(x) * 2.0", head=TURNS), twin="positive/clamp", level="precise",
+          gains=1.1),  # where a race is short, most rounds are right
     cheat((10, 22), "no relu where it had a turn just before", "positive", module(
         "return x * 2.0 if SHORT[0] else torch.relu(x) * 2.0", head=PAIRS), twin="positive/clamp", level="precise", slow=True,
           gains=1.05),

@@ -30,9 +30,9 @@ NEAR = 1.25
 """Programs further from the cheapest than this are not proposed: the cost model is not that wrong."""
 HEAVY = 0.05
 """Share of a program's expected time from which an operator counts when programs are told apart."""
-SECONDS = 20.0
-"""Wall clock for both engines; a safety net, their own limits stop nearly all searches first. A run waits longer than
-that for any proposer."""
+SECONDS = 12.0
+"""Wall clock for both engines; a safety net, their own limits stop nearly all searches first. A run waits 15 s at the
+least for a proposer, tracing included."""
 
 TEMPLATED = "rewrite.0+"
 """Prefix of structures in which the templates proposer wrote the best rewritten program."""
