@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -126,16 +127,25 @@ def test_a_zero_that_rounding_lifts_is_honest_and_many_are_not() -> None:
     assert held.compare(all_of_them).error_ratio > 2.0
 
 
-def test_an_answer_that_the_first_draws_excuse_asks_for_no_other() -> None:
-    """And its verdict is that of all draws: they only raise the floor. A worse answer sees them all, widened."""
-    exact = torch.randn(4096, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    eager = exact.float()
-    sizes, made = [0.5, 1.0, 2.0, 1.0], []
+def drawing(sizes: list[float], made: list[int]) -> Callable[[int], list[Spread]]:
+    """Draws of one output of these sizes, in units of 1e-5; ``made`` is told which."""
 
     def draw(index: int) -> list[Spread]:
         made.append(index)
         size = sizes[index] * 1e-5
         return [Spread(rms=size, peak=3 * size, bands=(size,) * BANDS, chunk=0)]
+
+    return draw
+
+
+def test_an_answer_that_the_first_draws_excuse_asks_for_no_other() -> None:
+    """And its verdict is that of all draws: they only raise the floor. A worse answer sees them all, widened."""
+    exact = torch.randn(4096, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    eager = exact.float()
+    sizes: list[float] = [0.5, 1.0, 2.0, 1.0]
+    made: list[int] = []
+
+    draw = drawing(sizes, made)
 
     def ratio(error: float) -> tuple[float, int]:
         made.clear()
@@ -162,12 +172,10 @@ def test_an_answer_close_to_the_line_is_refused_by_four_draws_or_more() -> None:
     over 16 times what is known asks for none."""
     exact = torch.randn(512, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     eager = exact.float()
-    sizes, made = [1.0, 3.0, 1.0, 1.0, 50.0], []
+    sizes: list[float] = [1.0, 3.0, 1.0, 1.0, 50.0]
+    made: list[int] = []
 
-    def draw(index: int) -> list[Spread]:
-        made.append(index)
-        size = sizes[index] * 1e-5
-        return [Spread(rms=size, peak=3 * size, bands=(size,) * BANDS, chunk=0)]
+    draw = drawing(sizes, made)
 
     def ratio(error: float) -> tuple[float, int]:
         made.clear()
