@@ -23,6 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "trial": {"errors", "wire", "candidate"},
     "machine": {"errors", "wire"},
     "settings": {"errors"},
+    "kinds": {"errors"},
     "sandbox": {"errors"},
     "tuning": {"errors"},
     "energy": set(),
@@ -30,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "llm": {"errors", "wire"},
     "model_server": set(),
     "diagnosis": {"errors"},
-    "load": NOUNS,
+    "load": NOUNS | {"kinds"},
     "capture": NOUNS | {"load"},
     "kernels": set(),
     "judge": NOUNS | {"sandbox", "limits", "energy"},
@@ -39,13 +40,13 @@ ALLOWED: dict[str, set[str]] = {
     "search": NOUNS | {"tuning"},
     "recipes": {"errors", "search"},
     "ledger": NOUNS,
-    "training": NOUNS | {"ledger", "llm", "proposers", "search", "workers"},
+    "training": NOUNS | {"kinds", "ledger", "llm", "proposers", "search", "workers"},
     "knowledge": NOUNS | {"ledger"},
     "report": NOUNS | {"ledger"},
     "export": NOUNS | {"ledger"},
     "testing": NOUNS | {"workers", "proposers", "search", "llm", "tuning", "ledger"},
     "optimize": NOUNS
-    | {"settings", "sandbox", "workers", "proposers", "search", "ledger", "knowledge", "tuning"}
+    | {"settings", "kinds", "sandbox", "workers", "proposers", "search", "ledger", "knowledge", "tuning"}
     | {"load", "capture", "export", "report", "llm", "recipes", "diagnosis", "training", "energy"},
     "__init__": NOUNS | {"optimize", "report", "load", "capture", "settings", "workers", "export"},
     "cli": {"__init__", "settings", "errors", "cli_judge", "cli_models", "cli_compare", "cli_environment"},
@@ -57,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
 }
 """Room to the rooms it may import; no room lists "judge": it is run, never imported."""
-STDLIB_ONLY = NOUNS | {"settings", "sandbox", "search", "ledger", "tuning", "load", "energy"}
+STDLIB_ONLY = NOUNS | {"settings", "kinds", "sandbox", "search", "ledger", "tuning", "load", "energy"}
 FORKERS = {"judge/zygote.py", "judge/child.py", "judge/programs.py", "judge/entrants.py"}
 FORKERS |= {"judge/also/scene.py", "judge/warm.py"}
 """The zygote forks; the others call its ``fork`` method."""

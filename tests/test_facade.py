@@ -75,7 +75,7 @@ def test_a_function_with_example_inputs_is_optimised(services: kernelwright.Serv
         ({"seed": 1.5}, "seed is not a whole number.*got: 1.5"),
         ({"grid": [1]}, "grid factor"),
         ({"device": 0}, "no such kind of device.*got: '0'"),
-        ({"guide": "openai:x"}, "guide is not a Guide.*got: 'openai:x'"),
+        ({"guide": "openai:x"}, "guide of optimize is of the wrong kind.*got: 'openai:x'.*a Guide or None"),
         ({"proposers": "compilr"}, "no such proposer.*got: compilr"),
         ({"start": "missing.cpp"}, "no candidate.*missing.cpp does not exist"),
         ({"start": [Path("missing.cpp")]}, "no candidate.*missing.cpp does not exist"),

@@ -39,11 +39,11 @@ if typing.TYPE_CHECKING:
         report,
         resume,
         runs,
+        to_data,
     )
     from kernelwright.optimize.guide import Guide
     from kernelwright.optimize.result import Event, Listener, Options, Result
     from kernelwright.optimize.services import Services
-    from kernelwright.wire import to_data
 
 __all__ = [
     "BadCommand",
@@ -109,11 +109,11 @@ _LATER = {
         "report",
         "resume",
         "runs",
+        "to_data",
     ),
     "optimize.guide": ("Guide",),
     "optimize.result": ("Event", "Listener", "Options", "Result"),
     "optimize.services": ("Services",),
-    "wire": ("to_data",),
 }
 
 

@@ -148,8 +148,8 @@ def _number(value: object) -> float:
 def grid(text: str | float) -> float:
     """kg CO2e per kWh. Raises BadCommand for what is no number, below 0 or above 5 (then it was grams)."""
     try:
-        value = float(text)
-    except (ValueError, TypeError):
+        value = float(text) if isinstance(text, str) else _number(text)
+    except ValueError:
         value = -1.0
     if not 0.0 <= value <= 5.0:
         raise BadCommand("The grid factor is not kg CO2e per kWh.", got=str(text), expected="0 to 5, such as 0.05")

@@ -70,7 +70,13 @@ def _build_noun(cls: type, data: Any) -> Any:
     if set(given) != names:
         odd = sorted(set(given) ^ names)
         raise ValueError(f"{cls.__name__}: unknown or missing fields {odd}")
-    return cls(**{name: _build(hints[name], given[name]) for name in names})
+    built = {}
+    for name in names:
+        try:
+            built[name] = _build(hints[name], given[name])
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{name} of {cls.__name__}: {error}") from error
+    return cls(**built)
 
 
 def _build_union(args: tuple[Any, ...], data: Any) -> Any:

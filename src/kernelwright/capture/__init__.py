@@ -64,6 +64,13 @@ def capture(target: object, inputs: object, state_dir: Path, init_args: Sequence
     if isinstance(target, torch.nn.Module):
         return _module(target, read(target.forward, inputs), state_dir, init_args)
     if isinstance(target, types.FunctionType):
+        if init_args is not None:
+            raise TaskError(
+                "A function has no constructor.",
+                got="init_args",
+                expected="example inputs alone",
+                what_next="leave init_args out",
+            )
         return _function(target, read(target, inputs))
     raise TaskError(
         "This cannot be optimised.",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from kernelwright import kinds
 from kernelwright.candidate import Candidate
 from kernelwright.errors import CandidateError
 from kernelwright.load.raw import wrap
@@ -15,6 +16,7 @@ from kernelwright.task import Task
 ENDINGS = (".py", ".cpp", ".cu")
 
 
+@kinds.checked
 def load_candidate(path: str | Path, task: Task, proposer: str = "start") -> Candidate:
     """The candidate at ``path`` for ``task``.
 

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kernelwright.errors import TaskDoesNotImport, TaskError, TaskIncomplete, TaskNotFound
+from kernelwright import kinds
+from kernelwright.errors import BadCommand, TaskDoesNotImport, TaskError, TaskIncomplete, TaskNotFound
 from kernelwright.load.source import sibling_imports, top_level_names, unreachable
 from kernelwright.task import Case, Contract, Task
 
@@ -22,18 +23,22 @@ _TOP_KEYS = ("name", "summary", "entry", "contract", "case")
 _CASE_KEYS = ("name", "axes", "timed", "device")
 
 
+@kinds.checked
 def load_task(path: str | Path, device: str = "cpu") -> Task:
     """The task at ``path``: a KernelBench-form ``.py`` file, or a folder with task.toml and reference.py.
 
     ``device`` (``cpu`` or ``cuda:N``) drops the cases of a folder that are meant for another kind. Raises
     TaskNotFound, TaskDoesNotImport (syntax), TaskIncomplete (a required name is missing) and TaskError.
     """
+    kind = device.partition(":")[0]
+    if kind not in ("cpu", "cuda"):
+        raise BadCommand("There is no such kind of device.", got=repr(device), expected="cpu or cuda:N")
     place = Path(path).expanduser()
     if place.name == "task.toml":
         place = place.parent
     missing = unreachable(place)
     if not missing and place.is_dir():
-        return _folder(place, device.partition(":")[0])
+        return _folder(place, kind)
     if missing or not place.is_file():
         raise TaskNotFound(
             "There is no task.",

@@ -66,6 +66,8 @@ def compare_recipes(
     ``options`` is what all runs share besides the guide. An interrupt ends it with the rows there are
     (``interrupted``). Raises BadCommand for another budget than the folder's; ModelError when no model answers."""
     guide.checked()
+    if seeds < 1:
+        raise BadCommand("There is nothing to compare.", got=f"seeds={seeds}", expected="1 or more")
     chosen = [recipes.find(name).name for name in names] or list(recipes.load())
     _agree(out, guide, options)
     cells = _cells(tasks, chosen, seeds, out)

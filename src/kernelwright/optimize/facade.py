@@ -6,10 +6,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from kernelwright import settings
-from kernelwright.candidate import Candidate
+from kernelwright import kinds, settings, wire
+from kernelwright.candidate import LANGUAGES, Candidate
 from kernelwright.errors import BadCommand
 from kernelwright.load import load_candidate, load_task
 from kernelwright.machine import Machine
@@ -24,10 +24,14 @@ from kernelwright.task import Task
 from kernelwright.training import Environment, Reward, Rubric
 from kernelwright.trial import Trial
 
+PROVED_LEVELS = ("coarse", "precise")
+Noun = TypeVar("Noun", Task, Candidate)
 
+
+@kinds.checked
 def optimize(
     target: object,
-    example_inputs: Sequence[object] | Mapping[str, object] | None = None,
+    example_inputs: object = None,
     *,
     device: object = None,
     budget: float | str | None = None,
@@ -44,9 +48,9 @@ def optimize(
 ) -> Result:
     """Make ``target`` faster and prove it: a task file or folder, a Task, an ``nn.Module`` or a function.
 
-    A module or function needs ``example_inputs``, the arguments of one call: by position, a dict of keywords, or a
-    pair of both; ``init_args`` are the module's constructor arguments where they cannot be read off it. ``device`` is
-    text or a torch.device, ``budget`` seconds or text such as "2m".
+    A module or function needs ``example_inputs``, the arguments of one call: by position (or the only one), a dict of
+    keywords, or a pair of both; ``init_args`` are the module's constructor arguments where they cannot be read off it.
+    ``device`` is text or a torch.device, ``budget`` seconds or text such as "2m".
     ``guide`` names models that write candidates too, after the deterministic proposers (``proposers=["none"]``:
     without them); the default budget is then longer by the minutes it allows. ``bits_lost`` loosens (or tightens)
     the precision contract, and the report says so. ``grid`` is kg CO2e per kWh, for the cost.
@@ -57,7 +61,6 @@ def optimize(
     place = _device(device)
     seconds = None if budget is None else settings.seconds(budget)
     bits = None if bits_lost is None else settings.bits(bits_lost)
-    _checked(guide)
     task = _task(target, place, example_inputs, init_args)
     if bits is not None:
         task = dataclasses.replace(task, contract=dataclasses.replace(task.contract, bits_lost=bits))
@@ -74,6 +77,7 @@ def optimize(
     return optimize_task(task, options, out=folder, services=services, listen=listen)
 
 
+@kinds.checked
 def resume(
     run: str | Path,
     *,
@@ -90,6 +94,7 @@ def resume(
     return resume_run(Path(run), budget_seconds=seconds, limits=limits, services=services, listen=listen)
 
 
+@kinds.checked
 def judge(
     candidate: str | Path | Candidate,
     task: str | Path | Task,
@@ -97,7 +102,7 @@ def judge(
     device: object = None,
     level: str = "precise",
     sanitize: bool = False,
-    also: Sequence[str] = (),
+    also: str | Sequence[str] = (),
     services: Services | None = None,
 ) -> Trial:
     """Judge one candidate as a finalist is judged: every case, fresh processes, every baseline.
@@ -108,16 +113,20 @@ def judge(
     """
     place = _device(device)
     known = _task(task, place)
-    given = candidate if isinstance(candidate, Candidate) else load_candidate(candidate, known)
-    return verbs.judge_candidate(known, given, place, level=level, sanitize=sanitize, also=also, services=services)
+    _one_of(level, ("smoke", *PROVED_LEVELS), "level")
+    given = _candidate(candidate, known)
+    more = _names(also)
+    return verbs.judge_candidate(known, given, place, level=level, sanitize=sanitize, also=more, services=services)
 
 
+@kinds.checked
 def admit(task: str | Path | Task, *, device: object = None, services: Services | None = None) -> dict[str, Any]:
     """Which known-wrong programs the judge rejects on this task, and where. Raises NotAdmitted when one passes."""
     place = _device(device)
     return verbs.admit_task(_task(task, place), place, services=services)
 
 
+@kinds.checked
 def measure_machine(
     device: object = None,
     *,
@@ -146,6 +155,7 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
+@kinds.checked
 def measure_limits(
     task: str | Path | Task,
     *,
@@ -159,6 +169,7 @@ def measure_limits(
     return verbs.measure_limits(_task(task, place), place, grid=_grid(grid), say=say, services=services)
 
 
+@kinds.checked
 def profile(
     candidate: str | Path | Candidate,
     task: str | Path | Task,
@@ -174,8 +185,8 @@ def profile(
     ``parent``: the program it was made from; the page then also says what changed since."""
     place = _device(device)
     known = _task(task, place)
-    given = candidate if isinstance(candidate, Candidate) else load_candidate(candidate, known)
-    before = load_candidate(parent, known) if isinstance(parent, str | Path) else parent
+    given = _candidate(candidate, known)
+    before = None if parent is None else _candidate(parent, known)
     return verbs.profile_candidate(known, given, place, parent=before, grid=_grid(grid), say=say, services=services)
 
 
@@ -184,32 +195,36 @@ def _grid(given: float | None) -> float:
     return settings.read().grid if given is None else settings.grid(given)
 
 
+@kinds.checked
 def runs(parent: str | Path | None = None) -> list[dict[str, Any]]:
     """Every run below ``parent`` (default: the runs folder), newest first."""
     return verbs.list_runs(Path(parent) if parent is not None else None)
 
 
+@kinds.checked
 def report(run: str | Path) -> Path:
     """Write a run's report.html again from its ledger and return its path."""
     return verbs.write_report(Path(run))
 
 
+@kinds.checked
 def replay(run: str | Path) -> dict[str, Any]:
     """Repeat a run's model-driven search from its record, without model and device: ``identical``, or ``difference``
     (the first request, candidate or verdict that is another, with the line) and ``text``, which says it in words."""
     return replay_run(Path(run))
 
 
+@kinds.checked
 def compare(
-    targets: Sequence[object],
+    targets: str | Path | Task | Sequence[object],
     guide: Guide,
     *,
     out: str | Path,
-    recipes: Sequence[str] = (),
+    recipes: str | Sequence[str] = (),
     seeds: int = 1,
     device: object = None,
     budget: float | str | None = None,
-    proposers: Sequence[str] = ("none",),
+    proposers: str | Sequence[str] = ("none",),
     say: Say = silent,
     services: Services | None = None,
 ) -> dict[str, Any]:
@@ -225,11 +240,12 @@ def compare(
     options = Options(
         device=place,
         budget_seconds=float(seconds or comparing.SECONDS_A_CANDIDATE * guide.max_candidates),
-        proposers=tuple(proposers),
+        proposers=_names(proposers),
     )
-    tasks = [_task(target, place) for target in targets]
+    given = [targets] if isinstance(targets, Task) else settings.several(targets)
+    tasks = [_task(target, place) for target in given]
     return comparing.compare_recipes(
-        tasks, guide, options, Path(out), names=recipes, seeds=seeds, say=say, services=services
+        tasks, guide, options, Path(out), names=_names(recipes), seeds=seeds, say=say, services=services
     )
 
 
@@ -238,31 +254,40 @@ def list_recipes() -> list[dict[str, Any]]:
     return learning.list_recipes()
 
 
+@kinds.checked
 def list_knowledge(words: str = "", most: int = 50) -> list[dict[str, Any]]:
     """Measured effects of edits that later searches are shown; nearest to ``words`` first."""
+    if most < 0:
+        raise BadCommand("This is no number of effects.", got=str(most), expected="0 or more")
     return learning.list_knowledge(words, most)
 
 
+@kinds.checked
 def export_knowledge(path: str | Path) -> int:
     """Write every measured effect as JSON Lines; how many."""
     return learning.export_knowledge(Path(path))
 
 
+@kinds.checked
 def import_knowledge(path: str | Path) -> int:
     """Merge an export into the store; how many effects it held."""
     return learning.import_knowledge(Path(path))
 
 
+@kinds.checked
 def learn(run: str | Path) -> int:
     """Add what a run measured to the store; how many trials were new. Runs do this themselves when they end."""
     return learning.learn_run(Path(run))
 
 
+@kinds.checked
 def export_data(runs: str | Path | Sequence[str | Path], out: str | Path, *, level: str = "precise") -> dict[str, int]:
     """Proved replies of runs as supervised and preference records with a data card; how many of each."""
+    _one_of(level, PROVED_LEVELS, "level")
     return learning.export_training([Path(run) for run in settings.several(runs)], Path(out), level=level)
 
 
+@kinds.checked
 def environment(
     target: object,
     services: Services,
@@ -277,10 +302,27 @@ def environment(
 
     ``with kernelwright.Services("cpu") as services`` gives it its judge and closes that in the end. ``turns`` replies
     make an episode; ``rubric`` adds to the rule's reward, with the weight in ``reward``. Raises NotAdmitted."""
+    _one_of(level, PROVED_LEVELS, "level")
+    _one_of(language or LANGUAGES[0], LANGUAGES, "language")
     task = _task(target, services.device)
     return learning.training_environment(
         task, services.device, services, turns=turns, level=level, language=language, reward=reward, rubric=rubric
     )
+
+
+def to_data(value: object) -> Any:
+    """Plain JSON data for a noun, or for lists, tuples and mappings of nouns and plain values."""
+    try:
+        return wire.to_data(value)
+    except TypeError as error:
+        raise BadCommand(
+            "This has no plain form.", got=str(error), expected="nouns of kernelwright, text, numbers, lists and dicts"
+        ) from error
+
+
+def _one_of(word: str, known: Sequence[str], what: str) -> None:
+    if word not in known:
+        raise BadCommand(f"There is no such {what}.", got=repr(word), expected=" or ".join(known))
 
 
 def _for_models(guide: Guide | None) -> float:
@@ -295,22 +337,29 @@ def _device(name: object) -> str:
     return settings.device(settings.read().device if name is None else str(name))
 
 
+def _read_again(noun: Noun) -> Noun:
+    """A noun made by hand, with lists as tuples. Raises BadCommand for a field of another kind."""
+    try:
+        return wire.from_data(type(noun), wire.to_data(noun))
+    except (ValueError, TypeError) as error:
+        raise BadCommand(
+            f"This {type(noun).__name__} has a field of another kind.", got=str(error), expected="what its class says"
+        ) from error
+
+
+def _candidate(given: str | Path | Candidate, task: Task) -> Candidate:
+    return _read_again(given) if isinstance(given, Candidate) else load_candidate(given, task)
+
+
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:
     """A list of names, or one text with commas as on the command line."""
     return settings.names(given) if isinstance(given, str) else tuple(str(name) for name in given)
 
 
-def _checked(guide: object) -> None:
-    if guide is not None and not isinstance(guide, Guide):
-        raise BadCommand(
-            "The guide is not a Guide.", got=repr(guide)[:200], expected='kernelwright.Guide(llm=("PROVIDER:MODEL",))'
-        )
-
-
 def _task(
     target: object,
     device: str,
-    example_inputs: Sequence[object] | Mapping[str, object] | None = None,
+    example_inputs: object = None,
     init_args: Sequence[object] | None = None,
 ) -> Task:
     if isinstance(target, Task | str | Path) and (example_inputs is not None or init_args is not None):
@@ -321,7 +370,8 @@ def _task(
             what_next="write them into get_inputs and get_init_inputs of the task",
         )
     if isinstance(target, Task):
-        return target
+        settings.bits(target.contract.bits_lost)
+        return _read_again(target)
     if isinstance(target, str | Path):
         return load_task(target, device)
     from kernelwright.capture import capture  # noqa: PLC0415 - the one room that needs the caller's torch

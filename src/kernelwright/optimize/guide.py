@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import shutil
 from dataclasses import dataclass
 
-from kernelwright import sandbox
+from kernelwright import kinds, sandbox
 from kernelwright.candidate import LANGUAGES
 from kernelwright.errors import BadCommand, ModelError
 
@@ -15,6 +16,9 @@ CANDIDATES = 40
 """Candidates asked for when no number is given."""
 MINUTES = 10.0
 """Time for the models when neither a budget nor a limit of minutes is given."""
+
+
+LIMITS = ("max_usd", "max_tokens", "max_requests", "max_minutes", "max_candidates")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +50,9 @@ class Guide:
     max_minutes: float | None = None
     max_candidates: int = CANDIDATES
 
+    def __post_init__(self) -> None:
+        kinds.settle(self)
+
     def checked(self) -> Guide:
         """Itself. Raises BadCommand or ModelError for what cannot work whatever a model says."""
         if not self.llm and not self.agent:
@@ -54,11 +61,11 @@ class Guide:
             raise BadCommand("A model is named twice.", got=", ".join(self.llm))
         if self.language and self.language not in LANGUAGES:
             raise BadCommand("There is no such language.", got=self.language, expected=" or ".join(LANGUAGES))
-        for name in ("max_usd", "max_tokens", "max_requests", "max_minutes", "max_candidates", "parallel"):
+        for name in (*LIMITS, "parallel", "agent_seconds"):
             value = getattr(self, name)
-            if value is not None and value <= 0:
+            if value is not None and not 0 < value < math.inf:  # nan would be a limit that is never reached
                 raise BadCommand(f"{name} is not a limit.", got=str(value), expected="more than 0")
-        if self.price and (len(self.price) != 2 or min(self.price) < 0):
+        if self.price and (len(self.price) != 2 or not all(0 <= dollars < math.inf for dollars in self.price)):
             raise BadCommand("A price is two numbers.", got=str(self.price), expected="dollars per million, in and out")
         if self.agent and self.max_tokens is not None:
             raise BadCommand(

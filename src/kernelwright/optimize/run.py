@@ -20,7 +20,7 @@ from kernelwright.optimize import cost, learning
 from kernelwright.optimize import folder as folders
 from kernelwright.optimize.finding import message
 from kernelwright.optimize.given import Given, read_given
-from kernelwright.optimize.guide import Guide
+from kernelwright.optimize.guide import LIMITS, Guide
 from kernelwright.optimize.host import ProposerHost
 from kernelwright.optimize.judging import Identity, Judging
 from kernelwright.optimize.loop import Loop, chosen_proposers
@@ -116,6 +116,8 @@ def resume_run(
 def _relimited(guide: Guide | None, limits: Mapping[str, float | int]) -> Guide:
     if guide is None:
         raise BadCommand("This run asks no model.", got=", ".join(limits), expected="a run with --llm or --agent")
+    if odd := sorted(set(limits) - set(LIMITS)):
+        raise BadCommand("There is no such limit.", got=", ".join(odd), expected=", ".join(LIMITS))
     changed = dataclasses.replace(guide, **limits)  # type: ignore[arg-type]  # names of limits alone
     return changed.checked()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kernelwright import settings, wire
+from kernelwright import kinds, settings, wire
 from kernelwright.errors import CacheUnwritable
 from kernelwright.machine import Machine
 from kernelwright.optimize.host import Host, ProposerHost
@@ -48,8 +48,9 @@ class Services:
     Doubles may be passed in place of either; those are used, and closed, as the real ones are.
     """
 
+    @kinds.checked
     def __init__(self, device: str, *, worker: Worker | None = None, host: Host | None = None) -> None:
-        self.device = device
+        self.device = device = settings.device(device)
         home = caches()
         self._machine: Machine | None = None
         self.worker: Worker = worker or LocalWorker(device, home / "judge", home / "built")

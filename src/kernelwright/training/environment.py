@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Any
 
-from kernelwright import wire
+from kernelwright import kinds, wire
 from kernelwright.candidate import Candidate
 from kernelwright.errors import BadCommand
 from kernelwright.llm.speaker import whole
@@ -47,6 +47,9 @@ class Reward:
     own_code: bool = True
     """Nothing is paid for the speed of torch's own arithmetic, called from Python; see ``own.borrowed``."""
     rubric_weight: float = 0.0
+
+    def __post_init__(self) -> None:
+        kinds.settle(self)
 
     def of(self, outcome: Outcome | None) -> float:
         """The rule reward; None is a reply without a candidate."""
@@ -84,6 +87,7 @@ class Environment:
         self._over = True
         self._talk: Observation = []
 
+    @kinds.checked
     def reset(self, *, seed: int | None = None) -> tuple[Observation, dict[str, Any]]:
         """A new episode: the messages a policy answers."""
         self._turn, self._over = 0, False
@@ -91,6 +95,7 @@ class Environment:
         self._talk = [{"role": "system", "content": rules}, {"role": "user", "content": text}]
         return list(self._talk), {"task": self._task.digest(), "seed": seed}
 
+    @kinds.checked
     def step(self, reply: str) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Judge one reply. ``terminated``: a proved win; ``truncated``: the last turn.
 
