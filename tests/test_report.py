@@ -236,6 +236,18 @@ def test_a_run_that_found_nothing_says_so(tmp_path: Path) -> None:
     assert "faster than" not in text
 
 
+def test_what_proposers_left_out_is_told_once(tmp_path: Path) -> None:
+    """A resumed run notes it again; other notes are not about it; a killed run leaves half a line."""
+    made = run(tmp_path / "r", [trial(candidate("a"), timed(1.05), "precise", 2.0)])
+    told = {"kind": "note", "text": "rewrites: no laws are tried: <b>operator</b>", "proposer": "rewrites"}
+    lines = [json.dumps(event) for event in (told, {"kind": "note", "text": "something else"}, told)]
+    (made / "events.jsonl").write_text("\n".join([*lines, lines[0][:20]]))
+    text = words(write(made))
+    assert 1 == text.count("rewrites: no laws are tried: <b>operator</b>")
+    assert "something else" not in text
+    assert "left out: rewrites: no laws" in (made / "report.md").read_text()
+
+
 def test_a_loosened_contract_is_stated_beside_the_speedup(tmp_path: Path) -> None:
     """Precision given away is part of the headline."""
     won = trial(candidate("a"), timed(3.0, bits_lost=7.5), "precise", 2.0)

@@ -163,12 +163,19 @@ class FakeHost:
         self._structures = dict(structures)
         self.dead: set[str] = set()
         """Proposers that raise when asked."""
+        self.notes: list[str] = []
+        """What ``heard`` says next."""
 
     def structures(self, proposer: str, task: Task, device: str, machine: object) -> list[Structure]:
         """The structures given for this proposer."""
         if proposer in self.dead:
             raise KernelwrightError(f"The proposer {proposer} died.")
         return list(self._structures.get(proposer, ()))
+
+    def heard(self) -> list[str]:
+        """The notes, once."""
+        told, self.notes = self.notes, []
+        return told
 
     def render(
         self, proposer: str, task: Task, device: str, machine: object, structure: str, values: Mapping[str, object]

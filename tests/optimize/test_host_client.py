@@ -56,7 +56,8 @@ def host(tmp_path: Path) -> ProposerHost:
 def test_questions_are_answered_in_one_child(host: ProposerHost) -> None:
     """Structures, events on the way, rendered candidates with the values asked for."""
     assert [] == host.structures("p", TASK, "cpu", None)
-    assert ["p: odd graph in 120"] == host.notes
+    assert ["p: odd graph in 120"] == host.heard()
+    assert [] == host.heard()
     assert (("a.py", "{'x': 3}"),) == host.render("p", TASK, "cpu", None, "s", {"x": 3}).sources
 
 
@@ -106,7 +107,7 @@ def test_proposers_share_the_time_for_tracing_a_task(host: ProposerHost) -> None
     for proposer in ("takes-7", "p", "compiler"):
         host.structures(proposer, TASK, "cpu", None)
     host.structures("p", Task(name="o", form="kernelbench", reference="pass"), "cpu", None)
-    assert ["10", "3", "10", "10"] == [note.rpartition(" ")[2] for note in host.notes]
+    assert ["10", "3", "10", "10"] == [note.rpartition(" ")[2] for note in host.heard()]
 
 
 def test_a_proposer_that_was_interrupted_is_late(host: ProposerHost) -> None:

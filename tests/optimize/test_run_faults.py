@@ -42,6 +42,16 @@ def test_a_proposer_that_dies_is_noted_and_the_run_goes_on(tmp_path: Path) -> No
     assert any(event.kind == "note" and "rewrites" in event.text for event in heard)
 
 
+def test_what_a_proposer_left_out_reaches_the_events_and_the_report(tmp_path: Path) -> None:
+    """It was kept in the host, where nobody looked."""
+    host, heard = FakeHost(HOST), []
+    host.notes = ["compiler: no such mode here"]
+    go(tmp_path / "run", host=host, heard=heard)
+    (note,) = (event for event in heard if "no such mode here" in event.text)
+    assert ("note", "compiler") == (note.kind, note.data["proposer"])
+    assert "compiler: no such mode here" in (tmp_path / "run" / "report.html").read_text()
+
+
 def test_a_missing_compiler_skips_its_language_and_is_an_error_when_nothing_else_is_left(tmp_path: Path) -> None:
     """With torch candidates left the run goes on; with C++ alone the user is told what to install."""
     host = FakeHost({"templates": [structure("fast", language="cpp")], "compiler": [structure("mode")]})

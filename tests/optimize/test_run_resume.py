@@ -149,3 +149,18 @@ def test_resuming_what_is_no_run_or_damaged_is_one_clear_error(tmp_path: Path) -
     (tmp_path / "run" / "run.json").write_text("{}")
     with pytest.raises(RunFolderError, match="another version"):
         resume_run(tmp_path / "run", services=Services("cpu", worker=FakeWorker(landscape), host=FakeHost(HOST)))
+
+
+def test_a_resumed_run_counts_what_its_earlier_parts_tried(tmp_path: Path) -> None:
+    """Too short a budget to look at anything again: the report counts the ledger, and the message must not say less."""
+
+    def slow(candidate: Candidate) -> Verdict:
+        return Rejected(stage="verify", reason="wrong", detail="") if candidate.proposer == "rewrites" else 110.0
+
+    first, _ = go(tmp_path / "run", slow)
+    assert first.tried > 2 and first.rejected == 1
+    services = Services("cpu", worker=FakeWorker(slow), host=FakeHost(HOST))
+    again = resume_run(tmp_path / "run", budget_seconds=1e-6, services=services)
+    assert (first.tried, 1) == (again.tried, again.rejected)
+    assert f"({first.tried} trials, 1 of them rejected)" in again.message
+    assert len(open_ledger(tmp_path / "run" / "ledger.sqlite", writable=False).rows()) == again.tried

@@ -132,6 +132,24 @@ def test_a_proposer_that_raises_proposes_nothing_and_says_why(device: str, reaso
     assert "late" not in reply["result"]
 
 
+@pytest.mark.parametrize(
+    ("proposer", "source", "reason"),
+    [
+        ("templates", "raise ValueError('not\\ntoday')", "no template fits: the reference does not import: not today"),
+        ("rewrites", "def get_init_inputs(): return [...]", "no laws are tried: constructor argument (Ellipsis,)"),
+    ],
+)
+def test_why_nothing_is_proposed_is_said_every_time(proposer: str, source: str, reason: str) -> None:
+    """An event names the reason, also where it is known from before; nothing was said until then."""
+    out, host = io.StringIO(), Host()
+    task = wire.to_data(Task(name="odd", form="kernelbench", reference=source))
+    asked = json.dumps({**job("structures", proposer), "task": task})
+    serve(io.StringIO(f"{asked}\n{asked}"), out, host)
+    for event, reply in [[json.loads(line) for line in out.getvalue().splitlines()][i : i + 2] for i in (0, 2)]:
+        assert {"event": "left-out", "proposer": proposer, "reason": reason} == event["event"]
+        assert [] == reply["result"]["structures"]
+
+
 def test_what_takes_longer_than_it_may_is_stopped_and_the_host_lives_on() -> None:
     """Though it catches every exception: else each proposer of a run would trace a long loop to its end."""
     late, other, failed = ask(

@@ -46,6 +46,10 @@ class Host(Protocol):
         """One structure closed with values. Raises KernelwrightError."""
         ...
 
+    def heard(self) -> list[str]:
+        """Why proposers failed or left something out, in their own words, since this was last asked."""
+        ...
+
     def close(self) -> None:
         """End the child."""
         ...
@@ -61,8 +65,7 @@ class ProposerHost:
         self._numbers = itertools.count(1)
         self.patience = PATIENCE_SECONDS
         """Seconds that tracing one task may take, all proposers together; and any other answer."""
-        self.notes: list[str] = []
-        """Why a proposer was skipped, in its own words."""
+        self._notes: list[str] = []
         self._spent: dict[str, float] = {}
         """Seconds that tracing took so far, by task."""
         self._slow: dict[str, set[str]] = {}
@@ -111,6 +114,11 @@ class ProposerHost:
             self._slow.setdefault(task.digest(), set()).add(proposer)
             raise KernelwrightError(f"The proposer {proposer} hangs on this task.", str(error), "an answer") from error
         return wire.from_data(Candidate, reply["candidate"])
+
+    def heard(self) -> list[str]:
+        """See Host."""
+        told, self._notes = self._notes, []
+        return told
 
     def start(self) -> None:
         """Start the child now, so that its imports overlap with other work."""
@@ -167,7 +175,7 @@ class ProposerHost:
                     continue
                 if "event" in reply:
                     event = reply["event"]
-                    self.notes.append(f"{event.get('proposer', '?')}: {event.get('reason', event)}")
+                    self._notes.append(f"{event.get('proposer', '?')}: {event.get('reason', event)}")
                 elif "result" in reply or "error" in reply:
                     self._answered = True
                     return dict(reply)

@@ -60,8 +60,6 @@ class Judging:
         """Further fields of every judge job: ``facts``, ``extra_cases``."""
         self.spare_seconds = 0.0
         """What may be spent on sanitizers once a proof has found a winner."""
-        self.fresh = 0
-        """Judgements made now, as against remembered ones."""
 
     def foresee(self, facts: Mapping[str, Any]) -> None:
         """What judgements will take, by the judge's own description of the task."""
@@ -106,8 +104,12 @@ class Judging:
         )
         self._ledger.record(trial, structure)
         self._learn(level, outcome, seconds)
-        self.fresh += 1
         return outcome, False
+
+    def counts(self) -> tuple[int, int]:
+        """How many judgements the run has made so far, earlier parts included, and how many were rejections."""
+        count = self._ledger.count()
+        return count, count - self._ledger.stages().get("", (0, 0.0))[0]
 
     def trial(self, candidate: Candidate, level: str) -> Trial:
         """The recorded trial of a candidate. Raises KeyError when it was not judged at this level."""

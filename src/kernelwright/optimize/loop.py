@@ -69,8 +69,8 @@ class Loop:
         self._failures = 0
         self.exhausted = False
         """True when the search ended because nothing was left to try, not because of the budget."""
-        self.tried = 0
-        self.rejected = 0
+        self.tried, self.rejected = judging.counts()
+        """Judgements of the whole run, those of its earlier parts included, and how many were rejections."""
         self.winner: Trial | None = None
         self.unproved = ""
         """The best candidate that there was no time to prove, where it promised something and nothing was proved."""
@@ -86,8 +86,11 @@ class Loop:
             try:
                 found = self._host.structures(name, self._task, self._options.device, machine)
             except KernelwrightError as error:
-                self._say("note", f"proposer {name} skipped: {error.what}", detail=str(error))
+                self._say("note", f"proposer {name} skipped: {error.what}", detail=str(error), proposer=name)
                 continue
+            finally:
+                for why in self._host.heard():
+                    self._say("note", why, proposer=name)
             for structure in found:
                 self._structures[f"{name}/{structure.name}"] = (name, structure)
             self._say("structures", f"{name}: {len(found)} structures", proposer=name, names=[s.name for s in found])
@@ -282,7 +285,7 @@ class Loop:
         return outcome
 
     def _count(self, outcome: Timed | Rejected, known: bool, candidate: Candidate, structure: str, level: str) -> None:
-        self.tried += 1
+        self.tried += not known
         data: dict[str, Any] = {
             "structure": structure,
             "candidate": candidate.digest(),
@@ -291,7 +294,7 @@ class Loop:
             "tunables": dict(candidate.tunables),
         }
         if isinstance(outcome, Rejected):
-            self.rejected += 1
+            self.rejected += not known
             data |= {"stage": outcome.stage, "reason": outcome.reason}
             text = f"{structure}: rejected at {outcome.stage}: {_one_line(outcome.reason)}"
             if outcome.stage == "build" and structure in self._given:

@@ -7,7 +7,7 @@ need torch to trace the reference. They never build, run, grade or time what the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,6 +26,10 @@ TRACELESS = frozenset({"compiler"})
 """Those that write their candidates without a trace of the reference."""
 
 
+def silent(reason: str) -> None:
+    """Hears nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What a deterministic proposer is asked: this task, on this device."""
@@ -34,6 +38,8 @@ class Request:
     device: str
     """``cpu`` or ``cuda`` (an index is of no interest to a proposer)."""
     machine: Machine | None
+    say: Callable[[str], None] = silent
+    """Hears why nothing is proposed, or less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

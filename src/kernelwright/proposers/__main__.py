@@ -7,6 +7,7 @@ replies go through a private copy: a reference that prints cannot corrupt the pr
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import os
@@ -72,7 +73,12 @@ class Host:
         raise BadCommand("No such job.", repr(kind), "structures, render or shutdown")
 
     def _structures(self, job: Mapping[str, Any], emit: Emit) -> dict[str, Any]:
-        request, name = _request(job), str(job.get("proposer"))
+        name = str(job.get("proposer"))
+
+        def say(reason: str) -> None:
+            emit({"event": "left-out", "proposer": name, "reason": " ".join(reason.split())[:300]})
+
+        request = dataclasses.replace(_request(job), say=say)
         began = time.monotonic()
         try:
             with _within(job.get("seconds")):

@@ -44,6 +44,7 @@ def gather(run_dir: Path) -> dict[str, Any]:
         "overrun": (record.get("result") or {}).get("overrun", ""),
         "cost": record.get("cost"),
         "energy": record.get("energy"),
+        "left_out": _left_out(run_dir / "events.jsonl"),
     }
     path = run_dir / "ledger.sqlite"
     if not path.exists() or path.stat().st_size == 0:  # killed before the ledger was made
@@ -65,6 +66,23 @@ def _read(path: Path) -> dict[str, Any] | None:
     if not isinstance(data, dict):
         raise RunFolderError(f"{path} cannot be read.", got=type(data).__name__, expected="a JSON object")
     return data
+
+
+def _left_out(path: Path) -> list[str]:
+    """What the run noted of proposers that failed or had nothing, each once; resumed runs note it again."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    found: dict[str, None] = {}
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue  # the last line of a run that was killed
+        if isinstance(event, dict) and event.get("kind") == "note" and event.get("proposer"):
+            found[str(event.get("text", ""))] = None
+    return list(found)
 
 
 def _task(run_dir: Path, record: Mapping[str, Any]) -> Task:

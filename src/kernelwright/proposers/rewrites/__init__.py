@@ -58,12 +58,13 @@ class RewritesProposer:
 
     def __init__(self) -> None:
         self._templates = TemplatesProposer()
-        self._known: dict[tuple[str, str], tuple[Program, list[Rewrite]] | None] = {}
+        self._known: dict[tuple[str, str], tuple[Program, list[Rewrite]] | str] = {}
 
     def structures(self, request: Request) -> list[Structure]:
         """Two structures per rewritten program; none when no law makes the reference cheaper."""
         found = self._found(request)
-        if found is None:
+        if isinstance(found, str):
+            request.say(found)
             return []
         algebra = [
             Structure(
@@ -98,7 +99,7 @@ class RewritesProposer:
         What the templates write then falls back to the rewritten module, and that to the reference.
         """
         found = self._found(request)
-        assert found is not None and found[1]
+        assert not isinstance(found, str) and found[1]
         summary = _note(found[1][0], "")
         style = Style(entry=request.task.entry, summary=summary, device="cuda", compiled=False, name="Rewritten")
         reference = embed(request.task, emit(found[0], found[1][0].root, style), header=summary)
@@ -107,13 +108,13 @@ class RewritesProposer:
     def render(self, request: Request, structure: str, values: Mapping[str, int | float | str | bool]) -> Candidate:
         """The candidate of a structure. ``CandidateError`` for an unknown name. Only templates have ``values``."""
         found = self._found(request)
-        if structure.startswith(TEMPLATED) and found is not None and found[1]:
+        if structure.startswith(TEMPLATED) and not isinstance(found, str) and found[1]:
             inner = self._templates.render(self._rewritten_request(request), structure.removeprefix(TEMPLATED), values)
             note = f"{_note(found[1][0], '')}; {inner.note}"
             return replace(inner, task=request.task.digest(), proposer=f"rewrites.{structure}", note=note)
-        names = [] if found is None else [f"rewrite.{index}" for index in range(len(found[1]))]
+        names = [] if isinstance(found, str) else [f"rewrite.{index}" for index in range(len(found[1]))]
         base, _, how = structure.partition(".compile")
-        if found is None or base not in names or how:
+        if isinstance(found, str) or base not in names or how:
             raise CandidateError("The rewrites proposer has no such structure.", structure, ", ".join(names))
         program, rewrite, compiled = found[0], found[1][names.index(base)], structure != base
         note = _note(rewrite, ", through torch.compile" if compiled else "")
@@ -122,14 +123,15 @@ class RewritesProposer:
         source = embed(request.task, body, header=note)
         return torch_candidate(request.task, source, proposer=f"rewrites.{structure}", note=note)
 
-    def _found(self, request: Request) -> tuple[Program, list[Rewrite]] | None:
+    def _found(self, request: Request) -> tuple[Program, list[Rewrite]] | str:
+        """The reference and what equals it, or why it cannot be rewritten."""
         fingerprint = request.machine.fingerprint if request.machine else ""
         key = (request.task.digest(), request.device + fingerprint)
         if key not in self._known:
             try:
                 program = trace(request.task)
-            except NotRewritable:
-                self._known[key] = None
+            except NotRewritable as reason:
+                self._known[key] = f"no laws are tried: {reason}"
             else:
                 self._known[key] = program, rewritten(program, rates(request.device, request.machine))
         return self._known[key]

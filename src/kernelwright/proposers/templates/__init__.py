@@ -19,12 +19,13 @@ class TemplatesProposer:
     name = "templates"
 
     def __init__(self) -> None:
-        self._traced: dict[str, tuple[Capture, Program] | None] = {}
+        self._traced: dict[str, tuple[Capture, Program] | str] = {}
 
     def structures(self, request: Request) -> list[Structure]:
         """``rowwise.cpp``, ``pointwise.cpp`` or ``segments.cpp`` on a CPU; the Triton ones on CUDA; or nothing."""
         traced = self._trace(request)
-        if traced is None:
+        if isinstance(traced, str):
+            request.say(traced)
             return []
         if request.device.startswith("cuda"):
             return expected.ordered(triton_program.structures(traced[1]), traced[1], request.machine)
@@ -33,23 +34,23 @@ class TemplatesProposer:
     def render(self, request: Request, structure: str, values: Mapping[str, int | float | str | bool]) -> Candidate:
         """The candidate of one structure for one choice of values."""
         traced = self._trace(request)
-        if traced is None:
+        if isinstance(traced, str):
             raise KeyError(structure)
         language = triton_program if request.device.startswith("cuda") else cpp_program
         return language.render(traced[1], traced[0], structure, values, request)
 
-    def _trace(self, request: Request) -> tuple[Capture, Program] | None:
+    def _trace(self, request: Request) -> tuple[Capture, Program] | str:
+        """What there is to write, or why there is nothing."""
         on_host = not request.device.startswith("cuda")
         key = f"{request.task.digest()}.{on_host}"
         if key not in self._traced:
-            self._traced[key] = None
+            self._traced[key] = "no templates for gradients and random numbers"
             if not request.task.contract.gradients and not request.task.contract.random:
                 try:
                     captured = capture(request.task)
-                    program = lower(captured, on_host)
-                except NotCaptured:
-                    return None
-                self._traced[key] = (captured, program)
+                    self._traced[key] = (captured, lower(captured, on_host))
+                except NotCaptured as reason:
+                    self._traced[key] = f"no template fits: {reason}"
         return self._traced[key]
 
 
