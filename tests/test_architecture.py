@@ -24,6 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "machine": {"errors", "wire"},
     "settings": {"errors"},
     "kinds": {"errors"},
+    "neighbours": set(),
     "sandbox": {"errors"},
     "tuning": {"errors"},
     "energy": set(),
@@ -34,9 +35,9 @@ ALLOWED: dict[str, set[str]] = {
     "load": NOUNS | {"kinds"},
     "capture": NOUNS | {"load"},
     "kernels": set(),
-    "judge": NOUNS | {"sandbox", "limits", "energy"},
+    "judge": NOUNS | {"neighbours", "sandbox", "limits", "energy"},
     "workers": NOUNS | {"sandbox"},
-    "proposers": NOUNS | {"tuning", "limits", "llm"},
+    "proposers": NOUNS | {"neighbours", "tuning", "limits", "llm"},
     "search": NOUNS | {"tuning"},
     "recipes": {"errors", "search"},
     "ledger": NOUNS,
@@ -46,7 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "export": NOUNS | {"ledger"},
     "testing": NOUNS | {"workers", "proposers", "search", "llm", "tuning", "ledger"},
     "optimize": NOUNS
-    | {"settings", "kinds", "sandbox", "workers", "proposers", "search", "ledger", "knowledge", "tuning"}
+    | {"settings", "kinds", "neighbours", "sandbox", "workers", "proposers", "search", "ledger", "knowledge", "tuning"}
     | {"load", "capture", "export", "report", "llm", "recipes", "diagnosis", "training", "energy"},
     "__init__": NOUNS | {"optimize", "report", "load", "capture", "settings", "workers", "export"},
     "cli": {"__init__", "settings", "errors", "cli_judge", "cli_models", "cli_compare", "cli_environment"},

@@ -86,8 +86,10 @@ class Task:
     """(relative path, sha256) of the original files, kept so that an imported suite exports byte-equal."""
 
     def digest(self) -> str:
-        """Identity by content: reference, decoys, cases and contract. The name and origin do not count."""
-        return wire.digest(self.reference, self.entry, self.decoys, self.cases, self.contract)
+        """Identity by content: reference, decoys, cases and contract. The name and origin do not count, but for the
+        folders it imports from: what lies there may be another file of the same name."""
+        beside = (self.imports,) if self.imports else ()
+        return wire.digest(self.reference, self.entry, self.decoys, self.cases, self.contract, *beside)
 
     def timed_case(self) -> Case:
         """The case the headline is measured on."""

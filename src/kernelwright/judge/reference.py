@@ -22,6 +22,7 @@ from kernelwright.errors import (
 from kernelwright.judge import health
 from kernelwright.judge.inputs import seeded
 from kernelwright.judge.instance import Instance
+from kernelwright.neighbours import Neighbours
 from kernelwright.task import Case, Task
 
 BEYOND = 4096
@@ -83,6 +84,9 @@ class Reference:
         self.on_host = False
         """Whether ``get_inputs`` was seen to insist on making its tensors on the CPU."""
         self.contract = task.contract
+        self.neighbours = Neighbours(task.imports)
+        """To be entered before it is called, where another reference was looked at since."""
+        self.neighbours.enter()
         name = f"kernelwright_task_{task.digest()[:16]}"
         try:
             with seeded(FIRST_SEED):

@@ -8,6 +8,7 @@ import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from kernelwright.neighbours import Neighbours
 from kernelwright.task import Task
 
 
@@ -20,8 +21,9 @@ def loaded(task: Task) -> Iterator[types.ModuleType]:
     sys.path[:0] = list(task.imports)
     sys.modules[name] = module
     try:
-        exec(compile(task.reference, f"<{name}>", "exec", dont_inherit=True), module.__dict__)
-        yield module
+        with Neighbours(task.imports).turn():
+            exec(compile(task.reference, f"<{name}>", "exec", dont_inherit=True), module.__dict__)
+            yield module
     finally:
         sys.path[:] = before
         sys.modules.pop(name, None)
