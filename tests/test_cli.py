@@ -204,10 +204,10 @@ def test_judge_shows_the_verdict_with_the_proof_or_the_reason(bench: Bench) -> N
     assert "3.20x the best baseline (compile)" in good.output
     bench.verdict = Rejected(stage="verify", reason="off by 3 bits", detail="at 7")
     bad = bench.run("judge", bench.folder / "new.py", "--task", bench.task)
-    assert (3, "rejected at verify: off by 3 bits\nat 7\n") == (bad.exit_code, bad.output)
+    assert (3, "rejected at verify: off by 3 bits\nat 7\n") == (bad.exit_code, bad.stdout)
     bench.verdict = Rejected(stage="verify", reason="main: off by 3 bits", detail="off by 3 bits")
     again = bench.run("judge", bench.folder / "new.py", "--task", bench.task)
-    assert "rejected at verify: main: off by 3 bits\n" == again.output  # said once
+    assert "rejected at verify: main: off by 3 bits\n" == again.stdout  # said once
     told = bench.run("judge", bench.folder / "new.py", "--task", bench.task, "--json")
     assert (3, "Rejected") == (told.exit_code, json.loads(told.stdout)["outcome"]["is"])
     assert 3 not in {error.exit_code for error in vars(errors).values() if isinstance(error, type)}

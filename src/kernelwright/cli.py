@@ -378,7 +378,7 @@ def _teller(as_json: bool) -> Callable[[str], None]:
     return (lambda text: None) if as_json else functools.partial(typer.echo, err=True)
 
 
-cli_judge.register(app, _guarded, _show)
+cli_judge.register(app, _guarded, _show, _teller)
 cli_models.register(app, _guarded, _show)
 cli_compare.register(app, _guarded, _show)
 cli_environment.register(app, _guarded, _show)

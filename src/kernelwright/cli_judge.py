@@ -17,8 +17,14 @@ REJECTED = 3
 MEASURED_BESIDES = ("server", "cold", "memory")
 
 
-def register(app: typer.Typer, guarded: Callable[..., Any], show: Callable[..., None]) -> None:
-    """Add the verb to ``app``; ``guarded`` turns errors into exit codes, ``show`` prints."""
+def register(
+    app: typer.Typer,
+    guarded: Callable[..., Any],
+    show: Callable[..., None],
+    teller: Callable[[bool], Callable[[str], None]],
+) -> None:
+    """Add the verb to ``app``; ``guarded`` turns errors into exit codes, ``show`` prints, ``teller`` makes what says
+    what is waited for, or nothing beside JSON."""
 
     @app.command()
     @guarded
@@ -33,13 +39,14 @@ def register(app: typer.Typer, guarded: Callable[..., Any], show: Callable[..., 
     ) -> None:
         """Build, verify and measure one candidate, as a finalist is. Exit code 3: it is rejected."""
         if admit is not None:
-            reply = kernelwright.admit(admit, device=device)
+            reply = kernelwright.admit(admit, device=device, say=teller(as_json))
             show(reply, as_json, lambda: admission_lines(reply))
             return
         if candidate is None or task is None:
             raise BadCommand("Nothing to judge.", expected="kernelwright judge CANDIDATE --task FILE, or --admit TASK")
         wanted = settings.names(also)
-        trial = kernelwright.judge(candidate, task, device=device, sanitize=sanitize, also=wanted)
+        say = teller(as_json)
+        trial = kernelwright.judge(candidate, task, device=device, sanitize=sanitize, also=wanted, say=say)
         show(kernelwright.to_data(trial), as_json, lambda: verdict_lines(trial))
         if isinstance(trial.outcome, kernelwright.Rejected):
             raise typer.Exit(REJECTED)

@@ -98,6 +98,7 @@ class FakeWorker:
         after: Callable[[int], None] | None = None,
     ) -> None:
         self._verdict, self._admit, self._compile_us, self._after = verdict, admit, compile_us, after
+        self.hears: Callable[[str], None] | None = None
         self.jobs: list[str] = []
         self.judged: list[tuple[str, str]] = []
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kernelwright.judge.lease import Lease
+from kernelwright.judge import lease as lease_room
+from kernelwright.judge.lease import Lease, told
 
 
 def test_shares_overlap(tmp_path: Path) -> None:
@@ -174,3 +176,40 @@ def test_a_lock_that_only_another_user_may_write_still_makes_judges_take_turns(t
     nowhere = Lease("cpu", tmp_path / "none")
     with nowhere.alone():
         assert "not kept out" in nowhere.apart
+
+
+def test_who_waits_long_says_so_once_and_for_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In words that name the device's lock and the process that has it; another thread's waits are its own."""
+    monkeypatch.setattr(lease_room, "SAID_AFTER_S", 0.0)
+    first, second = Lease("cuda:0", tmp_path), Lease("cuda:0", tmp_path)
+    heard: list[str] = []
+    waits = threading.Event()
+
+    def tell(text: str) -> None:
+        heard.append(text)
+        waits.set()
+
+    def timer() -> None:
+        with told(tell):
+            for _ in range(2):
+                with second.alone():
+                    waits.set()
+
+    with first.shared():
+        other = threading.Thread(target=timer)
+        other.start()
+        assert waits.wait(10)
+    other.join(10)
+    (text,) = heard
+    lock = tmp_path / "kernelwright-cuda0.lock"
+    names = (f" (process {os.getpid()})", "")  # not every kernel says whose a lock is
+    assert text in [f"waiting for the device: another judge{name} has {lock}" for name in names]
+
+
+def test_nobody_hears_of_a_device_that_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However soon it would be said."""
+    monkeypatch.setattr(lease_room, "SAID_AFTER_S", 0.0)
+    heard: list[str] = []
+    with told(heard.append), Lease("cpu", tmp_path).alone():
+        pass
+    assert [] == heard

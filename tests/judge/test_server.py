@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kernelwright.errors import ToolMissing
+from kernelwright.judge import lease
+from kernelwright.judge.lease import Lease
 from kernelwright.judge.server import Emit, Handler, Server
 
 
@@ -32,6 +36,35 @@ def test_events_come_before_the_result() -> None:
     event, result = talk({"echo": echo}, ['{"id": 4, "job": "echo", "text": "a"}'])
     assert {"id": 4, "event": {"said": "a"}} == event
     assert (4, "a", True) == (result["id"], result["result"]["text"], result["result"]["seconds"] >= 0)
+
+
+def test_a_job_that_waits_for_another_judge_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an event of its own request, before the result."""
+    monkeypatch.setattr(lease, "SAID_AFTER_S", 0.0)
+    told = threading.Event()
+    other, held = Lease("cpu", tmp_path), contextlib.ExitStack()
+    held.enter_context(other.alone())
+
+    class Replies(io.StringIO):
+        def write(self, text: str) -> int:
+            if "waiting" in text:
+                told.set()
+            return super().write(text)
+
+    def check(job: dict[str, Any], emit: Emit) -> dict[str, Any]:
+        with Lease("cpu", tmp_path).shared():
+            return {}
+
+    replies = Replies()
+    line = '{"id": 4, "job": "check"}\n'
+    server = threading.Thread(target=Server({"check": check}, frozenset(), replies).serve, args=(io.StringIO(line),))
+    server.start()
+    said = told.wait(10)
+    held.close()
+    server.join(10)
+    event, result = [json.loads(line) for line in replies.getvalue().splitlines()]
+    assert said and event["event"]["waiting"].startswith("waiting for the device: another judge")
+    assert (4, 4) == (event["id"], result["id"])
 
 
 def test_users_errors_travel_as_data() -> None:

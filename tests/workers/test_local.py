@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 
 from kernelwright.errors import DeviceLost, JudgeFailed, ToolMissing
+from kernelwright.optimize import Services
+from kernelwright.optimize.services import silent
+from kernelwright.testing import FakeHost
 from kernelwright.workers import LocalWorker
 
 JUDGE = """
@@ -21,6 +24,10 @@ for line in sys.stdin:
     if job["job"] == "echo":
         say(event={"half": True})
         say(result={"text": job["text"], "pid": os.getpid(), "device": job["device"]})
+    elif job["job"] == "wait":
+        for _ in range(2):
+            say(event={"waiting": "for another judge"})
+        say(result={})
     elif job["job"] == "fail":
         say(error={"error": "ToolMissing", "what": "no g++"})
     elif job["job"] == "nonsense":
@@ -154,3 +161,20 @@ def test_a_closed_worker_says_so(tmp_path: Path) -> None:
     worker.close()
     with pytest.raises(JudgeFailed, match="closed"):
         worker.run({"job": "echo"})
+
+
+def test_that_a_job_waits_for_the_device_is_heard_once_by_whoever_runs_the_verb(
+    worker: LocalWorker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever job it is, and apart from the job's own events; judges take turns all the time."""
+    monkeypatch.setenv("KERNELWRIGHT_HOME", str(tmp_path))
+    services = Services("cpu", worker=worker, host=FakeHost({}))
+    heard: list[str] = []
+    own: list[dict[str, object]] = []
+    services.hear(heard.append)
+    for _ in range(2):
+        worker.run({"job": "wait"}, own.append)
+    assert (["for another judge"], []) == (heard, own)
+    services.hear(silent)
+    worker.run({"job": "wait"})
+    assert 1 == len(heard)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import fcntl
 import functools
 import os
@@ -17,8 +18,21 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 from kernelwright.errors import DeviceLost
 
 PATIENCE_SECONDS = 600.0
+SAID_AFTER_S = 2.0
+"""From so long a wait on it is said what is waited for, once a job."""
+_TELLER: contextvars.ContextVar[Callable[[str], None] | None] = contextvars.ContextVar("teller", default=None)
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+@contextlib.contextmanager
+def told(tell: Callable[[str], None]) -> Iterator[None]:
+    """Inside, in this thread, ``tell`` hears of the first wait for another judge that takes long."""
+    token = _TELLER.set(tell)
+    try:
+        yield
+    finally:
+        _TELLER.reset(token)
 
 
 class Lease:
@@ -96,8 +110,8 @@ class Lease:
             return None
         deadline = time.monotonic() + PATIENCE_SECONDS
         try:
-            _wait_for(gate, fcntl.LOCK_EX, deadline, self.gate)
-            _wait_for(handle, how, deadline, self.path)
+            _wait_for(gate, fcntl.LOCK_EX, deadline, self.gate, handle)
+            _wait_for(handle, how, deadline, self.path, handle)
         except BaseException:
             os.close(handle)
             raise
@@ -106,8 +120,13 @@ class Lease:
         return handle
 
 
-def _wait_for(handle: int, how: int, deadline: float, path: Path) -> None:
+def _wait_for(handle: int, how: int, deadline: float, path: Path, device: int) -> None:
+    """``device``: the file that says who has it, whichever of the two is waited for."""
+    said_at = time.monotonic() + SAID_AFTER_S
     while not _try_lock(handle, how):
+        if (tell := _TELLER.get()) is not None and time.monotonic() >= said_at:
+            _TELLER.set(None)
+            tell(f"waiting for the device: another judge{_holders(device)} has {path.with_suffix('.lock')}")
         if time.monotonic() > deadline:
             raise DeviceLost(
                 "The device stayed busy",
@@ -116,6 +135,20 @@ def _wait_for(handle: int, how: int, deadline: float, path: Path) -> None:
                 "end the other judge",
             )
         time.sleep(0.005)
+
+
+def _holders(handle: int) -> str:
+    """`` (process 12, 34)``: who has the lock of an open file, by /proc/locks; empty where the kernel does not say."""
+    number = os.fstat(handle).st_ino
+    try:
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    # "1: FLOCK  ADVISORY  WRITE 2359 fe:00:3646712 0 EOF"; who only waits has "->" after the number
+    rows = [line.split() for line in lines if " FLOCK " in line and "->" not in line]
+    found = {row[4] for row in rows if len(row) > 5 and row[5].rpartition(":")[2] == str(number)}
+    known = sorted(int(pid) for pid in found if pid.isdigit() and int(pid) > 0)  # 0: of another PID namespace
+    return f" (process {', '.join(map(str, known))})" if known else ""
 
 
 def _lock_file(path: Path) -> int | None:

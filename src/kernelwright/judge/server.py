@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from kernelwright.errors import CandidateError, JudgeFailed, KernelwrightError
-from kernelwright.judge import health
+from kernelwright.judge import health, lease
 
 BUILDERS = max(1, min(8, len(os.sched_getaffinity(0))))
 Emit = Callable[[dict[str, Any]], None]
@@ -93,7 +93,8 @@ def answer(
     try:
         if handler is None:
             raise JudgeFailed("The judge knows no such job", request["job"], ", ".join(sorted(jobs)))
-        result = handler(request, emit)
+        with lease.told(lambda text: emit({"waiting": text})):
+            result = handler(request, emit)
         return {**result, "seconds": time.monotonic() - started}, None
     except KernelwrightError as error:
         return None, error

@@ -152,7 +152,7 @@ def _hears(say: Say, name: str) -> Listener:
     """What tells of a run that it goes on: its phases and its proofs."""
 
     def listen(event: Event) -> None:
-        if event.kind in ("phase", "best"):
+        if event.kind in ("phase", "best") or event.data.get("waiting"):
             say(f"{name}: {event.text}")
 
     return listen

@@ -103,6 +103,7 @@ def judge(
     level: str = "precise",
     sanitize: bool = False,
     also: str | Sequence[str] = (),
+    say: Say = silent,
     services: Services | None = None,
 ) -> Trial:
     """Judge one candidate as a finalist is judged: every case, fresh processes, every baseline.
@@ -110,20 +111,25 @@ def judge(
     ``sanitize``: compiled code is then looked at for memory it must not touch and for threads that race.
     ``also``: measured besides, of the candidate and of every baseline, in ``outcome.profile``: ``server`` (latency of
     single calls after random idle gaps), ``cold`` (from nothing to the first result), ``memory`` (peak of a call).
+    ``say`` hears what it waits for, where another judge has the device.
     """
     place = _device(device)
     known = _task(task, place)
     _one_of(level, ("smoke", *PROVED_LEVELS), "level")
     given = _candidate(candidate, known)
     more = _names(also)
-    return verbs.judge_candidate(known, given, place, level=level, sanitize=sanitize, also=more, services=services)
+    return verbs.judge_candidate(
+        known, given, place, level=level, sanitize=sanitize, also=more, say=say, services=services
+    )
 
 
 @kinds.checked
-def admit(task: str | Path | Task, *, device: object = None, services: Services | None = None) -> dict[str, Any]:
+def admit(
+    task: str | Path | Task, *, device: object = None, say: Say = silent, services: Services | None = None
+) -> dict[str, Any]:
     """Which known-wrong programs the judge rejects on this task, and where. Raises NotAdmitted when one passes."""
     place = _device(device)
-    return verbs.admit_task(_task(task, place), place, services=services)
+    return verbs.admit_task(_task(task, place), place, say=say, services=services)
 
 
 @kinds.checked

@@ -180,6 +180,7 @@ class _Run:
     def go(self) -> Result:
         """The whole run; see ``optimize_task``."""
         interrupted = False
+        self.services.hear(lambda text: self.say("note", text, waiting=True))
         try:
             if self.options.guide is not None:
                 self.modelled = Modelled(self.task, self.options, self.folder.path)

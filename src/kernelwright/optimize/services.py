@@ -56,6 +56,18 @@ class Services:
         self.worker: Worker = worker or LocalWorker(device, home / "judge", home / "built")
         self.host: Host = host or ProposerHost(home)
 
+    def hear(self, say: Say) -> None:
+        """From now on ``say`` hears that another judge has the device: the first time, for they take turns all the
+        time."""
+        said: list[str] = []
+
+        def once(text: str) -> None:
+            if not said:
+                said.append(text)
+                say(text)
+
+        self.worker.hears = once
+
     def machine(self, say: Say = silent) -> Machine:
         """Facts of the device: measured at its first use ever (15 s to a minute), then from the judge's cache.
 

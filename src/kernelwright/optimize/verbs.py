@@ -28,6 +28,7 @@ def judge_candidate(
     level: str = "precise",
     sanitize: bool = False,
     also: Sequence[str] = (),
+    say: Say = silent,
     services: Services | None = None,
 ) -> Trial:
     """Admit the task, then build, verify and measure the candidate; ``sanitize``: then look at it with sanitizers.
@@ -36,9 +37,10 @@ def judge_candidate(
     Raises BadCommand, TaskError, ToolMissing, JudgeFailed.
     """
     used = services or Services(device)
+    used.hear(say)
     try:
-        machine = used.machine()
-        admit_task(task, device, services=used)
+        machine = used.machine(say)
+        _admit(used, task, device)
         facts = used.describe(task)
         started_at, began = time.time(), time.monotonic()
         result = used.worker.run(
@@ -68,14 +70,19 @@ def judge_candidate(
             used.close()
 
 
-def admit_task(task: Task, device: str, *, services: Services | None = None) -> dict[str, Any]:
+def admit_task(task: Task, device: str, *, say: Say = silent, services: Services | None = None) -> dict[str, Any]:
     """The admission of a task: which known-wrong programs the judge rejected, and how. Raises NotAdmitted."""
     used = services or Services(device)
+    used.hear(say)
     try:
-        reply = used.worker.run({"job": "admit", "device": device, "task": wire.to_data(task)})
+        return _admit(used, task, device)
     finally:
         if services is None:
             used.close()
+
+
+def _admit(services: Services, task: Task, device: str) -> dict[str, Any]:
+    reply = services.worker.run({"job": "admit", "device": device, "task": wire.to_data(task)})
     check_admitted(task, reply)
     return reply
 
@@ -94,6 +101,7 @@ def check_admitted(task: Task, reply: dict[str, Any]) -> None:
 def measure_machine(device: str, *, say: Say = silent, services: Services | None = None) -> Machine:
     """The device as measured, from the cache while its fingerprint is the same. Raises NoSuchDevice."""
     used = services or Services(device)
+    used.hear(say)
     try:
         return used.machine(say)
     finally:
@@ -113,6 +121,7 @@ def measure_limits(
 
     Raises TaskError, NoSuchDevice."""
     used = services or Services(device)
+    used.hear(say)
     try:
         machine = used.machine(say)
         data = wire.to_data(machine)
@@ -139,6 +148,7 @@ def profile_candidate(
 
     ``parent`` is profiled first, and the page then says what changed. Raises TaskError, ToolMissing, JudgeFailed."""
     used = services or Services(device)
+    used.hear(say)
     try:
         machine = wire.to_data(used.machine(say))
         job = {"job": "profile", "device": device, "task": wire.to_data(task), "machine": machine}

@@ -15,6 +15,9 @@ __all__ = ["LocalWorker", "Worker"]
 class Worker(Protocol):
     """Where judge jobs run. A job is the JSON object of the judge's protocol without its id."""
 
+    hears: Callable[[str], None] | None
+    """What hears that a job waits for the device, which another judge has; called in other threads."""
+
     def run(self, job: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
         """The job's result. Raises the KernelwrightError that the judge answered, or JudgeFailed."""
         ...

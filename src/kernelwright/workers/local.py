@@ -48,6 +48,8 @@ class LocalWorker:
         self._closed = False
         self._abandoned = 0
         self._threads = threads
+        self.hears: Callable[[str], None] | None = None
+        """See Worker."""
         self._pool = self._new_pool()
 
     def run(self, job: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None) -> Reply:
@@ -153,7 +155,9 @@ class LocalWorker:
                     return LOST
                 if "event" not in reply:
                     return reply
-                if on_event is not None:
+                if "waiting" in reply["event"] and self.hears is not None:
+                    self.hears(reply["event"]["waiting"])
+                elif on_event is not None:
                     on_event(reply["event"])
         finally:
             judge.forget(request["id"])
