@@ -7,7 +7,7 @@ import contextlib
 import fcntl
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -139,7 +139,7 @@ def test_background_work_is_hushed_while_alone(tmp_path: Path) -> None:
     assert ["hush", "time", "resume"] == order
 
 
-def test_background_work_goes_on_while_another_judge_is_waited_for(tmp_path: Path) -> None:
+def test_background_work_goes_on_while_another_judge_s_checks_are_waited_for(tmp_path: Path) -> None:
     """That may take minutes, in which a frozen baseline would have compiled."""
     first, second = Lease("cpu", tmp_path), Lease("cpu", tmp_path)
     order: list[str] = []
@@ -150,13 +150,15 @@ def test_background_work_goes_on_while_another_judge_is_waited_for(tmp_path: Pat
         yield
 
     second.while_alone(hush)
-    with first.alone():
+    with first.shared():
         waiting = threading.Thread(target=lambda: _note(second, order))
         waiting.start()
         while _free(second.gate):  # it is waiting
             pass
+        waiting.join(0.05)
         order.append("first ends")
     waiting.join(10)
+    second.close()
     assert ["first ends", "hush", "second"] == order
 
 
@@ -213,3 +215,53 @@ def test_nobody_hears_of_a_device_that_is_free(tmp_path: Path, monkeypatch: pyte
     with told(heard.append), Lease("cpu", tmp_path).alone():
         pass
     assert [] == heard
+
+
+def test_what_is_in_the_background_stands_still_while_another_judge_is_alone(tmp_path: Path) -> None:
+    """Frozen once the other has the device, let go after it, and never let go while this one is alone itself."""
+    mine, other = Lease("cpu", tmp_path), Lease("cpu", tmp_path)
+    frozen, free = threading.Event(), threading.Event()
+    inside = 0
+
+    @contextlib.contextmanager
+    def hush() -> Iterator[None]:
+        nonlocal inside
+        inside += 1
+        assert 1 == inside  # leaving one of two would let go on what the other holds
+        frozen.set()
+        yield
+        inside -= 1
+        free.set()
+
+    mine.while_alone(hush)
+    try:
+        with other.alone():
+            assert frozen.wait(10)
+            assert not free.is_set()
+        assert free.wait(10)
+        for begin in (mine.alone, mine.shared):  # waiting for its turn is no reason to go on
+            frozen.clear()
+            with other.alone():
+                waiting = threading.Thread(target=_hold, args=[begin])
+                waiting.start()
+                assert frozen.wait(10)
+            waiting.join(10)
+            with mine.alone():
+                assert 1 == inside
+    finally:
+        mine.close()
+
+
+def test_nothing_is_looked_after_once_closed(tmp_path: Path) -> None:
+    """The thread that watches ends."""
+    lease = Lease("cpu", tmp_path)
+    lease.while_alone(contextlib.nullcontext)
+    assert lease._watcher is not None
+    lease.close()
+    lease._watcher.join(10)
+    assert not lease._watcher.is_alive()
+
+
+def _hold(begin: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+    with begin():
+        pass

@@ -21,6 +21,10 @@ PATIENCE_SECONDS = 600.0
 SAID_AFTER_S = 2.0
 """From so long a wait on it is said what is waited for, once a job."""
 _TELLER: contextvars.ContextVar[Callable[[str], None] | None] = contextvars.ContextVar("teller", default=None)
+WATCH_SECONDS = 0.01
+"""How often it is looked whether another judge is alone, while something compiles here in the background."""
+STILL_SECONDS = 2.5 * WATCH_SECONDS
+"""How long who is alone waits for what other judges have in the background to stand still."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -56,10 +60,55 @@ class Lease:
         self.apart = ""
         """Why judges of this device cannot take turns, where they cannot."""
         self._hush: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+        self._hushing = threading.Lock()
+        """Held by whoever has entered ``_hush``: one who leaves it lets go on what the other wants to stand still."""
+        self._watcher: threading.Thread | None = None
+        self._closed = False
+        self._apart = threading.Event()
+        """Set while this judge has no part in the device: waiting for one is none."""
+        self._apart.set()
 
     def while_alone(self, hush: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
-        """Enter ``hush()`` around what is done alone: where background work is frozen instead of waited for."""
+        """Enter ``hush()`` around what is done alone: where background work is frozen instead of waited for. From now
+        on it is frozen while another judge is alone, too."""
         self._hush = hush
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, name="lease", daemon=True)
+            self._watcher.start()
+
+    def _watch(self) -> None:
+        """Freeze what is in the background here for as long as another judge is alone.
+
+        Looked at only where this judge has no part in the device: with a share nobody else is alone, and alone it has
+        frozen everything itself.
+        """
+        while not self._closed:
+            self._apart.wait()
+            with self._hushing:
+                if self._away():
+                    with self._hush():
+                        while self._away():
+                            time.sleep(WATCH_SECONDS)
+            time.sleep(WATCH_SECONDS)
+
+    def _away(self) -> bool:
+        """Whether another judge is alone, as far as this one, which has no part in the device, can see."""
+        return not self._closed and self._apart.is_set() and self._taken() and self._apart.is_set()
+
+    def close(self) -> None:
+        """Look after nothing any more."""
+        self._closed = True
+        self._apart.set()
+
+    def _taken(self) -> bool:
+        """Whether somebody, another judge or this one, is alone."""
+        handle = _lock_file(self.path)
+        if handle is None:
+            return False
+        try:
+            return not _try_lock(handle, fcntl.LOCK_SH)
+        finally:
+            os.close(handle)
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
@@ -68,6 +117,7 @@ class Lease:
             self._turn.wait_for(lambda: not self._alone)
             if self._sharing == 0:
                 self._share = self._locked(fcntl.LOCK_SH)
+                self._apart.clear()
             self._sharing += 1
         try:
             yield
@@ -77,6 +127,8 @@ class Lease:
                 if self._sharing == 0 and self._share is not None:
                     os.close(self._share)
                     self._share = None
+                if self._sharing == 0:
+                    self._apart.set()
                 self._turn.notify_all()
 
     @contextlib.contextmanager
@@ -89,11 +141,14 @@ class Lease:
         held = None
         try:
             held = self._locked(fcntl.LOCK_EX)
-            with self._hush():  # not before: another judge may be waited for, and for minutes
+            self._apart.clear()
+            with self._hushing, self._hush():  # not before: another judge may be waited for, and for minutes
+                time.sleep(STILL_SECONDS)
                 yield
         finally:
             if held is not None:
                 os.close(held)
+            self._apart.set()
             with self._turn:
                 self._alone = False
                 self._turn.notify_all()
@@ -168,6 +223,26 @@ def _try_lock(handle: int, how: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+class Leases:
+    """One lease for each device; ``hush`` stills what a judge has in the background, on whichever of them it works."""
+
+    def __init__(self, hush: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
+        self._hush = hush
+        self._known: dict[str, Lease] = {}
+
+    def of(self, device: str) -> Lease:
+        """The lease of a device."""
+        if device not in self._known:
+            lease = self._known[device] = Lease(device)
+            lease.while_alone(self._hush)
+        return self._known[device]
+
+    def close(self) -> None:
+        """Look after nothing any more."""
+        for lease in self._known.values():
+            lease.close()
 
 
 class Sharer(Protocol):

@@ -11,10 +11,12 @@ of that question needs not be put at all where our program, compiled for what th
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from kernelwright import sandbox
@@ -129,6 +131,10 @@ class Programs:
         zygote = self._zygote(compiles=True)
         if self._seed.is_dir():
             return True
+        with _one_at_a_time(self._cache / "priming.lock"):  # judges share caches: one primes, others find it done
+            return self._seed.is_dir() or self._run_primer(zygote)
+
+    def _run_primer(self, zygote: Zygote) -> bool:
         folder = self._cache / "priming"
         own = folder / "own"
         with contextlib.suppress(ChildFailure, JudgeFailed, OSError):
@@ -174,6 +180,22 @@ class Programs:
             execute=own is not None,
             threads=self.threads,
         )
+
+
+@contextlib.contextmanager
+def _one_at_a_time(lock: Path) -> Iterator[None]:
+    """Hold a lock that the kernel drops with its holder; nothing is held where there can be no such file."""
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError:
+        yield
+        return
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def readable(imports: Iterable[str]) -> tuple[str, ...]:

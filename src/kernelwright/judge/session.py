@@ -43,7 +43,7 @@ from kernelwright.judge.child import Program
 from kernelwright.judge.clocks import Clocks
 from kernelwright.judge.entrants import Entrants
 from kernelwright.judge.foresight import Say
-from kernelwright.judge.lease import Lease
+from kernelwright.judge.lease import Leases
 from kernelwright.judge.profile import job as profiles
 from kernelwright.judge.profile import operators, static
 from kernelwright.judge.programs import Programs
@@ -70,7 +70,8 @@ class Session:
         self.entrants = Entrants(self.programs, state, cache)
         self.warm = Warm(self.programs, state, cache)
         self._benches: OrderedDict[tuple[str, str], Bench] = OrderedDict()
-        self._leases: dict[str, Lease] = {}
+        self._leases = Leases(functools.partial(standing.hushed, self.entrants, self.programs, self._benches))
+        self._lease = self._leases.of
         self._confirmed: dict[tuple[str, str], tester.Extras] = {}
         self._refused: requests.Refused | None = None
         """The last task that could not be looked at, and why."""
@@ -98,6 +99,7 @@ class Session:
 
     def close(self) -> None:
         """End every program."""
+        self._leases.close()
         for bench in self._benches.values():
             bench.close()
         self.programs.close()
@@ -141,7 +143,8 @@ class Session:
         ``left``: seconds; BudgetTooSmall where a proof would come long after them. Events say what takes long."""
         emit({"doing": f"looking at the reference of {requests.task_of(job).name}"})
         bench = self._bench(job, lambda text: emit({"doing": text}))
-        return facts.describe(bench, self._machine(job), variants=bool(job.get("variants", True)))
+        with self._lease(str(bench.device)).shared():
+            return facts.describe(bench, self._machine(job), variants=bool(job.get("variants", True)))
 
     def limits(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
         """{task, device, machine, timed?} -> {"bounds": ...}; ``timed``: with eager's times, and memory."""
@@ -190,7 +193,8 @@ class Session:
         bench = self._bench(job)
         names = self._names(job, "precise", bench)
         for name in names:
-            self.entrants.of(bench, name)
+            with self._lease(str(bench.device)).shared():
+                self.entrants.of(bench, name)
         return {"preparing": list(names)}
 
     def judge(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
@@ -247,7 +251,9 @@ class Session:
 
     def admit(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
         """{task, device} -> {"admitted", "reasons", "decoys": [[name, rejected by], ...], "notes"}; found out once."""
-        found = self._bench(job).admit(lambda text: emit({"doing": text}))
+        bench = self._bench(job)
+        with self._lease(str(bench.device)).shared():
+            found = bench.admit(lambda text: emit({"doing": text}))
         return {
             "admitted": found.admitted,
             "reasons": list(found.reasons),
@@ -262,11 +268,13 @@ class Session:
         device = str(bench.device)
         names = ("eager",) if level == "smoke" else self._names(job, level, bench)
         if level == "precise" and job.get("admit", True):
-            bench.admit().raise_if_refused(bench.task.name)
+            with self._lease(device).shared():
+                bench.admit().raise_if_refused(bench.task.name)
         bound_us, limiter = self._bound(job, bench)
         last = ""
         for attempt in range(3):
-            entrants = [self.entrants.of(bench, name) for name in names]
+            with self._lease(device).shared():
+                entrants = [self.entrants.of(bench, name) for name in names]
             for entrant in entrants:
                 if device != "cpu" or entrant is entrants[0]:
                     entrant.ready()  # on a CPU compiling goes on beside the checks; the race waits for it
@@ -359,13 +367,6 @@ class Session:
         asked = job.get("baselines")
         return baselines.names(bench.device.type, level, None if asked is None else tuple(asked))
 
-    def _lease(self, device: str) -> Lease:
-        if device not in self._leases:
-            lease = Lease(device)
-            lease.while_alone(functools.partial(standing.hushed, self.entrants, self.programs, self._benches))
-            self._leases[device] = lease
-        return self._leases[device]
-
     def _bench(self, job: dict[str, Any], say: Say = lambda text: None) -> Bench:
         device = requests.device_of(job, self.device)
         task = requests.task_of(job)
@@ -385,7 +386,8 @@ class Session:
         if device == "cpu":
             room.hold(pages.give_back())
         try:
-            bench = self._benches[key] = Bench(task, device, left=job.get("left"), say=say)
+            with self._lease(device).shared():
+                bench = self._benches[key] = Bench(task, device, left=job.get("left"), say=say)
         except KernelwrightError as error:
             self._refused = requests.Refused(key, error, time.monotonic())
             raise

@@ -82,9 +82,10 @@ class Judgement(Verification):
             # that the oracle sees; of every round one call is compared with eager's answer, on SAMPLE elements.
             plan = dataclasses.replace(plan, full_checks=1 if precise else 0)
         checked = precise or self.verifies and self.level == "coarse"
-        self.points = self.bench.points(self.seed) if precise else (self.bench.timed,)
-        if checked and not precise:
-            self.points = (self.bench.timed, *self.bench.others(self.seed))
+        with self.shared():
+            self.points = self.bench.points(self.seed) if precise else (self.bench.timed,)
+            if checked and not precise:
+                self.points = (self.bench.timed, *self.bench.others(self.seed))
         self.points[0].checker.draws.forget()
         lanes: list[list[race.Racer]] = []
         for number in range(processes):

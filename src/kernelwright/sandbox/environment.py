@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -19,7 +20,8 @@ _CONFINED = (
     "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
 )  # fmt: skip
 _FIXED = {
-    "PATH": "/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin",
+    # Last what came with this interpreter's packages: without ninja no extension of torch's is built.
+    "PATH": f"/usr/local/cuda/bin:/usr/local/bin:/usr/bin:/bin:{Path(sys.executable).parent}",
     "LANG": "C.UTF-8",
     "HOME": "/nonexistent",
     "USER": "kernelwright",
