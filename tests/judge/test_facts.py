@@ -30,6 +30,28 @@ def test_operators_of_unknown_work_are_named_beside_the_bound() -> None:
     assert bench.traced is facts.traced_once(bench)
 
 
+MASK = "(torch.rand(32, 64) < 0.75).float()"
+SIZE = 32 * 64 * 4
+
+
+@pytest.mark.parametrize(
+    ("body", "mask", "needed", "others"),
+    [
+        ("x * m", MASK, SIZE, 0.75),
+        ("x * m", MASK.replace("float", "long"), 2 * SIZE, 0.75),
+        ("x * m", "torch.randn(32, 64)", SIZE, 1.0),
+        ("x * m", "torch.randint(0, 3, (32, 64))", 2 * SIZE, 1.0),  # numbers, some of them zero
+        ("x + m", MASK, SIZE, 1.0),  # nothing is multiplied
+    ],
+)
+def test_what_a_mask_of_zeros_multiplies_need_not_be_read(body: str, mask: str, needed: int, others: float) -> None:
+    """A program that skips masked rows skips no work: the bound must not refuse its time."""
+    bench = Bench(task(body, f"[torch.randn(32, 64), {mask}]", args="x, m"), "cpu")
+    share = (facts.traced_once(bench).input_bytes - needed) / SIZE
+    assert others == share if others == 1.0 else 0.65 < share < 0.85
+    assert (others < 1.0) == any("zero in" in text for text in facts.bound_notes(bench))
+
+
 def test_a_plain_program_has_nothing_to_say_of_its_bound() -> None:
     """Bytes and operations are all known."""
     assert [] == facts.bound_notes(Bench(task("torch.relu(x)", "[torch.randn(8, 64)]"), "cpu"))

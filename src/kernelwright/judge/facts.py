@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from kernelwright import limits
 from kernelwright.judge import skeletons
 from kernelwright.judge.bench import Bench, Point
@@ -14,6 +16,9 @@ from kernelwright.judge.buffers import TensorSpec, laid_out_oddly
 from kernelwright.limits import Operator, Trace, products
 from kernelwright.limits import memory as predictor
 from kernelwright.machine import Machine
+
+FEW_ZEROS = 0.01
+"""Of the elements of an input: more zeros than chance makes of numbers."""
 
 
 def describe(bench: Bench, machine: Machine, *, variants: bool = True) -> dict[str, Any]:
@@ -78,8 +83,35 @@ def traced_once(bench: Bench) -> Trace:
     if bench.traced is None:
         instance = bench.timed.instance
         args = skeletons.unflatten(instance.skeleton, bench.some_call())
-        bench.traced = limits.trace_module(instance.model, args, {}, gradients=bench.contract.gradients)
+        found = limits.trace_module(instance.model, args, {}, gradients=bench.contract.gradients)
+        bench.traced = _less_masked(found, bench.some_call())
     return bench.traced
+
+
+def _less_masked(found: Trace, leaves: Sequence[torch.Tensor]) -> Trace:
+    """Less what a factor of zero makes needless, where products are taken and an input holds zeros (a mask in numbers).
+
+    Which elements it multiplies is not followed: of all other inputs its share of zeros is taken off.
+    """
+    if not any(operator.name.startswith("mul") for operator in found.operators):
+        return found
+    share, mask = max(((_zeros(leaf), leaf) for leaf in leaves), key=lambda pair: pair[0], default=(0.0, None))
+    if mask is None or share < FEW_ZEROS:
+        return found
+    own = min(mask.numel() * mask.element_size(), found.input_bytes)
+    text = f"an input is zero in {share:.0%} of its elements: what it may multiply need not be read there"
+    return dataclasses.replace(
+        found,
+        input_bytes=own + int((found.input_bytes - own) * (1.0 - share)),
+        conditional=(*found.conditional, text),
+    )
+
+
+def _zeros(leaf: torch.Tensor) -> float:
+    """The share of exact zeros of a tensor that may be a mask: any of floats, whole numbers only of zeros and ones."""
+    if leaf.numel() == 0 or not (leaf.is_floating_point() or bool(((leaf == 0) | (leaf == 1)).all())):
+        return 0.0
+    return float((leaf == 0).to(torch.float32).mean())
 
 
 def bound_notes(bench: Bench) -> list[str]:
