@@ -23,7 +23,7 @@ from kernelwright.capture.construct import constructor, described
 from kernelwright.capture.example import Example, read
 from kernelwright.capture.origin import source, sources
 from kernelwright.capture.rebuilt import check_function, check_module
-from kernelwright.capture.values import literal
+from kernelwright.capture.values import MADE_OF, MADE_OF_SOURCE, is_plain, literal
 from kernelwright.errors import TaskError
 from kernelwright.task import Contract, Task
 
@@ -219,10 +219,20 @@ def _types(module: torch.nn.Module) -> list[str]:
 def _task(
     name: str, text: str, body: str, inputs: tuple[object, ...], imports: tuple[str, ...], *, training: bool
 ) -> Task:
+    leaves = [leaf for leaf in torch.utils._pytree.tree_leaves(inputs) if not isinstance(leaf, torch.Tensor)]
+    own = [leaf for leaf in leaves if is_plain(leaf) and not is_plain(leaf, own=False)]
+    if own:
+        raise TaskError(
+            "An input cannot be written down.",
+            got=f"{_named(own[0])}: a class of yours, or an instance of one",
+            expected="tensors, numbers, text, None, and lists, tuples or dicts of them",
+            what_next="pass the values it holds",
+        )
     given = ", ".join(literal(value) for value in inputs)
     parts = [
         "import torch",
         text.strip(),
+        MADE_OF_SOURCE.strip() if MADE_OF in body else "",
         body.strip(),
         f"def get_inputs():\n    return [{given}]",
         "def get_init_inputs():\n    return []",

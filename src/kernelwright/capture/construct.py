@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Sequence
 
 import torch
 
-from kernelwright.capture.values import is_plain, literal
+from kernelwright.capture.values import held, is_plain, literal, unplain
 from kernelwright.errors import TaskError
 from kernelwright.load.handed import handed_on
 
@@ -46,9 +47,10 @@ def constructor(module: torch.nn.Module, init_args: Sequence[object] | None = No
         elif isinstance(value, torch.nn.Module):
             found[parameter.name] = constructor(value)
         elif parameter.default is _EMPTY:
+            why = "" if value is _EMPTY else unplain(value, parameter.name)
             raise TaskError(
                 f"The constructor argument {parameter.name} of {kind.__name__} cannot be read off the module.",
-                got="no plain attribute of that name",
+                got=f"an attribute, but {why}" if why else "no attribute of that name",
                 expected=f"{kind.__name__}{inspect.signature(kind)}"[:200],
                 what_next="pass init_args=(...), the arguments it was made with",
             )
@@ -58,19 +60,31 @@ def constructor(module: torch.nn.Module, init_args: Sequence[object] | None = No
 def described(module: torch.nn.Module, init_args: Sequence[object] | None = None) -> set[type]:
     """Classes, besides those of its parts, that a constructor call of the module names: those of its configuration."""
     text = constructor(module, init_args)
-    held = [value for part in module.modules() for value in vars(part).values()]
     found: set[type] = set()
-    waiting: list[object] = [*(init_args or ()), *held]
+    seen: set[int] = set()
+    waiting: list[object] = [*(init_args or ()), *(value for part in module.modules() for value in vars(part).values())]
     while waiting:
         value = waiting.pop()
-        if isinstance(value, tuple | list):
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, type):
+            found |= {value} if value.__module__ != "builtins" and _names(text, value) else set()
+        elif isinstance(value, tuple | list):
             waiting += value
         elif isinstance(value, dict):
             waiting += value.values()
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type) and f"{type(value).__name__}(" in text:
+        elif dataclasses.is_dataclass(value) and _names(text, type(value)):
             found.add(type(value))
             waiting += [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+        elif (attributes := held(value)) is not None and is_plain(value) and _names(text, type(value)):
+            found.add(type(value))
+            waiting += attributes.values()
     return found
+
+
+def _names(text: str, kind: type) -> bool:
+    return re.search(rf"(?<![.\w]){re.escape(kind.__name__)}\b", text) is not None
 
 
 def _parameters(kind: type) -> list[inspect.Parameter]:

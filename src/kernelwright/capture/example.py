@@ -70,7 +70,7 @@ def read(target: Callable[..., Any], inputs: object) -> Example:
         return found
     head = list(names)
     defaults = [signature.parameters[name].default for name in names]
-    if all(value is inspect.Parameter.empty or is_plain(value) for value in defaults):
+    if all(value is inspect.Parameter.empty or is_plain(value, own=False) for value in defaults):
         for i, value in enumerate(defaults):
             if value is not inspect.Parameter.empty:
                 head[i] += f"={literal(value)}"

@@ -15,18 +15,51 @@ from kernelwright.errors import TaskError
 _WRITTEN_OUT = 64
 """Elements up to which a tensor with infinities or nan is written as it is; larger ones are described."""
 _PLACES = {"torch": torch, "torch.nn": torch.nn, "torch.nn.functional": torch.nn.functional}
+MADE_OF = "_made_of"
+"""Makes an instance of a class without calling it; written beside literals that use it."""
+MADE_OF_SOURCE = f"""def {MADE_OF}(kind, attributes):
+    made = object.__new__(kind)
+    made.__dict__.update(attributes)
+    return made
+"""
 _INFINITIES = (float("-inf"), float("inf"), float("nan"))
 
 
-def is_plain(value: object) -> bool:
-    """Whether a value is a number, text, None, one of torch's types or functions, or a collection of such."""
+def is_plain(value: object, *, own: bool = True) -> bool:
+    """Whether a value is a number, text, None, one of torch's types or functions, or a collection of such: a list, a
+    dict, a configuration. ``own``: classes of the user's count too, whose source must then be written down with it."""
+    return not unplain(value, own=own)
+
+
+def unplain(value: object, name: str = "it", within: tuple[int, ...] = (), *, own: bool = True) -> str:
+    """What keeps a value from being plain, such as ``it.lock is a lock``; or an empty string."""
+    parts: dict[str, object] | None = None
     if isinstance(value, tuple | list):
-        return all(is_plain(item) for item in value)
-    if isinstance(value, dict):
-        return all(is_plain(item) for pair in value.items() for item in pair)
-    if (fields := _fields(value)) is not None:
-        return all(is_plain(item) for item in fields.values())
-    return value is None or isinstance(value, bool | int | float | str | torch.dtype) or bool(_of_torch(value))
+        parts = {f"{name}[{index}]": item for index, item in enumerate(value)}
+    elif isinstance(value, dict):
+        parts = {f"a key of {name}[{key!r}]": key for key in value}
+        parts |= {f"{name}[{key!r}]": item for key, item in value.items()}
+    elif (fields := _fields(value) or (held(value) if own else None)) is not None:
+        parts = {f"{name}.{key}": item for key, item in fields.items()}
+    if parts is None:
+        plain = value is None or isinstance(value, bool | int | float | str | torch.dtype) or _of_torch(value)
+        return "" if plain or (own and isinstance(value, type)) else f"{name} is a {type(value).__name__}"
+    if id(value) in within:
+        return f"{name} holds itself"
+    reasons = (unplain(item, key, (*within, id(value)), own=own) for key, item in parts.items())
+    return next((reason for reason in reasons if reason), "")
+
+
+def held(value: object) -> dict[str, object] | None:
+    """The attributes of an instance of an ordinary class, which with the class make another like it; None for what is
+    no such instance, or keeps more than attributes."""
+    kind = type(value)
+    if isinstance(value, torch.nn.Module | type) or kind.__module__.partition(".")[0] in ("builtins", "torch"):
+        return None
+    usual = ("__new__", "__reduce__", "__reduce_ex__", "__getattribute__", "__setattr__")
+    ordinary = all(getattr(kind, name) is getattr(object, name) for name in usual)
+    slots = any("__slots__" in vars(base) for base in kind.__mro__[:-1])
+    return vars(value) if ordinary and not slots and hasattr(value, "__dict__") else None
 
 
 def _fields(value: object) -> dict[str, object] | None:
@@ -72,14 +105,22 @@ def literal(value: object) -> str:
         loose = isinstance(value, types.SimpleNamespace)
         name = "__import__('types').SimpleNamespace" if loose else type(value).__name__
         return f"{name}({', '.join(f'{key}={literal(item)}' for key, item in fields.items())})"
-    if name := _of_torch(value):
-        return name
+    if made := _of_torch(value) or _of_class(value):
+        return made
     raise TaskError(
         "An input cannot be written down.",
         got=type(value).__name__,
         expected="tensors, numbers, text, None, dataclasses, and lists, tuples or dicts of them",
         what_next="turn it into one of these before the call (an array into a tensor by torch.from_numpy)",
     )
+
+
+def _of_class(value: object) -> str:
+    """The name of a class, or what makes an instance of one; an empty string for anything else."""
+    if isinstance(value, type):
+        return value.__name__
+    attributes = held(value)
+    return "" if attributes is None else f"{MADE_OF}({type(value).__name__}, {literal(attributes)})"
 
 
 def _tensor(value: torch.Tensor) -> str:
