@@ -185,19 +185,25 @@ def test_who_writes_beside_others_is_told_so() -> None:
     """Two equal requests at once would be answered alike."""
     alone, beside = (wording("cpu", "cpp").request(Ask(kind="new", beside=count))[1] for count in (0, 2))
     assert "at this moment" not in alone and "2 other answers to requests like this one are being written" in beside
+    assert "choose what the others are less likely to choose" in beside
+    given = dict(kind="new", beside=2, plan="one kernel")
+    planned = wording("cpu", "cpp").request(Ask(**given))[1]
+    assert "in what the plan leaves open" in planned and "less likely" not in planned  # it is told what to choose
 
 
 def test_an_interval_says_what_cannot_be_told_from_noise() -> None:
-    """100 us from 80 to 130: less than a quarter; from 99 to 101 needs no words."""
+    """100 us from 80 to 130: less than a quarter; from 99 to 101 needs no words; from 30 to 300 nothing can be told."""
     outcome = timed(2.0)
-    wide, narrow = (
+    wide, narrow, lost = (
         dataclasses.replace(
             outcome, timing=dataclasses.replace(outcome.timing, samples_us=(100.0,), low_us=a, high_us=b)
         )
-        for a, b in ((80.0, 130.0), (99.0, 101.0))
+        for a, b in ((80.0, 130.0), (99.0, 101.0), (30.0, 300.0))
     )
     assert "a change of less than 25% cannot be told from noise" in describe_time(wide)
     assert "noise" not in describe_time(narrow)
+    assert "they scatter too much to tell programs apart" in describe_time(lost)
+    assert "noise" not in describe_time(lost)
 
 
 def test_what_is_cut_is_cut_between_words_and_said_so() -> None:

@@ -61,6 +61,8 @@ CLOSE_BITS = 6.0
 """Bits lost below which a wrong result is called a matter of rounding; half precision loses ten and more."""
 NOISY = 0.1
 """Half the width of an interval over its median from which on a reader is told what it means."""
+HOPELESS = 0.5
+"""From here on no edit is likely to show."""
 REWRITTEN = 0.7
 """Share of all lines of two programs from which on a diff says no more than the programs themselves."""
 
@@ -201,6 +203,7 @@ def describe_time(outcome: Outcome | None, *, bound: bool = True) -> str:
     low, high = describe_us(outcome.timing.low_us), describe_us(outcome.timing.high_us)
     width = (outcome.timing.high_us - outcome.timing.low_us) / (2 * outcome.timing.median_us)
     noise = f": a change of less than {width:.0%} cannot be told from noise" if width > NOISY else ""
+    noise = ": they scatter too much to tell programs apart" if width > HOPELESS else noise
     text = f"{describe_us(outcome.timing.median_us)} a call (95 % interval {low} to {high}{noise}), "
     text += f"{outcome.speedup:.3g} times as fast as {outcome.best_baseline}"
     beside = next((one.timing.median_us for one in outcome.baselines if one.name == outcome.best_baseline), None)
