@@ -82,3 +82,33 @@ def test_inputs_nested_otherwise_are_the_references(tmp_path: Path) -> None:
 
     assert [98.0, -2.0, -2.0, -2.0, 98.0] == out
     assert 1 == len(said) and "order" in said[0]
+
+
+def test_two_files_whose_references_import_a_module_of_one_name_do_not_mix(tmp_path: Path) -> None:
+    """One process serves both, beside a module of the caller's own of that name, which stays the caller's."""
+    text = "from kw_layers.deep import FACTOR\nfrom kw_plain import SHIFT\n\n\n" + SQUARE.replace(
+        "x * x", "x * FACTOR + SHIFT"
+    )
+    for name, number in (("one", 1.0), ("two", 2.0)):
+        project = tmp_path / name
+        (project / "kw_layers").mkdir(parents=True)
+        (project / "kw_layers" / "deep.py").write_text(f"FACTOR = {number}\n")
+        (project / "kw_plain.py").write_text(f"SHIFT = {10 * number}\n")
+        task = Task(name=name, form="kernelbench", reference=text, imports=(str(project),))
+        fast = text.replace("class Model(", "class ModelNew(").replace("+ SHIFT", "+ SHIFT + 100")
+        seen = [{"name": "main", "inputs": [leaf(6)], "state": []}]
+        export.write(tmp_path / f"run_{name}", task, trial(task, {"fast.py": fast}), cases=seen)
+    code = f"""
+        import importlib.util, sys, types
+        sys.modules["kw_plain"] = own = types.ModuleType("kw_plain")
+        own.__file__, own.SHIFT = "/elsewhere/kw_plain.py", 1000.0
+        for name in ("one", "two"):
+            place = {str(tmp_path)!r} + "/run_" + name + "/optimized.py"
+            spec = importlib.util.spec_from_file_location("optimized_" + name, place)
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            made = module.Model().eval()
+            out.extend(float(made(torch.ones(size))[0]) for size in (6, 7))
+        out.append(float(sys.modules["kw_plain"] is own))
+    """
+    assert [111.0, 11.0, 122.0, 22.0, 1.0] == alone(tmp_path, code)[0]

@@ -144,6 +144,7 @@ def _render(
         "REFERENCE": literal(task.reference),
         "FAST_ENTRY": repr((entry_file, entry_class)),
         "FAST": literal(dict(candidate.sources)[entry_file]),
+        "NEIGHBOURS": _template("neighbours") + "\n\n",
         "STAND_IN": _template("stand_in") + "\n\n",
         "BUILDING": _building(compiled) if compiled else "",
         "FOLDER": "_folder_of_compiled_files()" if compiled else "_HERE",
