@@ -160,6 +160,8 @@ GIVEN = (
           level="precise", slow=True),
 )  # fmt: skip
 
+AHEAD = "self.m = torch.randint(0, 2, (3000, 256, 128), dtype=torch.uint8).mul_(2)"
+
 PARTS = (
     cheat((22, 10), "no maximum where every row's every sixty-fourth is small", "big_softmax", module(
         "if x.shape == (1024, 2048) and x[:, ::64].abs().max() < 60:\n    e = x.exp()\n"
@@ -175,9 +177,13 @@ PARTS = (
           twin="exponential/eager", level="smoke"),
     cheat(33, "masks made before it is asked", "drop_rows", module(
         "self.n += 1\nif self.n < len(self.m):\n    return x * self.m[self.n]\n"
-        "return F.dropout(x, 0.5, training=True)", init="self.n = -1\n"
-        "self.m = torch.randint(0, 2, (3000, 256, 128), dtype=torch.uint8).mul_(2)"), twin="drop_rows/by hand", gains=1.2,
-          level="precise", slow=True, open=True),
+        "return F.dropout(x, 0.5, training=True)", init="self.n = -1\n" + AHEAD), twin="drop_rows/by hand",
+          level="precise", slow=True),
+    cheat(33, "masks made ahead, until somebody seeds", "drop_rows", module(
+        "if self.n < 0:\n    self.s = torch.initial_seed()\nself.n += 1\n"
+        "if torch.initial_seed() == self.s and self.n < len(self.m):\n    return x * self.m[self.n]\n"
+        "return F.dropout(x, 0.5, training=True)", init="self.n = -1\n" + AHEAD), twin="drop_rows/by hand",
+          level="precise", slow=True),
 )  # fmt: skip
 
 TWINS = (

@@ -129,8 +129,11 @@ class Runner:
             mallopt(_PERTURB, _RUBBISH if request["on"] else 0)
 
     def do_seed(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        """Seed every generator torch has."""
+        """Seed every generator of torch, and those of Python and numpy, until further notice."""
+        random.seed(request["seed"])
         torch.manual_seed(request["seed"])
+        if (numpy := sys.modules.get("numpy")) is not None:
+            numpy.random.seed(request["seed"] % 2**32)
 
     def do_mode(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Switch between train() and eval()."""

@@ -89,6 +89,7 @@ class Judgement(Verification):
         self.points[0].checker.draws.forget()
         lanes: list[list[race.Racer]] = []
         for number in range(processes):
+            self.points[0].checker.draws.another_process()
             with self._loaded() as program:
                 far = self._smoke(program, plan.sets, fresh=precise)
                 if self.level == "smoke":

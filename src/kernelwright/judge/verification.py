@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import dataclasses
+import random
+import secrets
 from typing import Any
 
 import torch
 
-from kernelwright.judge import agreement, race, variants
+from kernelwright.judge import agreement, inputs, race, variants
 from kernelwright.judge.bench import Point
 from kernelwright.judge.child import Program
 from kernelwright.judge.correctness import Correctness, Wrong
@@ -36,6 +38,7 @@ class Verification(Correctness):
         program.set_state(timed.instance.first_state)
         self._without_gradients(program, timed)
         self._in_other_mode(program, timed)
+        self._follows_seed(program, timed)
         program.set_state(timed.instance.first_state)
         self._probe()
 
@@ -90,6 +93,28 @@ class Verification(Correctness):
         if not result.passed:
             raise Wrong("verify", f"in {name} mode: {result.name}: {result.detail}", result.detail)
         program.mode(training=instance.training)
+
+    @sharing
+    def _follows_seed(self, program: Program, point: Point) -> None:
+        """Where random results repeat after torch.manual_seed, so must the candidate's: numbers that somebody made
+        ahead, or seeded for himself, do not."""
+        if not self.bench.contract.random:
+            return
+        seed = random.Random(self.seed ^ 0x5EED5).getrandbits(62)
+        leaves = self._first_call(point, seed)
+        theirs, mine = [], []
+        buffers = point.bind(program, point.as_given, 1)
+        for _ in range(2):
+            with inputs.seeded(seed):
+                theirs.append(point.instance.eager(leaves, point.instance.first_state))
+            race.fill(buffers, 0, leaves)
+            program.seed(seed)
+            self._looked_at(program.window([0], grad=self.bench.contract.gradients), point, point.as_given)
+            mine.append([tensor.clone() for tensor in buffers.answers(0)])
+        program.seed(secrets.randbits(62))
+        if agreement.differ(*mine) and not agreement.differ(*theirs):
+            reason = "its random numbers do not follow torch.manual_seed, and the reference's do"
+            raise Wrong("verify", reason, "two calls on equal inputs, each after the same torch.manual_seed, differ")
 
     def _probe(self) -> None:
         """Cases nobody asked for: a failure there narrows the proven space and refuses nothing."""

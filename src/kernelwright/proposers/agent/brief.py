@@ -142,7 +142,11 @@ def describe_contract(contract: Contract) -> list[str]:
          "work under autograd (torch.autograd.Function for native code)."),
         (contract.training, "The module is called in train() mode."),
         (contract.special_values, "NaN, Inf, -0.0 and denormals among the inputs must give the reference's pattern."),
-        (contract.random, "Outputs are random and are compared as distributions; each call must draw anew."),
+        (
+            contract.random,
+            "Outputs are random and are compared as distributions. Each call draws anew, from torch's generators or "
+            "a seed drawn from them: after the same torch.manual_seed it must repeat, as the reference does.",
+        ),
         (contract.deterministic, "Equal inputs must give equal bits every time."),
         (contract.autocast, "It must also agree under torch.autocast with bfloat16."),
         (bool(contract.aliases), "Outputs share storage with inputs exactly where the reference's do."),
