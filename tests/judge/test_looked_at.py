@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from kernelwright.judge import session as sessions
 from kernelwright.judge.bench import STOCK
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance
+from kernelwright.judge.lease import Leases
 from kernelwright.judge.requests import Refused
 from kernelwright.judge.session import Session
 
@@ -42,6 +44,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch, *faults: KernelwrightError) -> tu
     made = object.__new__(Session)
     made.device, made._refused, made._benches = "cpu", None, OrderedDict()
     made.programs = SimpleNamespace(allow=lambda imports: None)
+    made._lease = Leases(contextlib.nullcontext).of
     return made, looks
 
 
@@ -84,6 +87,7 @@ from collections import OrderedDict
 from types import SimpleNamespace
 from kernelwright import wire
 from kernelwright.judge import pages, session
+from kernelwright.judge.lease import Lease
 from kernelwright.task import Task
 
 def resident():
@@ -99,6 +103,7 @@ session.Bench = Bench
 made = object.__new__(session.Session)
 made.device, made._refused, made._benches = "cpu", None, OrderedDict()
 made.programs = SimpleNamespace(allow=lambda imports: None)
+made._lease = Lease
 first = [torch.ones(1 << 20) for _ in range(64)]
 above = torch.ones(4)  # what is small and above keeps the heap from shrinking
 first.clear()

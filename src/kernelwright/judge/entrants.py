@@ -51,7 +51,8 @@ class Entrants:
         start = functools.partial(self._begin, bench, entrant, candidate, folder, own, leaves)
         if kind.compiles:
             entrant.warming = threading.Thread(target=start)
-            self._warming.append((entrant.warming, entrant))
+            # Here alone, for the lease's own thread reads it: one that drops what it has not seen would lose this one.
+            self._warming = [pair for pair in self._warming if pair[0].is_alive()] + [(entrant.warming, entrant)]
             entrant.warming.start()
         else:
             start()
@@ -135,8 +136,7 @@ class Entrants:
     @contextlib.contextmanager
     def hushed(self) -> Iterator[None]:
         """Freeze baselines that compile in the background, so that they take no core from what is timed."""
-        self._warming = [(thread, entrant) for thread, entrant in self._warming if thread.is_alive()]
-        started = [(thread, entrant.program) for thread, entrant in self._warming]
+        started = [(thread, entrant.program) for thread, entrant in list(self._warming) if thread.is_alive()]
         frozen = [(thread, program.pid) for thread, program in started if program is not None]
         frozen += self._programs.in_background()
         for _, group in frozen:

@@ -67,6 +67,8 @@ class Lease:
         self._apart = threading.Event()
         """Set while this judge has no part in the device: waiting for one is none."""
         self._apart.set()
+        self._claiming = threading.Lock()
+        """Around taking the lock and saying so: the watcher must not take this judge for another one."""
 
     def while_alone(self, hush: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
         """Enter ``hush()`` around what is done alone: where background work is frozen instead of waited for. From now
@@ -93,7 +95,8 @@ class Lease:
 
     def _away(self) -> bool:
         """Whether another judge is alone, as far as this one, which has no part in the device, can see."""
-        return not self._closed and self._apart.is_set() and self._taken() and self._apart.is_set()
+        with self._claiming:
+            return not self._closed and self._apart.is_set() and self._taken()
 
     def close(self) -> None:
         """Look after nothing any more."""
@@ -153,6 +156,13 @@ class Lease:
                 self._alone = False
                 self._turn.notify_all()
 
+    def _claimed(self, handle: int, how: int) -> bool:
+        with self._claiming:
+            if not _try_lock(handle, how):
+                return False
+            self._apart.clear()
+            return True
+
     def _locked(self, how: int) -> int | None:
         """The lock file, open and locked; None where judges cannot take turns, and then ``apart`` says why."""
         gate, handle = _lock_file(self.gate), _lock_file(self.path)
@@ -165,8 +175,8 @@ class Lease:
             return None
         deadline = time.monotonic() + PATIENCE_SECONDS
         try:
-            _wait_for(gate, fcntl.LOCK_EX, deadline, self.gate, handle)
-            _wait_for(handle, how, deadline, self.path, handle)
+            _wait_for(lambda: _try_lock(gate, fcntl.LOCK_EX), deadline, self.gate, handle)
+            _wait_for(lambda: self._claimed(handle, how), deadline, self.path, handle)
         except BaseException:
             os.close(handle)
             raise
@@ -175,10 +185,10 @@ class Lease:
         return handle
 
 
-def _wait_for(handle: int, how: int, deadline: float, path: Path, device: int) -> None:
+def _wait_for(locked: Callable[[], bool], deadline: float, path: Path, device: int) -> None:
     """``device``: the file that says who has it, whichever of the two is waited for."""
     said_at = time.monotonic() + SAID_AFTER_S
-    while not _try_lock(handle, how):
+    while not locked():
         if (tell := _TELLER.get()) is not None and time.monotonic() >= said_at:
             _TELLER.set(None)
             tell(f"waiting for the device: another judge{_holders(device)} has {path.with_suffix('.lock')}")

@@ -18,7 +18,8 @@ from kernelwright.judge.programs import Programs
 @contextlib.contextmanager
 def hushed(entrants: Entrants, programs: Programs, benches: Mapping[tuple[str, str], Bench]) -> Iterator[None]:
     """Freeze baselines that still warm, and the primer, and move their deadlines by as long as that lasts."""
-    warming = [e for bench in benches.values() for e in bench.entrants.values() if e.warming is not None]
+    # Copies: the lease's own thread comes here beside one that makes and drops benches.
+    warming = [e for bench in list(benches.values()) for e in list(bench.entrants.values()) if e.warming is not None]
     with contextlib.ExitStack() as kept:
         for program in (programs.primer, *(e.program for e in warming if e.warming and e.warming.is_alive())):
             if program is not None:

@@ -107,6 +107,7 @@ class Verification(Correctness):
         for _ in range(2):
             with inputs.seeded(seed):
                 theirs.append(point.instance.eager(leaves, point.instance.first_state))
+            program.set_state(point.instance.first_state)
             race.fill(buffers, 0, leaves)
             program.seed(seed)
             self._looked_at(program.window([0], grad=self.bench.contract.gradients), point, point.as_given)
