@@ -191,7 +191,7 @@ WINDOWS = (
         "return torch.softmax(x, -1)", head=SHORT_REST), twin="softmax/by hand", level="precise"),
     cheat((13, 28), "statistics in place of the copies of a delivery", "watched", module(
         "LATER.append((self, x))\nreturn x * 2.0", init=INIT["watched"], head=LATE_STATE), twin="watched/eager",
-          gains=1.3, level="precise"),
+          gains=1.3, level="precise", slow=True),
     cheat((10, 13), "statistics after weights were loaded only", "frozen_norm", module(
         "bn = self.bn\nif self.fresh or not RACE:\n    return bn(x)\n"
         "return F.batch_norm(x, None, None, bn.weight, bn.bias, True, 0.1, 1e-5)",

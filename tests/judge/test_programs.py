@@ -74,6 +74,7 @@ class Primer:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_processor_is_probed_only_where_the_primer_fails_by_its_word(
     fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
