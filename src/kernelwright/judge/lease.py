@@ -120,7 +120,6 @@ class Lease:
             self._turn.wait_for(lambda: not self._alone)
             if self._sharing == 0:
                 self._share = self._locked(fcntl.LOCK_SH)
-                self._apart.clear()
             self._sharing += 1
         try:
             yield
@@ -144,7 +143,6 @@ class Lease:
         held = None
         try:
             held = self._locked(fcntl.LOCK_EX)
-            self._apart.clear()
             with self._hushing, self._hush():  # not before: another judge may be waited for, and for minutes
                 time.sleep(STILL_SECONDS)
                 yield
@@ -157,6 +155,7 @@ class Lease:
                 self._turn.notify_all()
 
     def _claimed(self, handle: int, how: int) -> bool:
+        """Lock it if it is free, and from then on have a part in the device."""
         with self._claiming:
             if not _try_lock(handle, how):
                 return False
@@ -172,6 +171,7 @@ class Lease:
             for opened in (gate, handle):
                 if opened is not None:
                     os.close(opened)
+            self._apart.clear()
             return None
         deadline = time.monotonic() + PATIENCE_SECONDS
         try:
