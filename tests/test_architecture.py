@@ -32,8 +32,8 @@ ALLOWED: dict[str, set[str]] = {
     "llm": {"errors", "wire"},
     "model_server": set(),
     "diagnosis": {"errors"},
-    "load": NOUNS | {"kinds"},
-    "capture": NOUNS | {"load"},
+    "load": NOUNS | {"kinds", "neighbours"},
+    "capture": NOUNS | {"load", "neighbours"},
     "kernels": set(),
     "judge": NOUNS | {"neighbours", "sandbox", "limits", "energy"},
     "workers": NOUNS | {"sandbox"},
@@ -44,7 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     "training": NOUNS | {"kinds", "ledger", "llm", "proposers", "search", "workers"},
     "knowledge": NOUNS | {"ledger"},
     "report": NOUNS | {"ledger"},
-    "export": NOUNS | {"ledger"},
+    "export": NOUNS | {"ledger", "neighbours"},
     "testing": NOUNS | {"workers", "proposers", "search", "llm", "tuning", "ledger"},
     "optimize": NOUNS
     | {"settings", "kinds", "neighbours", "sandbox", "workers", "proposers", "search", "ledger", "knowledge", "tuning"}
@@ -59,7 +59,7 @@ ALLOWED: dict[str, set[str]] = {
     "__main__": {"cli"},
 }
 """Room to the rooms it may import; no room lists "judge": it is run, never imported."""
-STDLIB_ONLY = NOUNS | {"settings", "kinds", "sandbox", "search", "ledger", "tuning", "load", "energy"}
+STDLIB_ONLY = NOUNS | {"neighbours", "settings", "kinds", "sandbox", "search", "ledger", "tuning", "load", "energy"}
 FORKERS = {"judge/zygote.py", "judge/child.py", "judge/programs.py", "judge/entrants.py"}
 FORKERS |= {"judge/also/scene.py", "judge/warm.py"}
 """The zygote forks; the others call its ``fork`` method."""

@@ -356,3 +356,21 @@ def test_modules_of_the_references_folder_are_found_from_anywhere_and_named_wher
         moved, "try:\n    import optimized\nexcept ModuleNotFoundError as error:\n    out += error.__notes__"
     )
     assert str(project) in out[0] and "beside this file" in out[0]
+
+
+def test_modules_of_the_task_go_with_the_file(tmp_path: Path) -> None:
+    """Byte for byte, found from wherever both are moved, in calls too, and in place of others of their names."""
+    modules = (("kw_power.py", "POWER = 2\r\n"), ("kw_shift/one.py", "SHIFT = 1\n"))
+    text = SQUARE.replace("x * x", "x**POWER + _shift()")
+    shift = "def _shift():\n    from kw_shift.one import SHIFT\n\n    return SHIFT\n"
+    text = f"from kw_power import POWER\n\n\n{shift}\n\n{text}"
+    task = Task(name="square", form="folder", reference=text, beside=modules)
+    fast = text.replace("class Model(", "class ModelNew(")
+    seen = [{"name": "main", "inputs": [leaf(6)], "state": []}]
+    export.write(tmp_path / "run", task, trial(task, {"fast.py": fast}), cases=seen)
+    moved = (tmp_path / "run").rename(tmp_path / "moved")
+    assert [text.encode() for _, text in modules] == [(moved / "task_modules" / n).read_bytes() for n, _ in modules]
+    code = "from optimized import ModelNew\nm = ModelNew().eval()\n"
+    code += "out.extend(float(m(torch.full((n,), 3.0))[0]) for n in (6, 7))\n"
+    out, said = alone(moved, code)
+    assert ([10.0, 10.0], 1) == (out, len(said))

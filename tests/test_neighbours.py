@@ -18,7 +18,7 @@ import kernelwright
 from kernelwright import wire
 from kernelwright.judge.reference import Reference
 from kernelwright.judge.session import Session
-from kernelwright.neighbours import Neighbours
+from kernelwright.neighbours import Neighbours, placed
 from kernelwright.proposers.loaded import loaded
 from kernelwright.task import Task
 
@@ -88,7 +88,8 @@ def test_each_reference_gets_the_files_beside_it(tasks: tuple[Task, Task]) -> No
 def test_a_judge_that_holds_two_tasks_turns_from_one_to_the_other(tasks: tuple[Task, Task]) -> None:
     """A module is imported once for each: what it holds stays."""
     made: Any = Session.__new__(Session)
-    made.device, made._refused, made.programs = "cpu", None, SimpleNamespace(allow=lambda imports: None)
+    made.device, made.state, made._refused = "cpu", None, None
+    made.programs = SimpleNamespace(allow=lambda imports: None)
     references = [Reference(task, "cpu") for task in tasks]
     made._benches = OrderedDict(
         ((task.digest(), "cpu"), SimpleNamespace(reference=reference))
@@ -131,3 +132,19 @@ def test_modules_from_elsewhere_stay_where_they_are(tmp_path: Path, monkeypatch:
     for name in ("kw_library", "kw_earlier"):
         monkeypatch.delitem(sys.modules, name)
     assert {"kw_library", "kw_earlier", "kernelwright.model_server"} == found
+
+
+def test_modules_of_a_task_lie_in_a_folder_of_their_own_byte_for_byte(tmp_path: Path) -> None:
+    """One folder per content, never written twice, readable by programs of other users; none for no modules."""
+    files = (("kw_a.py", "A = 1\r\n"), ("kw_pack/deep/b.py", "B = 2\n"))
+    (folder,) = placed(files, tmp_path / "new" / "root")
+    assert [b"A = 1\r\n", b"B = 2\n"] == [(Path(folder) / name).read_bytes() for name, _ in files]
+    assert {0o755} == {path.stat().st_mode & 0o777 for path in (Path(folder), Path(folder) / "kw_pack" / "deep")}
+    before = (Path(folder) / "kw_a.py").stat().st_mtime_ns
+    assert ((folder,), before) == (
+        placed(files, tmp_path / "new" / "root"),
+        (Path(folder) / "kw_a.py").stat().st_mtime_ns,
+    )
+    assert [Path(folder).name] == [path.name for path in (tmp_path / "new" / "root").iterdir()]
+    assert (folder,) != placed((("kw_a.py", "A = 2\n"),), tmp_path / "new" / "root")
+    assert () == placed((), tmp_path / "none") and not (tmp_path / "none").exists()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules that lie beside a task's files, importable only while that task has its turn.
+"""Modules that lie beside a task's files: put where a process can import them, only while that task has its turn.
 
 One process looks at several tasks, and two projects may each have a ``layers.py``: under one name in ``sys.modules``
 the second would get the first one's. Functions of a reference import when they are called, too.
@@ -7,12 +7,52 @@ the second would get the first one's. Functions of a reference import when they 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
+import tempfile
 import types
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import ClassVar
+
+
+def placed(files: Sequence[tuple[str, str]], root: Path) -> tuple[str, ...]:
+    """The folder under ``root`` that holds these texts and nothing else, made where it is missing; none for no files.
+
+    Its name is their digest, so it is never written twice; others may do so at the same time.
+    """
+    if not files:
+        return ()
+    folder = root / hashlib.sha256(repr(list(files)).encode()).hexdigest()[:16]
+    if not folder.is_dir():
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=root, prefix=".new-") as fresh:
+            write(files, Path(fresh) / "whole")
+            try:
+                os.rename(Path(fresh) / "whole", folder)
+            except OSError:
+                if not folder.is_dir():
+                    raise
+    return (str(folder),)
+
+
+def write(files: Sequence[tuple[str, str]], folder: Path) -> None:
+    """Each text to its path in ``folder``, with the line ends it has, readable by anybody."""
+    for name, text in files:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode("utf-8"))
+        path.chmod(0o644)
+    for path in (folder, *folder.rglob("*/")):
+        path.chmod(0o755)
+
+
+def tells(folder: Path) -> bool:
+    """Whether programs under judgement must not read a folder: a whole home, or where cases and decoys lie."""
+    depths = ("", "*/", "*/*/", "*/*/*/")
+    return Path.home().is_relative_to(folder) or any(any(folder.glob(f"{depth}task.toml")) for depth in depths)
 
 
 class Neighbours:

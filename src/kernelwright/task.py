@@ -82,13 +82,16 @@ class Task:
     contract: Contract = Contract()
     imports: tuple[str, ...] = ()
     """Folders put on ``sys.path`` of the judge and of the baselines while the reference is loaded."""
+    beside: tuple[tuple[str, str], ...] = ()
+    """(relative path, text) of modules that the reference imports from beside it. Whoever executes it writes them to a
+    folder of its own; ``imports`` is empty until then."""
     raw: tuple[tuple[str, str], ...] = ()
     """(relative path, sha256) of the original files, kept so that an imported suite exports byte-equal."""
 
     def digest(self) -> str:
-        """Identity by content: reference, decoys, cases and contract. The name and origin do not count, but for the
-        folders it imports from: what lies there may be another file of the same name."""
-        beside = (self.imports,) if self.imports else ()
+        """Identity by content: reference, modules beside it, decoys, cases and contract. The name and origin do not
+        count, but for the folders it imports from: what lies there may be another file of the same name."""
+        beside = (self.beside,) if self.beside else (self.imports,) if self.imports else ()
         return wire.digest(self.reference, self.entry, self.decoys, self.cases, self.contract, *beside)
 
     def timed_case(self) -> Case:

@@ -14,6 +14,7 @@ import pytest
 from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.errors import BadCommand, CandidateError, KernelwrightError, NoSuchDevice, TaskError, from_json
+from kernelwright.load import load_task
 from kernelwright.task import Case, Contract, Task
 from kernelwright.trial import Outcome, Rejected, Timed
 from kernelwright.workers import LocalWorker
@@ -302,6 +303,24 @@ def test_builds_say_nothing_about_correctness(worker: LocalWorker) -> None:
     """A build job compiles, and runs nothing."""
     wrong = CPP.replace("> 0", "< 0")
     assert worker.run({"job": "build", "candidate": wire.to_data(cpp_candidate(wrong))})["outcome"] is None
+
+
+def test_modules_beside_a_reference_are_there_for_programs_and_their_folder_is_not(
+    worker: LocalWorker, tmp_path: Path
+) -> None:
+    """Baselines embed the reference, so they import them; cases and decoys are for nobody to read."""
+    (tmp_path / "task.toml").write_text("")
+    (tmp_path / "kw_gate.py").write_text("import torch\n\n\ndef gate(x):\n    return torch.relu(x)\n")
+    (tmp_path / "reference.py").write_text(REFERENCE.replace("torch.relu", "kw_gate.gate") + "\nimport kw_gate\n")
+    found = load_task(tmp_path)
+    task = dataclasses.replace(TASK, reference=found.reference, beside=found.beside, imports=found.imports)
+    text = HEAD.replace(
+        "class", f"import os\nfrom kw_gate import gate\nHID = not os.path.exists({str(tmp_path)!r})\nclass"
+    )
+    text += "        assert HID\n" + HONEST.replace("torch.relu", "gate")
+    made = dataclasses.replace(torch_candidate(""), task=task.digest(), sources=(("optimized.py", text),))
+    outcome = judged(worker, made, "coarse", task=wire.to_data(task))
+    assert isinstance(outcome, Timed), outcome
 
 
 @pytest.mark.parametrize(

@@ -57,13 +57,13 @@ def test_names_may_be_bound_by_import_assignment_or_under_if(tmp_path: Path) -> 
     assert text == load_task(tmp_path / "t.py").reference
 
 
-def test_a_folder_with_a_module_beside_the_file_is_put_on_the_path_only_when_imported(tmp_path: Path) -> None:
-    """An unused folder on sys.path could shadow a library."""
+def test_a_module_beside_the_file_is_part_of_the_task_only_when_imported(tmp_path: Path) -> None:
+    """What nobody imports could shadow a library."""
     (tmp_path / "parts.py").write_text("x = 1\n")
     (tmp_path / "a.py").write_text(GOOD)
     (tmp_path / "b.py").write_text("import parts\n" + GOOD)
-    assert () == load_task(tmp_path / "a.py").imports
-    assert (str(tmp_path),) == load_task(tmp_path / "b.py").imports
+    assert () == load_task(tmp_path / "a.py").beside
+    assert (("parts.py", "x = 1\n"),) == load_task(tmp_path / "b.py").beside
 
 
 TOML = """

@@ -25,6 +25,8 @@ from kernelwright.capture.origin import source, sources
 from kernelwright.capture.rebuilt import check_function, check_module
 from kernelwright.capture.values import MADE_OF, MADE_OF_SOURCE, is_plain, literal
 from kernelwright.errors import TaskError
+from kernelwright.load.beside import Files, carried
+from kernelwright.neighbours import tells
 from kernelwright.task import Contract, Task
 
 _WEIGHTS = """CAPTURED_STATE = {path!r}
@@ -239,6 +241,9 @@ def _task(
     ]
     future = [line for line in text.splitlines() if line.startswith("from __future__")]
     reference = "\n\n\n".join(part for part in parts if part)
+    beside: Files = ()
+    if any(tells(Path(folder)) for folder in imports):  # else the modules stay the ones that the caller has loaded
+        beside, imports = carried(imports, text)
     for line in future:
         reference = line + "\n" + reference.replace(line + "\n", "", 1)
     return Task(
@@ -247,6 +252,7 @@ def _task(
         reference=reference + "\n",
         contract=Contract(training=training),
         imports=imports,
+        beside=beside,
     )
 
 

@@ -24,11 +24,14 @@ from kernelwright.errors import RunFolderUnwritable
 from kernelwright.export.proof import proof, sha256
 from kernelwright.export.space import nesting, proven_space
 from kernelwright.machine import Machine
+from kernelwright.neighbours import write as write_modules
 from kernelwright.task import Task
 from kernelwright.trial import Timed, Trial
 
 __all__ = ["proof", "proven_space", "write"]
 
+MODULES = "task_modules"
+"""The folder beside optimized.py for modules that the reference imports, byte for byte as they were."""
 COMPILED_SUFFIXES = (".cpp", ".cu")
 # Instruction sets a compiler may use under -march=native; the rest of the flags line says nothing about binaries.
 _INSTRUCTION_SETS = re.compile(
@@ -63,6 +66,8 @@ def write(
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
         compiled = _place_files(run_dir, trial.candidate, built, commands or {})
+        if task.beside:
+            write_modules(task.beside, run_dir / MODULES)
         text = _render(task, trial, cases, compiled, machine)
         _replace(run_dir / "optimized.py", text)
         evidence["optimized"] = {"optimized.py": sha256(text), **{n: e["sha256"] for n, e in compiled.items()}}
@@ -148,10 +153,13 @@ def _render(
         "STAND_IN": _template("stand_in") + "\n\n",
         "BUILDING": _building(compiled) if compiled else "",
         "FOLDER": "_folder_of_compiled_files()" if compiled else "_HERE",
-        "IMPORTS": repr(list(task.imports)),
+        "IMPORTS": _BESIDE if task.beside else repr(list(task.imports)),
         "FUNCTION": _FUNCTION if stateless else "",
     }
     return re.sub(r"\{\{([A-Z_]+)\}\}", lambda match: values[match[1]], _template("drop_in")).rstrip() + "\n"
+
+
+_BESIDE = f'[os.path.join(os.path.dirname(os.path.abspath(__file__)), "{MODULES}")]'
 
 
 def _template(name: str) -> str:

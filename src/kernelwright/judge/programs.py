@@ -25,6 +25,7 @@ from kernelwright.judge import measure
 from kernelwright.judge.child import Program, Zygote
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.load import idle_share, waiting_policy
+from kernelwright.neighbours import tells
 
 MEMORY = 12 << 30
 PRIMING_SECONDS = 120.0
@@ -200,10 +201,4 @@ def _one_at_a_time(lock: Path) -> Iterator[None]:
 
 def readable(imports: Iterable[str]) -> tuple[str, ...]:
     """Those of a reference's folders of imports that candidates may read."""
-    return tuple(folder for folder in imports if not _tells(Path(folder)))
-
-
-def _tells(folder: Path) -> bool:
-    """Whether programs must not read a folder."""
-    depths = ("", "*/", "*/*/", "*/*/*/")
-    return Path.home().is_relative_to(folder) or any(any(folder.glob(f"{depth}task.toml")) for depth in depths)
+    return tuple(folder for folder in imports if not tells(Path(folder)))

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ import torch
 from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.errors import CandidateError, KernelwrightError, NoSuchDevice, TaskError
+from kernelwright.neighbours import placed
 from kernelwright.task import Task
 
 
@@ -35,12 +38,15 @@ class Refused:
         return isinstance(self.error, TaskError) or job.get("asked", math.inf) <= self.at
 
 
-def task_of(job: dict[str, Any]) -> Task:
-    """``job["task"]``. Raises TaskError."""
+def task_of(job: dict[str, Any], state: Path | None = None) -> Task:
+    """``job["task"]``; given the judge's ``state``, with its modules where references import them. Raises TaskError."""
     try:
-        return wire.from_data(Task, job["task"])
+        task = wire.from_data(Task, job["task"])
     except (KeyError, ValueError, TypeError) as error:
         raise TaskError("The task of a job cannot be read", str(error), "a Task as wire data") from error
+    if state is None or not task.beside:
+        return task
+    return dataclasses.replace(task, imports=placed(task.beside, state / "beside"))
 
 
 def candidate_of(job: dict[str, Any]) -> Candidate:

@@ -369,7 +369,7 @@ class Session:
 
     def _bench(self, job: dict[str, Any], say: Say = lambda text: None) -> Bench:
         device = requests.device_of(job, self.device)
-        task = requests.task_of(job)
+        task = requests.task_of(job, self.state)
         self.programs.allow(task.imports)
         key = task.digest(), device
         if key in self._benches:

@@ -9,12 +9,13 @@ import hashlib
 import math
 import tomllib
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kernelwright import kinds
 from kernelwright.errors import BadCommand, TaskDoesNotImport, TaskError, TaskIncomplete, TaskNotFound
+from kernelwright.load.beside import Files, carried
 from kernelwright.load.source import sibling_imports, top_level_names, unreachable
 from kernelwright.task import Case, Contract, Task
 
@@ -54,12 +55,14 @@ def load_task(path: str | Path, device: str = "cpu") -> Task:
         )
     text = read_python(place)
     _complete(place, text, "Model")
+    beside, imports = carried(sibling_imports(place.parent, text), text)
     return Task(
         name=place.stem,
         form="kernelbench",
         reference=text,
-        imports=sibling_imports(place.parent, text),
-        raw=((place.name, _sha256(place)),),
+        imports=imports,
+        beside=beside,
+        raw=_raw([place], place.parent, beside),
     )
 
 
@@ -96,6 +99,7 @@ def _folder(folder: Path, kind: str) -> Task:
     text = read_python(reference)
     _complete(reference, text, entry)
     decoys = folder / "decoys.py"
+    beside, imports = carried(sibling_imports(folder, text), text)
     files = [description, reference] + ([decoys] if decoys.is_file() else [])
     return Task(
         name=_typed(description, "name", table.get("name", folder.resolve().name), str),
@@ -105,8 +109,9 @@ def _folder(folder: Path, kind: str) -> Task:
         decoys=read_python(decoys) if decoys.is_file() else "",
         cases=_cases(description, table.get("case", []), kind),
         contract=_contract(description, table.get("contract", {})),
-        imports=sibling_imports(folder, text),
-        raw=tuple((file.name, _sha256(file)) for file in files),
+        imports=imports,
+        beside=beside,
+        raw=_raw(files, folder, beside),
     )
 
 
@@ -208,6 +213,11 @@ def _tuples(value: object) -> Any:
 def _wrong(path: Path, name: str, got: object, expected: str) -> TaskError:
     what = f"{path}: {name} is wrong." if name else f"{path} has a key that nothing reads."
     return TaskError(what, got=str(got), expected=expected, what_next="correct task.toml")
+
+
+def _raw(files: Sequence[Path], folder: Path, beside: Files) -> tuple[tuple[str, str], ...]:
+    own = [file.name for file in files]
+    return tuple((name, _sha256(folder / name)) for name in (*own, *(n for n, _ in beside if n not in own)))
 
 
 def _sha256(path: Path) -> str:

@@ -7,23 +7,29 @@ replies go through a private copy: a reference that prints cannot corrupt the pr
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import functools
 import importlib
 import json
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
 from kernelwright import wire
 from kernelwright.errors import BadCommand, CandidateError, KernelwrightError, TaskError
 from kernelwright.machine import Machine
+from kernelwright.neighbours import placed
 from kernelwright.proposers import TABLE, Proposer, Request
 from kernelwright.task import Task
 
@@ -135,13 +141,24 @@ def _events(send: Emit, number: object) -> Emit:
 def _request(job: Mapping[str, Any]) -> Request:
     try:
         machine = job.get("machine")
+        task = wire.from_data(Task, job["task"])
+        if task.beside:
+            task = dataclasses.replace(task, imports=placed(task.beside, _scratch()))
         return Request(
-            task=wire.from_data(Task, job["task"]),
+            task=task,
             device=str(job["device"]).partition(":")[0],
             machine=None if machine is None else wire.from_data(Machine, machine),
         )
     except (KeyError, ValueError, TypeError) as error:
         raise TaskError("The job carries no readable task.", _one_line(error), "task, device, machine") from error
+
+
+@functools.cache
+def _scratch() -> Path:
+    """A folder of this process's own, which goes with it."""
+    folder = Path(tempfile.mkdtemp(prefix="kernelwright-host-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _one_line(error: BaseException) -> str:
