@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import random
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ from kernelwright.judge import bench as benches
 from kernelwright.judge import correctness, recombined
 from kernelwright.judge import instance as instances
 from kernelwright.judge.bench import Bench, Point
-from kernelwright.judge.child import Program
+from kernelwright.judge.buffers import Buffers
+from kernelwright.judge.child import Program, Window
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance
+from kernelwright.judge.load import Strain
 from kernelwright.judge.weights import State
 
 TIED = "self.a = nn.Linear(64, 64)\nself.b = nn.Linear(64, 64)\nself.b.weight = self.a.weight"
@@ -166,3 +169,44 @@ def test_what_a_first_look_took_is_no_longer_left(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr(benches.foresight, name, lambda instance, left, say: heard.append(left))
     Bench(task("x * 2", "[torch.rand(4, 8)]"), "cpu", left=1000.0)
     assert heard[1] < heard[0] <= 995.0
+
+
+class _Obedient:
+    """A program that answers a window with what it was given, twice as large, but for one call of all it ever had."""
+
+    def __init__(self, wrong: int) -> None:
+        self.wrong, self.windows, self.calls = wrong, list[int](), 0
+        self.stage, self.buffers = "verify", None
+
+    def bind(self, plan: Any) -> Buffers:
+        self.buffers = Buffers.create(plan, "cpu")
+        return self.buffers
+
+    def window(self, order: list[int], *, grad: bool) -> Window:
+        assert self.buffers is not None
+        self.windows.append(len(order))
+        for call in order:
+            self.calls += 1
+            answer = 2 * self.buffers.inputs[call][0]
+            self.buffers.outputs[call][0].copy_(answer + (self.calls == self.wrong))
+        return Window(1.0, 1.0, Strain(0.0, 0), 1.0, (1.0,), (), None)
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2, 13, 24])
+def test_every_call_of_a_variant_is_checked_though_many_come_in_one_window(wrong: int) -> None:
+    """The 24 draws of outliers: none in more than IN_A_WINDOW at once, the first alone, and none goes unread."""
+    bench = Bench(task("x * 2", "[torch.randn(8, 64)]"), "cpu")
+    outliers = next(v for v in bench.timed.offered if v.name == "outliers")
+    assert outliers.draws == 24
+    program, checks = _Obedient(wrong), _checks(bench)
+    with pytest.raises(correctness.Wrong) if wrong else contextlib.nullcontext():
+        checks._variants(program, bench.timed, [outliers])  # type: ignore[arg-type]
+    assert program.windows[0] == 1 and max(program.windows) <= correctness.IN_A_WINDOW
+    assert wrong or sum(program.windows) == 24 and len(program.windows) < 13
+    assert sum(result.calls for result in checks.results) == sum(program.windows)
+
+
+def test_windows_of_several_calls_are_not_the_same_for_every_seed() -> None:
+    """A program that knew their sizes would know them from others."""
+    sizes = {tuple(map(len, correctness._together(24, random.Random(seed)))) for seed in range(20)}
+    assert len(sizes) > 10 and all(sum(found) == 24 for found in sizes)

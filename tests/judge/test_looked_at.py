@@ -43,6 +43,7 @@ def looked_at(monkeypatch: pytest.MonkeyPatch, *faults: KernelwrightError) -> tu
     monkeypatch.setattr(sessions, "Bench", Bench)
     made = object.__new__(Session)
     made.device, made._refused, made._benches = "cpu", None, OrderedDict()
+    made.state = Path("nowhere")
     made.programs = SimpleNamespace(allow=lambda imports: None)
     made._lease = Leases(contextlib.nullcontext).of
     return made, looks
@@ -84,6 +85,7 @@ def test_another_task_is_not_refused_for_it() -> None:
 SECOND = """
 import torch
 from collections import OrderedDict
+from pathlib import Path
 from types import SimpleNamespace
 from kernelwright import wire
 from kernelwright.judge import pages, session
@@ -102,6 +104,7 @@ pages.keep_freed_pages()
 session.Bench = Bench
 made = object.__new__(session.Session)
 made.device, made._refused, made._benches = "cpu", None, OrderedDict()
+made.state = Path("nowhere")
 made.programs = SimpleNamespace(allow=lambda imports: None)
 made._lease = Lease
 first = [torch.ones(1 << 20) for _ in range(64)]

@@ -45,3 +45,31 @@ def test_a_cache_that_cannot_hold_a_lock_is_primed_all_the_same(tmp_path: Path) 
     (tmp_path / "file").write_text("")
     with module._one_at_a_time(tmp_path / "file" / "priming.lock"):
         pass
+
+
+def test_the_plain_zygote_does_not_wait_for_the_one_that_imports_compilers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That takes seconds, in the background; candidates and eager come from the plain one. Each is started once."""
+    importing, started = threading.Event(), list[tuple[str, ...]]()
+
+    def start(preload: tuple[str, ...], **more: object) -> object:
+        started.append(preload)
+        if preload != ("torch",):
+            assert importing.wait(10)
+        return object()
+
+    monkeypatch.setattr(module.Zygote, "start", start)
+    programs = Programs(1, tmp_path)
+    programs.waiting = {"OMP_WAIT_POLICY": "PASSIVE"}
+    background = threading.Thread(target=lambda: programs._zygote(compiles=True))
+    background.start()
+    plain = threading.Thread(target=lambda: programs._zygote(compiles=False))
+    plain.start()
+    plain.join(5)
+    waited = plain.is_alive()
+    importing.set()
+    background.join(10)
+    assert not waited
+    assert programs._zygote(compiles=True) is programs._zygote(compiles=True)
+    assert sorted(map(len, started)) == [1, len(module.COMPILER)]

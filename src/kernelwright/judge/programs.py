@@ -60,6 +60,8 @@ class Programs:
         """The processor's word is not enough here: the primer failed by it before."""
         self._zygotes: dict[bool, Zygote] = {}
         self._lock = threading.Lock()
+        self._starting = {True: threading.Lock(), False: threading.Lock()}
+        """One zygote does not wait for the other: that which compiles takes 5 to 10 s to import what it needs."""
         self._priming: threading.Thread | None = None
         self._primer: Program | None = None
 
@@ -108,6 +110,7 @@ class Programs:
         with self._lock:
             if not self.waiting:
                 self.waiting = waiting_policy(idle_share())
+        with self._starting[compiles]:
             if compiles not in self._zygotes:
                 answers = NO_HEADERS | ({} if self._probes else TRUSTING)
                 preload, env = (COMPILER, answers) if compiles else (("torch",), {})
@@ -122,7 +125,7 @@ class Programs:
         """Fill the cache that others begin with. Without it they only take longer, so its failures are nobody's."""
         if self._primed() or self._probes:
             return
-        with self._lock:
+        with self._starting[True]:
             self._zygotes.pop(True).close()
         self._probes = True
         self._primed()
