@@ -149,11 +149,10 @@ def test_a_default_that_is_a_class_stays_where_it_is_written(user: ModuleType, t
 
 
 def test_what_a_configuration_holds_beside_plain_values_is_named(user: ModuleType, tmp_path: Path) -> None:
-    """A lock, itself, slots: refused in words with the place."""
+    """A lock, itself: refused in words with the place."""
     for name, value, words in (
         ("lock", threading.Lock(), r"config\.inner\.lock is a lock"),
         ("back", None, r"config\.inner\.back holds itself"),
-        ("slotted", user.Slotted(), r"config\.inner\.slotted is a Slotted"),
     ):
         config = user.Config(4)
         setattr(config.inner, name, config.inner if name == "back" else value)
@@ -163,8 +162,10 @@ def test_what_a_configuration_holds_beside_plain_values_is_named(user: ModuleTyp
 
 def test_a_configuration_that_nobody_kept_is_asked_for(user: ModuleType, tmp_path: Path) -> None:
     """And one that is given to the call itself is no input."""
-    with pytest.raises(TaskError, match="(?s)config of Forgetful.*no attribute of that name.*init_args"):
-        capture(user.Forgetful(user.Config(4)), (X,), tmp_path, None)
+    module = user.Forgetful(user.Config(4))
+    module.after = user.mlp
+    with pytest.raises(TaskError, match="(?s)config of Forgetful.*no attribute.*parts: after is a function.*init_args"):
+        capture(module, (X,), tmp_path, None)
     for odd in (user.Config(4), user.Config):
         with pytest.raises(
             TaskError, match="(?s)input cannot be written down.*Config: a class of yours.*pass the values"

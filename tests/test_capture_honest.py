@@ -138,6 +138,7 @@ def test_what_raises_is_a_task_error_of_any_kind(user: ModuleType, tmp_path: Pat
         capture(user.raising, (torch.ones(3),), tmp_path, None)
     fussy = user.Fussy.__new__(user.Fussy)
     torch.nn.Module.__init__(fussy)
+    fussy.after = user.raising  # else its constructor need not be run
     with pytest.raises(TaskError, match=r"(?s)cannot be rebuilt.*KeyError: 'never built again'"):
         capture(fussy, (torch.ones(3),), tmp_path, None)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from kernelwright.capture.assembled import PUT_TOGETHER, PUT_TOGETHER_SOURCE
 from kernelwright.capture.construct import constructor, described
 from kernelwright.capture.example import Example, read
 from kernelwright.capture.origin import source, sources
@@ -138,7 +139,28 @@ def _own_name(target: types.FunctionType) -> str | None:
 
 
 def _module(module: torch.nn.Module, example: Example, state_dir: Path, init_args: Sequence[object] | None) -> Task:
-    kinds = {type(part) for part in module.modules()} | described(module, init_args)
+    try:
+        return _written(module, example, state_dir, init_args)
+    except TaskError as error:
+        if init_args is not None:
+            raise
+        # What its attributes told of the constructor's arguments may have been wrong: its parts are not.
+        try:
+            return _written(module, example, state_dir, None, whole=True)
+        except TaskError:
+            raise error from None
+
+
+def _written(
+    module: torch.nn.Module,
+    example: Example,
+    state_dir: Path,
+    init_args: Sequence[object] | None,
+    *,
+    whole: bool = False,
+) -> Task:
+    construct = constructor(module, init_args, whole=whole)
+    kinds = {type(part) for part in module.modules()} | described(module, construct, init_args)
     kinds = {kind for kind in kinds if not kind.__module__.startswith("torch.")}
     for kind in kinds:
         if "<locals>" in kind.__qualname__:
@@ -149,7 +171,6 @@ def _module(module: torch.nn.Module, example: Example, state_dir: Path, init_arg
                 what_next="move it there",
             )
     text, imports = sources(kinds)
-    construct = constructor(module, init_args)
     state = _save(module, state_dir)
     lines = [
         "def _built():",
@@ -188,6 +209,10 @@ def _module(module: torch.nn.Module, example: Example, state_dir: Path, init_arg
 def _subclass(module: torch.nn.Module, construct: str) -> list[str]:
     """Model as a subclass of the user's class: methods and attributes are then the user's own."""
     name, _, arguments = construct[:-1].partition("(")
+    made = [f"        super().__init__({arguments})"]
+    if name == PUT_TOGETHER:
+        name = arguments.partition(",")[0]
+        made = [f"        self.__dict__.update({construct}.__dict__)"]
     base = name if name != "Model" else "_Given"
     head = ["_Given = Model"] if base == "_Given" else []
     return [
@@ -196,7 +221,7 @@ def _subclass(module: torch.nn.Module, construct: str) -> list[str]:
         "",
         f"class Model({base}):",
         "    def __init__(self):",
-        f"        super().__init__({arguments})",
+        *made,
         *_types(module),
         "        if (weights := _weights_given()) is not None:",
         "            self.load_state_dict(weights)",
@@ -230,11 +255,12 @@ def _task(
             expected="tensors, numbers, text, None, and lists, tuples or dicts of them",
             what_next="pass the values it holds",
         )
-    given = ", ".join(literal(value) for value in inputs)
+    given = ", ".join(literal(value, own=False) for value in inputs)
     parts = [
         "import torch",
         text.strip(),
         MADE_OF_SOURCE.strip() if MADE_OF in body else "",
+        PUT_TOGETHER_SOURCE.strip() if PUT_TOGETHER in body else "",
         body.strip(),
         f"def get_inputs():\n    return [{given}]",
         "def get_init_inputs():\n    return []",

@@ -4,34 +4,38 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
+import functools
 import inspect
 import re
+import types
 from collections.abc import Sequence
 
 import torch
 
-from kernelwright.capture.values import held, is_plain, literal, unplain
+from kernelwright.capture.assembled import assembled, obstacle
+from kernelwright.capture.values import held, is_named, is_plain, literal, unplain
 from kernelwright.errors import TaskError
 from kernelwright.load.handed import handed_on
 
 _EMPTY = inspect.Parameter.empty
 
 
-def constructor(module: torch.nn.Module, init_args: Sequence[object] | None = None) -> str:
+def constructor(module: torch.nn.Module, init_args: Sequence[object] | None = None, *, whole: bool = False) -> str:
     """A call that builds such a module, from ``init_args``, from attributes named like the parameters, or from those
-    of the parts that its constructor hands them to."""
+    of the parts that its constructor hands them to; and where these do not tell, from its parts and what it keeps.
+
+    ``whole``: the latter at once, for every class of the user's that is no more than that. Raises TaskError.
+    """
     kind = type(module)
     foreign = kind.__module__.startswith("torch.")
     name = f"torch.nn.{kind.__name__}" if foreign else kind.__name__
     if init_args is not None:
         return f"{name}({', '.join(_argument(value) for value in init_args)})"
-    if kind in (torch.nn.Sequential, torch.nn.ModuleList):
-        names = list(module._modules)
-        if names == [str(i) for i in range(len(names))]:
-            parts = ", ".join(constructor(part) for part in module.children())
-            return f"{name}({parts})" if kind is torch.nn.Sequential else f"{name}([{parts}])"
-        pairs = ", ".join(f"({key!r}, {constructor(part)})" for key, part in module.named_children())
-        return f"{name}(__import__('collections').OrderedDict([{pairs}]))"
+    if kind in (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict):
+        return f"{name}({_contents(module, whole=whole)})"
+    if whole and not foreign and not obstacle(module):
+        return assembled(module, name, functools.partial(constructor, whole=True))
     found: dict[str, str] = {}
     handed = handed_on(module)
     for parameter in _parameters(kind):
@@ -45,21 +49,40 @@ def constructor(module: torch.nn.Module, init_args: Sequence[object] | None = No
         elif parameter.name in handed:
             found[parameter.name] = literal(handed[parameter.name])
         elif isinstance(value, torch.nn.Module):
-            found[parameter.name] = constructor(value)
+            found[parameter.name] = constructor(value, whole=whole)
         elif parameter.default is _EMPTY:
+            stuck = "" if foreign else obstacle(module)
+            if not foreign and not stuck:
+                return assembled(module, name, constructor)
             why = "" if value is _EMPTY else unplain(value, parameter.name)
+            other = f"; and it cannot be put together from its parts: {stuck}" if stuck and stuck != why else ""
             raise TaskError(
                 f"The constructor argument {parameter.name} of {kind.__name__} cannot be read off the module.",
-                got=f"an attribute, but {why}" if why else "no attribute of that name",
+                got=(f"an attribute, but {why}" if why else "no attribute of that name") + other,
                 expected=f"{kind.__name__}{inspect.signature(kind)}"[:200],
                 what_next="pass init_args=(...), the arguments it was made with",
             )
     return f"{name}({', '.join(f'{key}={text}' for key, text in found.items())})"
 
 
-def described(module: torch.nn.Module, init_args: Sequence[object] | None = None) -> set[type]:
-    """Classes, besides those of its parts, that a constructor call of the module names: those of its configuration."""
-    text = constructor(module, init_args)
+def _contents(module: torch.nn.Module, *, whole: bool) -> str:
+    """What one of torch's containers is called with."""
+    # One without tensors (an activation) may stand twice; of one with them the copy would have two.
+    once = {id(part): key for key, part in reversed(module._modules.items())}
+    held = [(key, part) for key, part in module._modules.items() if part is not None]
+    kept = [(key, part) for key, part in held if once[id(part)] == key or not part.state_dict()]
+    parts = [(key, constructor(part, whole=whole)) for key, part in kept]
+    if isinstance(module, torch.nn.ModuleDict):
+        return "{" + ", ".join(f"{key!r}: {text}" for key, text in parts) + "}"
+    if [key for key, _ in parts] == [str(i) for i in range(len(parts))]:
+        inside = ", ".join(text for _, text in parts)
+        return inside if isinstance(module, torch.nn.Sequential) else f"[{inside}]"
+    return "__import__('collections').OrderedDict([" + ", ".join(f"({key!r}, {text})" for key, text in parts) + "])"
+
+
+def described(module: torch.nn.Module, text: str, init_args: Sequence[object] | None = None) -> set[type]:
+    """Classes, besides those of its parts, that a constructor call of the module (``text``) names: those of its
+    configuration."""
     found: set[type] = set()
     seen: set[int] = set()
     waiting: list[object] = [*(init_args or ()), *(value for part in module.modules() for value in vars(part).values())]
@@ -70,10 +93,15 @@ def described(module: torch.nn.Module, init_args: Sequence[object] | None = None
         seen.add(id(value))
         if isinstance(value, type):
             found |= {value} if value.__module__ != "builtins" and _names(text, value) else set()
+        elif isinstance(value, enum.Enum):
+            found |= {type(value)} if _names(text, type(value)) else set()
         elif isinstance(value, tuple | list):
+            found |= {type(value)} if is_named(value) and _names(text, type(value)) else set()
             waiting += value
         elif isinstance(value, dict):
-            waiting += value.values()
+            waiting += [*value, *value.values()]
+        elif isinstance(value, types.SimpleNamespace):
+            waiting += vars(value).values()
         elif dataclasses.is_dataclass(value) and _names(text, type(value)):
             found.add(type(value))
             waiting += [getattr(value, field.name, None) for field in dataclasses.fields(value)]

@@ -73,7 +73,7 @@ def read(target: Callable[..., Any], inputs: object) -> Example:
     if all(value is inspect.Parameter.empty or is_plain(value, own=False) for value in defaults):
         for i, value in enumerate(defaults):
             if value is not inspect.Parameter.empty:
-                head[i] += f"={literal(value)}"
+                head[i] += f"={literal(value, own=False)}"
             elif any("=" in earlier for earlier in head[:i]):
                 head[i] += "=NotImplemented"  # required by keyword, after one with a default: it fails where it is used
     passed = [f"{name}={name}" if name in alone else name for name in names]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import numbers
 import types
 from typing import Any
@@ -19,7 +20,8 @@ MADE_OF = "_made_of"
 """Makes an instance of a class without calling it; written beside literals that use it."""
 MADE_OF_SOURCE = f"""def {MADE_OF}(kind, attributes):
     made = object.__new__(kind)
-    made.__dict__.update(attributes)
+    for name, value in attributes.items():
+        object.__setattr__(made, name, value)
     return made
 """
 _INFINITIES = (float("-inf"), float("inf"), float("nan"))
@@ -34,6 +36,8 @@ def is_plain(value: object, *, own: bool = True) -> bool:
 def unplain(value: object, name: str = "it", within: tuple[int, ...] = (), *, own: bool = True) -> str:
     """What keeps a value from being plain, such as ``it.lock is a lock``; or an empty string."""
     parts: dict[str, object] | None = None
+    if own and isinstance(value, enum.Enum):
+        return ""
     if isinstance(value, tuple | list):
         parts = {f"{name}[{index}]": item for index, item in enumerate(value)}
     elif isinstance(value, dict):
@@ -51,15 +55,28 @@ def unplain(value: object, name: str = "it", within: tuple[int, ...] = (), *, ow
 
 
 def held(value: object) -> dict[str, object] | None:
-    """The attributes of an instance of an ordinary class, which with the class make another like it; None for what is
-    no such instance, or keeps more than attributes."""
+    """The attributes of an instance of an ordinary class, those in slots among them, which with the class make another
+    like it; None for what is no such instance, or keeps more than attributes."""
     kind = type(value)
     if isinstance(value, torch.nn.Module | type) or kind.__module__.partition(".")[0] in ("builtins", "torch"):
         return None
     usual = ("__new__", "__reduce__", "__reduce_ex__", "__getattribute__", "__setattr__")
     ordinary = all(getattr(kind, name) is getattr(object, name) for name in usual)
-    slots = any("__slots__" in vars(base) for base in kind.__mro__[:-1])
-    return vars(value) if ordinary and not slots and hasattr(value, "__dict__") else None
+    if not ordinary:
+        return None
+    listed = [vars(base).get("__slots__", ()) for base in kind.__mro__[:-1]]
+    slots = [name for names in listed for name in ((names,) if isinstance(names, str) else names)]
+    written = hasattr(value, "__dict__") or all("__slots__" in vars(base) for base in kind.__mro__[:-1])
+    if not written or any(name.startswith("__") for name in slots):  # a class of C's; weak references, mangled names
+        return None
+    return {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(value, "__dict__", {})
+
+
+def is_named(value: object) -> bool:
+    """Whether a value is a tuple of a class of the user's that names its places."""
+    kind = type(value)
+    outside = kind.__module__.partition(".")[0] not in ("builtins", "torch")
+    return outside and isinstance(value, tuple) and hasattr(kind, "_fields") and hasattr(kind, "_make")
 
 
 def _fields(value: object) -> dict[str, object] | None:
@@ -80,17 +97,21 @@ def _of_torch(value: object) -> str:
     return ""
 
 
-def literal(value: object) -> str:
-    """Python text that makes a value like this one: same shapes, dtypes, spread and ranges; weights travel apart."""
+def literal(value: object, *, own: bool = True) -> str:
+    """Python text that makes a value like this one: same shapes, dtypes, spread and ranges; weights travel apart.
+
+    ``own``: classes of the user's may be named; without, an enumeration's number and a named tuple's values are it.
+    """
     if isinstance(value, torch.Tensor):
         return _tensor(value)
+    if own and isinstance(value, enum.Enum):
+        return _member(value)
     if isinstance(value, tuple | list):
-        inside = ", ".join(literal(item) for item in value)
-        if isinstance(value, tuple):
-            return f"({inside}{',' if len(value) == 1 else ''})"
-        return f"[{inside}]"
+        inside = ", ".join(literal(item, own=own) for item in value)
+        listed = f"({inside}{',' if len(value) == 1 else ''})" if isinstance(value, tuple) else f"[{inside}]"
+        return f"{type(value).__name__}._make({listed})" if own and is_named(value) else listed
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{literal(key)}: {literal(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{literal(k, own=own)}: {literal(v, own=own)}" for k, v in value.items()) + "}"
     if isinstance(value, torch.dtype | bool | None):
         return repr(value)
     # Not repr: that of a subclass (numpy's float64, an enumeration) names what the source has not imported.
@@ -113,6 +134,11 @@ def literal(value: object) -> str:
         expected="tensors, numbers, text, None, dataclasses, and lists, tuples or dicts of them",
         what_next="turn it into one of these before the call (an array into a tensor by torch.from_numpy)",
     )
+
+
+def _member(value: enum.Enum) -> str:
+    known = value.name in type(value).__members__  # of flags, a union has no name of its own
+    return type(value).__name__ + (f"[{value.name!r}]" if known else f"({literal(value.value)})")
 
 
 def _of_class(value: object) -> str:
