@@ -9,12 +9,14 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+import kernelwright
 from kernelwright import cli
 from kernelwright.candidate import Candidate
 from kernelwright.errors import JudgeFailed
@@ -172,3 +174,36 @@ def test_a_trainer_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
     child.stdin.write(b'{"reset": null}\n' * 3)
     child.stdin.close()
     assert (0, b"") == (child.wait(timeout=60), child.stderr.read())
+
+
+class Waiting(FakeWorker):
+    """A judge that another keeps waiting, in every job."""
+
+    def run(self, job: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+        """The same, later."""
+        if self.hears is not None:
+            self.hears("waiting for the device: another judge has it")
+        return super().run(job, on_event)
+
+
+def test_waiting_is_said_once_and_beside_the_lines(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On standard error, whichever job waited first and however many did; not where only JSON is wanted."""
+    monkeypatch.setattr(services, "LocalWorker", lambda *a, **k: Waiting(verdict))
+    said = json.dumps({"action": OWN % "slow"}) + "\n"
+    for options, times in (((), 1), (("--json",), 0)):
+        done = CliRunner().invoke(cli.app, ["environment", task, *options], input=said)
+        assert [True, True] == ["observation" in json.loads(line) for line in done.stdout.splitlines()]
+        assert times == done.stderr.count("waiting for the device")
+
+
+def test_a_caller_in_python_hears_it_too_also_when_a_step_is_the_first_to_wait(task: str) -> None:
+    """Once, for as long as the services live."""
+    heard: list[str] = []
+    with kernelwright.Services("cpu") as used:
+        made = kernelwright.environment(task, used, say=heard.append)
+        made.reset()
+        assert [] == [text for text in heard if "waiting" in text]
+        assert used.worker.hears is not None
+        for _ in range(2):
+            used.worker.hears("waiting for the device")
+    assert ["waiting for the device"] == [text for text in heard if "waiting" in text]

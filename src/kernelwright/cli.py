@@ -381,7 +381,7 @@ def _teller(as_json: bool) -> Callable[[str], None]:
 cli_judge.register(app, _guarded, _show, _teller)
 cli_models.register(app, _guarded, _show)
 cli_compare.register(app, _guarded, _show)
-cli_environment.register(app, _guarded, _show)
+cli_environment.register(app, _guarded, _show, _teller)
 
 if __name__ == "__main__":
     main()

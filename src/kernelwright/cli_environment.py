@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -16,8 +17,14 @@ from kernelwright.errors import BadCommand
 LEVELS = ("precise", "coarse")
 
 
-def register(app: typer.Typer, guarded: cli_models.Guarded, show: cli_models.Show) -> None:
-    """Add the verb to ``app``; ``guarded`` turns errors into exit codes. What it says is JSON in any case."""
+def register(
+    app: typer.Typer,
+    guarded: cli_models.Guarded,
+    show: cli_models.Show,
+    teller: Callable[[bool], Callable[[str], None]],
+) -> None:
+    """Add the verb to ``app``; ``guarded`` turns errors into exit codes, ``teller`` makes what says, on standard error,
+    what is waited for. What goes to standard output is JSON in any case."""
 
     @app.command()
     @guarded
@@ -37,7 +44,9 @@ def register(app: typer.Typer, guarded: cli_models.Guarded, show: cli_models.Sho
         if level not in LEVELS:
             raise BadCommand("There is no such level.", got=level, expected=" or ".join(LEVELS))
         with kernelwright.Services(settings.device(device or settings.read().device)) as services:
-            made = kernelwright.environment(file, services, turns=turns, level=level, language=language or "")
+            made = kernelwright.environment(
+                file, services, turns=turns, level=level, language=language or "", say=teller(as_json)
+            )
             try:
                 made.converse(sys.stdin.buffer, typer.echo)
             except BrokenPipeError:

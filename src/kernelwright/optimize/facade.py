@@ -303,17 +303,20 @@ def environment(
     language: str = "",
     reward: Reward | None = None,
     rubric: Rubric | None = None,
+    say: Say = silent,
 ) -> Environment:
     """A task as a reinforcement-learning environment: ``reset``, then ``step(reply)``, paid by the judge's verdict.
 
     ``with kernelwright.Services("cpu") as services`` gives it its judge and closes that in the end. ``turns`` replies
-    make an episode; ``rubric`` adds to the rule's reward, with the weight in ``reward``. Raises NotAdmitted."""
+    make an episode; ``rubric`` adds to the rule's reward, with the weight in ``reward``. ``say`` hears once that
+    another judge has the device, and what is measured of it at its first use. Raises NotAdmitted."""
     _one_of(level, PROVED_LEVELS, "level")
     _one_of(language or LANGUAGES[0], LANGUAGES, "language")
     task = _task(target, services.device)
     return learning.training_environment(
-        task, services.device, services, turns=turns, level=level, language=language, reward=reward, rubric=rubric
-    )
+        task, services.device, services, turns=turns, level=level, language=language, reward=reward, rubric=rubric,
+        say=say,
+    )  # fmt: skip
 
 
 def to_data(value: object) -> Any:

@@ -16,7 +16,7 @@ from kernelwright.machine import Machine
 from kernelwright.optimize import folder as folders
 from kernelwright.optimize import surroundings, verbs, voices
 from kernelwright.optimize.guide import Guide
-from kernelwright.optimize.services import Services
+from kernelwright.optimize.services import Say, Services
 from kernelwright.task import Task
 from kernelwright.training import Curation, Environment, Reward, Rubric, export_data
 
@@ -130,11 +130,14 @@ def export_training(runs: Sequence[Path], out: Path, *, level: str = "precise") 
 
 def training_environment(
     task: Task, device: str, services: Services, *, turns: int, level: str, language: str, reward: Reward | None,
-    rubric: Rubric | None,
+    rubric: Rubric | None, say: Say,
 ) -> Environment:  # fmt: skip
-    """An environment on an admitted task, whose messages show what prompts of a run show. Raises NotAdmitted."""
-    machine = services.machine()
-    verbs.admit_task(task, device, services=services)
+    """An environment on an admitted task, whose messages show what prompts of a run show. Raises NotAdmitted.
+
+    ``say`` hears for as long as the services live: a step may be the first to wait for the device."""
+    services.hear(say)
+    machine = services.machine(say)
+    verbs.admitted(services, task, device)
     guide = Guide(language=language)
     written = voices.language(guide, device)
     nouns = surroundings.describe(task, services.describe(task), device, written, services.worker, None)

@@ -40,7 +40,7 @@ def judge_candidate(
     used.hear(say)
     try:
         machine = used.machine(say)
-        _admit(used, task, device)
+        admitted(used, task, device)
         facts = used.describe(task)
         started_at, began = time.time(), time.monotonic()
         result = used.worker.run(
@@ -75,13 +75,14 @@ def admit_task(task: Task, device: str, *, say: Say = silent, services: Services
     used = services or Services(device)
     used.hear(say)
     try:
-        return _admit(used, task, device)
+        return admitted(used, task, device)
     finally:
         if services is None:
             used.close()
 
 
-def _admit(services: Services, task: Task, device: str) -> dict[str, Any]:
+def admitted(services: Services, task: Task, device: str) -> dict[str, Any]:
+    """``admit_task`` by services that somebody hears already."""
     reply = services.worker.run({"job": "admit", "device": device, "task": wire.to_data(task)})
     check_admitted(task, reply)
     return reply
