@@ -79,7 +79,7 @@ class _Live(TorchDispatchMode):
         inside = [self.allocator.take(size) for size in scratch(func, args, kwargs or {}, result, self.part)]
         for block in inside:
             self.allocator.give(block)
-        self.unknown |= {unknown(func, args, kwargs or {}, self.part)} - {""}
+        self.unknown |= {unknown(func, args, kwargs or {}, result, self.part)} - {""}
         return result
 
     def hold(self, tensors: Sequence[torch.Tensor]) -> int:

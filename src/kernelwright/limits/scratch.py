@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from kernelwright.limits import cudnn
 from kernelwright.limits.blocks import rounded
 
 UNKNOWN = {
@@ -35,6 +36,8 @@ class Part:
     """Compute capability."""
     lanes: int = 16
     """float32 numbers in one vector register of a CPU."""
+    here: bool = False
+    """Whether this process has it, so that libraries on it can be asked."""
 
     @staticmethod
     def of(device: str) -> Part:
@@ -42,7 +45,7 @@ class Part:
         if device != "cpu" and torch.cuda.is_available():
             found = torch.cuda.get_device_properties(torch.device(device))
             threads = int(found.max_threads_per_multi_processor)
-            return Part("cuda", int(found.multi_processor_count), threads, int(found.major))
+            return Part("cuda", int(found.multi_processor_count), threads, int(found.major), here=True)
         wide = "AVX512" in torch.backends.cpu.get_cpu_capability()
         return Part(torch.device(device).type, lanes=16 if wide else 8)
 
@@ -71,15 +74,16 @@ def scratch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: A
     return [size for rule in rules for size in rule(call) if size > 0]
 
 
-def unknown(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], part: Part) -> str:
+def unknown(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: Any, part: Part) -> str:
     """Why what this call takes inside cannot be known beforehand, or empty where it can."""
     name = str(func._schema.name).removeprefix("aten::")
     if name in ("_cudnn_rnn", "_cudnn_rnn_backward", "mkldnn_rnn_layer", "mkldnn_rnn_layer_backward"):
         return UNKNOWN["recurrent"]
     if name not in ("convolution", "convolution_backward") or part.kind == "cpu":
         return ""
-    found = _backend(Call(name, _named(func, args, kwargs), (), part))
-    return UNKNOWN["convolution"] if found.startswith("Cudnn") else ""
+    call = Call(name, _named(func, args, kwargs), tuple(wanted(func, args, kwargs, results)), part)
+    found = _backend(call)
+    return UNKNOWN["convolution"] if found.startswith("Cudnn") and _by_cudnn(call, found) is None else ""
 
 
 def _named(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -218,13 +222,18 @@ def _columns(call: Call, backend: str) -> list[int]:
     return [images * x.shape[1] * kernel * math.prod(out.shape[2:]) * x.element_size()]
 
 
+def _by_cudnn(call: Call, backend: str) -> list[int] | None:
+    """What cuDNN says, where it can be asked; asked twice, it answers from memory."""
+    return cudnn.inside(backend, call.given, call.results) if call.part.here else None
+
+
 def _convolution(call: Call) -> list[int]:
     """oneDNN: blocked copies of input, weight and result, then the plain result beside the blocked one
     (ATen/native/mkldnn/Conv.cpp; ONEDNN_VERBOSE=1 shows them). Transposed ones work channels last, and their result is
     there three times: oneDNN's, torch's copy of it, and that in order (ATen/native/mkldnn/MKLDNNConversions.cpp).
 
-    cuDNN: kernels for tensor cores want channels last and copy what comes otherwise, input and weight at the least
-    (NVIDIA's guide to convolutional layers, layouts).
+    cuDNN is asked. Where it does not answer: kernels for tensor cores want channels last and copy what comes otherwise,
+    input and weight at the least (NVIDIA's guide to convolutional layers, layouts).
     """
     backend = _backend(call)
     x, weight, out = call.given["input"], call.given["weight"], call.results[0]
@@ -235,7 +244,8 @@ def _convolution(call: Call) -> list[int]:
         blocked, times = _channels(call, out), 2 if backend == "MkldnnTranspose" else 1
         return [max(_channels(call, x) + filters + blocked, blocked + times * nbytes(out)) - nbytes(out)]
     if backend in ("Cudnn", "CudnnTranspose"):
-        return [] if _ordered(call) else [nbytes(x), nbytes(weight)]
+        found, least = _by_cudnn(call, backend), [] if _ordered(call) else [nbytes(x), nbytes(weight)]
+        return least if found is None else found
     return _columns(call, backend) if backend.startswith("Slow") else []
 
 
@@ -254,7 +264,9 @@ def _convolution_backward(call: Call) -> list[int]:
         moments += [held + given + coming + filters] if wants[1] else []
         return [max(moments, default=0) - held]
     if backend in ("Cudnn", "CudnnTranspose"):
-        return [] if _ordered(call) else [nbytes(grad), nbytes(x) if wants[1] else 0, nbytes(weight)]
+        found = _by_cudnn(call, backend)
+        least = [] if _ordered(call) else [nbytes(grad), nbytes(x) if wants[1] else 0, nbytes(weight)]
+        return least if found is None else found
     return _columns(call, backend) if backend.startswith("Slow") else []
 
 
