@@ -32,9 +32,10 @@ WORKSPACES = {9: 32 << 20}
 WORKSPACE, EPILOGUE = (4096 * 2 + 16 * 8) << 10, 1 << 20
 """The same for other devices; and what cuBLASLt, which adds a bias, takes besides (parseCUDABlasLtWorkspaceSize)."""
 
-ERRORS = {"cpu": (0.002, 0.05), "cuda": (0.0, 0.2)}
+ERRORS = {"cpu": (0.002, 0.05), "cuda": (0.0, 0.0)}
 """(median, worst) relative error on 20 modules, measured (benchmarks/results/cpu and h200/memory.json, which have those
-of held-out modules too). The worst on CUDA is a convolution whose algorithm cuDNN chose."""
+of held-out modules too). On CUDA with the device there, so that cuDNN could be asked; where it cannot, one convolution
+of the twenty is 20 % low, and the result names it."""
 
 
 @dataclass(frozen=True, slots=True)
