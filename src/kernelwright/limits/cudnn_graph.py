@@ -168,7 +168,7 @@ class _Descriptors:
     """Those of one question, destroyed in the end, the last first."""
 
     def __init__(self, library: Any) -> None:
-        self.library = library
+        self.lib = library
         self.made: list[int] = []
 
     def __enter__(self) -> _Descriptors:
@@ -176,12 +176,12 @@ class _Descriptors:
 
     def __exit__(self, *_: object) -> None:
         while self.made:
-            self.library.cudnnBackendDestroyDescriptor(self.made.pop())
+            self.lib.cudnnBackendDestroyDescriptor(self.made.pop())
 
     def create(self, kind: Kind) -> int:
         """An empty one."""
         place = (ctypes.c_void_p * 1)()
-        _check(self.library.cudnnBackendCreateDescriptor(int(kind), place), f"create {kind.name}")
+        _check(self.lib.cudnnBackendCreateDescriptor(int(kind), place), f"create {kind.name}")
         self.made.append(_pointer(place[0], f"create {kind.name}"))
         return self.made[-1]
 
@@ -190,15 +190,15 @@ class _Descriptors:
         made = self.create(kind)
         for name, of, values in attributes:
             elements = (ELEMENTS[of] * len(values))(*values)
-            status = self.library.cudnnBackendSetAttribute(made, int(name), int(of), len(values), elements)
+            status = self.lib.cudnnBackendSetAttribute(made, int(name), int(of), len(values), elements)
             _check(status, f"set {name.name}")
-        _check(self.library.cudnnBackendFinalize(made), f"finalize {kind.name}")
+        _check(self.lib.cudnnBackendFinalize(made), f"finalize {kind.name}")
         return made
 
     def get(self, made: int, name: Attribute, of: Type, elements: Any) -> int:
         """Fill ``elements`` (None: nothing); how many there are, no more than there is room for."""
         count, room = (ctypes.c_int64 * 1)(), 0 if elements is None else len(elements)
-        status = self.library.cudnnBackendGetAttribute(made, int(name), int(of), room, count, elements)
+        status = self.lib.cudnnBackendGetAttribute(made, int(name), int(of), room, count, elements)
         _check(status, f"get {name.name}")
         return int(count[0]) if elements is None else min(int(count[0]), room)
 
