@@ -58,7 +58,7 @@ PROVOKED = {
     "cpu-cache-misses": {"cache_misses_per_thousand": 30.0, "instructions_per_cycle": 0.4},
     "cpu-branches": {"branch_misses_per_thousand": 20.0},
     "cpu-division": {"division_instructions": 30.0}, "cpu-calls": {"math_calls": 3.0},
-    "small-call": {"launch_bound": 1.0, "launch_us": 8.0},
+    "cpu-cold-caches": {"warm_us": 30.0}, "small-call": {"launch_bound": 1.0, "launch_us": 8.0},
     "instruction-issue": {"issue_active": 0.9}, "arithmetic": {"written_us": 90.0},
     "excess-traffic": {"device_bytes": 1.4e6, "memory_throughput": 0.79} | PLAIN,
     "cache-bandwidth": {"cache_throughput": 0.9, "memory_throughput": 0.2}, "special-functions": {"pipe_xu": 0.9},
@@ -107,6 +107,24 @@ def test_without_findings_the_bound_names_the_limiter() -> None:
     """Nothing wrong found: the bound's own limiter stands."""
     assert "memory" == diagnose({}, device="cuda", time_us=100.0, bound_us=90.0).limiter
     assert "not named" in diagnose({}, device="cuda", time_us=100.0, bound_us=30.0).limiter
+
+
+def test_where_no_limiter_is_named_the_page_says_what_was_looked_for_and_what_would_tell() -> None:
+    """An ordinary vectorised kernel far from its bound, on a machine without counters; with them nothing is missing."""
+    known = {
+        "packed_instructions": 90.0, "floating_instructions": 100.0, "math_calls": 0.0, "widest_bits": 512.0,
+        "machine_bits": 512.0, "gather_instructions": 0.0, "division_instructions": 5.0, "threads": 2.0,
+        "busy_threads": 1.9, "operators": 2.0, "page_faults": 2.0, "fault_us": 1.0,
+    }  # fmt: skip
+    text = diagnose(known, device="cpu", time_us=1000.0, bound_us=35.0).text()
+    sought = next(line for line in text.splitlines() if line.startswith("Looked for and not found:"))
+    assert all(word in sought for word in ("scalar code", "parallelism", "page faults", "narrow vectors"))
+    missing = next(line for line in text.splitlines() if line.startswith("Not looked at"))
+    assert "cache misses, stalls on earlier results, mispredicted branches." in missing and "scalar" not in missing
+    counters = {"cache_misses_per_thousand": 1.0, "instructions_per_cycle": 2.0, "branch_misses_per_thousand": 0.1}
+    assert "Not looked at" not in diagnose(known | counters, device="cpu", time_us=1000.0, bound_us=35.0).text()
+    slow = known | {"busy_threads": 1.0}
+    assert "Looked for" not in diagnose(slow, device="cpu", time_us=1000.0, bound_us=35.0).text()
 
 
 @pytest.mark.parametrize("symptom", ["barriers", "bank-conflicts", "redundant-reads"])

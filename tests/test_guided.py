@@ -24,7 +24,7 @@ CODE = "import torch\nclass ModelNew(torch.nn.Module):\n    SPEED = {speed}\n"
 def timed(speed: float) -> Timed:
     """A Timed with this speedup; the proof is made up, the engine never looks inside."""
     proof = object.__new__(Verified)
-    timing = Timing(samples_us=(100 / speed,), low_us=1.0, high_us=1.0)
+    timing = Timing(samples_us=(100 / speed,), low_us=100 / speed, high_us=100 / speed)
     return Timed(
         proof=proof, timing=timing, baselines=(), best_baseline="eager", speedup=speed, speedup_low=speed,
         speedup_high=speed, bound_us=None, bound_fraction=None, limiter="memory", conditions=(), repeats=1, profile=(),
@@ -287,7 +287,7 @@ def test_a_program_that_is_nearly_right_is_told_so_with_what_its_object_shows() 
     bench.static = lambda _: {"widest_bits": 256.0, "machine_bits": 512.0}  # type: ignore[method-assign]
     guided.search()
     assert "formula is right and its rounding is not" in model.heard[1] and "rounding is not" not in model.heard[2]
-    assert "vectors of 256 of 512 bits" in model.heard[1]
+    assert "vectors of 256 of 512 bits" in model.heard[1] and "vectors of 256" not in model.heard[2]
 
 
 def test_cases_of_the_tester_are_in_force_before_the_first_candidate_is_judged() -> None:
@@ -360,3 +360,28 @@ def test_every_fourth_sure_alarm_is_checked_so_that_precision_is_known() -> None
     guided.search()
     found = guided.tally.to_json()["verifier"]
     assert (2, 6, 0.0) == (len(bench.judged), guided.tally.predicted, found["precision"])
+
+
+def test_an_adviser_is_shown_earlier_advice_and_what_was_measured_of_it() -> None:
+    """The promise, the measured effect or the rejection; the latest four, and nobody else's prompt grows by them."""
+    speeds = [1.0, 2.0, -1.0, 4.0, 8.0, 16.0, 32.0, 64.0]
+    written = iter(speeds)
+    guided, _, model = engine(
+        "forge", lambda text, n: role(text, "") or program(next(written)), most=len(speeds)
+    )  # fmt: skip
+    guided.search()
+    asked = [text for text in model.heard if '"expected_gain": 1.3' in text]
+    assert "Advice given before" not in asked[0]
+    line = "- use float4: expected 1.20 times as fast, measured: faster, 2 times by the times and 2 times by the ratios"
+    assert line in asked[1]
+    assert any("expected 1.20 times as fast, rejected at verify: wrong" in text for text in model.heard)
+    assert 4 == sum(row.startswith("- use float4") for row in asked[-1].splitlines())
+    assert not any("Advice given before" in text for text in model.heard if '"expected_gain"' not in text)
+
+
+def test_no_advice_is_paid_for_that_nobody_would_read() -> None:
+    """Eight candidates and no more: the critic, who is asked after eight, is not; of sixteen it is asked once."""
+    for most, count in ((8, 0), (16, 1)):
+        guided, _, model = engine("elites", lambda text, n: program(n), most=most)
+        guided.search()
+        assert count == sum("Rewrite the advice" in text for text in model.heard)

@@ -53,14 +53,16 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalWorker]:
         yield made
 
 
-def judged(worker: LocalWorker, asked: Task, forward: str, *, init: str = "", args: str = "x") -> Outcome:
+def judged(
+    worker: LocalWorker, asked: Task, forward: str, *, init: str = "", args: str = "x", **more: object
+) -> Outcome:
     """The full verdict on a candidate with these bodies."""
     sources = (("new.py", source_of("ModelNew", forward, init, args)),)
     candidate = Candidate(
         task=asked.digest(), language="torch", entry="new.py::ModelNew", sources=sources, proposer="test"
     )
     job = {"job": "judge", "task": wire.to_data(asked), "candidate": wire.to_data(candidate), "baselines": ["eager"]}
-    outcome = worker.run({**job, "level": "precise", "admit": False})["outcome"]
+    outcome = worker.run({**job, "level": "precise", "admit": False, **more})["outcome"]
     return wire.from_data(Outcome, outcome)  # type: ignore[arg-type,return-value]  # a union is no class
 
 
@@ -234,3 +236,13 @@ def test_repeats_are_bit_for_bit_where_the_task_says_so(worker: LocalWorker) -> 
     refused(worker, asked, shaky, "two calls on equal inputs differ")
     passed(worker, asked, "return x + x")
     assert not passed(worker, loose, shaky).proof.deterministic
+
+
+def test_an_empty_row_of_a_mask_is_met_before_a_coarse_time(worker: LocalWorker) -> None:
+    """A search that hears of a division by an empty row at its proof alone has nothing left to mend with."""
+    mean = "return (x * keep).sum(-1) / keep.sum(-1){}"
+    asked = task(mean.format(".clamp(min=1)"), "[torch.randn(64, 32), torch.rand(64, 32) > 0.3]", args="x, keep")
+    asked_soon = {"args": "x, keep", "level": "coarse", "verify": True}
+    wrong = judged(worker, asked, mean.format(""), **asked_soon)
+    assert isinstance(wrong, Rejected) and ("verify", True) == (wrong.stage, "mask rows" in wrong.reason)
+    assert isinstance(judged(worker, asked, mean.format(".clamp(min=1)"), **asked_soon), Timed)

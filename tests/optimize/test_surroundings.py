@@ -27,7 +27,7 @@ class Compiler(FakeWorker):
         """As the judge's job ``build``."""
         assert job["facts"]
         command = ["g++", "-O3", "-o", "{output}", "{source}"]
-        return {"commands": {"probe.cpp": command}, "facts": {"machine_bits": 256.0}}
+        return {"commands": {"probe.cpp": command}, "compiler": "g++ 12", "facts": {"machine_bits": 256.0}}
 
 
 def described(**more: Any) -> dict[str, Any]:
@@ -60,4 +60,5 @@ def test_the_command_is_the_judges_own() -> None:
     """As it compiles, with the file names a writer knows; vectors are as wide as the judge found."""
     found = described()
     assert ("g++ -O3 -o NAME.so NAME.cpp", 256) == (found["toolchain"], found["vector_bits"])
+    assert "g++ 12" == surroundings.about(found).compiler
     assert {} == surroundings._toolchain("cuda:0", "triton", Compiler(lambda _: 1.0))

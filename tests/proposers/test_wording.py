@@ -16,13 +16,19 @@ from kernelwright.proposers.agent.brief import (
     describe_attempt,
     describe_change,
     describe_machine,
-    describe_time,
     own_frames,
+)
+from kernelwright.proposers.agent.effects import (
+    PREDICTED,
+    describe_difference,
+    describe_order,
+    describe_time,
+    faster,
     shortened,
 )
 from kernelwright.task import Task
 from kernelwright.testing import timed
-from kernelwright.trial import Rejected
+from kernelwright.trial import Rejected, Timed
 
 TASK = Task(name="relu", form="kernelbench", reference="class Model: 'THE REFERENCE'")
 KERNEL = (("kernel.cu", "__global__ void k();"), ("kernel.py", "class ModelNew: pass"))
@@ -73,7 +79,7 @@ def test_a_program_in_another_language_may_stay_in_it(kind: str, stays: bool) ->
     assert "may stay" not in same
 
 
-def test_a_tester_is_shown_inputs_of_the_timed_case() -> None:
+def test_a_tester_is_plaininputs_of_the_timed_case() -> None:
     """Shapes and dtypes are the condition under which a case counts."""
     lines = ("input x: float32 [8, 16]", "input at: int64 [8], strides [2]", "output 0: float32 [8, 16]")
     expected = "torch.full([8, 16], 3, dtype=torch.float32), torch.full([8], 3, dtype=torch.int64)"
@@ -219,3 +225,70 @@ def test_what_is_cut_is_cut_between_words_and_said_so() -> None:
     )
     said = describe_change(before, after)
     assert "more lines]" in said and said.count("\n") < LONGEST_DIFF + 10
+
+
+def measured(us: float, speedup: float, spread: float = 0.02) -> Timed:
+    """A program of this median and ratio, both to within ``spread``."""
+    outcome = timed(speedup)
+    low, high = us * (1 - spread), us * (1 + spread)
+    timing = dataclasses.replace(outcome.timing, samples_us=(us,), low_us=low, high_us=high)
+    ends = {"speedup_low": speedup * (1 - spread), "speedup_high": speedup * (1 + spread)}
+    return dataclasses.replace(outcome, timing=timing, speedup=speedup, **ends)
+
+
+def test_which_of_two_is_faster_is_said_only_where_times_and_ratios_part_alike() -> None:
+    """Eager took twice as long beside the second program: the ratio doubles, the time does not, and nothing is said."""
+    first, lucky, better = measured(1000.0, 2.0), measured(1005.0, 4.0), measured(500.0, 4.5)
+    assert (0, 1, -1) == (faster(first, lucky), faster(first, better), faster(better, first))
+    assert 0 == faster(measured(1000.0, 2.0, 0.5), measured(700.0, 2.9, 0.5))
+    assert "cannot be told" in describe_difference(first, lucky)
+    assert "faster, 2 times by the times and 2.25 times by the ratios" in describe_difference(first, better)
+    assert describe_difference(better, first).startswith("slower, 2 times")
+    said = describe_order([first, better, lucky, None])
+    assert "programs 1 and 3:" in said and "1 and 2" not in said and "" == describe_order([first, better])
+
+
+def test_a_list_shows_the_measured_times_beside_the_ratio() -> None:
+    """Median, interval, eager's own time then and the ratio with its interval, in one line."""
+    plain = dataclasses.replace(evidence(), outcome=measured(1000.0, 2.0))
+    line = describe_attempt(plain)
+    assert "1000 us [980 to 1020]" in line and "2 times as fast as eager [1.96 to 2.04]" in line
+    change = describe_change(plain, dataclasses.replace(plain, outcome=measured(1005.0, 4.0)))
+    assert "Before: 1000 us" in change and "That is: which of the two is faster cannot be told" in change
+
+
+def test_programs_to_be_contrasted_say_which_times_cannot_be_told_apart() -> None:
+    """Reasons are asked for why some are fast: not where that is noise."""
+    two = [dataclasses.replace(evidence(), outcome=measured(us, 2.0)) for us in (1000.0, 1010.0)]
+    for kind in ("contrast", "cross"):
+        assert (
+            "cannot be told of programs 1 and 2" in wording("cpu", "cpp").request(Ask(kind=kind, others=tuple(two)))[1]
+        )
+
+
+def test_a_program_that_was_kept_from_the_judge_is_not_called_rejected() -> None:
+    """A reader's guess is put as one: to whoever mends, and in the list of what was tried."""
+    outcome = Rejected(stage="scan", reason=PREDICTED, detail="line 3 may overflow")
+    guessed = dataclasses.replace(evidence(), outcome=outcome)
+    text = wording("cpu", "cpp").request(Ask(kind="repair", parent=guessed, history=(describe_attempt(guessed),)))[1]
+    assert "This program was not judged: a reader predicted that it fails" in text and "line 3 may overflow" in text
+    assert "rejected at" not in text and "refused unread" not in text and "not judged: a reviewer predicted" in text
+    plain = wording("cpu", "cpp").request(Ask(kind="repair", parent=evidence()))[1]
+    assert 'rejected at the stage "verify"' in plain and "predicted" not in plain
+
+
+def test_a_build_that_failed_is_listed_with_its_first_error() -> None:
+    """Three programs that do not compile are three different mistakes."""
+    detail = "kernel.cpp: In function 'f':\nkernel.cpp:3:1: error: 'i' was not declared\nkernel.cpp:9:1: error: other"
+    outcome = Rejected(stage="build", reason="kernel.cpp does not compile", detail=detail)
+    line = describe_attempt(dataclasses.replace(evidence(), outcome=outcome))
+    assert line.endswith("rejected at build: kernel.cpp does not compile ('i' was not declared)")
+
+
+def test_the_compiler_is_named_with_what_it_may_use() -> None:
+    """A command alone does not say which intrinsics compile."""
+    about = {"toolchain": "g++ -march=native", "compiler": "g++ 12.2.0, which targets AVX2, FMA here"}
+    assert (
+        "with `g++ -march=native` (g++ 12.2.0, which targets AVX2, FMA here)." in wording("cpu", "cpp", **about).rules()
+    )
+    assert "()" not in wording("cpu", "cpp", toolchain="g++").rules().partition("Where it runs")[2][:600]

@@ -28,6 +28,16 @@ AT_BOUND = 0.87
 """Share of the bound from which the bound's own limiter holds a program, whatever else is true of it (1 / 1.15)."""
 MINOR = 0.1
 UNNAMED = "not named by the facts measured here"
+UNSEEN = {
+    "busy_threads": "idle threads", "page_faults": "page faults", "operators": "PyTorch operators",
+    "packed_instructions": "scalar code", "cache_misses_per_thousand": "cache misses",
+    "instructions_per_cycle": "stalls on earlier results", "branch_misses_per_thousand": "mispredicted branches",
+}  # fmt: skip
+"""Facts of CPU programs without which a rule is silent, and what it would have looked for, in words."""
+TELLING = (
+    "What would tell: performance counters, where a machine gives them; here, a program that changes one part alone "
+    "(a pass over the data less, more independent sums, a division less), timed beside this one."
+)
 FUNCTIONS = {"min": min, "max": max, "abs": abs}
 
 
@@ -131,6 +141,8 @@ class Diagnosis:
     """Facts that no tool gave here, so that rules naming them were silent."""
     since: tuple[Change, ...] = ()
     """What changed since the parent, where one was profiled too."""
+    cleared: tuple[str, ...] = ()
+    """Limiters whose rules had every fact they ask for and found nothing, where no other is named."""
 
     @property
     def gap_us(self) -> float | None:
@@ -145,6 +157,11 @@ class Diagnosis:
             speed = f"{reached:.0f} % of the speed that it allows"
             lines.append(f"Bound: {self.bound_us:.4g} us; gap {self.gap_us:.4g} us: the program reaches {speed}.")
         lines.append(f"Limiter: {self.limiter}.")
+        if self.cleared:
+            lines.append(f"Looked for and not found: {', '.join(self.cleared)}.")
+        unseen = [words for name, words in UNSEEN.items() if name in self.unknown]
+        if self.limiter == UNNAMED and unseen:
+            lines.append(f"Not looked at, for want of a measurement: {', '.join(unseen)}. {TELLING}")
         lines += [f"Evidence: {found.evidence}" for found in self.findings]
         if self.since:
             lines.append(f"Since the parent: {'; '.join(change.text() for change in self.since)}.")
@@ -190,23 +207,28 @@ def diagnose(
     findings: list[tuple[float, Finding]] = []
     of_calls: list[tuple[float, float, Finding]] = []
     silent: set[str] = set()
+    cleared: list[str] = []
     for rule in sorted(rules if rules is not None else load_rules(), key=lambda rule: rule.last):
         if rule.device not in ("any", kind) or (rule.last and any(share >= MINOR for share, *_ in of_calls)):
             continue
         missing = rule.facts() - known.keys()
         if missing:
             silent |= missing
-        elif _value(rule.when, known) and not _caused(rule, known):
+        elif not _value(rule.when, known):
+            cleared.append(rule.limiter)
+        elif not _caused(rule, known):
             share = min(0.98, max(0.0, _value(rule.share, known))) * (busy if rule.within == "kernel" else 1.0)
             finding = _finding(rule, share if rule.within == "job" else min(share, most), known)
             findings.append((share, finding))
             if rule.within != "job":
                 of_calls.append((finding.share, share, finding))
     findings.sort(key=lambda pair: (-pair[1].share, -pair[0], pair[1].rule))
+    named = _limiter([pair[1] for pair in findings], of_calls, limiter, known.get("bound_fraction"))
     return Diagnosis(
         time_us=time_us,
         bound_us=bound_us,
-        limiter=_limiter([pair[1] for pair in findings], of_calls, limiter, known.get("bound_fraction")),
+        limiter=named,
+        cleared=tuple(dict.fromkeys(cleared)) if named == UNNAMED else (),
         findings=tuple(found for _, found in findings),
         unknown=tuple(sorted(silent)),
         since=changes(parent, known) if parent else (),

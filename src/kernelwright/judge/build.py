@@ -57,6 +57,11 @@ def build(candidate: Candidate, device: str, cache: Path) -> Path | Rejected:
         shutil.rmtree(workshop, ignore_errors=True)
 
 
+def compiler(candidate: Candidate, device: str) -> str:
+    """What compiles a candidate's files and which instructions it may use, in words; empty where nothing does."""
+    return TABLE[candidate.language].about(device)
+
+
 def commands(candidate: Candidate, device: str) -> dict[str, list[str]]:
     """Name of each compiled source to the command that compiles it, with ``{source}`` and ``{output}`` in it."""
     toolchain = TABLE[candidate.language]

@@ -37,7 +37,7 @@ from kernelwright.judge import (
     waiting,
 )
 from kernelwright.judge.bench import Bench
-from kernelwright.judge.build import build, by_own_names, commands
+from kernelwright.judge.build import build, by_own_names, commands, compiler
 from kernelwright.judge.calibration import energy, store
 from kernelwright.judge.child import Program
 from kernelwright.judge.clocks import Clocks
@@ -108,10 +108,10 @@ class Session:
     # -- jobs ----------------------------------------------------------------------------------------------
 
     def build(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
-        """{candidate, device, facts?} -> {"outcome": null or Rejected, "folder", "commands"}: compile, run nothing.
+        """{candidate, device, facts?} -> {"outcome": null or Rejected, "folder", "commands", "compiler"}: compile only.
 
-        ``commands``: source name to the command that compiles it, with ``{source}`` and ``{output}`` in it. ``facts``
-        true adds "facts" of the compiled object; see ``profile.static``.
+        ``commands``: source name to the command that compiles it, with ``{source}`` and ``{output}`` in it;
+        ``compiler``: that one in words. ``facts`` true adds "facts" of the compiled object; see ``profile.static``.
         """
         candidate, device = requests.candidate_of(job), requests.device_of(job, self.device)
         with self._lease(device).shared():
@@ -119,8 +119,8 @@ class Session:
         if isinstance(folder, Rejected):
             return {"outcome": wire.to_data(folder), "folder": None, "commands": {}}
         found = static.facts(folder, candidate.language) if job.get("facts") else {}
-        made = commands(candidate, device)
-        return {"outcome": None, "folder": str(folder), "commands": made, "facts": found}
+        made = {"commands": commands(candidate, device), "compiler": compiler(candidate, device)}
+        return {"outcome": None, "folder": str(folder), "facts": found, **made}
 
     def machine(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
         """{device, measure?} -> {"machine": Machine}: as measured before, else without facts.

@@ -104,8 +104,9 @@ class Judgement(Verification):
         return self._timed(lanes, plan)
 
     def _verify_soon(self, program: Program) -> None:
-        """What a search asks of a program before it is timed: the other cases, and on the timed one fresh weights, a
-        layout, and all changes of value in one draw. One that fails there is asked one by one, for the reason's sake.
+        """What a search asks of a program before it is timed: the other cases, and on the timed one fresh weights,
+        empty and full rows of masks (no change of value mixes them in), a layout, and all changes of value in one draw.
+        One that fails there is asked one by one, for the reason's sake.
         """
         self._other_cases(program)
         timed = self.points[0]
@@ -113,8 +114,8 @@ class Judgement(Verification):
             self._variants(program, timed, timed.offered[1:])
             return
         usual = [v for v in timed.offered[1:] if timed.usable(v)]
-        weights = [v for v in usual if v.name == "fresh weights"]
-        together = [*weights, *self._instead(timed)]
+        apart = [v for v in usual if v.name == "fresh weights" or v.change == "mask rows"]
+        together = [*apart, *self._instead(timed)]
         if len(usual) <= len(together):
             self._variants(program, timed, usual)
             return

@@ -66,6 +66,7 @@ class Asking:
             plan=self._planned(voice) if kind == "new" else "",
             knowledge=self._recall(first, voice),
             history=self._shelf.failures() if kind == "translate" else self._shelf.history(),
+            advised=self._shelf.advised.lines(),
             thoughts=self._recipe.thoughts if kind in ("new", "words") else 0,
             words=self._words,
             beside=beside,

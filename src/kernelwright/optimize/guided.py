@@ -25,7 +25,7 @@ from kernelwright.optimize.flight import Draft, Guess, Late, Open, Trier, begun,
 from kernelwright.optimize.shelf import Shelf
 from kernelwright.optimize.tally import Tally
 from kernelwright.optimize.traits import fingerprint, log2, traits
-from kernelwright.proposers.agent import AgentProposer, Evidence, Malformed, describe_attempt
+from kernelwright.proposers.agent import PREDICTED, AgentProposer, Evidence, Malformed, describe_attempt
 from kernelwright.proposers.agent import Ask as Request
 from kernelwright.recipes import Recipe
 from kernelwright.search import Ask, Bandit, Strategy, Told
@@ -81,7 +81,6 @@ class Guided:
         self._silent: dict[str, int] = {}
         self.answered: set[str] = set()
         """Models of which at least one reply came."""
-        self._misses: list[str] = []
         self._cases: tuple[str, ...] = ()
         """What the judge said of the tester's latest cases."""
         self._sure = 0
@@ -188,7 +187,7 @@ class Guided:
             try:
                 advice = voice.advise(
                     request.parent, request.grandparent, history=request.history, knowledge=request.knowledge,
-                    seed=request.seed,
+                    advised=request.advised, seed=request.seed,
                 )  # fmt: skip
             except Malformed as fault:
                 self._say("note", f"the adviser's reply is not advice: {fault}")
@@ -224,7 +223,8 @@ class Guided:
                 self._silent[entry.arm] = 0
             told, place = self._settle(entry, draft)
             digest = told.candidate
-            self._compare(entry.shown, draft.advice, told)
+            if entry.shown is not None:
+                self.shelf.advised.add(*draft.advice, entry.shown, self.shelf.known.get(told.candidate))
         self.tally.asked += 1
         self.tally.charge(place, entry.meter, time.monotonic() - began if digest else 0.0)
         old = best.score if best is not None and best.score is not None else 0.0
@@ -294,7 +294,7 @@ class Guided:
         if built and self._keep_off(guess):
             self.tally.predicted += 1
             why = guess[2][:4000] if guess is not None else ""
-            return candidate, Rejected(stage="scan", reason="predicted to fail", detail=why), "predicted"
+            return candidate, Rejected(stage="scan", reason=PREDICTED, detail=why), "predicted"
         outcome = self._trier.consider(candidate, f"agent/{entry.ask.edit}")
         if guess is not None and outcome is not None:
             self.tally.guessed(guess[0], isinstance(outcome, Rejected))
@@ -317,22 +317,13 @@ class Guided:
         except (Malformed, ModelError, BudgetSpent):
             return None  # a candidate that is paid for is judged without a prediction
 
-    def _compare(self, shown: Evidence | None, advice: tuple[str, float], told: Told) -> None:
-        """Remember an adviser's promise beside what came of it."""
-        before = shown.outcome if shown is not None else None
-        after = self.shelf.known[told.candidate].outcome if told.candidate in self.shelf.known else None
-        if advice[0] and isinstance(before, Timed) and isinstance(after, Timed):
-            got = before.timing.median_us / after.timing.median_us
-            change = advice[0].splitlines()[-1][:200]
-            self._misses.append(f"{change}: expected {advice[1]:.2f}x, measured {got:.2f}x")
-
     def _reflect(self) -> None:
         """At every CRITIC_EVERY-th ask the advice at the head of requests is written again, by the recipe's roles."""
         roles = self._recipe.roles
         if self.tally.asked % CRITIC_EVERY:
             return
         self._write_cases()
-        if not {"critic", "gradient", "summariser"} & set(roles):
+        if not {"critic", "gradient", "summariser"} & set(roles) or self._to_ask <= 0:  # nobody would read it
             return
         rows = [describe_attempt(shown) for shown in self.shelf.known.values()][-CRITIC_EVERY:]
         for arm in self._bandit.arms:
@@ -344,8 +335,9 @@ class Guided:
         roles, heads = self._recipe.roles, []
         if "critic" in roles:
             heads.append(voice.criticise(rows, seed=self.tally.asked))
-        if "gradient" in roles and self._misses:
-            heads.append(voice.correct(self._misses[-CRITIC_EVERY:], seed=self.tally.asked))
+        rows_of = self.shelf.advised.predictions(CRITIC_EVERY)
+        if "gradient" in roles and rows_of:
+            heads.append(voice.correct(rows_of, seed=self.tally.asked))
         if "summariser" in roles:
             heads.append(voice.summarise(rows, seed=self.tally.asked))
         return heads

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from kernelwright import diagnosis
 from kernelwright.candidate import Candidate
 from kernelwright.diagnosis.observed import observed
+from kernelwright.optimize.advised import Advised
 from kernelwright.optimize.traits import fingerprint, number
 from kernelwright.proposers.agent import Ask, Evidence, describe_attempt
 from kernelwright.trial import Outcome, Rejected, Timed
@@ -39,6 +40,8 @@ class Shelf:
         """Digest of a candidate to what the values gave that were tried for its tunables."""
         self.unread: dict[str, tuple[Ask, str, str]] = {}
         """Name of an answer without a program to its request, its text and what was wrong with it."""
+        self.advised = Advised()
+        """What advisers asked for and what came of it."""
 
     def keep(
         self, candidate: Candidate, outcome: Outcome | None, profile: Facts, static: Facts | None = None
@@ -93,6 +96,9 @@ class Shelf:
             return ""
         facts = {name: number(value) for name, value in outcome.profile if name != "object"}
         facts |= {name: value for name, value in profile.items() if not isinstance(value, str)}
+        warm = facts.get("time_us")
+        if warm is not None and warm < outcome.timing.low_us:  # else noise may be all that lies between the two
+            facts["warm_us"] = warm
         counted = {name: value for name, value in facts.items() if value is not None}
         found = diagnosis.diagnose(
             counted,

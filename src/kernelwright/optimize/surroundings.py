@@ -27,7 +27,7 @@ MAIN = ("kernel.py", "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    pa
 def describe(
     task: Task, facts: Mapping[str, Any], device: str, language: str, worker: Worker, planned: Machine | None
 ) -> dict[str, Any]:
-    """``shapes``, ``eager``, ``bound``, ``cases``, ``toolchain``, ``vector_bits`` and ``profile``.
+    """``shapes``, ``eager``, ``bound``, ``cases``, ``toolchain``, ``compiler``, ``vector_bits``, ``profile``.
 
     ``planned``: the machine, where a planner wants the reference operator by operator; else None."""
     return {
@@ -48,6 +48,7 @@ def about(nouns: Mapping[str, Any], *, watched: bool = False) -> Surroundings:
         bound=str(nouns.get("bound", "")),
         cases=str(nouns.get("cases", "")),
         toolchain=str(nouns.get("toolchain", "")),
+        compiler=str(nouns.get("compiler", "")),
         vector_bits=int(nouns.get("vector_bits", 0)),
         watched=watched,
     )
@@ -131,4 +132,4 @@ def _toolchain(device: str, language: str, worker: Worker) -> dict[str, Any]:
     text = shlex.join(command).replace("'{output}'", "NAME.so").replace("'{source}'", PROBES[language][0])
     text = text.replace(PROBES[language][0], "NAME" + PROBES[language][0][5:])
     bits = (reply.get("facts") or {}).get("machine_bits", 0.0)
-    return {"toolchain": text, "vector_bits": int(bits)}
+    return {"toolchain": text, "compiler": str(reply.get("compiler", "")), "vector_bits": int(bits)}

@@ -19,7 +19,8 @@ from kernelwright.errors import BadCommand
 from kernelwright.llm.speaker import whole
 from kernelwright.machine import Machine
 from kernelwright.proposers.agent import Ask, Evidence, Malformed, Surroundings, Wording, candidate_from
-from kernelwright.proposers.agent.brief import cut, describe_time, own_frames
+from kernelwright.proposers.agent.brief import cut, own_frames
+from kernelwright.proposers.agent.effects import describe_time
 from kernelwright.task import Task
 from kernelwright.training import lines
 from kernelwright.training.own import borrowed

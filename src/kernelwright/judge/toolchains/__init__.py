@@ -29,6 +29,10 @@ class Toolchain(Protocol):
         """The command that compiles ``source`` to ``output``."""
         ...
 
+    def about(self, device: str) -> str:
+        """For a person who writes sources: which compiler it is and what it may assume of the device; or nothing."""
+        ...
+
     def readable(self) -> tuple[Path, ...]:
         """Folders the compiler must be able to read, beyond the system's own."""
         ...

@@ -25,6 +25,9 @@ FLAGS = (
 )
 """No flag here changes a result beyond contraction to fma, which rounds once instead of twice."""
 
+VECTORS = re.compile(r"AVX\w*|FMA|F16C|BMI2|GFNI|AMX\w*|ARM_NEON|ARM_FEATURE_(?:SVE2?|BF16|DOTPROD|MATMUL_INT8)")
+"""Predefined macros, without their underscores, of instruction sets that decide how a kernel is written."""
+
 
 class Cpp:
     """C++20 with OpenMP for the machine it is judged on."""
@@ -38,6 +41,11 @@ class Cpp:
     def command(self, source: Path, output: Path, device: str) -> list[str]:
         """g++ with the pinned flags."""
         return [compiler(), *FLAGS, "-o", str(output), str(source)]
+
+    def about(self, device: str) -> str:
+        """``g++ 12.2.0, which targets AVX2, FMA here``: its own word for what the flags mean on this processor."""
+        targets = _targets()
+        return f"{_version()}{', which targets ' + ', '.join(targets) + ' here' if targets else ''}"
 
     def readable(self) -> tuple[Path, ...]:
         """Nothing beyond the system."""
@@ -59,6 +67,21 @@ def _version() -> str:
     limits = sandbox.Limits(seconds=10.0, memory_bytes=1 << 30, processes=64, file_bytes=1 << 20, output_bytes=1 << 16)
     done = sandbox.run([compiler(), "--version"], limits=limits, writable=(), cwd=Path("/"), env={})
     return done.stdout.splitlines()[0] if done.stdout else "g++ of unknown version"
+
+
+@functools.cache
+def _targets() -> tuple[str, ...]:
+    """Instruction sets that the pinned flags let a source use, as the compiler's own macros name them."""
+    limits = sandbox.Limits(seconds=10.0, memory_bytes=1 << 30, processes=64, file_bytes=1 << 20, output_bytes=1 << 20)
+    command = [compiler(), *(flag for flag in FLAGS if flag != "-shared"), "-dM", "-E", "-x", "c++", "/dev/null"]
+    done = sandbox.run(command, limits=limits, writable=(), cwd=Path("/"), env={})
+    return tuple(
+        sorted(
+            found
+            for found in re.findall(r"^#define __(\w+?)__ 1$", done.stdout, flags=re.M)
+            if VECTORS.fullmatch(found)
+        )
+    )
 
 
 @functools.cache

@@ -29,6 +29,10 @@ class Cuda:
         """nvcc with the pinned flags."""
         return [_compiler(), *FLAGS, f"-arch={_architecture(device)}", "-o", str(output), str(source)]
 
+    def about(self, device: str) -> str:
+        """``nvcc`` and its version."""
+        return f"nvcc {_version()}"
+
     def readable(self) -> tuple[Path, ...]:
         """The toolkit's folder."""
         return (Path(_compiler()).resolve().parent.parent,)

@@ -20,6 +20,10 @@ class Torch:
         """Never called: there is no suffix to compile."""
         raise NotImplementedError(f"{source.name}: torch candidates are not compiled")
 
+    def about(self, device: str) -> str:
+        """Nothing: no file is compiled ahead."""
+        return ""
+
     def readable(self) -> tuple[Path, ...]:
         """Nothing beyond the system."""
         return ()

@@ -30,6 +30,10 @@ class Triton:
         """Never called: there is no suffix to compile."""
         raise NotImplementedError(f"{source.name}: triton candidates are compiled when they run")
 
+    def about(self, device: str) -> str:
+        """Nothing: no file is compiled ahead."""
+        return ""
+
     def readable(self) -> tuple[Path, ...]:
         """Nothing beyond the system."""
         return ()

@@ -14,8 +14,9 @@ from kernelwright.candidate import Candidate
 from kernelwright.machine import Machine
 from kernelwright.proposers.agent import capacity
 from kernelwright.proposers.agent.capacity import describe_capacity
+from kernelwright.proposers.agent.effects import describe_difference, describe_result, shortened
 from kernelwright.task import Contract
-from kernelwright.trial import Outcome, Rejected
+from kernelwright.trial import Outcome, Rejected, Timed
 
 FOLDER = Path(__file__).parent.parent / "prompts"
 FENCES = {"py": "python", "cpp": "cpp", "cu": "cuda", "h": "cpp", "cuh": "cuda", "hpp": "cpp"}
@@ -48,7 +49,7 @@ STAGES = {
     "build": "compiling it",
     "load": "importing kernel.py, constructing the class, loading the state_dict",
     "smoke": "a first call on inputs of the timed case",
-    "verify": "other magnitudes, layouts, sizes or weights than in the timed case",
+    "verify": "other magnitudes, masks, layouts, sizes or weights than in the timed case",
     "time": "while it was being timed",
     "sanitize": "a sanitizer ran it on the smallest of the cases",
     "integrity": "it broke a rule that has nothing to do with numbers",
@@ -59,10 +60,6 @@ TRACEBACK = "Traceback (most recent call last):"
 LONGEST_DIFF = 120
 CLOSE_BITS = 6.0
 """Bits lost below which a wrong result is called a matter of rounding; half precision loses ten and more."""
-NOISY = 0.1
-"""Half the width of an interval over its median from which on a reader is told what it means."""
-HOPELESS = 0.5
-"""From here on no edit is likely to show."""
 REWRITTEN = 0.7
 """Share of all lines of two programs from which on a diff says no more than the programs themselves."""
 
@@ -194,38 +191,10 @@ def _amount(value: float, unit: str) -> str:
     return (f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}").strip()
 
 
-def describe_us(value: float) -> str:
-    """Microseconds with four digits and no exponent."""
-    return f"{value:.0f} us" if value >= 1000 else f"{value:.4g} us"
-
-
-def describe_time(outcome: Outcome | None, *, bound: bool = True) -> str:
-    """``812 us a call (95 % interval 800 to 825 us), 1.94 times as fast as eager``, and unless ``bound`` is False, for
-    a list of programs, the least there can be."""
-    if outcome is None or isinstance(outcome, Rejected):
-        return "an unknown time"
-    low, high = describe_us(outcome.timing.low_us), describe_us(outcome.timing.high_us)
-    width = (outcome.timing.high_us - outcome.timing.low_us) / (2 * outcome.timing.median_us)
-    noise = f": a change of less than {width:.0%} cannot be told from noise" if width > NOISY else ""
-    noise = ": they scatter too much to tell programs apart" if width > HOPELESS else noise
-    text = f"{describe_us(outcome.timing.median_us)} a call (95 % interval {low} to {high}{noise}), "
-    text += f"{outcome.speedup:.3g} times as fast as {outcome.best_baseline}"
-    beside = next((one.timing.median_us for one in outcome.baselines if one.name == outcome.best_baseline), None)
-    text += "" if beside is None else f", which took {describe_us(beside)} beside it"
-    if outcome.bound_us and bound:
-        text += f"; moving the bytes that must be moved takes {describe_us(outcome.bound_us)}"
-    return text
-
-
 def describe_attempt(shown: Evidence, most: int = 200) -> str:
     """What a program is and what came of it, in one line of history."""
     note = shortened(shown.candidate.note, most).rstrip(" .:") or f"a program in {SPOKEN[shown.candidate.language]}"
-    return f"{note}: {_result(shown.outcome)}"
-
-
-def shortened(text: str, most: int) -> str:
-    """At most so many characters, no word of it cut."""
-    return text if len(text) <= most else text[: most + 1].rpartition(" ")[0] or text[:most]
+    return f"{note}: {describe_result(shown.outcome)}"
 
 
 def describe_change(parent: Evidence | None, child: Evidence) -> str:
@@ -245,22 +214,10 @@ def describe_change(parent: Evidence | None, child: Evidence) -> str:
         left = len(lines) - LONGEST_DIFF
         rest = f"\n[... {left} more lines]" if left > 0 else ""
         what = "```diff\n" + "\n".join(lines[:LONGEST_DIFF]) + rest + "\n```"
-    return f"{what}\nBefore: {_result(parent.outcome)}. After: {_result(child.outcome)}."
-
-
-def _result(outcome: Outcome | None) -> str:
-    if isinstance(outcome, Rejected):
-        return f"rejected at {outcome.stage}: {_one_line(outcome.reason)}"
-    if outcome is None:
-        return "not judged"
-    us = describe_us(outcome.timing.median_us)
-    return f"{outcome.speedup:.3g} times as fast as {outcome.best_baseline} ({us})"
-
-
-def _one_line(reason: str) -> str:
-    """The first and the last line of a reason: a compiler's quotes the source between them."""
-    lines = [line.strip() for line in reason.splitlines() if line.strip()]
-    return " ... ".join(dict.fromkeys([*lines[:1], *lines[-1:]]))[:240]
+    said = f"{what}\nBefore: {describe_result(parent.outcome)}. After: {describe_result(child.outcome)}."
+    if isinstance(parent.outcome, Timed) and isinstance(child.outcome, Timed):
+        said += f" That is: {describe_difference(parent.outcome, child.outcome)}."
+    return said
 
 
 def own_frames(detail: str, names: Sequence[str], reason: str = "") -> str:

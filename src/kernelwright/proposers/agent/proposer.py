@@ -87,14 +87,15 @@ class AgentProposer:
 
     def advise(
         self, shown: Evidence, parent: Evidence | None, *, history: Sequence[str] = (), knowledge: Sequence[str] = (),
-        seed: int = 0,
+        advised: Sequence[str] = (), seed: int = 0,
     ) -> tuple[str, float]:  # fmt: skip
         """(one change in words, expected gain as a ratio of times) for a program, correct or not.
 
         An adviser that answers in prose is understood too. Raises ``Malformed`` for an empty answer."""
         name = "adviser_repair" if isinstance(shown.outcome, Rejected) else "adviser"
         nouns = self.wording.program(shown) | {"change": brief.describe_change(parent, shown)}
-        nouns |= {"history": history, "knowledge": knowledge, "language": brief.SPOKEN[shown.candidate.language]}
+        nouns |= {"history": history, "knowledge": knowledge, "advised": advised}
+        nouns |= {"language": brief.SPOKEN[shown.candidate.language]}
         reply = self._say(self.prompts.render(name, **nouns), role=name, seed=seed, whole="change")
         try:
             found = json_object(reply, "change")

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 
 from kernelwright.machine import Machine
-from kernelwright.proposers.agent import brief
+from kernelwright.proposers.agent import brief, effects
 from kernelwright.proposers.agent.brief import Evidence, Prompts
 from kernelwright.task import Task
 from kernelwright.trial import Rejected, Timed
@@ -34,6 +34,8 @@ class Ask:
     knowledge: tuple[str, ...] = ()
     history: tuple[str, ...] = ()
     """What was tried so far, a line each, oldest first."""
+    advised: tuple[str, ...] = ()
+    """Earlier advice and what was measured of it, a line each, oldest first: for whoever advises."""
     thoughts: int = 0
     """How many designs to state before choosing (mixture of thoughts); 0: none."""
     words: str = ""
@@ -60,6 +62,8 @@ class Surroundings:
     """What the judge checks beyond the timed case, in a sentence."""
     toolchain: str = ""
     """The command that compiles native files."""
+    compiler: str = ""
+    """What that compiler is and which instructions it may use."""
     vector_bits: int = 0
     watched: bool = False
     """Compiled programs run under sanitizers before they are timed."""
@@ -93,6 +97,7 @@ class Wording:
             imports=IMPORTS.get(self.language, ""),
             native=NATIVE.get(self.language, ""),
             toolchain=self.about.toolchain,
+            compiler=self.about.compiler,
             watched=self.about.watched,
         )
 
@@ -120,10 +125,11 @@ class Wording:
             return "from_words", base | {"words": ask.words, "thoughts": ask.thoughts}
         if ask.kind in ("cross", "contrast"):
             programs = [
-                (f"Program {number}: {brief.describe_time(shown.outcome, bound=False)}.", self.sources(shown))
+                (f"Program {number}: {effects.describe_time(shown.outcome, bound=False)}.", self.sources(shown))
                 for number, shown in enumerate(ask.others, 1)
             ]
-            return f"coder_{ask.kind}", base | {"programs": programs}
+            order = effects.describe_order([shown.outcome for shown in ask.others])
+            return f"coder_{ask.kind}", base | {"programs": programs, "order": order}
         if ask.parent is None or ask.kind == "new":
             return "coder_new", base | {"plan": ask.plan, "thoughts": ask.thoughts}
         program = base | self.program(ask.parent) | {"advice": ask.advice}
@@ -163,11 +169,13 @@ class Wording:
             "program": self.sources(shown),
             "task": self.task_text(shown),
             "diagnosis": shown.diagnosis.strip(),
-            "time": brief.describe_time(shown.outcome),
+            "time": effects.describe_time(shown.outcome),
         }
         fault = shown.outcome if isinstance(shown.outcome, Rejected) else Rejected(stage="", reason="", detail="")
         said = brief.own_frames(fault.detail.strip(), [name for name, _ in shown.candidate.sources], fault.reason)
         detail = "" if said in fault.reason else brief.cut(said)
         meaning = brief.STAGES.get(fault.stage, "")
         nouns |= {"stage": fault.stage, "reason": fault.reason, "detail": detail, "meaning": meaning}
-        return nouns | {"counted": shown.diagnosis.strip() if fault.stage else "", "close": brief.is_close(fault)}
+        nouns |= {"predicted": fault.reason == effects.PREDICTED}
+        close = brief.is_close(fault)  # what was counted says something of rounding, nothing of a wrong formula
+        return nouns | {"counted": shown.diagnosis.strip() if close else "", "close": close}
