@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kernelwright import wire
 from kernelwright.errors import LedgerCorrupt, RunFolderUnwritable
@@ -227,6 +228,22 @@ def open_ledger(path: Path, *, writable: bool = True) -> Ledger:
             connection.close()
             raise
     return Ledger(path, connection, writable=writable)
+
+
+def there(path: Path, record: Mapping[str, Any]) -> bool:
+    """Whether a run's ledger is there; a run killed before it was made has none. Raises LedgerCorrupt where it is gone:
+    the run's record (run.json) tells of trials, and a page or a search without them would take their place."""
+    if path.exists() and path.stat().st_size:
+        return True
+    tried = (record.get("result") or {}).get("tried", 0)
+    if not tried:
+        return False
+    raise LedgerCorrupt(
+        f"The ledger {path} is gone.",
+        got="an empty file" if path.exists() else "no such file",
+        expected=f"the {tried} trials that run.json tells of",
+        what_next="put it back, or start a new run in another folder; the files beside it are still good",
+    )
 
 
 def _prepare(connection: sqlite3.Connection, *, fresh: bool) -> None:

@@ -24,6 +24,7 @@ from kernelwright.errors import (
 from kernelwright.ledger import open_ledger
 from kernelwright.optimize import Options, Services, resume_run
 from kernelwright.optimize import folder as folders
+from kernelwright.report import write
 from kernelwright.testing import FakeHost, FakeWorker, Verdict
 from kernelwright.trial import Rejected
 
@@ -164,3 +165,20 @@ def test_a_resumed_run_counts_what_its_earlier_parts_tried(tmp_path: Path) -> No
     assert (first.tried, 1) == (again.tried, again.rejected)
     assert f"({first.tried} trials, 1 of them rejected)" in again.message
     assert len(open_ledger(tmp_path / "run" / "ledger.sqlite", writable=False).rows()) == again.tried
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty file"])
+def test_a_run_whose_ledger_is_gone_is_not_begun_again_over_what_it_found(tmp_path: Path, left: str) -> None:
+    """Its record tells of trials: neither a search nor a page without them takes the place of what is there."""
+    found, _ = go(tmp_path / "run")
+    ledger, page = tmp_path / "run" / "ledger.sqlite", tmp_path / "run" / "report.html"
+    page.write_text("the page as it was")
+    ledger.unlink()
+    if left == "an empty file":
+        ledger.touch()
+    words = rf"(?s)is gone.*the {found.tried} trials that run.json tells of"
+    with pytest.raises(LedgerCorrupt, match=words):
+        resume_run(tmp_path / "run", services=Services("cpu", worker=FakeWorker(landscape), host=FakeHost(HOST)))
+    with pytest.raises(LedgerCorrupt, match=words):
+        write(tmp_path / "run")
+    assert "the page as it was" == page.read_text()

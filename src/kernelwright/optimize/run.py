@@ -14,7 +14,7 @@ from typing import Any
 
 from kernelwright import settings, wire
 from kernelwright.errors import BadCommand, KernelwrightError, ModelError, ReferenceFails, RunFolderError
-from kernelwright.ledger import Ledger, open_ledger
+from kernelwright.ledger import Ledger, open_ledger, there
 from kernelwright.machine import Machine
 from kernelwright.optimize import cost, learning
 from kernelwright.optimize import folder as folders
@@ -95,6 +95,7 @@ def resume_run(
     """
     folder, record = folders.reopen(path)
     try:
+        there(folder.ledger, record)
         try:
             task = wire.from_data(Task, record["task"])
             options = wire.from_data(Options, record["options"])

@@ -12,7 +12,7 @@ from typing import Any
 
 from kernelwright import wire
 from kernelwright.errors import NoSuchRun, RunFolderError
-from kernelwright.ledger import Ledger, Row, open_ledger
+from kernelwright.ledger import Ledger, Row, open_ledger, there
 from kernelwright.task import Task
 from kernelwright.trial import Baseline, Timed, Timing, Trial
 
@@ -47,7 +47,7 @@ def gather(run_dir: Path) -> dict[str, Any]:
         "left_out": _left_out(run_dir / "events.jsonl"),
     }
     path = run_dir / "ledger.sqlite"
-    if not path.exists() or path.stat().st_size == 0:  # killed before the ledger was made
+    if not there(path, record):
         return data | _empty()
     ledger = open_ledger(path, writable=False)
     try:
