@@ -11,9 +11,10 @@ import pytest
 from kernelwright import recipes
 from kernelwright.candidate import Candidate
 from kernelwright.llm import Budget, Limits, Message, Reply, Speaker
+from kernelwright.optimize.advised import Advised
 from kernelwright.optimize.guided import Guided
 from kernelwright.optimize.traits import traits
-from kernelwright.proposers.agent import AgentProposer
+from kernelwright.proposers.agent import AgentProposer, Evidence
 from kernelwright.task import Task
 from kernelwright.trial import Outcome, Rejected, Timed, Timing, Verified
 
@@ -373,7 +374,7 @@ def test_an_adviser_is_shown_earlier_advice_and_what_was_measured_of_it() -> Non
     asked = [text for text in model.heard if '"expected_gain": 1.3' in text]
     assert "Advice given before" not in asked[0]
     line = "- use float4: expected 1.20 times as fast, measured: faster, 2 times by the times and 2 times by the ratios"
-    assert line in asked[1]
+    assert line in asked[1] and "(made of it: Speed 2.0)" in asked[1]
     assert any("expected 1.20 times as fast, rejected at verify: wrong" in text for text in model.heard)
     assert 4 == sum(row.startswith("- use float4") for row in asked[-1].splitlines())
     assert not any("Advice given before" in text for text in model.heard if '"expected_gain"' not in text)
@@ -385,3 +386,18 @@ def test_no_advice_is_paid_for_that_nobody_would_read() -> None:
         guided, _, model = engine("elites", lambda text, n: program(n), most=most)
         guided.search()
         assert count == sum("Rewrite the advice" in text for text in model.heard)
+
+
+def test_advice_that_brought_nothing_new_is_shown_as_such_and_predicts_nothing() -> None:
+    """A coder that sends the same program again, and one whose gain is within the noise: no gradient follows."""
+    advised = Advised()
+    code = Candidate(task="t", language="torch", entry="k.py::M", sources=(("k.py", "pass"),), proposer="p")
+    base = Evidence(candidate=code, outcome=timed(2.0), diagnosis="")
+    noisy = dataclasses.replace(base, outcome=dataclasses.replace(timed(2.1), speedup_low=1.0, speedup_high=4.0))
+    advised.add("change: fuse", 1.5, base, base, again=True)
+    advised.add("change: tile", 1.5, base, noisy, again=False)
+    advised.add("", 1.0, base, noisy, again=False)
+    assert ["tried before" in advised.lines()[0], "cannot be told" in advised.lines()[1]] == [True, True]
+    assert (2, []) == (len(advised.lines()), advised.predictions(8))
+    advised.add("bottleneck: b\nchange: half", 2.0, base, dataclasses.replace(base, outcome=timed(4.0)), again=False)
+    assert ["half: expected 2.00"] == [line[:19] for line in advised.predictions(8)]

@@ -45,7 +45,8 @@ def test_every_tensor_has_a_line() -> None:
 
 def test_times_are_stated_without_exponents() -> None:
     """Eager's time and the bound, in microseconds a person reads at once."""
-    assert "about 12346 us a call" in described()["eager"] and "takes 12.5 us" in described()["bound"]
+    assert "about 12346 us a call" in described()["eager"] and "by a first look" in described()["eager"]
+    assert "takes 12.5 us" in described()["bound"]
     assert "" == described(eager_us=None)["eager"] == described(bound_us=None)["bound"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from kernelwright import recipes
 from kernelwright.candidate import Candidate
 from kernelwright.machine import Fact, Machine
-from kernelwright.proposers.agent import Ask, Evidence, Surroundings, Wording
+from kernelwright.proposers.agent import Ask, Evidence, Prompts, Surroundings, Wording
 from kernelwright.proposers.agent.brief import (
     LONGEST_DIFF,
     describe_attempt,
@@ -283,6 +283,19 @@ def test_a_build_that_failed_is_listed_with_its_first_error() -> None:
     outcome = Rejected(stage="build", reason="kernel.cpp does not compile", detail=detail)
     line = describe_attempt(dataclasses.replace(evidence(), outcome=outcome))
     assert line.endswith("rejected at build: kernel.cpp does not compile ('i' was not declared)")
+
+
+def test_a_long_reason_is_cut_between_words_and_said_to_be() -> None:
+    """Half a word at the end of a line reads as if it were all."""
+    outcome = Rejected(stage="verify", reason="differs " * 60, detail="")
+    line = describe_attempt(dataclasses.replace(evidence(), outcome=outcome))
+    assert line.endswith("differs [...]") and len(line) < 320
+
+
+def test_those_who_judge_lists_hear_what_the_brackets_mean() -> None:
+    """Critic and summariser draw conclusions from outcomes: not from those that overlap."""
+    for name, nouns in (("critic", {"advice": "a", "outcomes": ["x"]}), ("summariser", {"effects": ["x"]})):
+        assert "95 % intervals in brackets" in Prompts().render(name, task="t", most=3, **nouns)
 
 
 def test_the_compiler_is_named_with_what_it_may_use() -> None:

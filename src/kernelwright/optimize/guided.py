@@ -42,6 +42,8 @@ MOST_SILENT = 3
 MOST_REPLY = 32768
 """Tokens asked for at most: a reply that was cut off doubles the room of all later ones, up to here."""
 NO_ADVICE = ("", 1.0)
+REPEATED = ("duplicate", "same object")
+"""Where a candidate ends that was judged before, under this or another text."""
 T = TypeVar("T")
 
 
@@ -224,7 +226,8 @@ class Guided:
             told, place = self._settle(entry, draft)
             digest = told.candidate
             if entry.shown is not None:
-                self.shelf.advised.add(*draft.advice, entry.shown, self.shelf.known.get(told.candidate))
+                made = self.shelf.known.get(told.candidate)
+                self.shelf.advised.add(*draft.advice, entry.shown, made, again=place in REPEATED)
         self.tally.asked += 1
         self.tally.charge(place, entry.meter, time.monotonic() - began if digest else 0.0)
         old = best.score if best is not None and best.score is not None else 0.0
@@ -254,12 +257,12 @@ class Guided:
         candidate, shelf = draft.candidate, self.shelf
         print_of = fingerprint(candidate)
         if print_of in shelf.prints:
-            return self._repeats(entry.ask, shelf.prints[print_of], "duplicate")
+            return self._repeats(entry.ask, shelf.prints[print_of], REPEATED[0])
         static = self._trier.static(candidate)
         twin = shelf.twin(candidate, static) if static is not None else None
         if twin is not None and twin in shelf.known:
             shelf.prints[print_of] = twin
-            return self._repeats(entry.ask, twin, "same object")
+            return self._repeats(entry.ask, twin, REPEATED[1])
         best = self._strategy.best()
         candidate, outcome, place = self._tried(entry, draft, built=static is not None)
         better = best is None or best.score is None or isinstance(outcome, Timed) and log2(outcome.speedup) > best.score

@@ -11,6 +11,8 @@ HOPELESS = 0.5
 """From here on no edit is likely to show."""
 PREDICTED = "predicted to fail"
 """The reason of a program that a verifier kept off the device: no judge has seen it."""
+LONGEST_REASON = 240
+"""Characters of the reason of a rejection in a list."""
 SAME = "which of the two is faster cannot be told: their intervals overlap"
 
 
@@ -96,7 +98,8 @@ def shortened(text: str, most: int) -> str:
 def one_line(reason: str) -> str:
     """The first and the last line of a reason: a compiler's quotes the source between them."""
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
-    return " ... ".join(dict.fromkeys([*lines[:1], *lines[-1:]]))[:240]
+    text = " ... ".join(dict.fromkeys([*lines[:1], *lines[-1:]]))
+    return text if len(text) <= LONGEST_REASON else shortened(text, LONGEST_REASON) + " [...]"
 
 
 def _first_error(outcome: Rejected) -> str:
