@@ -336,8 +336,9 @@ def test_an_agent_command_leaves_files_that_are_judged(tmp_path: Path, monkeypat
 def test_an_agent_that_misbehaves_is_one_clear_error(tmp_path: Path, act: str, match: str) -> None:
     """Never ends, deletes its folder, leaves nothing, fails: said in words, nothing keeps running."""
     guide = Guide(agent=agent(tmp_path, act), agent_seconds=1.0, recipe="fsr", language="torch", parallel=1)
-    with pytest.raises(ModelError, match=match):
+    with pytest.raises(ModelError, match=match) as caught:
         go(tmp_path / "run", guide)
+    assert "--agent-seconds" in str(caught.value) and "key" not in str(caught.value)  # it has neither key nor address
     assert [] == list((tmp_path / "run" / "agent").iterdir())
     script = str(tmp_path / "agent.py").encode()
     alive = [p for p in Path("/proc").glob("[0-9]*/cmdline") if script in _bytes(p)]

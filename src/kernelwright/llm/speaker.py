@@ -145,11 +145,14 @@ class Speaker:
         return self._silent(len(self._failed), self._failed[-1]) if self._failed else None
 
     def _silent(self, attempts: int, reason: str) -> ModelError:
+        mend = "check the key, the model's name and --base-url"
+        if self.model.name.startswith("agent:"):
+            mend = "run the command by hand in a folder of its own, or give it longer (--agent-seconds)"
         return ModelError(
             f"{self.model.name} gave no answer in {attempts} attempt(s)",
             reason,
             "an answer",
-            "check the key, the model's name and --base-url; the run can be resumed",
+            f"{mend}; the run can be resumed",
         )
 
     def _wait(self, attempt: int, asked_s: float) -> None:
