@@ -3,16 +3,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from run_doubles import SIZES, go, landscape, structure
+from run_doubles import HOST, SIZES, TASK, go, landscape, structure
 
 from kernelwright.candidate import Candidate
 from kernelwright.ledger import open_ledger
-from kernelwright.optimize import Event, Options
+from kernelwright.optimize import Event, Options, Services, optimize_task
 from kernelwright.optimize import folder as folders
 from kernelwright.testing import FakeHost, FakeWorker, Verdict
 from kernelwright.trial import Rejected, Timed
@@ -169,3 +170,12 @@ def test_runs_without_a_folder_get_names_of_their_own(home: Path) -> None:
     assert first.run != second.run
     assert {home / "runs"} == {first.run.parent, second.run.parent}
     assert {str(first.run), str(second.run)} == {item[0].as_posix() for item in folders.listed(home / "runs")}
+
+
+def test_modules_of_the_task_are_among_the_files_that_are_named(tmp_path: Path) -> None:
+    """Who moves what is listed has all that optimized.py needs."""
+    task = dataclasses.replace(TASK, beside=(("kw_number.py", "NUMBER = 1\n"),))
+    services = Services("cpu", worker=FakeWorker(landscape), host=FakeHost(HOST))
+    found = optimize_task(task, Options(), out=tmp_path / "run", services=services)
+    assert "NUMBER = 1\n" == (tmp_path / "run" / "task_modules" / "kw_number.py").read_text()
+    assert tmp_path / "run" / "task_modules" in found.files

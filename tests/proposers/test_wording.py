@@ -26,6 +26,7 @@ from kernelwright.proposers.agent.effects import (
     faster,
     shortened,
 )
+from kernelwright.proposers.agent.wording import MOST_OF_MODULES
 from kernelwright.task import Task
 from kernelwright.testing import timed
 from kernelwright.trial import Rejected, Timed
@@ -305,3 +306,12 @@ def test_the_compiler_is_named_with_what_it_may_use() -> None:
         "with `g++ -march=native` (g++ 12.2.0, which targets AVX2, FMA here)." in wording("cpu", "cpp", **about).rules()
     )
     assert "()" not in wording("cpu", "cpp", toolchain="g++").rules().partition("Where it runs")[2][:600]
+
+
+def test_modules_that_the_reference_imports_are_shown_with_it_up_to_a_size() -> None:
+    """What they compute is what must be computed; a library would crowd out everything else."""
+    task = dataclasses.replace(TASK, beside=(("layers.py", "def gate(x): 'THE GATE'\n"), ("zoo.py", "Z = 1\n" * 9000)))
+    shown = Wording(task=task, device="cpu", machine=None, language="cpp", about=Surroundings()).task_text()
+    assert shown.index("THE REFERENCE") < shown.index("# layers.py, which it imports:\ndef gate(x)")
+    assert MOST_OF_MODULES < len(shown) < MOST_OF_MODULES + 2000
+    assert "which it imports" not in wording("cpu", "cpp").task_text()

@@ -28,7 +28,7 @@ from kernelwright.neighbours import write as write_modules
 from kernelwright.task import Task
 from kernelwright.trial import Timed, Trial
 
-__all__ = ["proof", "proven_space", "write"]
+__all__ = ["MODULES", "proof", "proven_space", "write"]
 
 MODULES = "task_modules"
 """The folder beside optimized.py for modules that the reference imports, byte for byte as they were."""

@@ -23,7 +23,7 @@ from kernelwright.candidate import Candidate
 from kernelwright.errors import NoSuchRun, RunFolderBusy, RunFolderError, RunFolderUnwritable
 
 RUN, LEDGER, EVENTS, CANDIDATES, LOCK = "run.json", "ledger.sqlite", "events.jsonl", "candidates", "lock"
-OURS = (LEDGER, EVENTS, CANDIDATES, "optimized.py", "proof.json", "report.html")
+OURS = (LEDGER, EVENTS, CANDIDATES, "optimized.py", "task_modules", "proof.json", "report.html")
 """What a run writes beside its record."""
 _NO_ROOM = (
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG,

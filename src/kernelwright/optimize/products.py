@@ -47,7 +47,8 @@ def export_winner(
     )
     names = [name for name, _ in winner.candidate.sources if name.endswith((".cpp", ".cu"))]
     compiled = [run / name for name in names] + [run / Path(name).with_suffix(".so") for name in names]
-    return (path, *(file for file in compiled if file.exists()), *weights, run / "proof.json")
+    modules = [run / export.MODULES] if task.beside else []
+    return (path, *(file for file in compiled if file.exists()), *modules, *weights, run / "proof.json")
 
 
 def _place_weights(run: Path, task: Task) -> tuple[Path, ...]:

@@ -16,6 +16,8 @@ from kernelwright.trial import Rejected, Timed
 NATIVE = {"cpp": "cpp", "cuda": "cu"}
 KEPT = ("improve", "repair", "race")
 """Kinds of request whose program may stay in the language it is in."""
+MOST_OF_MODULES = 20_000
+"""Characters of the modules that a reference imports from beside it: more would crowd out the rest."""
 IMPORTS = {"triton": ", triton", "cpp": ", ctypes", "cuda": ", ctypes", "torch": ""}
 
 
@@ -149,7 +151,9 @@ class Wording:
         """The reference with the timed case and its bound. ``beside``: programs that the request shows."""
         raced = any(isinstance(shown.outcome, Timed) for shown in beside if shown is not None)
         bound = " ".join(text for text in ("" if raced else self.about.eager, self.about.bound) if text)
-        nouns = {"reference": self.task.reference.strip(), "shapes": self.about.shapes, "bound": bound}
+        modules = "".join(f"\n\n\n# {name}, which it imports:\n{text.strip()}" for name, text in self.task.beside)
+        reference = self.task.reference.strip() + modules[:MOST_OF_MODULES]
+        nouns = {"reference": reference, "shapes": self.about.shapes, "bound": bound}
         return self.prompts.render("task", **nouns).strip()
 
     def inputs_example(self) -> str:
