@@ -210,3 +210,37 @@ def test_windows_of_several_calls_are_not_the_same_for_every_seed() -> None:
     """A program that knew their sizes would know them from others."""
     sizes = {tuple(map(len, correctness._together(24, random.Random(seed)))) for seed in range(20)}
     assert len(sizes) > 10 and all(sum(found) == 24 for found in sizes)
+
+
+def test_draws_recombined_many_at_a_time_are_as_new_as_one_at_a_time() -> None:
+    """No row in proportion to one seen before; bounds and what is in order keep their order; integers stay theirs."""
+    dice = torch.Generator().manual_seed(1)
+    made = recombined.Recombiner(torch.device("cpu"))
+    sorted_ = torch.rand(64).sort().values
+    stock = [
+        [torch.rand(512, 256) + 1, torch.rand(64, 16) + 1, torch.rand(64, 4) + 1, sorted_,
+         torch.randint(1000, (256, 512)), torch.randint(9, (40,)), torch.full((3,), float(number))]
+        for number in range(3)
+    ]  # fmt: skip
+    draws = list(made.batch(stock, {6}, 7, dice))
+    assert len(draws) == 7
+    for number, (large, rows, bounds, edges, many, few, kept) in enumerate(draws):
+        assert [t.shape for t in (large, many)] == [(512, 256), (256, 512)]
+        seen = [*(before[0] for before in stock), *(before[0] for before in draws[:number])]
+        for old in seen:
+            ratios = large / old
+            assert float((ratios.amax(-1) - ratios.amin(-1)).min()) > 1e-3
+        moved = edges / sorted_
+        assert (
+            bool((edges[1:] >= edges[:-1]).all()) and 0 < float((moved - 1).abs().min()) and float(moved.std()) < 1e-5
+        )
+        nearest = torch.stack([bounds / one[2] for one in stock])
+        nearest = nearest.gather(0, (nearest - 1).abs().argmin(0, keepdim=True))
+        assert float(nearest.max() - nearest.min()) < 1e-5  # one factor for all
+        elsewhere = torch.stack([rows / one[1] for one in stock])
+        elsewhere = elsewhere.gather(0, (elsewhere - 1).abs().argmin(0, keepdim=True))
+        assert float(elsewhere.max() - elsewhere.min()) > 1e-2  # one for each
+        assert 0 <= int(many.min()) and int(many.max()) < 1000 and 0 <= int(few.min()) and int(few.max()) < 9
+        assert not {row.numpy().tobytes() for row in many} & {row.numpy().tobytes() for one in stock for row in one[4]}
+        assert float(kept.min()) == float(kept.max()) in (0.0, 1.0, 2.0)
+    assert all(not torch.equal(one[0], other[0]) for one, other in itertools.combinations(draws, 2))

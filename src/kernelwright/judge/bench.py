@@ -37,6 +37,8 @@ LOOKS, LOOKS_S = 8, 0.05
 """So many calls, or so many seconds of them, say how long one takes."""
 STOCK = 3
 DEAR_BYTES = 8 << 20
+MADE_BYTES = 256 << 20
+"""Of recombined draws that are made at once."""
 
 
 @dataclass
@@ -285,13 +287,16 @@ class Bench:
             device_bytes=device_bytes(self.device),
         )
 
-    def draws(self, seed: int, budget: float, stock_seed: int | None = None) -> Iterator[list[torch.Tensor]]:
+    def draws(
+        self, seed: int, budget: float, stock_seed: int | None = None, sets: int = 1
+    ) -> Iterator[list[torch.Tensor]]:
         """Endless fresh inputs of the timed case: real draws if one costs at most ``budget`` seconds, else recombined.
 
         A recombined draw takes every leaf from one of a few real draws, replaces a random stretch of it by another's
         and moves every floating element by up to 3 %, so that nothing in it, not even in proportion, was seen before.
         Of whole numbers it takes every second one, by lot, from the other draw.
-        The real draws follow from ``stock_seed`` (None: the bench's own, so that coarse candidates share them).
+        The real draws follow from ``stock_seed`` (None: the bench's own, so that coarse candidates share them). On a
+        device recombined draws are made for ``sets`` calls at once, as far as MADE_BYTES hold them.
         """
         instance, as_given = self.timed.instance, self.timed.as_given
         if self.draw_seconds <= budget:
@@ -302,6 +307,9 @@ class Bench:
             self._stock = stock_seed, [instance.draw(as_given, stock_seed + number) for number in range(STOCK)]
         stock = self._stock[1]
         dice = torch.Generator().manual_seed(seed % 2**63)
+        while self.device.type == "cuda" and sets > 1 and all(leaf.is_contiguous() for leaf in stock[0]):
+            made = self._recombiner.batch(stock, instance.kept, min(sets, MADE_BYTES // max(self.call_bytes, 1)), dice)
+            yield from (instance.given(list(call), int(torch.randint(2**60, (), generator=dice))) for call in made)
         while True:
             first, second = torch.randperm(STOCK, generator=dice)[:2].tolist()
             pairs = enumerate(zip(stock[first], stock[second], strict=True))

@@ -239,6 +239,10 @@ def _own_storage(flat: torch.Tensor, offset: int, size: int) -> torch.UntypedSto
     part = flat[offset : offset + size]
     if flat.device.type == "cpu":
         return torch.frombuffer(part.numpy(), dtype=torch.uint8).untyped_storage()
+    made = getattr(torch._C, "_construct_storage_from_data_pointer", None)  # what torch's own CUDA graph trees use
+    if made is not None:  # a third of the time: the array interface has the driver look the pointer up
+        storage: torch.UntypedStorage = made(part.data_ptr(), part.device, size)
+        return storage
     return torch.as_tensor(_DeviceBytes(part), device=flat.device).untyped_storage()
 
 
@@ -322,6 +326,21 @@ class Buffers:
                 return Region(number, kind, position)
             position -= len(members)
         return Region(number, "incoming gradient", position)
+
+    def across(self, kind: str, position: int) -> torch.Tensor:
+        """One region of every set as one tensor, sets first. ``kind`` and ``position`` as in ``Region``."""
+        counts = {
+            "input": len(self.plan.inputs), "output": len(self.plan.outputs), "gradient": len(self.plan.gradients)
+        }  # fmt: skip
+        index = {"input": 0, "output": counts["input"], "gradient": counts["input"] + counts["output"]}[kind] + position
+        flat, spec = self.arena.tensor, self._specs[index]
+        assert flat is not None and position < counts[kind]
+        apart = self._offsets[index + self._per_set] - self._offsets[index] if self.plan.sets > 1 else ALIGN
+        values = flat.view(skeletons.dtype(spec.dtype))
+        size = values.element_size()
+        return values.as_strided(
+            (self.plan.sets, *spec.shape), (apart // size, *spec.stride), self._offsets[index] // size + spec.offset
+        )
 
     def answers(self, index: int) -> list[torch.Tensor]:
         """What a call is compared on: outputs, then gradients."""

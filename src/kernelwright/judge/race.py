@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import cold, measure, numerics, spot_checks, whereabouts
+from kernelwright.judge import cold, measure, numerics, spot_checks, together, whereabouts
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.calls import Given
 from kernelwright.judge.child import Program, Window
@@ -260,6 +260,10 @@ class Race:
                 racer.program.window([], grad=self.grad)
 
     def _fill(self, racer: Racer, values: list[Leaves]) -> None:
+        if together.fits(racer.buffers, values):
+            together.fill(racer.buffers, self.checks.stacks_of(values))
+            torch.cuda.synchronize(self.device)
+            return
         for index, leaves in enumerate(values):
             fill(racer.buffers, index, leaves, settle=index + 1 == len(values))
 

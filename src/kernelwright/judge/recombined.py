@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Collection, Iterator, Sequence
 
 import torch
 
@@ -22,6 +23,7 @@ class Recombiner:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._factors: torch.Tensor | None = None
+        self._secret: torch.Generator | None = None
 
     def of(self, base: torch.Tensor, other: torch.Tensor, dice: torch.Generator) -> torch.Tensor:
         """See ``Bench.draws``. One factor for all would leave whole rows in proportion to rows seen before, and what is
@@ -50,6 +52,54 @@ class Recombiner:
             else:  # whole numbers cannot be moved a little; no row of them is one seen before either
                 part.copy_(torch.where(factors > 1.0, others, part))
         return made
+
+    def batch(
+        self, stock: Sequence[Sequence[torch.Tensor]], kept: Collection[int], count: int, dice: torch.Generator
+    ) -> Iterator[tuple[torch.Tensor, ...]]:
+        """``count`` draws (one at the least) made of ``stock`` at once; leaves that are ``kept`` as they are."""
+        first = torch.randint(len(stock), (max(1, count),), generator=dice)
+        second = (first + torch.randint(1, len(stock), first.shape, generator=dice)) % len(stock)
+        made = [
+            torch.stack([column[number] for number in first.tolist()])
+            if index in kept
+            else self.many(column, first, second, dice)
+            for index, column in enumerate(zip(*stock, strict=True))
+        ]
+        return zip(*made, strict=True)
+
+    def many(
+        self, stock: Sequence[torch.Tensor], first: torch.Tensor, second: torch.Tensor, dice: torch.Generator
+    ) -> torch.Tensor:
+        """As many as ``first`` and ``second``, which say what of ``stock`` each is made of, at once: ``of`` takes a
+        dozen small kernels for each. One tensor, draws first."""
+        pile = torch.stack(list(stock))
+        shape, pile = pile.shape[1:], pile.flatten(1)
+        made, other = pile[first.to(pile.device)], pile[second.to(pile.device)]
+        count, size = made.shape
+        floats, large = made.is_floating_point() or made.is_complex(), size >= LARGE
+        if self._secret is None:
+            self._secret = torch.Generator(self._device).manual_seed(secrets.randbits(63))
+        if size > 1 and (floats or not large):
+            ends = torch.randint(0, size + 1, (count, 2), generator=dice).sort(1).values.to(made.device)
+            at = torch.arange(size, device=made.device)
+            made = torch.where((at >= ends[:, :1]) & (at < ends[:, 1:]), other, made)
+        if not floats and not large:
+            return made.view(count, *shape)
+        chance = torch.rand(made.shape, generator=self._secret, device=made.device)
+        if not floats:
+            return torch.where(chance < 0.5, other, made).view(count, *shape)
+        if not large:
+            chance = torch.where(_each_in_order(made.view(count, *shape)), chance[:, :1], chance)
+        return made.mul_(1 + MOVED * (2 * chance - 1)).view(count, *shape)
+
+
+def _each_in_order(values: torch.Tensor) -> torch.Tensor:
+    """``_in_order`` of each of several, as a column."""
+    count, *shape = values.shape
+    if len(shape) == 1 and values.is_floating_point():
+        return (values[:, 1:] >= values[:, :-1]).all(1, keepdim=True)
+    whole = len(shape) == 0 or len(shape) == 1 or shape[-1] <= BOUNDS
+    return torch.full((count, 1), whole, device=values.device)
 
 
 def _in_order(values: torch.Tensor) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import numerics
+from kernelwright.judge import numerics, together
 from kernelwright.judge.buffers import Buffers
 from kernelwright.trial import CaseResult
 
@@ -101,6 +101,8 @@ class SpotChecks:
     """Calls so far that lay beyond all measure."""
     _kept: list[_Kept] = field(default_factory=list)
     _rounds: int = 0
+    _stacked: tuple[Sequence[Leaves], list[torch.Tensor]] | None = None
+    """Values of a round, and the same stacked."""
 
     def look(self, values: Sequence[Leaves], state: Any) -> None:
         """After a round: keep a call of it perhaps, and compare the candidate's calls. Raises Mismatch."""
@@ -111,7 +113,11 @@ class SpotChecks:
                 self._full(candidate, values, call, state)
             return
         calls = range(len(values)) if self.thorough else [self.dice.randrange(len(values))]
+        near = self._near(values)
         for call in calls:
+            if call in near:
+                candidate.sampled += 1
+                continue
             sample = None if self.thorough else self.dice.getrandbits(30)
             seen = self._seen(candidate, values[call], call, sample)
             theirs = self.suspects[0].buffers.answers(call)
@@ -121,6 +127,28 @@ class SpotChecks:
                 candidate.sampled += 1
             elif self._chosen():
                 self._full(candidate, values, call, state)
+
+    def stacks_of(self, values: Sequence[Leaves]) -> list[torch.Tensor]:
+        """``together.stacked``, remembered: all programs of a round are given the same values."""
+        if self._stacked is None or self._stacked[0] is not values:
+            self._stacked = values, together.stacked(values)
+        return self._stacked[1]
+
+    def _near(self, values: Sequence[Leaves]) -> frozenset[int]:
+        """Calls that a look at all at once finds as near to eager's as honest ones are, inputs unchanged; the others
+        are looked at one by one."""
+        mine, eager = self.suspects[-1].buffers, self.suspects[0].buffers
+        if not self.thorough or self.mutates or self.indices or not together.fits(mine, values):
+            return frozenset()
+        stacks = self.stacks_of(values)
+        written = together.changed(mine, stacks)
+        found = together.distances(mine, eager)
+        theirs = eager.answers(0)
+        return frozenset(
+            call
+            for call, seen in enumerate(found)
+            if not written[call] and all(map(math.isfinite, seen)) and not self._far(seen, theirs)
+        )
 
     def conclude(self) -> None:
         """After the race: compare in full what was kept. Raises Mismatch."""

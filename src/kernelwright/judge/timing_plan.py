@@ -21,6 +21,9 @@ DEVICE_WINDOW_US = 6000.0
 DEVICE_ROUNDS = 4
 """So many times the rounds and seconds there: with five programs in the race, windows of five calls of 256 us on an
 H200 scattered by 100 to 400 us, and twelve of them gave an interval of 6 % either way."""
+DEVICE_DRAWS = 0.02
+"""Seconds of real draws in a round there at the most: recombined ones are made for all calls at once, and 256 real ones
+of 0.3 ms each were a fifth of a round."""
 ALONE_US = 2000.0
 """Calls this long are timed one to a window on a CPU: the walk before it makes the cache cold, and a second result
 kept alive would make the allocator give pages back, which no loop of a user's does."""
@@ -86,6 +89,7 @@ def plan(
     crowd = max(1, int(spend.window_us / max(call_us, 0.1)))
     sets = max(1, min(wanted, MOST_SETS["cuda" if device_bytes else "cpu"], fits, crowd))
     least = spend.least if call_us < SLOW_CALL_US else max(2, spend.least // 3)
+    least_s = 0.2e-6 * call_us
     patience = DEVICE_ROUNDS if device_bytes and call_us < SLOW_CALL_US else 1
     return TimingPlan(
         sets=sets,
@@ -93,7 +97,9 @@ def plan(
         most=max(1, math.ceil(patience * spend.most / processes)),
         seconds=patience * spend.seconds / processes,
         full_checks=max(1, math.ceil(spend.full_checks / processes)),
-        draw_seconds=max(spend.draw_seconds / sets, 0.2e-6 * call_us),
+        draw_seconds=max(
+            (min(spend.draw_seconds, DEVICE_DRAWS) if device_bytes else spend.draw_seconds) / sets, least_s
+        ),
         flush_bytes=2 * cache_bytes,
     )
 

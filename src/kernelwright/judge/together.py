@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is done to each call of a window on a device, done to all of them at once.
+
+A window of short calls holds 256. Filling them, poisoning their outputs and holding their answers against eager's took
+a handful of kernels for each, and waited for each: on an H200 140 of the 420 ms of a round in which the calls
+themselves of all programs took 60. Here it is a kernel for each input and output, and one answer that is waited for.
+On a CPU, where windows hold few calls, nothing of this is used.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from kernelwright.judge import numerics
+from kernelwright.judge.buffers import Buffers
+from kernelwright.judge.calls import Given
+
+LEAST = 8
+"""Calls of a window from which on it pays."""
+PART_BYTES = 256 << 20
+"""Memory that calls are read in parts of, so that copies of a part fit anywhere."""
+
+Leaves = Sequence[torch.Tensor]
+
+
+def fits(buffers: Buffers, values: Sequence[Leaves]) -> bool:
+    """Whether all call sets of a program, whose inputs these are, can be dealt with at once."""
+    return (
+        len(values) >= LEAST
+        and len(values) == len(buffers.inputs)
+        and any(leaf.is_cuda for leaf in values[0])
+        and not any(isinstance(leaves, Given) and leaves.incoming is not None for leaves in values)
+    )
+
+
+def stacked(values: Sequence[Leaves]) -> list[torch.Tensor]:
+    """The inputs of all calls, leaf by leaf, calls first."""
+    return [torch.stack(column) for column in zip(*values, strict=True)]
+
+
+def fill(buffers: Buffers, stacks: Leaves) -> None:
+    """Write the inputs of every call set and poison its outputs; not waited for."""
+    for index, stack in enumerate(stacks):
+        buffers.across("input", index).copy_(stack)
+    for kind, specs in (("output", buffers.plan.outputs), ("gradient", buffers.plan.gradients)):
+        for index in range(len(specs)):
+            target = buffers.across(kind, index)
+            if target.numel():
+                numerics.poison_(target)
+
+
+def changed(buffers: Buffers, stacks: Leaves) -> list[bool]:
+    """By call, whether an input is not, bit by bit but for the sign of zero, what was handed in. NaN counts."""
+    found = torch.zeros(len(buffers.inputs), dtype=torch.bool, device=stacks[0].device)
+    for index, stack in enumerate(stacks):
+        now = buffers.across("input", index)
+        for part in _parts(now):
+            found[part] |= (now[part] != stack[part]).flatten(1).any(1)
+    return list(found.tolist())
+
+
+def distances(ours: Buffers, theirs: Buffers) -> list[list[float]]:
+    """``spot_checks.distances`` by call, but inf wherever that has to look more closely: at what is not finite, at
+    answers that are nothing but zeros, and at exact values that differ."""
+    columns: list[torch.Tensor] = []
+    regions = [("output", i) for i in range(len(ours.plan.outputs))]
+    regions += [("gradient", i) for i in range(len(ours.plan.gradients))]
+    for kind, index in regions:
+        mine, other = ours.across(kind, index), theirs.across(kind, index)
+        pairs = [_apart(mine[part], other[part]) for part in _parts(mine)]
+        columns += [torch.cat([pair[side] for pair in pairs]) for side in (0, 1)]
+    return [list(row) for row in torch.stack(columns, 1).tolist()]
+
+
+def _apart(mine: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """(RMS, largest) distance of each call over the RMS of the other's, in float64."""
+    calls = mine.shape[0]
+    if mine.numel() == 0:
+        zeros = torch.zeros(calls, dtype=torch.float64, device=mine.device)
+        return zeros, zeros
+    if not (mine.is_floating_point() or mine.is_complex()):
+        differ = (mine != other).flatten(1).any(1)
+        found = torch.where(differ, math.inf, 0.0).to(torch.float64)
+        return found, found
+    ours, theirs = numerics.real(mine).flatten(1), numerics.real(other).flatten(1)
+    wide = torch.float32 if theirs.dtype in (torch.float16, torch.bfloat16) else theirs.dtype
+    gap = (ours - theirs).abs_()
+    scale = torch.linalg.vector_norm(theirs, dim=1, dtype=wide).to(torch.float64)
+    far = torch.linalg.vector_norm(gap, dim=1, dtype=wide).to(torch.float64)
+    top = gap.amax(1).to(torch.float64) * math.sqrt(theirs.shape[1])
+    plain = far.isfinite() & scale.isfinite() & (scale > 0)
+    return tuple(torch.where(plain, size / scale, math.inf) for size in (far, top))  # type: ignore[return-value]
+
+
+def _parts(tensor: torch.Tensor) -> list[slice]:
+    """Calls in parts of about PART_BYTES."""
+    each = max(1, tensor[0].numel() * tensor.element_size())
+    step = max(1, PART_BYTES // each)
+    return [slice(start, start + step) for start in range(0, tensor.shape[0], step)]
