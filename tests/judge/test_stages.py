@@ -8,8 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from kernelwright.judge import stages
+from kernelwright.judge import measure, stages
+from kernelwright.judge.load import Strain
 from kernelwright.judge.stages import Judgement
+from kernelwright.judge.timing_plan import TimingPlan
 
 
 def judgement(device: str, *bounds: float | None) -> Judgement:
@@ -48,3 +50,35 @@ def test_a_second_look_that_explains_the_time_ends_the_matter(monkeypatch: pytes
         assert made._impossible(3200.0) is None and made.bound_us == again and not made.conditions
     made = judgement("cpu", 3000.0)
     assert made._impossible(3200.0) is None and 3000.0 == made.bound_us
+
+
+PLAN = TimingPlan(sets=1, least=8, most=8, seconds=1.0, full_checks=1, draw_seconds=1.0, flush_bytes=0)
+
+
+def racers(passed: bool = True, **times: float) -> list[SimpleNamespace]:
+    """Programs of so many microseconds a call, a hundredth up and down; ``passed``: whether compile's checks did."""
+    made = []
+    for name, us in times.items():
+        lane = measure.Lane(name, None)  # type: ignore[arg-type]
+        lane.calls_us = [us * (1 + 0.01 * (-1) ** n) for n in range(8)]
+        lane.deliveries_us, lane.empties_us, lane.idles_us = [1.0] * 8, [0.0] * 8, [1.0] * 8
+        lane.strains = [Strain(0.0, 0)] * 8
+        checks = [SimpleNamespace(passed=passed or name != "compile")]
+        made.append(SimpleNamespace(name=name, lane=lane, suspect=SimpleNamespace(checks=checks)))
+    return made
+
+
+def test_baselines_that_are_clearly_slower_than_another_run_in_the_first_race_only() -> None:
+    """Eager always runs, who is near the best does, and how fast the candidate is plays no part."""
+    for candidate in (100.0, 4000.0):
+        run = racers(eager=3000.0, compile=1000.0, tuned=1020.0, graphs=1200.0, candidate=candidate)
+        assert stages.outrun(run, PLAN) == {"graphs"}  # type: ignore[arg-type]
+    assert stages.outrun(racers(eager=800.0, compile=1000.0, candidate=1.0), PLAN) == {"compile"}  # type: ignore[arg-type]
+
+
+def test_a_baseline_that_breaks_the_contract_outruns_nobody() -> None:
+    """It cannot be the best, so it is no measure."""
+    run = racers(passed=False, eager=3000.0, compile=100.0, tuned=1020.0, candidate=5.0)
+    assert stages.outrun(run, PLAN) == frozenset()  # type: ignore[arg-type]
+    run = racers(passed=False, eager=3000.0, compile=2000.0, tuned=1020.0, candidate=5.0)
+    assert stages.outrun(run, PLAN) == {"compile"}  # type: ignore[arg-type]

@@ -308,8 +308,8 @@ class Bench:
         stock = self._stock[1]
         dice = torch.Generator().manual_seed(seed % 2**63)
         while self.device.type == "cuda" and sets > 1 and all(leaf.is_contiguous() for leaf in stock[0]):
-            made = self._recombiner.batch(stock, instance.kept, min(sets, MADE_BYTES // max(self.call_bytes, 1)), dice)
-            yield from (instance.given(list(call), int(torch.randint(2**60, (), generator=dice))) for call in made)
+            drawn = self._recombiner.batch(stock, instance.kept, min(sets, MADE_BYTES // max(self.call_bytes, 1)), dice)
+            yield from (instance.given(list(call), int(torch.randint(2**60, (), generator=dice))) for call in drawn)
         while True:
             first, second = torch.randperm(STOCK, generator=dice)[:2].tolist()
             pairs = enumerate(zip(stock[first], stock[second], strict=True))

@@ -29,6 +29,9 @@ from kernelwright.trial import CaseResult, Outcome, Rejected, Timed, Verified
 IMPLAUSIBLE = 0.9
 """A time below this share of the unavoidable bound is not believed (the bound's bandwidth is known to a few %)."""
 IDLE_SECONDS = 0.5
+OUTRUN = 0.05
+"""By how much a baseline must be slower than the best, at the least, for the second process to be raced without it:
+on an H200 the windows of four baselines were most of what a proof took."""
 """How long is looked whether others use the machine, before a time is not believed."""
 
 
@@ -54,6 +57,8 @@ class Judgement(Verification):
     verifies: bool = False
     """At the coarse level too every case is checked before anything is timed (``_verify_soon``): for programs that
     nobody vouches for."""
+    outrun: frozenset[str] = frozenset()
+    """Baselines that the first race showed to be no rivals: the second is run without them."""
     gains: list[list[float]] = field(default_factory=list)
     """Of each process: what single calls gained over eager's, in microseconds, where that was looked at."""
 
@@ -100,6 +105,7 @@ class Judgement(Verification):
                     (self._verify if precise else self._verify_soon)(program)
                     self.points[0].bind(program, self.points[0].as_given, plan.sets)
                 lanes.append(self._race(program, plan, far, number))
+                self.outrun |= outrun(lanes[-1], plan)
                 self._guards(program)
         return self._timed(lanes, plan)
 
@@ -222,7 +228,8 @@ class Judgement(Verification):
         """The baselines that run, eager first, then the candidate."""
         for baseline in self.baselines:
             baseline.ready()
-        entrants = [(e.name, e.program) for e in self.baselines if e.program is not None]
+        running = (e for e in self.baselines if e.name not in self.outrun)
+        entrants = [(e.name, e.program) for e in running if e.program is not None]
         racers = []
         for name, entrant in [*entrants, ("candidate", program)]:
             assert entrant.buffers is not None, f"{name} is not bound"
@@ -245,6 +252,8 @@ class Judgement(Verification):
 
     def _timed(self, lanes: list[list[race.Racer]], plan: timing_plan.TimingPlan) -> Timed | Rejected:
         samples: dict[str, measure.Sampled] = {}
+        beside: dict[str, measure.Sampled] = {}
+        """The candidate's, in the races that each baseline was in."""
         failed: set[str] = set()
         seen = rounds = clean = 0
         for racers, gains in zip(lanes, self.gains, strict=True):
@@ -257,6 +266,8 @@ class Judgement(Verification):
             for racer, one in zip(racers, found, strict=True):
                 vanished = self._vanished(found[0].times, one.times, gains) if racer is racers[-1] else (0.0, 0.0)
                 samples.setdefault(racer.name, measure.Sampled()).add(one, *vanished)
+            for racer in racers[:-1]:
+                beside.setdefault(racer.name, measure.Sampled()).add(found[-1], *vanished)
             failed |= {r.name for r in racers if any(not check.passed for check in r.suspect.checks)}
             seen += racers[-1].suspect.sampled
             if measure.charged_us(racers[-1].lane, honest, counted) > 0:
@@ -266,7 +277,7 @@ class Judgement(Verification):
         impossible = self._impossible(median)
         if impossible is not None:
             return impossible
-        baselines = tuple(measure.baseline(name, one, candidate, self.seed % 2**31) for name, one in samples.items())
+        baselines = tuple(measure.baseline(name, one, beside[name], self.seed % 2**31) for name, one in samples.items())
         eligible = [b for b in baselines if b.name not in failed] or [baselines[0]]
         best = min(eligible, key=lambda b: b.timing.median_us)
         self._describe(plan, failed, (clean, len(candidate.times), rounds))
@@ -353,5 +364,22 @@ class Judgement(Verification):
         for entrant in self.baselines:
             if entrant.failure:
                 self.conditions.append(f"baseline {entrant.name} not raced: {entrant.failure}")
+        if self.outrun:
+            names = ", ".join(sorted(self.outrun))
+            self.conditions.append(f"raced in the first process only, clearly slower than another baseline: {names}")
         for name in sorted(failed - {"candidate"}):
             self.conditions.append(f"baseline {name} breaks the contract itself, so it cannot be the best one")
+
+
+def outrun(racers: Sequence[race.Racer], plan: timing_plan.TimingPlan) -> frozenset[str]:
+    """Baselines that are over OUTRUN slower than another one, by all of the interval. Never eager, which is the measure
+    of the others' deliveries and answers; and who is the candidate's rival does not depend on the candidate."""
+    lanes = [racer.lane for racer in racers]
+    counted = measure.chosen_rounds(lanes, plan.least)
+    times = {lane.name: measure.per_call_us(lane, lanes[0], plan.sets, counted) for lane in lanes[:-1]}
+    sound = {r.name for r in racers[:-1] if all(check.passed for check in r.suspect.checks)}
+    best = min(sound, key=lambda name: statistics.median(times[name]), default=None)
+    if best is None:
+        return frozenset()
+    slower = {n for n in times if measure.ratio_interval(times[n], times[best])[1] > 1 + OUTRUN}
+    return frozenset(slower - {lanes[0].name})
