@@ -97,3 +97,17 @@ def test_caches_of_which_no_sharers_are_told_are_one(tmp_path: Path) -> None:
 def test_unknown_cache_size_is_guessed_large(tmp_path: Path) -> None:
     """Where the kernel says nothing, the guess errs on the cold side."""
     assert timing_plan.FALLBACK_CACHE == timing_plan.cpu_cache_bytes(tmp_path, {0})
+
+
+def test_only_calls_of_some_length_are_worth_more_rounds_on_a_device() -> None:
+    """Below, rounds are a CPU's; above, four times as many, and as many seconds, whatever the level."""
+    for spend in (timing_plan.COARSE, timing_plan.PRECISE):
+        small, large = (
+            timing_plan.plan(
+                spend, call_bytes=MIB, call_us=us, cache_bytes=50 * MIB, processes=1, device_bytes=140 << 30
+            )
+            for us in (20.0, 80.0)
+        )
+        assert (small.most, small.seconds) == (spend.most, spend.seconds)
+        assert (large.most, large.seconds) == (4 * spend.most, 4 * spend.seconds)
+        assert 256 * small.draw_seconds <= timing_plan.DEVICE_DRAWS

@@ -277,7 +277,7 @@ class Runner:
 
     def _arguments(self, index: int) -> tuple[list[Any], dict[str, Any], list[torch.Tensor]]:
         assert self.buffers is not None
-        leaves = self.buffers.tensors(index)[0]
+        leaves = self.buffers.arguments(index)
         value = skeletons.unflatten(self.buffers.plan.arguments, leaves)
         if isinstance(value, dict):
             return list(value["args"]), value["kwargs"], leaves

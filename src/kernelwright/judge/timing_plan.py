@@ -21,6 +21,9 @@ DEVICE_WINDOW_US = 6000.0
 DEVICE_ROUNDS = 4
 """So many times the rounds and seconds there: with five programs in the race, windows of five calls of 256 us on an
 H200 scattered by 100 to 400 us, and twelve of them gave an interval of 6 % either way."""
+DEVICE_SMALL_US = 50.0
+"""Calls shorter than this get the rounds and seconds of a CPU there: their windows scatter by what
+their host does, and 32 rounds said of a kernel of some microseconds what ten had said, to within 9 %."""
 DEVICE_DRAWS = 0.02
 """Seconds of real draws in a round there at the most: recombined ones are made for all calls at once, and 256 real ones
 of 0.3 ms each were a fifth of a round."""
@@ -90,7 +93,7 @@ def plan(
     sets = max(1, min(wanted, MOST_SETS["cuda" if device_bytes else "cpu"], fits, crowd))
     least = spend.least if call_us < SLOW_CALL_US else max(2, spend.least // 3)
     least_s = 0.2e-6 * call_us
-    patience = DEVICE_ROUNDS if device_bytes and call_us < SLOW_CALL_US else 1
+    patience = DEVICE_ROUNDS if device_bytes and DEVICE_SMALL_US <= call_us < SLOW_CALL_US else 1
     return TimingPlan(
         sets=sets,
         least=max(1, math.ceil(least / processes)),
