@@ -18,12 +18,10 @@ DEVICE_SHARE = 18
 sets, the judge draws values for one more, and keeps copies of the calls it will check."""
 DEVICE_WINDOW_US = 6000.0
 """Least window on a device: the switch from one process's context to another's costs 50 to 100 us and is in it."""
-DEVICE_ROUNDS = 4
+DEVICE_ROUNDS, DEVICE_SECONDS = 4, 2.0
 """So many times the rounds and seconds there: with five programs in the race, windows of five calls of 256 us on an
-H200 scattered by 100 to 400 us, and twelve of them gave an interval of 6 % either way."""
-DEVICE_SMALL_US = 50.0
-"""Calls shorter than this get the rounds and seconds of a CPU there: their windows scatter by what
-their host does, and 32 rounds said of a kernel of some microseconds what ten had said, to within 9 %."""
+H200 scattered by 100 to 400 us, and twelve of them gave an interval of 6 % either way. Since a round takes a tenth of a
+second and no longer four, twice the seconds are twenty rounds; of a kernel of some microseconds forty said no more."""
 DEVICE_DRAWS = 0.02
 """Seconds of real draws in a round there at the most: recombined ones are made for all calls at once, and 256 real ones
 of 0.3 ms each were a fifth of a round."""
@@ -93,12 +91,12 @@ def plan(
     sets = max(1, min(wanted, MOST_SETS["cuda" if device_bytes else "cpu"], fits, crowd))
     least = spend.least if call_us < SLOW_CALL_US else max(2, spend.least // 3)
     least_s = 0.2e-6 * call_us
-    patience = DEVICE_ROUNDS if device_bytes and DEVICE_SMALL_US <= call_us < SLOW_CALL_US else 1
+    waits = bool(device_bytes) and call_us < SLOW_CALL_US
     return TimingPlan(
         sets=sets,
         least=max(1, math.ceil(least / processes)),
-        most=max(1, math.ceil(patience * spend.most / processes)),
-        seconds=patience * spend.seconds / processes,
+        most=max(1, math.ceil((DEVICE_ROUNDS if waits else 1) * spend.most / processes)),
+        seconds=(DEVICE_SECONDS if waits else 1.0) * spend.seconds / processes,
         full_checks=max(1, math.ceil(spend.full_checks / processes)),
         draw_seconds=max(
             (min(spend.draw_seconds, DEVICE_DRAWS) if device_bytes else spend.draw_seconds) / sets, least_s
