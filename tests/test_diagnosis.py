@@ -117,10 +117,11 @@ def test_where_no_limiter_is_named_the_page_says_what_was_looked_for_and_what_wo
         "busy_threads": 1.9, "operators": 2.0, "page_faults": 2.0, "fault_us": 1.0,
     }  # fmt: skip
     text = diagnose(known, device="cpu", time_us=1000.0, bound_us=35.0).text()
-    sought = next(line for line in text.splitlines() if line.startswith("Looked for and not found:"))
-    assert all(word in sought for word in ("scalar code", "parallelism", "page faults", "narrow vectors"))
+    sought = next(line for line in text.splitlines() if line.startswith("Looked for, and none or too little found:"))
+    assert all(word in sought for word in ("unvectorised", "one thread", "allocation", "narrow vectors", "gathers"))
     missing = next(line for line in text.splitlines() if line.startswith("Not looked at"))
-    assert "cache misses, stalls on earlier results, mispredicted branches." in missing and "scalar" not in missing
+    assert "cache misses, stalls on earlier results, mispredicted branches, strides" in missing
+    assert "strid" not in sought and "scalar" not in missing  # a transposition has no gathers and strides all the same
     counters = {"cache_misses_per_thousand": 1.0, "instructions_per_cycle": 2.0, "branch_misses_per_thousand": 0.1}
     assert "Not looked at" not in diagnose(known | counters, device="cpu", time_us=1000.0, bound_us=35.0).text()
     slow = known | {"busy_threads": 1.0}

@@ -34,6 +34,7 @@ UNSEEN = {
     "instructions_per_cycle": "stalls on earlier results", "branch_misses_per_thousand": "mispredicted branches",
 }  # fmt: skip
 """Facts of CPU programs without which a rule is silent, and what it would have looked for, in words."""
+STRIDES = "strides (gather instructions are counted, single elements far apart are not)"
 TELLING = (
     "What would tell: performance counters, where a machine gives them; here, a program that changes one part alone "
     "(a pass over the data less, more independent sums, a division less), timed beside this one."
@@ -142,7 +143,8 @@ class Diagnosis:
     since: tuple[Change, ...] = ()
     """What changed since the parent, where one was profiled too."""
     cleared: tuple[str, ...] = ()
-    """Limiters whose rules had every fact they ask for and found nothing, where no other is named."""
+    """Rules that had every fact they ask for and found too little, where no limiter is named. By their own names: each
+    saw what it counts and no more (gathers are not all strides)."""
 
     @property
     def gap_us(self) -> float | None:
@@ -158,10 +160,10 @@ class Diagnosis:
             lines.append(f"Bound: {self.bound_us:.4g} us; gap {self.gap_us:.4g} us: the program reaches {speed}.")
         lines.append(f"Limiter: {self.limiter}.")
         if self.cleared:
-            lines.append(f"Looked for and not found: {', '.join(self.cleared)}.")
+            lines.append(f"Looked for, and none or too little found: {', '.join(self.cleared)}.")
         unseen = [words for name, words in UNSEEN.items() if name in self.unknown]
         if self.limiter == UNNAMED and unseen:
-            lines.append(f"Not looked at, for want of a measurement: {', '.join(unseen)}. {TELLING}")
+            lines.append(f"Not looked at, for want of a measurement: {', '.join([*unseen, STRIDES])}. {TELLING}")
         lines += [f"Evidence: {found.evidence}" for found in self.findings]
         if self.since:
             lines.append(f"Since the parent: {'; '.join(change.text() for change in self.since)}.")
@@ -215,7 +217,7 @@ def diagnose(
         if missing:
             silent |= missing
         elif not _value(rule.when, known):
-            cleared.append(rule.limiter)
+            cleared.append(rule.name.removeprefix("cpu-").replace("-", " "))
         elif not _caused(rule, known):
             share = min(0.98, max(0.0, _value(rule.share, known))) * (busy if rule.within == "kernel" else 1.0)
             finding = _finding(rule, share if rule.within == "job" else min(share, most), known)
