@@ -14,6 +14,8 @@ from kernelwright.judge import measure
 from kernelwright.judge.bench import Bench, synchronise
 
 REPEATS = 5
+"""Runs of each operator, of which the quickest counts: in any other the allocator may have handed out pages that the
+kernel had yet to clear, 36 ms for 16 MiB on a virtual machine where squaring them takes 1.1."""
 SECONDS = 0.2
 Key = tuple[str, tuple[tuple[int, ...], ...]]
 """(operator, shapes of its tensor operands), as ``limits.Operator`` has them."""
@@ -43,12 +45,12 @@ class _Timer(TorchDispatchMode):
         while len(samples) < REPEATS and sum(samples) < SECONDS:
             samples.append(measure.stopwatch(again))
         key = str(func._schema.name).removeprefix("aten::"), tuple(tuple(tensor.shape) for tensor in operands)
-        self.times.setdefault(key, []).append(statistics.median(samples) * 1e6)
+        self.times.setdefault(key, []).append(min(samples) * 1e6)
         return result
 
 
 def times(bench: Bench) -> dict[Key, float]:
-    """Median microseconds a call of each operator of the timed case, by name and shapes; overhead of torch included."""
+    """Microseconds a call of each operator of the timed case, by name and shapes; overhead of torch included."""
     instance = bench.timed.instance
     leaves = instance.draw(bench.timed.as_given, 0)
     timer = _Timer(bench.device)
