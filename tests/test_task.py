@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""task.py: what get_inputs may return, as the arguments of one call."""
+"""task.py: what get_inputs may return, as the arguments of one call; where modules beside a reference may lie."""
 
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 import pytest
 
-from kernelwright.task import by_position
+from kernelwright import wire
+from kernelwright.errors import TaskError
+from kernelwright.judge import requests
+from kernelwright.task import Task, by_position
 
 
 def call(x: object, y: object = 2, z: object = 3) -> None:
@@ -62,3 +66,15 @@ def test_a_call_that_does_not_fit_is_a_type_error(given: object) -> None:
 def test_a_signature_that_takes_anything_gets_the_dict_itself() -> None:
     """No key of it is the name of a parameter."""
     assert [{"x": 1}] == by_position({"x": 1}, inspect.signature(wild))
+
+
+@pytest.mark.parametrize("name", ["../other.py", "/etc/other.py", "a/../../other.py", "", "."])
+def test_a_module_beside_a_reference_lies_in_its_folder(name: str, tmp_path: Path) -> None:
+    """A task may come from a run folder that somebody sent: its texts are written to a folder of the judge's."""
+    with pytest.raises(ValueError, match="not a plain relative path"):
+        Task(name="x", form="kernelbench", reference="", cases=(), beside=((name, "text"),))
+    good = wire.to_data(Task(name="x", form="kernelbench", reference="", cases=(), beside=(("a/b.py", "text"),)))
+    assert requests.task_of({"task": good}, tmp_path).imports
+    good["beside"][0][0] = name
+    with pytest.raises(TaskError, match="cannot be read"):
+        requests.task_of({"task": good}, tmp_path)

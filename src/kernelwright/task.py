@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from kernelwright import wire
@@ -87,6 +88,13 @@ class Task:
     folder of its own; ``imports`` is empty until then."""
     raw: tuple[tuple[str, str], ...] = ()
     """(relative path, sha256) of the original files, kept so that an imported suite exports byte-equal."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a module beside it that would lie outside the folder it is written to."""
+        for name, _ in self.beside:
+            path = PurePosixPath(name)
+            if path.is_absolute() or ".." in path.parts or not path.parts:
+                raise ValueError(f"{name!r} is not a plain relative path")
 
     def digest(self) -> str:
         """Identity by content: reference, modules beside it, decoys, cases and contract. The name and origin do not
