@@ -183,6 +183,19 @@ class Restless(Leash):
         raise ChildFailure(stage, reason, detail)
 
 
+@pytest.mark.parametrize(("on_device", "stood"), [(False, 2_600_010), (True, 10)])
+def test_what_a_stopped_thread_uses_until_it_leaves_its_cpu_is_no_work_of_its_own(on_device: bool, stood: int) -> None:
+    """A virtual CPU was taken away for 2.6 ms just then. What comes after is its own; a device's is not waited for."""
+    read = iter([10, 1_000_010, 2_600_010, 2_600_010, 5_000_000])
+    one = Restless(0, on_device=on_device)
+    one.pid, one._waking, one.cpu_clock = 1, threading.RLock(), lambda pid: next(read)  # type: ignore[assignment]
+    one.stop()
+    assert one._stood_at == stood
+    if not on_device:
+        with pytest.raises(ChildFailure, match=r"it ran for 2.4 ms while it was stopped"):
+            one.wake()
+
+
 CHILD = """
 import ctypes, mmap, os, time
 libc = ctypes.CDLL(None)
