@@ -365,11 +365,8 @@ def test_every_fourth_sure_alarm_is_checked_so_that_precision_is_known() -> None
 
 def test_an_adviser_is_shown_earlier_advice_and_what_was_measured_of_it() -> None:
     """The promise, the measured effect or the rejection; the latest four, and nobody else's prompt grows by them."""
-    speeds = [1.0, 2.0, -1.0, 4.0, 8.0, 16.0, 32.0, 64.0]
-    written = iter(speeds)
-    guided, _, model = engine(
-        "forge", lambda text, n: role(text, "") or program(next(written)), most=len(speeds)
-    )  # fmt: skip
+    written = iter([1.0, 2.0, -1.0, 4.0, 8.0, 16.0, 32.0, 64.0])
+    guided, _, model = engine("forge", lambda text, n: role(text, "") or program(next(written)), most=8)
     guided.search()
     asked = [text for text in model.heard if '"expected_gain": 1.3' in text]
     assert "Advice given before" not in asked[0]
