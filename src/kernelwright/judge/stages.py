@@ -252,8 +252,7 @@ class Judgement(Verification):
 
     def _timed(self, lanes: list[list[race.Racer]], plan: timing_plan.TimingPlan) -> Timed | Rejected:
         samples: dict[str, measure.Sampled] = {}
-        beside: dict[str, measure.Sampled] = {}
-        """The candidate's, in the races that each baseline was in."""
+        beside: dict[str, measure.Sampled] = {}  # the candidate's, in the races that each baseline was in
         failed: set[str] = set()
         seen = rounds = clean = 0
         for racers, gains in zip(lanes, self.gains, strict=True):
