@@ -58,7 +58,7 @@ PROVOKED = {
     "cpu-cache-misses": {"cache_misses_per_thousand": 30.0, "instructions_per_cycle": 0.4},
     "cpu-branches": {"branch_misses_per_thousand": 20.0},
     "cpu-division": {"division_instructions": 30.0}, "cpu-calls": {"math_calls": 3.0},
-    "cpu-cold-caches": {"warm_us": 30.0}, "small-call": {"launch_bound": 1.0, "launch_us": 8.0},
+    "small-call": {"launch_bound": 1.0, "launch_us": 8.0},
     "instruction-issue": {"issue_active": 0.9}, "arithmetic": {"written_us": 90.0},
     "excess-traffic": {"device_bytes": 1.4e6, "memory_throughput": 0.79} | PLAIN,
     "cache-bandwidth": {"cache_throughput": 0.9, "memory_throughput": 0.2}, "special-functions": {"pipe_xu": 0.9},

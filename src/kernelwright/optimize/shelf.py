@@ -96,9 +96,6 @@ class Shelf:
             return ""
         facts = {name: number(value) for name, value in outcome.profile if name != "object"}
         facts |= {name: value for name, value in profile.items() if not isinstance(value, str)}
-        warm = facts.get("time_us")
-        if warm is not None and warm < outcome.timing.low_us:  # else noise may be all that lies between the two
-            facts["warm_us"] = warm
         counted = {name: value for name, value in facts.items() if value is not None}
         found = diagnosis.diagnose(
             counted,
