@@ -232,6 +232,25 @@ def test_binding_again_replaces_the_buffers(program: Make, plan: Plan) -> None:
     assert [[6.0] * 5] * 2 == buffers.outputs[0][0].tolist()
 
 
+def test_a_smaller_plan_is_laid_out_in_the_memory_of_a_larger_one(program: Make, plan: Plan) -> None:
+    """Guarded anew, on both sides; a larger one gets memory of its own."""
+    one = program("return x * 3")
+    first = one.bind(plan((64,), sets=3)).arena
+    shared = one.leash.shared_bytes
+    buffers = one.bind(plan((2, 5), sets=2, dtype=torch.float64))
+    assert buffers.arena is first and one.leash.shared_bytes == shared
+    for index in (0, 1):
+        buffers.inputs[index][0].fill_(2.0 + index)
+    one.window([1, 0])
+    assert [answer[0].unique().tolist() for answer in buffers.outputs] == [[6.0], [9.0]]
+    assert buffers.guards_intact()
+    large = one.bind(plan((4096,), sets=2))
+    assert large.arena is not first and first.tensor is None
+    large.inputs[0][0].fill_(1.0)
+    one.window([0])
+    assert large.outputs[0][0].unique().tolist() == [3.0] and large.guards_intact()
+
+
 def test_seeded_randomness_repeats(program: Make, plan: Plan) -> None:
     """seed() reaches the generator the candidate uses."""
     one = program("return torch.rand(4)")

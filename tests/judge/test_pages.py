@@ -53,7 +53,7 @@ def resident():
         return next(int(line.split()[1]) for line in file if line.startswith("VmRSS:")) >> 10
 
 pages.keep_freed_pages()
-pages.suit({call})
+pages.suit({call}, {free})
 before = resident()
 held = [torch.ones(16 << 20), torch.ones(4)]  # what is small and above keeps the heap from shrinking
 del held[0]
@@ -61,9 +61,9 @@ print(resident() - before)
 """
 
 
-def held_mib(call_bytes: int) -> int:
+def held_mib(call_bytes: int, free: int | None = None) -> int:
     """What a fresh judge still has of 64 MiB that it freed."""
-    text = LARGE.format(call=call_bytes)
+    text = LARGE.format(call=call_bytes, free=free)
     return int(subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout)
 
 
@@ -71,6 +71,35 @@ def test_large_calls_give_their_memory_back_and_small_ones_keep_it() -> None:
     """Both after the same call of ``keep_freed_pages``."""
     assert held_mib(1 << 20) >= 60
     assert held_mib(1 << 30) <= 4
+    assert held_mib(1 << 30, free=1 << 38) >= 60  # there is room for all its holes
+    assert held_mib(1 << 30, free=1 << 34) <= 4
+
+
+BETWEEN = """
+import torch
+from kernelwright.judge import pages
+
+def resident():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS:")) >> 10
+
+pages.keep_freed_pages()
+before = resident()
+held = [torch.ones(16 << 20), torch.ones(4)]
+del held[0]
+pages.give_back({free})
+print(resident() - before)
+"""
+
+
+@pytest.mark.parametrize(("free", "stays"), [(None, False), (128 << 20, False), (1 << 30, True)])
+def test_what_a_task_freed_stays_for_the_next_where_it_is_little_beside_what_is_free(
+    free: int | None, stays: bool
+) -> None:
+    """64 MiB: all of a fresh judge's heap."""
+    text = BETWEEN.format(free=free)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert (int(done.stdout) >= 60) is stays
 
 
 HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
@@ -78,7 +107,7 @@ AFRESH = """
 import resource, torch
 from kernelwright.judge import pages
 pages.keep_freed_pages()
-pages.suit(1 << 30)
+pages.suit(1 << 30, None)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(8):
     torch.empty(12 << 20).fill_(1)

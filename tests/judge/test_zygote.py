@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import socket
@@ -236,6 +237,7 @@ def test_a_fork_that_fails_leaves_nothing_open(
             raise BrokenPipeError
         return {"failed": "no memory"} if fault == "it starts nothing" else {"pid": 1 << 30}
 
+    gc.collect()  # what other tests left would be closed in between
     before = os.listdir("/proc/self/fd")
     for _ in range(4):
         if fault == "no such folder":
@@ -245,4 +247,4 @@ def test_a_fork_that_fails_leaves_nothing_open(
         with monkeypatch.context() as patch, pytest.raises((OSError, JudgeFailed)):
             patch.setattr(zygote, "_ask", ask)
             zygote._fork(request, limits)
-    assert len(before) == len(os.listdir("/proc/self/fd"))
+    assert set(os.listdir("/proc/self/fd")) <= set(before)  # a thread elsewhere may close one of its own meanwhile

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from kernelwright.errors import BadCommand, KernelwrightError
 from kernelwright.judge import pages
+from kernelwright.judge.native import PASSES
 from kernelwright.judge.server import Server, answer
 from kernelwright.judge.session import Session
 
@@ -35,6 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="kernelwright-judge-") as scratch:
         state = (options.state or Path(scratch) / "state").resolve()
         cache = (options.cache or Path(scratch) / "cache").resolve()
+        PASSES.prepare(cache)
         session = Session(options.device, state, cache)
         try:
             if options.serve:

@@ -145,7 +145,7 @@ class Bench:
         self.task, self.device, self.contract = task, torch.device(device), task.contract
         self.seed = secrets.randbits(62)
         self.reference = Reference(task, device)
-        pages.suit(2 * room.check(self.reference, task.timed_case()))
+        pages.suit(2 * room.check(self.reference, task.timed_case()), room.available_bytes())
         self._usable: dict[tuple[Case, str, bool], dict[str, bool]] = {}
         self._drawn: dict[tuple[Case, str, bool], Drawn] = {}
         opening = None if task.contract.random else secrets.randbits(62)
@@ -184,7 +184,7 @@ class Bench:
         """Sizes and rough costs, for planning only."""
         instance = self.timed.instance
         self.state_bytes, self.call_bytes = self.timed.state_bytes, self.timed.call_bytes
-        pages.suit(self.call_bytes)
+        pages.suit(self.call_bytes, room.available_bytes())
         as_given = self.timed.as_given
         opened, instance.opened = instance.opened, None
         if opened is not None and instance.call_seconds > SLOW_S:

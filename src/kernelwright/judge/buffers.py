@@ -301,9 +301,18 @@ class Buffers:
     @classmethod
     def create(cls, plan: CallPlan, device: str) -> Buffers:
         """Allocate and guard the memory of ``plan`` (judge side)."""
-        buffers = cls(create_arena(place(plan.regions() * plan.sets)[1], device), plan)
+        return cls.anew(create_arena(place(plan.regions() * plan.sets)[1], device), plan)
+
+    @classmethod
+    def anew(cls, arena: Arena, plan: CallPlan) -> Buffers:
+        """Lay ``plan`` out in memory that holds it, and guard it (judge side)."""
+        buffers = cls(arena, plan)
         buffers.fill_guards()
         return buffers
+
+    def holds(self, plan: CallPlan) -> bool:
+        """Whether the memory is large enough for another plan."""
+        return place(plan.regions() * plan.sets)[1] <= self.arena.size
 
     def tensors(self, index: int) -> tuple[list[torch.Tensor], ...]:
         """Fresh tensor objects of set ``index``: inputs, outputs, gradients, incoming gradients."""

@@ -126,15 +126,7 @@ class Zygote:
     def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         path = [_ROOT, *(entry for entry in sys.path if entry and entry != os.getcwd())]
-        argv = [
-            sys.executable,
-            "-I",
-            "-c",
-            _BOOT,
-            str(theirs.fileno()),
-            json.dumps(self.preload),
-            json.dumps(path),
-        ]
+        argv = [sys.executable, "-I", "-c", _BOOT, str(theirs.fileno()), json.dumps(self.preload), json.dumps(path)]
         env = sandbox.confined({"OPENBLAS_NUM_THREADS": "1", **self._env})  # its pool would start at import
         self._process = sandbox.start(argv, env=env, cwd="/", pass_fds=(theirs.fileno(),))
         theirs.close()
@@ -274,8 +266,16 @@ class Program:
         self.leash.ask({"do": "mode", "training": training}, self.stage)
 
     def bind(self, plan: CallPlan) -> Buffers:
-        """Allocate shared memory for the plan's call sets and map it on both sides; replaces what was bound."""
-        old, self.buffers = self.buffers, Buffers.create(plan, self.device)
+        """Shared memory for the plan's call sets, mapped on both sides; replaces what was bound.
+
+        On a CPU it is that of the plan before where large enough: 96 MiB of cleared pages take 0.2 s on two cores.
+        """
+        old = self.buffers
+        if self.device == "cpu" and old is not None and old.holds(plan):
+            self.buffers = Buffers.anew(old.arena, plan)
+            self.leash.ask({"do": "bind", "plan": plan.to_json(), "size": 0}, "load")
+            return self.buffers
+        self.buffers = Buffers.create(plan, self.device)
         arena = self.buffers.arena
         self.leash.shared_bytes += arena.size
         self.leash.ask({"do": "bind", "plan": plan.to_json(), "size": arena.size}, "load", [arena.fd])

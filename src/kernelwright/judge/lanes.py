@@ -25,19 +25,24 @@ def _hands() -> tuple[concurrent.futures.ThreadPoolExecutor, int]:
     return concurrent.futures.ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)), count
 
 
-def each(work: Callable[[T], R], items: Sequence[T], *, host: bool = True) -> list[R]:
+def hands() -> int:
+    """How many threads work at once."""
+    return _hands()[1]
+
+
+def each(work: Callable[[T], R], items: Sequence[T], *, host: bool = True, fewest: int = FEWEST) -> list[R]:
     """``work`` of every item, in the order of the items. It may not touch what another item's work writes.
 
     Two cores take 35 ms for what one takes 55 (errors of 4 Mi elements). The threads meet once, at the end. ``work``
     runs outside the caller's dispatch modes; what it raises is raised here. One after the other where ``host`` is
-    false: a device does its own work side by side.
+    false, for a device does its own work side by side, and where there are less than ``fewest``.
     """
-    hands, count = _hands() if host and len(items) >= FEWEST else (None, 1)
-    if hands is None or count == 1:
+    pool, count = _hands() if host and len(items) >= fewest else (None, 1)
+    if pool is None or count == 1:
         return [work(item) for item in items]
     size = -(-len(items) // count)
     blocks = [items[start : start + size] for start in range(0, len(items), size)]
-    others = [hands.submit(_all, work, block) for block in blocks[1:]]
+    others = [pool.submit(_all, work, block) for block in blocks[1:]]
     found = _all(work, blocks[0])
     for other in others:
         found += other.result()

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree
 
 from kernelwright.errors import NotEnoughMemory
-from kernelwright.judge import refusals, skeletons
+from kernelwright.judge import pages, refusals, skeletons
 from kernelwright.judge.inputs import seeded
 from kernelwright.judge.instance import Instance
 from kernelwright.judge.reference import Reference
@@ -59,6 +59,8 @@ def check(reference: Reference, case: Case) -> int:
     """
     size, free = input_bytes(reference, case) or 0, available_bytes()
     if reference.device.type == "cpu" and free is not None and size > LARGE_SHARE * free:
+        pages.give_back()  # what an earlier task left is free as well
+        free = available_bytes() or free
         enough(reference, size, output_bytes(reference, case) or 0, free)
     return size
 

@@ -140,9 +140,13 @@ class Runner:
         self.module.train(request["training"])
 
     def do_bind(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        """Map the call buffers."""
+        """Map the call buffers, or lay them out anew in those of the plan before."""
         plan = buffers.CallPlan.from_json(request["plan"])
-        arena = buffers.attach_arena(descriptors[0], request["size"], self.device)
+        if descriptors:
+            arena = buffers.attach_arena(descriptors[0], request["size"], self.device)
+        else:
+            assert self.buffers is not None
+            arena = self.buffers.arena
         self.calls = []
         self.buffers = buffers.Buffers(arena, plan)
         self.calls = [self._arguments(index) for index in range(plan.sets)]

@@ -384,7 +384,7 @@ class Session:
             if device != "cpu":
                 torch.cuda.empty_cache()
         if device == "cpu":
-            room.hold(pages.give_back())
+            room.hold(pages.give_back(room.available_bytes()))
         try:
             with self._lease(device).shared():
                 bench = self._benches[key] = Bench(task, device, left=job.get("left"), say=say)

@@ -20,6 +20,8 @@ import torch
 
 from kernelwright.judge import lanes, numerics
 from kernelwright.judge.floors import BANDS, NO_FLOOR, Floor, Spread
+from kernelwright.judge.native import PASSES
+from kernelwright.judge.native import SAFE as _SAFE
 from kernelwright.judge.numerics import Comparison, bits_lost, failed, first_of
 
 BAND_SLACK = 8.0
@@ -40,8 +42,6 @@ CLOSE = 4.0
 half precision errs by thousands."""
 _HIGHEST = 3 if sys.byteorder == "little" else 0
 """Which 16 bits of a float64 hold its exponent."""
-_SAFE = 1e-140, 1e140
-"""Magnitudes whose squares neither vanish nor overflow."""
 
 
 class Magnitudes:
@@ -56,17 +56,49 @@ class Magnitudes:
         self.exact = numerics.wide(exact).reshape(-1) if floating else torch.empty(0, dtype=torch.float64)
         self._host = self.exact.device.type == "cpu"
         self._step = CHUNK["cpu" if self._host else "cuda"]
-        parts = [slice(start, start + self._step) for start in range(0, self.exact.numel(), self._step)]
+        self._native = PASSES.fit(self.exact) and self._at_once()
+        self._sorted: list[tuple[slice, torch.Tensor | None, list[int]]] = []
+        if self._native:
+            return
+        parts = self._parts()
         tops = lanes.each(lambda part: numerics.peak(self.exact[part]), parts, host=self._host)
         self.finite = all(map(math.isfinite, tops))
         if not self.finite:
             tops = [numerics.peak(_tamed(self.exact[part])) for part in parts]
         self.top = max(tops, default=0.0)
-        self._sorted = lanes.each(lambda part: (part, *self._sort(self.exact[part])), parts, host=self._host)
+        self._sorted += lanes.each(lambda part: (part, *self._sort(self.exact[part])), parts, host=self._host)
         columns = zip([0] * BANDS, *(counts for _, _, counts in self._sorted), strict=True)
         self.counts = [sum(column) for column in columns]
         self.own = self._measure(None, 1.0, lenient=True)
         """The exact answer's own size: the error of an answer of zeros."""
+
+    def _parts(self) -> list[slice]:
+        return [slice(start, start + self._step) for start in range(0, self.exact.numel(), self._step)]
+
+    def _at_once(self) -> bool:
+        """Sort and measure by compiled passes; False where something is not finite, or squares vanish or overflow."""
+        self.top = PASSES.peak(self.exact)
+        self.finite = math.isfinite(self.top)
+        if not _SAFE[0] < self.top < _SAFE[1]:
+            return False
+        self._bands, self.counts = PASSES.sort(self.exact, self.top)
+        own = self._measured(None, 1.0)
+        assert own is not None
+        self.own = own
+        return True
+
+    def _measured(self, answer: torch.Tensor | None, factor: float) -> Spread | None:
+        """``_measure`` by a compiled pass; None where it does not suffice."""
+        found = PASSES.measure(self.exact, answer, self._bands, self.counts)
+        return None if found is None else self._spread(found[0], found[1], [math.sqrt(s) for s in found[2]], factor)
+
+    def _spread(self, worst: float, place: int, norms: Sequence[float], factor: float) -> Spread:
+        """From the largest error, an element near it, and the norm of the errors in each band."""
+        sizes = [norm * factor for norm in norms]
+        bands = tuple(size / math.sqrt(max(count, 1)) for size, count in zip(sizes, self.counts, strict=True))
+        total = math.hypot(*sizes) / math.sqrt(max(self.exact.numel(), 1))
+        chunk = place // self._step * self._step
+        return Spread(rms=total, peak=worst * factor, bands=bands, chunk=chunk)
 
     def _sort(self, exact: torch.Tensor) -> tuple[torch.Tensor | None, list[int]]:
         """Of a chunk, the band of each element on a CPU, elsewhere positions in the order of their bands (None: all
@@ -91,8 +123,13 @@ class Magnitudes:
         return self._measure(numerics.real(answer.detach()).reshape(-1), factor, lenient=lenient)
 
     def _measure(self, answer: torch.Tensor | None, factor: float, *, lenient: bool) -> Spread:
-        def norms(known: tuple[slice, torch.Tensor | None, list[int]]) -> tuple[float, list[float]]:
-            part, order, counts = known
+        if self._native and (known := self._measured(answer, factor)) is not None:
+            return known
+        if not self._sorted:
+            self._sorted += [(part, *self._sort(self.exact[part])) for part in self._parts()]
+
+        def norms(stretch: tuple[slice, torch.Tensor | None, list[int]]) -> tuple[float, list[float]]:
+            part, order, counts = stretch
             error = self.exact[part] if answer is None else _minus(answer[part], self.exact[part])
             return _norms(error, order, counts, lenient=lenient)
 
@@ -104,10 +141,7 @@ class Magnitudes:
             if top > worst:
                 worst, chunk = top, part.start
         columns = zip([0.0] * BANDS, *(sizes for _, sizes in found), strict=True)
-        sizes = [math.hypot(*column) * factor for column in columns]
-        bands = tuple(size / math.sqrt(max(count, 1)) for size, count in zip(sizes, self.counts, strict=True))
-        total = math.hypot(*sizes) / math.sqrt(max(self.exact.numel(), 1))
-        return Spread(rms=total, peak=worst * factor, bands=bands, chunk=chunk)
+        return self._spread(worst, chunk, [math.hypot(*column) for column in columns], factor)
 
     def worst(self, answer: torch.Tensor, spread: Spread) -> int:
         """Flat index of the largest error of an answer that was measured."""
