@@ -178,7 +178,8 @@ def _print_result(result: kernelwright.Result, as_json: bool) -> None:
             print(f"  {path}")
         if result.models is not None:
             print(f"  {cli_models.cost_line(result.models)}")
-        print(f"  {result.run} ({result.tried} trials, {result.seconds:.0f} s{_proof_took(result)})")
+        tried = f"{result.tried} trial" if result.tried == 1 else f"{result.tried} trials"
+        print(f"  {result.run} ({tried}, {result.seconds:.0f} s{_proof_took(result)})")
     if result.status == "interrupted":
         raise typer.Exit(INTERRUPTED)
 

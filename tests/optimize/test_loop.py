@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernelwright.optimize.finding import message
+from kernelwright.optimize.finding import message, trials
 from kernelwright.optimize.loop import Loop
 from kernelwright.optimize.schedule import Schedule
 
@@ -65,3 +65,8 @@ def test_what_there_was_no_time_to_prove_is_not_called_slower() -> None:
     assert "Nothing honest beats" not in finished(compiled, 0.0, said=True)[1][-1]
     assert "Nothing was tried" in finished([], 0.0, said=True)[1][-1]
     assert "Nothing honest beats" in finished(compiled, 99.0, said=True)[1][-1]
+
+
+def test_one_trial_is_not_called_several() -> None:
+    """In every sentence that counts them."""
+    assert [trials(count) for count in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]

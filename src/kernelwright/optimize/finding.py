@@ -10,13 +10,18 @@ LIKELY = 1.1
 """A median from which a candidate whose interval reaches below 1 is more than noise around the baseline."""
 
 
+def trials(count: int) -> str:
+    """``1 trial``, ``2 trials``."""
+    return f"{count} trial" if count == 1 else f"{count} trials"
+
+
 def message(loop: Loop | None, interrupted: bool) -> str:
     """One or two sentences for a person; ``loop`` is None where the search had not begun."""
     if loop is None:
         return "Interrupted. The search had not begun."
     text = "Interrupted. " if interrupted else ""
     if interrupted and loop.winner is None:
-        text += f"Nothing is proved yet ({loop.tried} trials)."
+        text += f"Nothing is proved yet ({trials(loop.tried)})."
     else:
         text += _finding(loop)
     if loop.winner is None and not loop.exhausted:
@@ -32,7 +37,7 @@ def _finding(loop: Loop) -> str:
             f"(95 % interval {timed.speedup_low:.2f} to {timed.speedup_high:.2f}), "
             f"{timed.proof.bits_lost:.2f} bits lost, {len(timed.proof.cases)} cases checked.{_missing(timed)}"
         )
-    tried = f"{loop.tried} trials, {loop.rejected} of them rejected"
+    tried = f"{trials(loop.tried)}, {loop.rejected} of them rejected"
     if loop.nearest is not None:
         near = loop.nearest
         text = (
