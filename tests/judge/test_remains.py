@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from kernelwright import sandbox
 from kernelwright.judge import remains
 from kernelwright.judge.buffers import CallPlan
 from kernelwright.judge.child import Program, Zygote
+from kernelwright.judge.correctness import Correctness, Wrong
 
 Plan = Callable[..., CallPlan]
 LIMITS = sandbox.Limits(seconds=20.0, memory_bytes=1 << 30, processes=64, file_bytes=1 << 20, output_bytes=1 << 16)
@@ -62,12 +65,17 @@ def expected() -> float:
 def test_what_calls_left_is_read_and_the_inputs_come_back(
     zygote: Zygote, tmp_path: Path, plan: Plan, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program that does its work in its calls has nothing left to do."""
+    """A program that does its work in its calls has nothing left to do. A first look may be dear for its pages."""
     monkeypatch.setattr(remains, "LOOKS", looks)
     with after_a_call(zygote, tmp_path, plan(SIZE, sets=1), "self.seen += count(x)") as program:
-        state, late = remains.read(program)
-        assert (["seen"], "") == ([name for name, _ in state], late)
-        assert float(state[0][1]) == pytest.approx(expected(), rel=1e-4)
+        for count in (1, 2, 3):
+            state, late = remains.read(program)
+            assert [name for name, _ in state] == ["seen"]
+            assert float(state[0][1]) == pytest.approx(count * expected(), rel=1e-4)
+            if not late:
+                break
+            program.window([0])
+        assert late == ""
         assert program.buffers is not None
         assert bool((program.buffers.inputs[0][0] == 1.0).all())
 
@@ -84,3 +92,17 @@ def test_work_on_copies_shows_in_the_first_look(zygote: Zygote, tmp_path: Path, 
         state, late = remains.read(program)
         assert float(state[0][1]) == pytest.approx(expected(), rel=1e-4)
         assert "whoever reads parameters" in late
+
+
+def test_one_dear_look_is_forgiven_and_two_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever was left is right."""
+    seen = [("seen", torch.ones(2))]
+    monkeypatch.setattr(remains, "read", lambda program: (seen, "1646 us at first, then 155"))
+    checks = Correctness.__new__(Correctness)
+    checks.late, checks.stateful = 0, False
+    instance = SimpleNamespace(state_after=lambda given, before: before)
+    checks.points = (cast(Any, SimpleNamespace(instance=instance)),)
+    program = cast(Any, SimpleNamespace(stage="verify"))
+    checks._state_as_left(program, [], seen)
+    with pytest.raises(Wrong, match="1646 us at first"):
+        checks._state_as_left(program, [], seen)

@@ -61,6 +61,19 @@ def test_what_fits_or_cannot_be_told_passes(inputs: str) -> None:
     room.check(Reference(made, "cpu"), made.timed_case())
 
 
+def test_what_an_earlier_task_left_is_given_back_before_anything_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gibibyte is free, and 16 once the judge has let go of what it kept."""
+    free = [1 << 30]
+    monkeypatch.setattr(room, "available_bytes", lambda: free[0])
+    monkeypatch.setattr(room.pages, "give_back", lambda: free.__setitem__(0, 1 << 34))
+    made = task("x * 2", "torch.rand(1 << 27)")
+    assert room.check(Reference(made, "cpu"), made.timed_case()) == 1 << 29
+    monkeypatch.setattr(room.pages, "give_back", lambda: None)
+    free[0] = 1 << 30
+    with pytest.raises(NotEnoughMemory):
+        room.check(Reference(made, "cpu"), made.timed_case())
+
+
 @pytest.mark.parametrize(("kept", "more"), [(0, 75), (20, 55), (60, 50)])
 def test_what_was_given_back_and_may_be_taken_again_counts_as_taken(
     monkeypatch: pytest.MonkeyPatch, kept: int, more: int

@@ -66,6 +66,9 @@ class Correctness:
     """Calls of the reference change parameters or buffers."""
     compiles: bool = False
     """It may compile when it first runs in another mode, which would cost more than all other checks."""
+    late: int = 0
+    """Looks at parameters and buffers that cost more than they may: one does now and then where pages are dear, 1.6 ms
+    of CPU time for 0.2, and a program that leaves its work to them is late at each."""
 
     @sharing
     def _loaded(self, point: Point | None = None) -> Program:
@@ -284,15 +287,20 @@ class Correctness:
             before = self._fresh_state(point, dice.getrandbits(62))
         leaves = instance.draw(variant, dice.getrandbits(62))
         buffers = point.bind(program, variant, 1)
-        program.set_state(before)
-        race.fill(buffers, 0, leaves)
-        program.window([0], grad=self.bench.contract.gradients)
-        self._state_as_left(program, [leaves], before)
+        for _ in range(2):
+            program.set_state(before)
+            race.fill(buffers, 0, leaves)
+            program.window([0], grad=self.bench.contract.gradients)
+            self._state_as_left(program, [leaves], before)
+            if not self.late:
+                break
+        self.late = 0
 
     def _state_as_left(self, program: Program, given: Sequence[list[torch.Tensor]], before: Any) -> None:
         """Calls in this order left in parameters and buffers what they leave in the reference's."""
         left, unfinished = remains.read(program)
-        if unfinished:
+        self.late += bool(unfinished)
+        if unfinished and self.late > 1:
             raise Wrong(program.stage, unfinished)
         after = self.points[0].instance.state_after(given, before)
         pairs = zip(before, after, strict=True)
