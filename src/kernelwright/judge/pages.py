@@ -66,14 +66,15 @@ def give_back(free: int | None = None) -> int:
     was kept or given, or the C library does not say (``mallinfo2``: glibc 2.33).
     """
     for library in _KEPT:
-        tell, kept = getattr(library, "mallinfo2", None), 0
-        if tell is not None:
-            tell.restype = _Mallinfo2
-            kept = int(tell().fordblks)
-        if tell is not None and free is not None and kept <= KEPT_SHARE * free:
+        tell = getattr(library, "mallinfo2", None)
+        if tell is None:
+            library.malloc_trim(0)
+            return 0
+        tell.restype = _Mallinfo2
+        if free is not None and tell().fordblks <= KEPT_SHARE * free:
             return 0
         library.malloc_trim(0)
-        return kept
+        return int(tell().fordblks)
     return 0
 
 
