@@ -3,11 +3,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import torch
 from plain_tasks import instance
 
 from kernelwright.judge import inputs, variants
 from kernelwright.judge.bench import Point
+from kernelwright.judge.buffers import TensorSpec
+from kernelwright.judge.correctness import Correctness
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.verify import Checker
 from kernelwright.task import Contract
@@ -129,3 +134,16 @@ def test_attention_under_an_added_mask_accepts_every_variant() -> None:
     )
     for seed in range(8):
         assert [v.name for v in made.offered(seed)] == [v.name for v in made.variants(seed)]
+
+
+def test_a_dear_case_is_laid_out_in_every_way_beside_its_mixed_draw() -> None:
+    """One way by lot let a program pass that ignores strides at that size; inputs laid out alone are not asked."""
+    layouts = ("contiguous", "strided", "offset", "transposed")
+    checks = Correctness.__new__(Correctness)
+    checks.bench = cast(Any, SimpleNamespace(contract=Contract(layouts=layouts)))
+    specs = [TensorSpec.contiguous((64, 64), "float32")] * 2
+    offered = variants.offered(checks.bench.contract, specs, weights=False, work=1, autocast=False, hidden_seed=3)
+    point = cast(Any, SimpleNamespace(offered=offered, instance=SimpleNamespace(work=1), usable=lambda variant: True))
+    assert [("mixed", "contiguous"), *(("", layout) for layout in layouts[1:])] == [
+        (variant.change, variant.layout) for variant in checks._instead(point)
+    ]
