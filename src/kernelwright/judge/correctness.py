@@ -265,7 +265,8 @@ class Correctness:
             instead = self._instead(point)
             self._variants(program, point, instead)
             names = ", ".join(v.name for v in spared if v not in instead)
-            self.conditions.append(f"checked one by one on cases smaller than {point.case.name} only: {names}")
+            if names:
+                self.conditions.append(f"checked one by one on cases smaller than {point.case.name} only: {names}")
 
     def _instead(self, point: Point) -> list[Variant]:
         """For variants too dear to repeat one by one on the timed case: all changes of value in one draw, and every
