@@ -34,7 +34,7 @@ class Baseline:
     """``eager``, ``compile``, ``compile-max-autotune``, ``cuda-graph``."""
     timing: Timing
     speedup: float
-    """median(baseline) / median(candidate)."""
+    """Median over the rounds of baseline / candidate: near the ratio of their medians, not equal to it."""
     speedup_low: float
     """Lower end of the 95 % paired bootstrap interval of that ratio."""
     speedup_high: float

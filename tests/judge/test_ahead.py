@@ -86,3 +86,25 @@ def test_a_caller_who_fails_leaves_no_program_behind_and_hears_of_its_own_failur
             raise ValueError("mine")
         assert not any(program.open for program in starts.made)
         assert [program.item for program in starts.made] in ([1], [1, 2])
+
+
+def test_what_was_begun_is_taken_or_closed_and_its_failure_heard_when_taken() -> None:
+    """The first is started when asked for, the second in another thread before; a third that nobody takes is closed."""
+    items = iter([1, 2, -3, 4])
+    made: list[_Started] = []
+
+    def start() -> Any:
+        made.append(_Started(next(items)))
+        return made[-1]
+
+    programs = ahead.Ahead(start)
+    here = threading.current_thread()
+    assert programs.take().thread is here
+    programs.begin()
+    assert programs.take().thread is not here
+    programs.begin()
+    with pytest.raises(ChildFailure, match="no program -3"):
+        programs.take()
+    programs.begin()
+    programs.close()
+    assert [(one.item, one.open) for one in made] == [(1, True), (2, True), (4, False)]

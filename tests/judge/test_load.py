@@ -7,6 +7,9 @@ import mmap
 import os
 from pathlib import Path
 
+import pytest
+
+from kernelwright.judge import load
 from kernelwright.judge.load import QUIET, idle_share, strain, waited_us, waiting_policy
 
 
@@ -46,3 +49,13 @@ def test_strain_counts_fresh_pages() -> None:
         pages[start] = 1
     assert strain(os.getpid()).since(before).faults >= 1000
     assert 0 == strain(2**22 + 1).faults
+
+
+def test_of_a_window_without_calls_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one file is opened; with a call they are."""
+    opened: list[str] = []
+    monkeypatch.setattr(load, "_content", lambda path: opened.append(path) or b"1 (a) R 1 2 3 4 5 6 7 8 9")
+    assert strain(os.getpid(), 0) == load.Strain(0.0, 0)
+    assert not opened
+    strain(os.getpid(), 1)
+    assert opened

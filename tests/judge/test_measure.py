@@ -105,6 +105,16 @@ def test_ratio_is_paired_by_round() -> None:
     assert (2.0, 2.0, 2.0) == pytest.approx((ratio, low, high))
 
 
+def test_a_processor_of_two_speeds_leaves_the_ratio_alone() -> None:
+    """Half the rounds 1.4 times slower, for both sides alike: the medians jump, the ratio of a round does not."""
+    draw = np.random.default_rng(5)
+    speed = np.where(np.arange(24) % 4 < 2, 1.0, 1.4)
+    over, under = (scale * speed * draw.normal(1.0, 0.01, 24) for scale in (3.0, 1.0))
+    ratio, low, high = measure.ratio_interval(list(over), list(under))
+    assert pytest.approx(3.0, rel=0.01) == ratio
+    assert high - low < 0.06
+
+
 def test_unpaired_samples_are_refused() -> None:
     """Different numbers of rounds are a defect, not a truncation."""
     with pytest.raises(ValueError, match="3 and 2"):

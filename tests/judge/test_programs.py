@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,3 +109,31 @@ def test_a_program_may_read_the_folders_its_reference_imports_from(programs: Pro
     assert {str(helper)} == programs._imports
     with programs.fork("cpu", folder, 60.0, None) as program:
         program.load("program.py::Plain", imports=[str(helper)])
+
+
+@pytest.mark.parametrize(("device", "ready"), [("cpu", False), ("cuda:0", True)])
+def test_on_a_gpu_programs_begin_with_triton_ready(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, ready: bool
+) -> None:
+    """There almost every one needs it; importing it takes longer than most checks."""
+    asked: list[tuple[str, ...]] = []
+
+    def start(preload: tuple[str, ...], **_: object) -> None:
+        asked.append(preload)
+
+    monkeypatch.setattr(module.Zygote, "start", start)
+    monkeypatch.setattr(programs, "start", lambda *_: None)
+    programs.fork(device, tmp_path, 1.0, None)
+    programs._zygotes.clear()
+    assert [ready] == ["kernelwright.judge.triton_ready" in preload for preload in asked]
+
+
+def test_what_triton_takes_of_its_own_files_is_taken_before_programs_start() -> None:
+    """Where Triton is installed: imported once, its digest of itself is there."""
+    cache = pytest.importorskip("triton.runtime.cache")
+    if not hasattr(getattr(cache, "triton_key", None), "cache_info"):
+        pytest.skip("this Triton keeps its digest elsewhere")
+    code = "import kernelwright.judge.triton_ready, sys; m = sys.modules['triton.runtime.cache']; "
+    code += "print(m.triton_key.cache_info().currsize, 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "1" == done.stdout.split()[0]

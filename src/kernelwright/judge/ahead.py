@@ -33,3 +33,27 @@ def each(
         finally:
             if coming is not None and coming.exception() is None:
                 coming.result().close()
+
+
+class Ahead:
+    """Programs of one kind, the next of which may be begun in a thread before it is asked for."""
+
+    def __init__(self, start: Callable[[], Program]) -> None:
+        self._start = start
+        self._beside = ThreadPoolExecutor(1)
+        self._coming: Future[Program] | None = None
+
+    def begin(self) -> None:
+        """Start the next one now."""
+        self._coming = self._beside.submit(self._start)
+
+    def take(self) -> Program:
+        """The next program; raises what starting it raises."""
+        coming, self._coming = self._coming, None
+        return self._start() if coming is None else coming.result()
+
+    def close(self) -> None:
+        """End what was begun and not taken."""
+        if self._coming is not None and self._coming.exception() is None:
+            self._coming.result().close()
+        self._beside.shutdown()

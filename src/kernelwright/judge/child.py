@@ -297,7 +297,7 @@ class Program:
         go, done = wires.go(number, order, grad=grad), wires.mark(wires.DONE, number)
         leash = self.leash
         leash.expect_silence()
-        places, strained = Places(self.pid), load.strain(self.pid)
+        places, strained = Places(self.pid), load.strain(self.pid, len(order))
         begin = self.clock(0)
         leash.wake()
         places.free_first()
@@ -307,7 +307,7 @@ class Program:
         if self.device == "cpu":  # at once: what another thread still does is not done
             leash.stop()
         places.free_others()
-        strained = load.strain(self.pid).since(strained)
+        strained = load.strain(self.pid, len(order)).since(strained)
         if body[: len(done)] != done:
             leash.stop()
             leash.refuse(body, self.stage)

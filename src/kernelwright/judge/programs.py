@@ -44,6 +44,7 @@ NO_HEADERS = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 """Where precompiled headers go is settled at import: in the zygote, for a folder that its forks may not write."""
 TRUSTING = {"TORCHINDUCTOR_VEC_ISA_OK": "1"}
 """Read at import too: AVX2 and AVX-512 are not tried with a compilation of torch's headers each (10 s on two cores)."""
+PLAIN, DEVICE = ("torch",), ("torch", "kernelwright.judge.triton_ready")
 COMPILER = ("torch", "torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codecache")
 
 
@@ -95,25 +96,26 @@ class Programs:
     def fork(self, device: str, folder: Path, seconds: float, own: Path | None) -> Program:
         """A confined program in ``folder``. ``own`` is a folder that it may write, and keep compiled code in, alone."""
         if own is None:
-            return self.start(self._zygote(compiles=False), device, folder, seconds, None)
+            return self.start(self._zygote(device, compiles=False), device, folder, seconds, None)
         if device != "cpu":  # a fork of a process that has looked at a GPU cannot use it
-            return self.start(self._zygote(compiles=False), device, folder, seconds, own)
+            return self.start(self._zygote(device, compiles=False), device, folder, seconds, own)
         self.prime()
         assert self._priming is not None
         self._priming.join()
         if self._seed.is_dir() and not (own / "inductor").exists():
             own.mkdir(parents=True, exist_ok=True)
             shutil.copytree(self._seed, own / "inductor")
-        return self.start(self._zygote(compiles=True), device, folder, seconds, own)
+        return self.start(self._zygote("cpu", compiles=True), device, folder, seconds, own)
 
-    def _zygote(self, *, compiles: bool) -> Zygote:
+    def _zygote(self, device: str, *, compiles: bool) -> Zygote:
         with self._lock:
             if not self.waiting:
                 self.waiting = waiting_policy(idle_share())
         with self._starting[compiles]:
             if compiles not in self._zygotes:
                 answers = NO_HEADERS | ({} if self._probes else TRUSTING)
-                preload, env = (COMPILER, answers) if compiles else (("torch",), {})
+                plain = PLAIN if device == "cpu" else DEVICE
+                preload, env = (COMPILER, answers) if compiles else (plain, {})
                 self._zygotes[compiles] = Zygote.start(preload, clock=measure.clock, env=self.waiting | env)
             return self._zygotes[compiles]
 
@@ -132,7 +134,7 @@ class Programs:
 
     def _primed(self) -> bool:
         """Run the primer, unless one has run before; whether it ran through."""
-        zygote = self._zygote(compiles=True)
+        zygote = self._zygote("cpu", compiles=True)
         if self._seed.is_dir():
             return True
         with _one_at_a_time(self._cache / "priming.lock"):  # judges share caches: one primes, others find it done

@@ -28,7 +28,7 @@ from kernelwright.judge.odd_calls import OddCalls
 from kernelwright.judge.spot_checks import SpotChecks, Suspect
 from kernelwright.judge.timing_plan import TimingPlan
 
-WARM_WINDOWS, MOST_WARM_WINDOWS = 8, 24
+WARM_WINDOWS, DEVICE_WARM_WINDOWS, MOST_WARM_WINDOWS = 8, 3, 24
 """Warm-up goes on past the first of these while windows still touch FRESH_PAGES new pages."""
 FRESH_PAGES = 64
 WARM_US = 200_000.0
@@ -137,8 +137,9 @@ class Race:
             return
         self._fill(racer, [self.draw() for _ in range(self.plan.sets)])
         spent_us, settled = 0.0, 0
+        least = WARM_WINDOWS if self.device.type == "cpu" else DEVICE_WARM_WINDOWS
         for count in range(MOST_WARM_WINDOWS):
-            if spent_us > WARM_US or (count >= WARM_WINDOWS and settled >= 3):
+            if spent_us > WARM_US or (count >= least and settled >= 3):
                 return
             window = racer.program.window(list(range(self.plan.sets)), grad=self.grad)
             spent_us += window.call_us
@@ -230,8 +231,11 @@ class Race:
         """Windows whose results are alive at once, as a list of them is for its user: none may lie in another's place.
 
         In a window of one call nothing else would show a program that writes every result where it wrote the last
-        one. It cannot know: that results live on is said when they are delivered. Not timed.
+        one. It cannot know: that results live on is said when they are delivered. Not timed. On a device nobody sees
+        where results lie.
         """
+        if self.device.type != "cpu":
+            return
         windows = [first] if first is not None else []
         size = sum(spec.nbytes() for spec in racer.buffers.plan.outputs) * self.plan.sets
         most = max(2, min(HELD_WINDOWS, HELD_BYTES // max(size, 1)))

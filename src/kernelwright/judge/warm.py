@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import threading
 from pathlib import Path
 
 from kernelwright.candidate import Candidate
@@ -34,6 +35,7 @@ class Warm:
         self._places = state / "jit"
         self._mine = self._places / str(os.getpid())
         self._used: dict[Path, Program] = {}
+        self._starting = threading.Lock()
 
     def start(self, bench: Bench, candidate: Candidate, folder: Path, seconds: float, *, several: bool) -> Program:
         """A fresh confined process in ``folder``. ``several``: others follow, so a warm-up of its own pays.
@@ -45,9 +47,10 @@ class Warm:
             return self._programs.fork(device, folder, seconds, None)
         if several and waiting.mentions_a_compiler(candidate) and not self._left(candidate).exists():
             self._warm_up(bench, candidate, folder, seconds)
-        own = self._fresh()
-        self._begin(candidate, own)
-        self._used[own] = program = self._programs.fork(device, folder, seconds, own)
+        with self._starting:  # the next one may be started beside this one
+            own = self._fresh()
+            self._begin(candidate, own)
+            self._used[own] = program = self._programs.fork(device, folder, seconds, own)
         return program
 
     def aside(self, candidate: Candidate) -> Path | None:
