@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import importlib
+import operator
 import os
 import select
 import socket
+import subprocess
+import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +18,7 @@ import pytest
 
 from kernelwright import sandbox
 from kernelwright.errors import JudgeFailed
+from kernelwright.judge import zygote
 from kernelwright.judge.child import ChildFailure, Program, Zygote
 from kernelwright.judge.measure import clock
 
@@ -248,3 +254,43 @@ def test_a_fork_that_fails_leaves_nothing_open(
             zygote._fork(request, limits)
     more = set(os.listdir("/proc/self/fd")) - set(before)
     assert len(more) < ATTEMPTS  # a thread elsewhere may open one of its own meanwhile
+
+
+def test_what_is_found_out_once_for_all_forks_is_there_in_this_torch() -> None:
+    """A name that has moved would be left to every fork, silently: 1.3 s each."""
+    for module, name in zygote.FOUND_OUT:
+        found = importlib.import_module(module)
+        assert not name or callable(operator.attrgetter(name)(found)), (module, name)
+    assert any(name for _, name in zygote.FOUND_OUT)
+
+
+def test_a_name_that_torch_has_moved_costs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes after it is still found out; a torch that knows GPUs is not asked for their names."""
+    called: list[str] = []
+    odd = types.ModuleType("odd")
+    odd.get_system = lambda: called.append("get_system")  # type: ignore[attr-defined]
+    odd.found = lambda: called.append("found")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "odd", odd)
+    names = (("nowhere_to_be_found", ""), ("odd", "moved"), ("odd", "get_system"), ("odd", "found"))
+    monkeypatch.setattr(zygote, "FOUND_OUT", names)
+    monkeypatch.setattr(zygote.torch.version, "cuda", "13.0")
+    zygote._found_out()
+    assert ["found"] == called
+    monkeypatch.setattr(zygote.torch.version, "cuda", None)
+    monkeypatch.setattr(zygote.torch.version, "hip", None)
+    zygote._found_out()
+    assert ["found", "get_system", "found"] == called
+
+
+def test_the_zygote_for_compilers_stays_alone_in_its_process() -> None:
+    """What it found out left no thread behind that a fork would lack."""
+    code = """
+import os, sys
+from kernelwright.judge import zygote
+import torch._inductor.compile_fx
+before = len(os.listdir("/proc/self/task"))
+zygote._found_out()
+assert before == len(os.listdir("/proc/self/task"))
+assert "setuptools" in sys.modules and not torch.cuda.is_initialized()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
