@@ -167,3 +167,25 @@ def test_a_large_sum_is_perturbed_as_a_small_one_is() -> None:
     assert pytest.approx(float(small.square().mean().sqrt()), rel=0.02) == float(large.square().mean().sqrt())
     first, second = large[: noise.STRETCH], large[noise.STRETCH : 2 * noise.STRETCH]
     assert abs(float(torch.corrcoef(torch.stack([first, second]))[0, 1])) < 0.05
+
+
+def test_the_oracle_has_its_weights_back_after_a_draw_of_the_floor() -> None:
+    """They are moved where they lie: the next answer in float64 must not be that of moved ones."""
+    made = instance("self.l(x)", "[torch.randn(4, 600)]", init="self.l = nn.Linear(600, 600)")
+    leaves = made.draw(GIVEN, 3)
+    before, _ = made.oracle(leaves, None)
+    floors = [made.floors(leaves, None, list(map(Magnitudes, before)), seed).whole(0).rms for seed in (1, 1, 2)]
+    after, _ = made.oracle(leaves, None)
+    assert torch.equal(before[0], after[0])
+    assert floors[0] == floors[1] != floors[2] and floors[0] > 0.0
+
+
+@pytest.mark.parametrize("count", [100, noise.POOL + 5])
+def test_moved_in_place_or_not_is_the_same(count: int) -> None:
+    """By the same numbers; what is not double stays."""
+    given = [torch.rand(count, dtype=torch.float64), torch.arange(3)]
+    apart = noise.half_ulps(given, 2.0**-24, generator(1, "cpu"))
+    kept = given[0].clone()
+    assert not torch.equal(kept, apart[0]) and torch.allclose(kept, apart[0], rtol=2.0**-23, atol=0.0)
+    there = noise.half_ulps(given, 2.0**-24, generator(1, "cpu"), write=True)
+    assert there[0] is given[0] and torch.equal(there[0], apart[0]) and torch.equal(there[1], torch.arange(3))

@@ -72,3 +72,14 @@ def test_still_sees_one_changed_element_and_forgives_equal_nan() -> None:
     assert weights.still(model, state)
     model.running_var[2] += 1e-7
     assert not weights.still(model, state)
+
+
+def test_weights_that_share_memory_are_named_once(model: Counted) -> None:
+    """What moves each of them must not move one twice."""
+    both = torch.nn.Sequential(model, torch.nn.Linear(3, 2))
+    both[1].weight = model.weight
+    found = weights.once(both)
+    assert 3 == len(found) and 6 == sum(value.numel() == 6 for value in found) * 6
+    with torch.no_grad():
+        found[0].zero_()
+    assert not model.weight.any() and not both[1].weight.any()

@@ -109,8 +109,10 @@ def _read(numbers: torch.Tensor, start: int, size: int, like: torch.Tensor) -> t
     return numbers[start : start + size].repeat(-(-count // size))[:count].reshape(like.shape)
 
 
-def half_ulps(leaves: Sequence[torch.Tensor], unit: float, rng: torch.Generator) -> list[torch.Tensor]:
-    """Double tensors moved by up to half an ulp of the original precision; integers unchanged.
+def half_ulps(
+    leaves: Sequence[torch.Tensor], unit: float, rng: torch.Generator, *, write: bool = False
+) -> list[torch.Tensor]:
+    """Double tensors moved by up to half an ulp of the original precision; integers unchanged. ``write``: in place.
 
     Large ones on a CPU read a pool, every stretch from a start of its own, so that rows do not move together.
     """
@@ -122,17 +124,18 @@ def half_ulps(leaves: Sequence[torch.Tensor], unit: float, rng: torch.Generator)
             out.append(leaf)
         elif leaf.numel() <= POOL or leaf.device.type != "cpu" or not leaf.is_contiguous():
             noise = torch.empty(leaf.shape, dtype=leaf.dtype, device=leaf.device).uniform_(-1, 1, generator=rng)
-            out.append(torch.addcmul(leaf, leaf, noise, value=unit))
+            out.append((leaf.addcmul_ if write else leaf.addcmul)(leaf, noise, value=unit))
         else:
             if pool is None:
                 pool = torch.empty(POOL + STRETCH, dtype=leaf.dtype).uniform_(-1, 1, generator=rng)
-            out.append(_moved_apart(leaf, unit, pool, dice))
+            out.append(_moved_apart(leaf, leaf if write else torch.empty_like(leaf), unit, pool, dice))
     return out
 
 
-def _moved_apart(leaf: torch.Tensor, unit: float, pool: torch.Tensor, dice: np.random.Generator) -> torch.Tensor:
+def _moved_apart(
+    leaf: torch.Tensor, moved: torch.Tensor, unit: float, pool: torch.Tensor, dice: np.random.Generator
+) -> torch.Tensor:
     """A large tensor moved by the numbers of a pool, every stretch by those from a start of its own."""
-    moved = torch.empty_like(leaf)
     old, new = leaf.view(-1).split(STRETCH), moved.view(-1).split(STRETCH)
     starts = [int(start) for start in dice.integers(POOL, size=len(old))]
 

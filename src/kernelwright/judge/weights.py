@@ -47,6 +47,12 @@ class Giver:
             self._held[model] = state, _versions(model)
 
 
+def once(model: torch.nn.Module) -> list[torch.Tensor]:
+    """Its parameters and buffers as they lie, each that others share once."""
+    found = [value for value in model.state_dict().values() if isinstance(value, torch.Tensor)]
+    return list({(value.data_ptr(), value.shape): value for value in found}.values())
+
+
 def _versions(model: torch.nn.Module) -> list[tuple[int, int]]:
     """Changes when a parameter or buffer is written to, or replaced by another."""
     found = model.state_dict(keep_vars=True).values()
