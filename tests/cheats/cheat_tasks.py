@@ -164,3 +164,6 @@ _add("mixed_sum", "return x + 2.0 * y", "[torch.randn(64, 96), torch.randn(64, 9
 _add("cast_positive", "return torch.relu(x) @ y", "[torch.rand(48, 64), torch.randn(64, 32)]", args="x, y",
      contract=Contract(autocast=True))  # fmt: skip
 _add("exponential", "return torch.exp(x)", "[torch.randn(256, 512) * 3.0]")
+_add("folded", "return x @ torch.softmax(self.w, -1) + torch.sigmoid(self.b)", "[torch.randn(4, 256)]",
+     init="self.w = nn.Parameter(torch.randn(256, 256))\nself.b = nn.Parameter(torch.randn(256))")  # fmt: skip
+_add("flags", "return x > y", "[torch.randn(64, 128), torch.randn(64, 128)]", args="x, y")

@@ -25,6 +25,7 @@ from honest_programs import HONEST
 from hostile_programs import HOSTILE
 from insider_programs import INSIDERS
 from later_programs import LATER
+from narrow_programs import NARROW
 from other_hands import OTHERS
 from phase_programs import PHASES
 from seam_programs import SEAMS
@@ -36,8 +37,8 @@ from kernelwright.errors import KernelwrightError
 from kernelwright.workers.local import LocalWorker
 
 ALL: tuple[Program, ...] = (
-    *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *TRITON,
-    *HONEST, *GPU,
+    *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
+    *TRITON, *HONEST, *GPU,
 )  # fmt: skip
 
 

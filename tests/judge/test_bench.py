@@ -6,14 +6,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 from plain_tasks import task
 
 from kernelwright.judge import bench as benches
-from kernelwright.judge import correctness, recombined
+from kernelwright.judge import calls, correctness, recombined
 from kernelwright.judge import instance as instances
 from kernelwright.judge.bench import Bench, Point
 from kernelwright.judge.buffers import Buffers
@@ -244,3 +245,15 @@ def test_draws_recombined_many_at_a_time_are_as_new_as_one_at_a_time() -> None:
         assert not {row.numpy().tobytes() for row in many} & {row.numpy().tobytes() for one in stock for row in one[4]}
         assert float(kept.min()) == float(kept.max()) in (0.0, 1.0, 2.0)
     assert all(not torch.equal(one[0], other[0]) for one, other in itertools.combinations(draws, 2))
+
+
+def test_an_incoming_gradient_that_was_written_over_is_refused() -> None:
+    """Autograd hands the same tensor to whoever else asked for it."""
+    given = calls.Given([torch.zeros(2)])
+    given.incoming = [torch.tensor([1.0, 2.0])]
+    now = torch.tensor([1.0, 2.0])
+    buffers = cast(Any, SimpleNamespace(plan=SimpleNamespace(seeds=(0,)), seeds=[(now,)]))
+    correctness._incoming_kept(buffers, {0: given})
+    now[1] = 0.0
+    with pytest.raises(correctness.Wrong, match="incoming gradient of output 0"):
+        correctness._incoming_kept(buffers, {0: given})

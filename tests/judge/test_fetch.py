@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import array
 import os
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
 
 from kernelwright.judge import fetch
-from kernelwright.judge.buffers import TensorSpec
+from kernelwright.judge.buffers import Buffers, TensorSpec
 from kernelwright.judge.leash import ChildFailure
 
 LATE = """
@@ -54,6 +56,16 @@ def test_a_result_in_any_layout_is_read_as_it_is(leaf: torch.Tensor) -> None:
     result = fetched(leaf)
     assert isinstance(result, list)
     assert torch.equal(leaf, result[0][0])
+
+
+def test_the_bytes_of_a_boolean_are_kept() -> None:
+    """A copy by torch would make 1 of every one that is not 0, and none could be told from another."""
+    results = fetched(torch.tensor([0, 1, 255], dtype=torch.uint8).view(torch.bool))
+    assert isinstance(results, list)
+    target = torch.zeros(3, dtype=torch.bool)
+    buffers = cast(Buffers, SimpleNamespace(outputs=[[target]], grads=[[]]))
+    fetch.put(buffers, [0], results, grad=True)
+    assert [0, 1, 255] == target.view(torch.uint8).tolist()
 
 
 def test_memory_that_is_not_there_is_told() -> None:

@@ -96,6 +96,14 @@ def test_integers_are_exact_and_rounded_ties_may_follow_the_oracle() -> None:
     assert (math.inf, 1) == (found.error_ratio, found.worst_index)
 
 
+def test_a_boolean_is_a_byte_of_zero_or_one() -> None:
+    """torch takes any other one for true, numpy and C do not."""
+    eager = torch.tensor([True, False, True])
+    assert numerics.compare_exact(eager.clone(), eager, eager).error_ratio == 0.0
+    told = numerics.compare_exact(torch.tensor([1, 0, 255], dtype=torch.uint8).view(torch.bool), eager, eager)
+    assert (math.inf, 2) == (told.error_ratio, told.worst_index)
+
+
 def test_indices_are_compared_by_the_value_they_point_at() -> None:
     """Ties may fall either way; a worse element may not, nor one outside."""
     source = torch.tensor([[1.0, 5.0, 5.0], [7.0, 2.0, 7.0]])

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 
@@ -83,3 +85,31 @@ def test_weights_that_share_memory_are_named_once(model: Counted) -> None:
     with torch.no_grad():
         found[0].zero_()
     assert not model.weight.any() and not both[1].weight.any()
+
+
+def changed(before: weights.State, after: weights.State) -> list[str]:
+    return [name for (name, old), (_, new) in zip(before, after, strict=True) if not torch.equal(old, new)]
+
+
+def test_weights_that_differ_in_one_tensor_and_then_in_single_elements(model: Counted) -> None:
+    """Each alone is another than in the call before; what hangs together changes together."""
+    first, shared = weights.read(model), torch.randn(2, 3)
+    first = [*first, ("tied", first[0][1].clone()), ("count", torch.tensor(3))]
+    fresh = [("weight", shared), ("bias", torch.randn(2)), ("tied", shared), ("count", torch.tensor(3))]
+    alone, other, *touched = (state for _, state in weights.partly(first, fresh, random.Random(1)))
+    each = [changed(first, alone), changed(alone, other)]
+    assert [["bias"], ["weight", "tied"]] == sorted(each)
+    assert len(touched) == 2
+    for state in touched:
+        assert ["weight", "bias", "tied"] == changed(other, state)
+        assert [1, 1, 1, 0] == [int((a != b).sum()) for (_, a), (_, b) in zip(other, state, strict=True)]
+        assert torch.equal(state[0][1], state[2][1])
+
+
+def test_dear_weights_change_in_two_steps_and_structure_in_none(model: Counted) -> None:
+    """Of two tensors one alone is new in the first."""
+    first, fresh = weights.read(model), other(model)
+    assert [1, 2] == [
+        len(changed(first, state)) for _, state in weights.partly(first, fresh, random.Random(2), few=True)
+    ]
+    assert [] == list(weights.partly(first, first, random.Random(2)))

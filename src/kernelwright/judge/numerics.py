@@ -119,7 +119,12 @@ def bits_lost(ratio: float) -> float:
 
 
 def compare_exact(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor) -> Comparison:
-    """Integers and booleans: every element equals eager's, or the oracle's where the two disagree (rounded ties)."""
+    """Integers and booleans: every element equals eager's, or the oracle's where the two disagree (rounded ties).
+
+    A boolean is a byte of 0 or 1: of another one torch says that it is true, and casts and sums it as what it is.
+    """
+    if got.dtype is torch.bool and got.numel() and int((bits := got.view(torch.uint8)).max()) > 1:
+        return failed(f"booleans in bytes that are neither 0 nor 1 (up to {int(bits.max())})", first_of(bits > 1))
     wrong = (got != eager) & (got != exact.to(got.dtype))
     if bool(wrong.any()):
         at = first_of(wrong)

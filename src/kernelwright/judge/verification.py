@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import agreement, inputs, race, variants
-from kernelwright.judge.bench import Point
+from kernelwright.judge import agreement, inputs, race, variants, weights
+from kernelwright.judge.bench import DEAR_BYTES, Point
 from kernelwright.judge.child import Program
 from kernelwright.judge.correctness import Correctness, Wrong
 from kernelwright.judge.inputs import Variant
@@ -35,12 +35,34 @@ class Verification(Correctness):
         timed = self.points[0]
         self._one_by_one(program, timed, timed.offered[1:], covered)
         self._keeps_state(program, timed)
+        self._weights_alone(program, timed)
         program.set_state(timed.instance.first_state)
         self._without_gradients(program, timed)
         self._in_other_mode(program, timed)
         self._follows_seed(program, timed)
         program.set_state(timed.instance.first_state)
         self._probe()
+
+    @sharing
+    def _weights_alone(self, program: Program, point: Point) -> None:
+        """Equal inputs, and weights of which one alone is new, or one element of each: fresh weights are new in all of
+        them at once, so a program that looks at some of them to see whether to fold them anew is right there."""
+        instance = point.instance
+        if not instance.first_state or self.bench.contract.frozen_parameters:
+            return
+        dice = random.Random(self.seed ^ 0xA10E)
+        dear = instance.work > HEAVY or point.state_bytes > DEAR_BYTES
+        states = weights.partly(instance.first_state, self._fresh_state(point, dice.getrandbits(62)), dice, few=dear)
+        leaves = self._first_call(point, self.seed)
+        buffers = point.bind(program, point.as_given, 1)
+        program.set_state(instance.first_state)
+        race.fill(buffers, 0, leaves)
+        program.window([0], grad=self.bench.contract.gradients)  # what it keeps of these weights, it makes now
+        for what, state in states:
+            program.set_state(state)
+            result = self._call(program, point, point.as_given, buffers, 0, leaves, state)
+            if not result.passed:
+                raise Wrong("verify", f"{what}: {result.name}: {result.detail}", result.detail)
 
     @sharing
     def _without_gradients(self, program: Program, point: Point) -> None:

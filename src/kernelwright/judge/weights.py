@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -23,6 +25,48 @@ def still(model: torch.nn.Module, state: State) -> bool:
         torch.equal(value, live[name]) or torch.equal(value.nan_to_num(0.0), live[name].nan_to_num(0.0))
         for name, value in state
     )
+
+
+ALONE = 4
+"""Weights at the most of which each is new by itself once."""
+
+
+def partly(first: State, fresh: State, dice: random.Random, *, few: bool = False) -> Iterator[tuple[str, State]]:
+    """Weights that differ from those before them in little, and what in: one tensor after the other takes its value
+    in ``fresh`` (tied ones together), then single elements change. ``few``: two states in all."""
+    tied: dict[int, list[int]] = {}
+    for index, ((_, old), (_, new)) in enumerate(zip(first, fresh, strict=True)):
+        if old.numel() and not torch.equal(old, new):
+            tied.setdefault(id(new), []).append(index)
+    groups = list(tied.values())
+    if not groups:
+        return
+    now = list(first)
+    turns = [[group] for group in dice.sample(groups, min(len(groups), ALONE))]
+    if few:
+        turns = [dice.sample(groups, dice.randint(1, max(1, len(groups) - 1)))]
+    for turn in turns if len(groups) > 1 else ():
+        for index in (index for group in turn for index in group):
+            now[index] = fresh[index]
+        yield f"with new values in {', '.join(first[group[0]][0] for group in turn)} alone", list(now)
+    for _ in range(1 if few else 2):
+        yield "with one element of each weight changed", _touched(now, first, fresh, groups, dice)
+
+
+def _touched(now: State, first: State, fresh: State, groups: Sequence[list[int]], dice: random.Random) -> State:
+    """One element of each weight is that of the other of ``first`` and ``fresh``: both are values it may have."""
+    made = list(now)
+    for group in groups:
+        name, value = now[group[0]]
+        other = (first if value is fresh[group[0]][1] else fresh)[group[0]][1]
+        places = torch.nonzero((value != other).reshape(-1))
+        value = value.clone(memory_format=torch.contiguous_format)
+        if len(places):
+            at = int(places[dice.randrange(len(places)), 0])
+            value.view(-1)[at] = other.reshape(-1)[at]
+        for index in group:
+            made[index] = made[index][0], value
+    return made
 
 
 @dataclass(slots=True)
