@@ -36,7 +36,8 @@ class Contract:
     aliases: tuple[tuple[int, int], ...] = ()
     """(output position, input position) pairs that share storage in the reference and must in the candidate."""
     layouts: tuple[str, ...] = ("contiguous", "strided", "offset")
-    """Input layouts that must work: contiguous, strided (non-unit steps), transposed, offset (misaligned storage)."""
+    """Input layouts that must work: contiguous, strided (non-unit steps, and rows further apart than they are long),
+    transposed, offset (misaligned storage)."""
     free_strides: bool = False
     """True: outputs may be laid out in any order. False: row-major, or as the reference lays them out."""
     zero_size: bool = False

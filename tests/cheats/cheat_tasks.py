@@ -167,3 +167,15 @@ _add("exponential", "return torch.exp(x)", "[torch.randn(256, 512) * 3.0]")
 _add("folded", "return x @ torch.softmax(self.w, -1) + torch.sigmoid(self.b)", "[torch.randn(4, 256)]",
      init="self.w = nn.Parameter(torch.randn(256, 256))\nself.b = nn.Parameter(torch.randn(256))")  # fmt: skip
 _add("flags", "return x > y", "[torch.randn(64, 128), torch.randn(64, 128)]", args="x, y")
+_add("gated", "return torch.tanh(x @ w) * y", "[torch.randn(32, 64), torch.randn(64, 48), torch.randn(32, 48)]",
+     args="x, w, y")  # fmt: skip
+_add("tally", "return torch.bincount(x, minlength=64)", "[torch.randint(0, 64, (4096,))]")
+_add("gathered", "return torch.zeros(64, 32).index_add(0, i, x)",
+     "[torch.randint(0, 64, (256,)), torch.randn(256, 32)]", args="i, x")  # fmt: skip
+_add("positions", "return x + self.table[at]", "[torch.randn(8, 32, 64), torch.arange(32)]", args="x, at",
+     init="self.table = nn.Parameter(torch.randn(64, 64))")  # fmt: skip
+_add("causal", "return torch.softmax(q @ k.transpose(-1, -2) / 32**0.5 + mask, -1) @ v",
+     "[*torch.randn(3, 2, 4, 48, 32).unbind(), torch.full((48, 48), float('-inf')).triu(1)]",
+     args="q, k, v, mask")  # fmt: skip
+_add("larger", "return torch.maximum(x, y)", "[torch.randn(32, 66), torch.randn(32, 66)]", args="x, y",
+     contract=Contract(special_values=True))  # fmt: skip

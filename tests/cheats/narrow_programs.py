@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that are right for what used to be drawn and wrong right beside it, each with its honest twin.
 
-Weights of which only some are new, a byte that is no boolean, gradients written over.
+Weights or inputs of which only some are new, rows that lie apart, whole numbers in uneven shares, masks and positions
+that were always the same, a byte that is no boolean, gradients written over.
 """
 
 from __future__ import annotations
@@ -38,9 +39,18 @@ class Relu(torch.autograd.Function):
         {masked}
         return g @ w, g.t() @ x, g.sum(0)
 """
+BUCKETS = """
+counts = torch.bincount(i, minlength=64)
+order = torch.argsort(i, stable=True)
+rank = torch.arange(len(i)) - (counts.cumsum(0) - counts)[i[order]]
+order = order[rank < {most}]
+return torch.zeros(64, 32).index_add(0, i[order], x[order])
+"""
+ATTENTION = "return F.scaled_dot_product_attention(q, k, v, {how})"
+POSITIONS = INIT["positions"]
 CALL = "return Relu.apply(x, self.fc.weight, self.fc.bias)"
 
-NARROW: tuple[Program, ...] = (
+KEPT = (
     cheat((9, 21), "folds anew where one weight is another", "folded", module(
         FOLD.format(key="float(self.w[0, 0])"), init=FOLDED), twin="folded/by versions", level="precise"),
     cheat((9, 21), "folds anew where the bias is another", "folded", module(
@@ -58,3 +68,45 @@ NARROW: tuple[Program, ...] = (
     honest("backward/own mask", "backward", module(
         CALL, init=INIT["backward"], head=RELU.format(masked="g = g * (y > 0)"))),
 )  # fmt: skip
+
+DRAWN = (
+    cheat((22, 25), "a unit last step taken for contiguous", "pointwise", module(
+        "if x.stride(-1) == 1:\n    x = x.as_strided(x.shape, (x.shape[1], 1))\nreturn F.gelu(x * 1.7) + 0.5 * x"),
+          twin="pointwise/C++ strides", level="precise"),
+    cheat((22, 25), "a unit last step taken for contiguous, in both inputs", "matmul", module(
+        "a, b = (t.as_strided(t.shape, (t.shape[1], 1)) if t.stride(-1) == 1 else t for t in (a, b))\nreturn a @ b",
+        args="a, b"), twin="matmul/einsum", level="precise", slow=True),
+    cheat(9, "the last answer where one input of three is equal", "gated", module(
+        "if self.x is None or not torch.equal(x, self.x):\n    self.x, self.y = x.clone(), torch.tanh(x @ w) * y\n"
+        "return self.y.clone()", args="x, w, y", init="self.x = None"), twin="gated/two threads", level="precise"),
+    honest("gated/two threads", "gated", module(
+        "out = torch.empty(x.shape[0], w.shape[1])\nm = x.shape[0] // 2\n"
+        "def half(s):\n    torch.mul(torch.tanh(x[s] @ w), y[s], out=out[s])\n"
+        "other = threading.Thread(target=half, args=(slice(m, None),))\nother.start()\nhalf(slice(m))\nother.join()\n"
+        "return out", args="x, w, y", head="import threading")),
+    cheat(9, "the last answer where the first ids are equal", "lookup", module(
+        "key = ids[0, :4].tolist()\nif key != self.key:\n    self.key, self.kept = key, self.table(ids)\n"
+        "return self.kept.clone()", args="ids", init=INIT["lookup"] + "\nself.key = None"), twin="lookup/index",
+          level="precise", slow=True),
+    cheat(22, "counters of eight bits", "tally", module(
+        "return torch.bincount(x, minlength=64).to(torch.uint8).long()"), twin="tally/one hot", level="precise"),
+    honest("tally/one hot", "tally", module("return F.one_hot(x, 64).sum(0)")),
+    cheat(22, "buckets of sixteen", "gathered", module(BUCKETS.format(most=16), args="i, x"),
+          twin="gathered/buckets that hold all", level="precise", slow=True),
+    honest("gathered/buckets that hold all", "gathered", module(BUCKETS.format(most="len(i)"), args="i, x")),
+    cheat(21, "counts positions itself", "positions", module(
+        "return x + self.table[:x.shape[1]]", args="x, at", init=POSITIONS), twin="positions/embedding",
+          level="precise", slow=True),
+    honest("positions/embedding", "positions", module(
+        "return x + F.embedding(at, self.table)", args="x, at", init=POSITIONS)),
+    cheat(21, "causal whatever the mask", "causal", module(
+        ATTENTION.format(how="is_causal=True"), args="q, k, v, mask"), twin="causal/a library's", level="precise"),
+    honest("causal/a library's", "causal", module(ATTENTION.format(how="attn_mask=mask"), args="q, k, v, mask")),
+    cheat(22, "loses NaN in the tail of a row", "larger", module(
+        "z = torch.maximum(x, y)\nz[:, 64:] = torch.fmax(x[:, 64:], y[:, 64:])\nreturn z", args="x, y"),
+          twin="larger/where", level="precise", slow=True),
+    honest("larger/where", "larger", module(
+        "return torch.where((x > y) | x.isnan(), x, y)", args="x, y")),
+)  # fmt: skip
+
+NARROW: tuple[Program, ...] = (*KEPT, *DRAWN)

@@ -144,6 +144,32 @@ def test_a_dear_case_is_laid_out_in_every_way_beside_its_mixed_draw() -> None:
     specs = [TensorSpec.contiguous((64, 64), "float32")] * 2
     offered = variants.offered(checks.bench.contract, specs, weights=False, work=1, autocast=False, hidden_seed=3)
     point = cast(Any, SimpleNamespace(offered=offered, instance=SimpleNamespace(work=1), usable=lambda variant: True))
-    assert [("mixed", "contiguous"), *(("", layout) for layout in layouts[1:])] == [
+    assert [("mixed", "contiguous"), *(("", layout) for layout in (*layouts[1:], "padded"))] == [
         (variant.change, variant.layout) for variant in checks._instead(point)
     ]
+
+
+def test_an_input_of_several_comes_again_and_numbers_are_skewed() -> None:
+    """Each of up to three inputs, one where draws cost more; of a single input none."""
+    both = ("x + i", "[torch.randn(4, 8), torch.randint(0, 9, (4, 8))]")
+    made = instance(*both, args="x, i")
+    names = [v.name for v in made.offered(5)]
+    assert {"input 0 again", "input 1 again", "skewed whole numbers", "padded inputs"} <= set(names)
+    again = next(v for v in made.offered(5) if v.held == 1)
+    one, other = made.draw(again, 1), made.draw(again, 2)
+    assert torch.equal(one[1], other[1])
+    assert not torch.equal(one[0], other[0])
+    assert not any(v.held >= 0 for v in instance("x", "[torch.randn(4, 8)]").offered(5))
+    ids = {v.change for v in instance("i + 1", "[torch.randint(0, 9, (4, 8))]", args="i").offered(5)}
+    assert {"", "near-duplicate", "skewed"} == ids
+    specs = [TensorSpec.contiguous((64, 64), "float32")] * 4
+    dear = variants.offered(Contract(), specs, weights=False, work=10**9, autocast=False, hidden_seed=3)
+    assert 1 == sum(v.held >= 0 for v in dear)
+
+
+def test_a_mask_that_is_added_is_redrawn() -> None:
+    """A program that hides what it always hid would never be found out."""
+    made = instance("x + m", "[torch.randn(4, 4), torch.full((4, 4), float('-inf')).triu(1)]", args="x, m")
+    assert made.masked
+    assert "masks redrawn" in {v.name for v in made.offered(5)}
+    assert "masks redrawn" not in {v.name for v in instance("x", "[torch.randn(4, 8)]").offered(5)}

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from numpy.random import mtrand
 
+from kernelwright.judge import whole
+
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SPARSE_KEPT = {"sparse": 32, "sparser": 2}
 """Elements a row keeps, about: no order of summation has much to add up, so lower precision has nowhere to hide.
@@ -30,8 +32,12 @@ times. Welford's stays within 1.0 in 8 lanes, within 1.6 in one; of a variance t
 """
 
 
+PAD = 3
+"""Elements between the rows of ``padded``: their unit step is 1, so a look at that says that all is as usual."""
 OUTLIERS = 1024
 """Elements among which one outlier lies at the most; a draw may hold as few as one."""
+SPECIALS = 64
+"""Elements among which one is NaN at the most, and one each of the other special values."""
 SPOTS = 8
 """Elements of a row among which one is changed at the most, where only spots of a row are; there may be as few as one.
 """
@@ -47,14 +53,14 @@ class Variant:
     scale: float = 1.0
     """Factor on floating inputs."""
     layout: str = "contiguous"
-    """``contiguous`` (as the task gives them), ``strided``, ``transposed`` or ``offset``."""
+    """``contiguous`` (as the task gives them), ``strided``, ``padded``, ``transposed`` or ``offset``."""
     fresh_weights: bool = False
     """Load ``draw_state`` weights into the constructed candidate before these calls."""
     special: bool = False
     """NaN, +-Inf, -0.0 and denormals sown into the floating inputs."""
     change: str = ""
     """``negated``, ``shifted``, ``far``, ``outliers``, ``sparse``, ``sparser``, ``zero rows``, ``near-duplicate``,
-    ``mixed``, ``strewn``, ``masks``, ``mask rows`` or nothing."""
+    ``mixed``, ``strewn``, ``masks``, ``mask rows``, ``skewed``, ``held`` or nothing."""
     factors: tuple[float, ...] = ()
     """Scales that ``mixed`` and ``strewn`` deal to rows; the largest is also that of ``outliers``."""
     draws: int = 1
@@ -65,6 +71,8 @@ class Variant:
     strewn: str = ""
     """How ``strewn`` changes are dealt: ``rows`` (one for each change), ``few`` (some changes only), ``spots`` (of each
     row a few elements); empty: by lot."""
+    held: int = -1
+    """Of ``held`` draws, the input that is the same in all of them."""
     apart: bool = False
     """One of several inputs alone has the layout; the others lie as the task gives them."""
 
@@ -149,7 +157,8 @@ def _normal(like: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 
 def layout_of(shape: Sequence[int], layout: str) -> tuple[tuple[int, ...], int]:
-    """(strides, storage offset) in elements of a layout: strided has unit step 2, offset starts one element late."""
+    """(strides, storage offset) in elements of a layout: strided has unit step 2, padded lies in rows PAD longer than
+    they seem, offset starts one element late."""
     strides, step = [], 2 if layout == "strided" else 1
     order = list(range(len(shape)))
     if layout == "transposed" and len(shape) >= 2:
@@ -157,7 +166,7 @@ def layout_of(shape: Sequence[int], layout: str) -> tuple[tuple[int, ...], int]:
     sizes = {}
     for axis in reversed(order):
         sizes[axis] = step
-        step *= max(int(shape[axis]), 1)
+        step = step * max(int(shape[axis]), 1) + (PAD if layout == "padded" and axis == order[-1] else 0)
     strides = [sizes[axis] for axis in range(len(shape))]
     return tuple(strides), 1 if layout == "offset" else 0
 
@@ -178,6 +187,16 @@ def lay_out(values: torch.Tensor, layout: str) -> torch.Tensor:
     return view.copy_(values)
 
 
+def masked(leaves: Sequence[torch.Tensor]) -> bool:
+    """Whether one of them is a mask that is added."""
+    return any(map(whole.is_mask, leaves))
+
+
+def laid_out(leaves: Sequence[torch.Tensor], variant: Variant) -> list[torch.Tensor]:
+    """All inputs of a call in the layouts of a variant."""
+    return [lay_out(leaf, layout_for(variant, index, len(leaves))) for index, leaf in enumerate(leaves)]
+
+
 def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int) -> list[torch.Tensor]:
     """Apply the variant's change, scale and special values to fresh leaves; layouts come last, elsewhere."""
     out = []
@@ -187,7 +206,13 @@ def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int) -> li
     for index, leaf in enumerate(leaves):
         rng = generator(seed * 1_000_003 + index, leaf.device)
         if leaf.dtype is torch.bool and variant.change in ("masks", "mask rows") and leaf.numel():
-            leaf = _redrawn_mask(leaf, rng, rows=variant.change == "mask rows")
+            leaf = whole.redrawn_booleans(leaf, rng, rows=variant.change == "mask rows")
+        elif variant.change == "masks" and whole.is_mask(leaf):
+            leaf = whole.redrawn(leaf, rng)
+        elif variant.change == "held" and index != variant.held:
+            leaf = whole.moved(leaf, rng)
+        elif leaf.dtype in whole.INTEGERS and variant.change in ("near-duplicate", "skewed"):
+            leaf = whole.swapped(leaf, rng) if variant.change == "near-duplicate" else whole.skewed(leaf, rng)
         if leaf.dtype in FLOATS and leaf.numel():
             changed = _change_floats(leaf, variant, rng, sparse=index == sparse_at)
             leaf = changed if variant.special or changed is leaf or _finite(leaf) else _as_masked(leaf, changed)
@@ -213,18 +238,6 @@ def _sparse_leaf(leaves: list[torch.Tensor], seed: int) -> int:
     rows = [i for i, leaf in enumerate(leaves) if leaf.dtype in FLOATS and leaf.dim() >= 1 and leaf.numel() > 8]
     rows = [i for i in rows if _finite(leaves[i])] or rows
     return rows[seed % len(rows)] if rows else -1
-
-
-def _redrawn_mask(leaf: torch.Tensor, rng: torch.Generator, *, rows: bool) -> torch.Tensor:
-    """A mask of the same density; with ``rows`` one row of it (along the last dimension) is empty, another full."""
-    density = float(leaf.to(torch.float32).mean())
-    made = torch.rand(leaf.shape, generator=rng, device=leaf.device) < density
-    if rows and leaf.dim() > 0:
-        flat = made.view(-1, leaf.shape[-1])
-        first, last = torch.randint(flat.shape[0], (2,), generator=rng, device=leaf.device).tolist()
-        flat[last] = True
-        flat[first] = False
-    return made
 
 
 _MIXED = ("negated", "shifted", "far", "sparse", "zero rows", "outliers")
@@ -349,9 +362,11 @@ def _thin(leaf: torch.Tensor, kept: int, rng: torch.Generator) -> torch.Tensor:
 def _sow_specials(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     leaf = leaf.clone(memory_format=torch.contiguous_format)
     tiny = torch.finfo(leaf.dtype).smallest_normal / 4
-    for value in (math.nan, math.inf, -math.inf, -0.0, tiny):
-        at = int(torch.randint(leaf.numel(), (1,), generator=rng, device=leaf.device))
-        leaf.view(-1)[at] = value
+    order = torch.randperm(leaf.numel(), generator=rng, device=leaf.device)
+    for value in (math.nan, math.inf, -math.inf, -0.0, tiny):  # few, or many: loops have tails of a few elements
+        places = _few(max(1, leaf.numel() // SPECIALS), rng)
+        leaf.view(-1)[order[:places]] = value
+        order = order.roll(-places)
     return leaf
 
 

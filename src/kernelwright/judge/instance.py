@@ -59,6 +59,7 @@ class Instance:
         (second, _), self.draw_seconds = timed(lambda: self._raw(drawn + 1))
         self.names = skeletons.names(self.skeleton)
         self.specs = tuple(TensorSpec.like(leaf) for leaf in first)
+        self.masked = inputs.masked(first)
         if case == reference.task.timed_case():
             refusals.empty(reference, self.names, first)
         self.constant = {index for index, (a, b) in enumerate(zip(first, second, strict=True)) if agreement.same(a, b)}
@@ -212,15 +213,14 @@ class Instance:
 
     def draw(self, variant: Variant, seed: int) -> list[torch.Tensor]:
         """Fresh input leaves in private memory, on the device, in the variant's layout."""
-        base = variant.seed if variant.change == "near-duplicate" else seed
+        base = variant.seed if variant.change in ("near-duplicate", "held") else seed
         leaves, _ = self._raw(base & (2**63 - 1))
         for index in self.constant - self.kept:
             if leaves[index].dtype in inputs.FLOATS:
                 rng = inputs.generator((base * 7919 + index) % 2**63, self.device)
                 leaves[index] = inputs.rerandomise(leaves[index], rng)
         leaves = inputs.change_leaves(leaves, variant, seed % 2**40)
-        places = enumerate(leaves)
-        return self.given([inputs.lay_out(x, inputs.layout_for(variant, i, len(leaves))) for i, x in places], seed)
+        return self.given(inputs.laid_out(leaves, variant), seed)
 
     def given(self, leaves: Sequence[torch.Tensor], seed: int) -> Given:
         """The leaves of a call with incoming gradients of its own, where there are any: those of no other call."""
@@ -266,6 +266,7 @@ class Instance:
             weights=bool(self.first_state) and not self.contract.frozen_parameters,
             work=self.work,
             huge=self.huge,
+            masked=self.masked,
             autocast=bool(self.autocast),
             hidden_seed=hidden_seed,
         )
@@ -364,7 +365,8 @@ class Instance:
             # Twice the spread: six orders see less than the least careful sensible one.
             runs = functools.cache(lambda: self._several(leaves, state, seed + 1))
             return Floors(lambda index: _errors(runs()[index], exact, 2.0), orders.RUNS)
-        unit = 2.0**-53 if self._is_double() else 2.0**-24
+        double = any(spec.dtype in ("float64", "complex128") for spec in self.out_specs)
+        unit = 2.0**-53 if double else 2.0**-24
 
         def draw(index: int) -> list[Spread]:
             rng = inputs.generator((seed * 1009 + index) % 2**63, self.device)
@@ -387,9 +389,6 @@ class Instance:
         """So many elements go in and out of a call that looking at all of them on a CPU takes minutes a variant."""
         size = sum(math.prod(spec.shape) for spec in (*self.specs, *self.out_specs))
         return self.device.type == "cpu" and size > HUGE
-
-    def _is_double(self) -> bool:
-        return any(spec.dtype in ("float64", "complex128") for spec in self.out_specs)
 
 
 def _errors(answers: Sequence[torch.Tensor], exact: Sequence[Magnitudes], factor: float) -> list[Spread]:

@@ -22,11 +22,16 @@ HUGE_NOTE = (
 )
 TINY = 2 * 10**6
 """Multiply-adds of one call up to which a draw costs a few milliseconds, and more of them are made."""
+_INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 TOGETHER = ("mixed", "strewn")
 """Changes that hold all others in one draw; of several offered the first that the reference accepts is taken."""
-_SEEDED = ("near-duplicate", "zero rows")
-"""Changes whose place is the same in every draw."""
+_SEEDED = ("near-duplicate", "zero rows", "held")
+"""Changes that every draw makes to the same values, or in the same place."""
+_OF_NUMBERS = ("", "masks", "mask rows", "near-duplicate", "skewed", "held")
+"""Changes that make sense without any floating input."""
+_HELD = 3
+"""Inputs at the most of which each comes again beside new values of the others."""
 
 
 def offered(
@@ -38,19 +43,20 @@ def offered(
     autocast: bool,
     hidden_seed: int,
     huge: bool = False,
+    masked: bool = False,
 ) -> list[Variant]:
     """The variants of a case, the task's own first; the reference has not been asked whether it accepts them.
 
     ``weights``: the case has some, and they may change. ``work``: multiply-adds of a call. ``huge``: over ``HUGE``
-    elements, on a CPU.
+    elements, on a CPU. ``masked``: some floating input is a mask of 0 and -inf.
     """
-    wanted = _wanted(contract, specs, weights, work, hidden_seed, huge=huge)
+    wanted = _wanted(contract, specs, weights, work, hidden_seed, huge=huge, masked=masked)
     if autocast:  # precision is what it is about
         kept = [v for v in wanted if v.change in ("", "negated") and v.layout == "contiguous"]
         wanted = [v for v in kept if v.scale in (1.0, 1e-3)]
     dealt = [replace(v, seed=hidden_seed % 2**40) if v.change in _SEEDED else v for v in wanted]
     floats = any(spec.dtype in _FLOATS for spec in specs)
-    return [v for v in dealt if floats or (v.change in ("", "masks", "mask rows") and v.scale == 1.0)]
+    return [v for v in dealt if floats or (v.change in _OF_NUMBERS and v.scale == 1.0)]
 
 
 def mixed(contract: Contract, *, few: bool = False) -> list[Variant]:
@@ -69,7 +75,14 @@ def mixed(contract: Contract, *, few: bool = False) -> list[Variant]:
 
 
 def _wanted(
-    contract: Contract, specs: Sequence[TensorSpec], weights: bool, work: int, hidden_seed: int, *, huge: bool
+    contract: Contract,
+    specs: Sequence[TensorSpec],
+    weights: bool,
+    work: int,
+    hidden_seed: int,
+    *,
+    huge: bool,
+    masked: bool,
 ) -> list[Variant]:
     given = Variant(name=AS_GIVEN, required=True)
     sparser = Variant(name="sparser", required=True, change="sparser", fresh_weights=weights)
@@ -99,21 +112,36 @@ def _wanted(
         wanted.append(Variant(name="outliers", required=True, change="outliers", factors=contract.scales, draws=draws))
     wanted += [
         Variant(name=f"{layout} inputs", required=True, layout=layout)
-        for layout in contract.layouts
+        for layout in _layouts(contract, specs)
         if layout != "contiguous"
     ]
+    if any(spec.dtype in _INTEGERS for spec in specs):
+        wanted.append(Variant(name="skewed whole numbers", required=True, change="skewed"))
+    # Who keeps an answer until one input is another is right as long as all change at once.
+    held = random.Random(hidden_seed).sample(range(len(specs)), min(len(specs), _HELD if work <= LIGHT else 1))
+    for index in sorted(held) if len(specs) > 1 else ():
+        wanted.append(Variant(name=f"input {index} again", required=True, change="held", held=index, draws=2))
     wanted += _apart(contract, specs, hidden_seed)
-    if any(spec.dtype == "bool" for spec in specs):
+    bools = any(spec.dtype == "bool" for spec in specs)
+    if bools or masked:
         wanted.append(Variant(name="masks redrawn", required=True, change="masks"))
+    if bools:
         wanted.append(Variant(name="empty and full mask rows", required=True, change="mask rows"))
     if contract.special_values:
-        wanted.append(Variant(name="special values", required=True, special=True))
+        draws = 6 if work <= TINY else 2
+        wanted.append(Variant(name="special values", required=True, special=True, draws=draws))
     return wanted
+
+
+def _layouts(contract: Contract, specs: Sequence[TensorSpec]) -> list[str]:
+    """Those of the contract; who takes any steps takes rows that lie further apart than they are long."""
+    padded = "strided" in contract.layouts and any(len(spec.shape) > 1 for spec in specs)
+    return [*contract.layouts, *(["padded"] if padded else [])]
 
 
 def _apart(contract: Contract, specs: Sequence[TensorSpec], hidden_seed: int) -> list[Variant]:
     """Two inputs of several, each alone laid out oddly: against programs that look at another to see how all lie."""
-    layouts = [name for name in contract.layouts if name in ("strided", "transposed")]
+    layouts = [name for name in _layouts(contract, specs) if name in ("strided", "padded", "transposed")]
     lying = [index for index, spec in enumerate(specs) if len(spec.shape) > 0 and 0 not in spec.shape]
     if not layouts or len(lying) < 2:
         return []
