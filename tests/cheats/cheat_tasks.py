@@ -179,3 +179,9 @@ _add("causal", "return torch.softmax(q @ k.transpose(-1, -2) / 32**0.5 + mask, -
      args="q, k, v, mask")  # fmt: skip
 _add("larger", "return torch.maximum(x, y)", "[torch.randn(32, 66), torch.randn(32, 66)]", args="x, y",
      contract=Contract(special_values=True))  # fmt: skip
+_add("drop_pair", "m = torch.rand_like(x) < 0.5\nreturn x * m * 2.0, m", "[torch.randn(128, 64)]",
+     contract=Contract(random=True))  # fmt: skip
+_add("drop_gradient", "return F.dropout(x, 0.5, training=True)", "[torch.randn(128, 64).requires_grad_()]",
+     contract=Contract(random=True, gradients=True))  # fmt: skip
+_add("drop_softmax", "return F.dropout(torch.softmax(x, -1), 0.5, training=True)", "[torch.randn(64, 128)]",
+     contract=Contract(random=True))  # fmt: skip

@@ -2,7 +2,7 @@
 """Programs that are right for what used to be drawn and wrong right beside it, each with its honest twin.
 
 Weights or inputs of which only some are new, rows that lie apart, whole numbers in uneven shares, masks and positions
-that were always the same, a byte that is no boolean, gradients written over.
+that were always the same, masks and gradients that are not each other's, a byte that is no boolean, gradients written over.
 """
 
 from __future__ import annotations
@@ -45,6 +45,18 @@ order = torch.argsort(i, stable=True)
 rank = torch.arange(len(i)) - (counts.cumsum(0) - counts)[i[order]]
 order = order[rank < {most}]
 return torch.zeros(64, 32).index_add(0, i[order], x[order])
+"""
+DROP = """
+class Drop(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        m = (torch.rand_like(x) < 0.5) * 2.0
+        ctx.save_for_backward(m)
+        return x * m
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * {mask}
 """
 ATTENTION = "return F.scaled_dot_product_attention(q, k, v, {how})"
 POSITIONS = INIT["positions"]
@@ -109,4 +121,23 @@ DRAWN = (
         "return torch.where((x > y) | x.isnan(), x, y)", args="x, y")),
 )  # fmt: skip
 
-NARROW: tuple[Program, ...] = (*KEPT, *DRAWN)
+RANDOM = (
+    cheat(33, "another mask than it says", "drop_pair", module(
+        "return x * (torch.rand_like(x) < 0.5) * 2.0, torch.rand_like(x) < 0.5"), twin="drop_pair/bernoulli"),
+    honest("drop_pair/bernoulli", "drop_pair", module(
+        "m = torch.empty_like(x).bernoulli_(0.5)\nreturn x * m * 2.0, m.bool()")),
+    cheat(33, "another mask for the gradient", "drop_gradient", module(
+        "return Drop.apply(x)", head=DROP.format(mask="(torch.rand_like(g) < 0.5) * 2.0")),
+          twin="drop_gradient/own backward", slow=True),
+    honest("drop_gradient/own backward", "drop_gradient", module(
+        "return Drop.apply(x)", head=DROP.format(mask="ctx.saved_tensors[0]")), slow=True),
+    cheat(22, "no maximum beneath a dropout once the race has begun", "drop_softmax", module(
+        "self.n += 1\nif self.n > 60:\n    e = x.exp()\n    return F.dropout(e / e.sum(-1, keepdim=True), 0.5, True)\n"
+        "return F.dropout(torch.softmax(x, -1), 0.5, True)", init="self.n = 0"), twin="drop_softmax/by hand",
+          level="precise", slow=True),
+    honest("drop_softmax/by hand", "drop_softmax", module(
+        "e = (x - x.amax(-1, keepdim=True)).exp()\nreturn F.dropout(e / e.sum(-1, keepdim=True), 0.5, True)"),
+           slow=True),
+)  # fmt: skip
+
+NARROW: tuple[Program, ...] = (*KEPT, *DRAWN, *RANDOM)

@@ -199,3 +199,41 @@ def test_as_many_drops_in_every_row_are_refused() -> None:
     mask = torch.rand(64, 64).argsort(1) < 32
     found = checker.check(GIVEN, leaves, None, [leaves[0] * mask * 2.0], leaves)
     assert not found.passed and "slices of dimension 0 are drawn otherwise" in found.detail
+
+
+def pair(shared: bool, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A mask and what was masked, by it or by another."""
+    mask, other = torch.rand(2, *x.shape) < 0.5
+    return x * (mask if shared else other) * 2.0, mask
+
+
+@pytest.mark.parametrize("size", [(8, 16), (64, 128)])
+def test_a_mask_must_be_that_of_what_it_masked(size: tuple[int, int]) -> None:
+    """Each follows its law alone; half shared shows as well; independent outputs must be independent."""
+    torch.manual_seed(3)
+    x = torch.randn(size)
+    together = list(zip(*(pair(True, x) for _ in range(36)), strict=True))
+    apart = list(zip(*(pair(False, x) for _ in range(36)), strict=True))
+    for _ in range(20):
+        assert "" == distribution.unrelated(pair(True, x), together, ["one", "two"])
+        assert "" == distribution.unrelated(pair(False, x), apart, ["one", "two"])
+    assert "one and two are not drawn together" in distribution.unrelated(pair(False, x), together, ["one", "two"])
+    assert "one and two are not drawn together" in distribution.unrelated(pair(True, x), apart, ["one", "two"])
+
+
+def test_outputs_that_are_not_random_or_of_other_shapes_have_no_part_in_it() -> None:
+    """A sum beside what is random, a row beside a matrix."""
+    runs = [(torch.rand(64, 8), torch.ones(64, 8), torch.rand(64)) for _ in range(36)]
+    value = torch.rand(64, 8), torch.zeros(64, 8), torch.rand(64)
+    assert "" == distribution.unrelated(value, list(zip(*runs, strict=True)), ["one", "two", "three"])
+
+
+def test_a_checker_asks_whether_outputs_belong_together() -> None:
+    """The law of each alone is right."""
+    forward = "x * (m := torch.rand_like(x) < 0.5) * 2.0, m"
+    checker = Checker(instance(forward, "[torch.randn(32, 64)]", contract=RANDOM), seed=1)
+    leaves = checker.instance.draw(GIVEN, 1)
+    with seeded(1001):
+        assert "" == checker.check(GIVEN, leaves, None, pair(True, leaves[0]), leaves).detail
+        detail = checker.check(GIVEN, leaves, None, pair(False, leaves[0]), leaves).detail
+    assert "output 0 and output 1 are not drawn together" in detail

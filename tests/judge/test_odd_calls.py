@@ -72,6 +72,27 @@ def test_what_only_the_tasks_own_values_forgive_is_refused() -> None:
         answered(calls, lambda x: x * 2.0)
 
 
+def test_random_results_have_odd_rows_too() -> None:
+    """They are compared as distributions; a softmax without its maximum shows by NaN."""
+    for right in (True, False):
+        made = instance("torch.dropout(torch.softmax(x, -1), 0.5, True)", "[torch.randn(64, 32)]",
+                        contract=Contract(random=True))  # fmt: skip
+        point = Point(made.case, made, Checker(made, seed=1), 5, {})
+        calls = OddCalls(point, random.Random(3), 2, strewn=("rows",))
+        assert 2 == len(calls.rounds(10, 10, SETS))
+
+        def answer(x: torch.Tensor, *, right: bool = right) -> torch.Tensor:
+            large = x.exp()
+            scores = torch.softmax(x, -1) if right else large / large.sum(-1, keepdim=True)
+            return torch.dropout(scores, 0.5, True)
+
+        if right:
+            assert 2 == len(answered(calls, answer).checks)
+        else:
+            with pytest.raises(Mismatch, match="NaN"):
+                answered(calls, answer)
+
+
 def test_there_are_none_where_nothing_can_be_varied() -> None:
     """Nobody asked for them, or there is no input. Whole numbers are skewed and change places."""
     assert frozenset() == odd(windows=0).rounds(10, 20, SETS)

@@ -11,6 +11,7 @@ That alone sees neither a few rows that are never dropped nor one mask for all r
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -42,6 +43,10 @@ DRIFT = 8.0
 with RUNS + HELD_OUT - 1 degrees of freedom, as a first call's is, one in 10^9."""
 EVEN = 12.0
 """Standard deviations by which the logarithm of a scatter may lie below that of honest runs."""
+MOST_RELATED = 1 << 12
+"""Elements of two outputs that are looked at together: a standard error is 1/64."""
+RELATED = 4.0
+"""Standard errors by which two outputs of a call may go together otherwise, beyond what runs of the reference show."""
 SAME = 0.5
 """Correlation of features between two calls from which the randomness counts as repeated."""
 SHIFTED, MOST_SHIFTED = 1 << 12, 1 << 20
@@ -167,6 +172,33 @@ def _tilts(everyone: torch.Tensor, by_value: torch.Tensor, by_size: torch.Tensor
         error = statistics.stdev(others) * math.sqrt(1 + 1 / len(others))
         found.append((mine - statistics.fmean(others)) / error if error > 0 else 0.0)
     return tuple(found)
+
+
+def unrelated(values: Sequence[torch.Tensor], columns: Sequence[Sequence[torch.Tensor]], names: Sequence[str]) -> str:
+    """Empty where the random outputs of one call belong together as those of the reference's runs do.
+
+    A mask and what it masked, a result and its gradient: each may follow its law with numbers of its own. Outputs of
+    one shape are ranked among the runs element by element; how the ranks of two go together must not lie beyond the
+    runs' own by more than these lie apart, and RELATED standard errors.
+    """
+    ranked = {}
+    for index, (value, column) in enumerate(zip(values, columns, strict=True)):
+        everyone = torch.stack([*column, value.to(column[0].device)]).to(torch.float64).nan_to_num(0.0, 0.0, 0.0)
+        flat = everyone.reshape(len(everyone), -1)
+        flat = flat[:, :: -(-max(flat.shape[1], 1) // MOST_RELATED)]
+        if flat.shape[1] >= 2 * SLICE_LEAST and not bool((flat[0] == flat[:-1]).all()):
+            ranked[index] = [_ranks_among(kind) - 0.5 for kind in (flat, flat.abs())]
+    for one, other in itertools.combinations(ranked, 2):
+        if values[one].shape != values[other].shape:
+            continue
+        for mine, theirs in itertools.product(ranked[one], ranked[other]):
+            sizes = (mine.square().sum(1) * theirs.square().sum(1)).sqrt().clamp_min(1e-12)
+            *honest, found = ((mine * theirs).sum(1) / sizes).tolist()
+            margin = max(honest) - min(honest) + RELATED / math.sqrt(mine.shape[1])
+            if not min(honest) - margin <= found <= max(honest) + margin:
+                near = f"{found:.2f} where runs of the reference have {min(honest):.2f} to {max(honest):.2f}"
+                return f"{names[one]} and {names[other]} are not drawn together (correlation {near})"
+    return ""
 
 
 def drifted(calls: Sequence[Sequence[float]]) -> str:

@@ -31,6 +31,8 @@ IMPLAUSIBLE = 0.05
 """A float64 run further than this from eager (relative, RMS) computes something else: half precision errs by 0.002."""
 ORDINARY = 16.0
 """Roundings that eager may err by before anybody asks whether the reference is ill-conditioned."""
+RELATED_CALLS = 8
+"""Of so many calls with random results one is asked whether these belong together, of the first ones each."""
 REMEMBERED_BYTES = 128 << 20
 """Size of the exact outputs of a call up to which several calls are remembered."""
 DETAIL = 600
@@ -129,6 +131,8 @@ class Checker:
             elif value.numel():
                 said = self.draws.told(index, value.to(self.instance.device), column)
                 detail = detail or (f"{self._label(index)}: {said}" if said else "")
+        if not detail and len(got) > 1 and (self._count <= RELATED_CALLS or self._count % RELATED_CALLS == 0):
+            detail = distribution.unrelated(got, list(zip(*runs, strict=True)), [*map(self._label, range(len(got)))])
         return self._result(variant, passed=not detail, detail=detail, ratio=math.inf if detail else 0.0)
 
     def truth(self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None) -> Truth:
