@@ -142,3 +142,15 @@ def test_functions_of_the_reference_import_from_its_folder_when_they_are_called(
 
 
 SECOND = "def second():\n    from kw_second import TWO\n    return TWO\n"
+
+
+COUNTED = "self.register_buffer('seen', torch.zeros(4))"
+
+
+def test_answers_that_hang_on_earlier_calls_are_refused_with_what_to_do() -> None:
+    """Every candidate would be refused for it; buffers that no answer depends on are no matter."""
+    forward = "self.seen.add_(x.sum(0)){}"
+    training = Contract(training=True)
+    with pytest.raises(errors.TaskError, match=r"earlier calls left in its buffers(.|\n)*contract\.mutates"):
+        instance(forward.format(" + x"), "[torch.rand(3, 4)]", init=COUNTED, contract=training)
+    instance(forward.format(" * 0 + x"), "[torch.rand(3, 4)]", init=COUNTED, contract=training)

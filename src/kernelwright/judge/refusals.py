@@ -11,6 +11,7 @@ import torch
 
 from kernelwright.errors import EmptyShape, NoTensorOutput, TaskError, TaskIncomplete, WrongDevice
 from kernelwright.judge import agreement
+from kernelwright.judge.inputs import seeded
 from kernelwright.task import by_position
 
 if TYPE_CHECKING:
@@ -99,6 +100,23 @@ def written(
             got=f"{labels} changed by a call",
             expected=f"contract.mutates = {sorted({*declared, *found})} in the task.toml of a task folder",
             what_next="declare it there, or let forward work on a copy",
+        )
+
+
+def carried(
+    reference: Reference, first: Sequence[torch.Tensor], again: Callable[[], Sequence[torch.Tensor]], seed: int
+) -> None:
+    """Answers that depend on what earlier calls left in parameters or buffers: calls are checked each by itself, so a
+    copy of the reference would be refused. ``again``: the same call, under ``seed`` too, with nothing put back. Raises
+    TaskError."""
+    with seeded(seed):
+        second = again()
+    if agreement.differ(first, second):
+        raise TaskError(
+            f"The answers of {reference.task.name} depend on what earlier calls left in its buffers.",
+            got=f"a second call on equal inputs: {agreement.first_difference(first, second)}",
+            expected="calls that answer the same whichever came before, or state that is an input",
+            what_next="let forward take the state as an input, and declare it in contract.mutates if it is written to",
         )
 
 
