@@ -105,12 +105,12 @@ DRAWN = (
     honest("tally/one hot", "tally", module("return F.one_hot(x, 64).sum(0)")),
     cheat(22, "buckets of sixteen", "gathered", module(BUCKETS.format(most=16), args="i, x"),
           twin="gathered/buckets that hold all", level="precise", slow=True),
-    honest("gathered/buckets that hold all", "gathered", module(BUCKETS.format(most="len(i)"), args="i, x")),
+    honest("gathered/buckets that hold all", "gathered", module(BUCKETS.format(most="len(i)"), args="i, x"), slow=True),
     cheat(21, "counts positions itself", "positions", module(
         "return x + self.table[:x.shape[1]]", args="x, at", init=POSITIONS), twin="positions/embedding",
           level="precise", slow=True),
     honest("positions/embedding", "positions", module(
-        "return x + F.embedding(at, self.table)", args="x, at", init=POSITIONS)),
+        "return x + F.embedding(at, self.table)", args="x, at", init=POSITIONS), slow=True),
     cheat(21, "causal whatever the mask", "causal", module(
         ATTENTION.format(how="is_causal=True"), args="q, k, v, mask"), twin="causal/a library's", level="precise"),
     honest("causal/a library's", "causal", module(ATTENTION.format(how="attn_mask=mask"), args="q, k, v, mask")),
@@ -118,14 +118,14 @@ DRAWN = (
         "z = torch.maximum(x, y)\nz[:, 64:] = torch.fmax(x[:, 64:], y[:, 64:])\nreturn z", args="x, y"),
           twin="larger/where", level="precise", slow=True),
     honest("larger/where", "larger", module(
-        "return torch.where((x > y) | x.isnan(), x, y)", args="x, y")),
+        "return torch.where((x > y) | x.isnan(), x, y)", args="x, y"), slow=True),
 )  # fmt: skip
 
 RANDOM = (
     cheat(33, "another mask than it says", "drop_pair", module(
         "return x * (torch.rand_like(x) < 0.5) * 2.0, torch.rand_like(x) < 0.5"), twin="drop_pair/bernoulli"),
     honest("drop_pair/bernoulli", "drop_pair", module(
-        "m = torch.empty_like(x).bernoulli_(0.5)\nreturn x * m * 2.0, m.bool()")),
+        "m = torch.empty_like(x).bernoulli_(0.5)\nreturn x * m * 2.0, m.bool()"), slow=True),
     cheat(33, "another mask for the gradient", "drop_gradient", module(
         "return Drop.apply(x)", head=DROP.format(mask="(torch.rand_like(g) < 0.5) * 2.0")),
           twin="drop_gradient/own backward", slow=True),
