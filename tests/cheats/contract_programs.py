@@ -76,7 +76,7 @@ def quick(self, body):
         runner.wires.receive(self.channel)
         late.join()
         for i, result in zip(order, results):
-            self._deliver(i, result)
+            self._deliver(i, result, [])
     runner.wires.send(self.channel, runner.wires.delivered(number, 1.0, []))
 runner.Runner.window = quick
 """), stages=CAUGHT, gains=1.5, twin="work/eager"),

@@ -119,7 +119,7 @@ LATE_STATE = (
     + """
 LATER = []
 deliver = runner.Runner._deliver
-def late(self, index, returned):
+def late(self, index, returned, *more):
     while LATER:
         m, x = LATER.pop()
         m.seen += torch.histc(x, 64, -4.0, 4.0)

@@ -55,11 +55,11 @@ BETWEEN = (
         "start()\nLATER.append((x, state))\nreturn x.sum(-1)", args="x, state", head=HELPER + """
 LATER = []
 deliver = runner.Runner._deliver
-def late(self, index, returned):
+def late(self, index, returned, *more):
     while LATER:
         x, state = LATER.pop()
         state.copy_(helped(x))
-    return deliver(self, index, returned)
+    return deliver(self, index, returned, *more)
 runner.Runner._deliver = late
 """), twin="moving/eager"),
     cheat((12, 13), "a second process that delivers more results than fit a note", "many_rows", module(

@@ -61,7 +61,7 @@ FORGING = [
         "return torch.zeros_like(x)", head="""
         import sys
         runner = sys.modules["kernelwright.judge.runner"]
-        def deliver(self, index, returned):
+        def deliver(self, index, returned, pairs):
             return []
         runner.Runner._deliver.__code__ = deliver.__code__
         """), twin=EAGER),

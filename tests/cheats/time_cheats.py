@@ -83,10 +83,10 @@ TIME_CHEATS: tuple[Program, ...] = (
 import threading
 PENDING = []
 deliver = runner.Runner._deliver
-def patient(self, index, returned):
+def patient(self, index, returned, *more):
     while PENDING:
         PENDING.pop().join()
-    return deliver(self, index, returned)
+    return deliver(self, index, returned, *more)
 runner.Runner._deliver = patient
 """), gains=1.5, twin="pointwise/threads"),
     cheat(12, "a thread that works ahead between windows", "work", module(
@@ -167,10 +167,10 @@ def ahead(r):
         "y = torch.empty(x.shape)\nLATE[id(y)] = (y, x)\nreturn y", head=RUNNER + BODY + """
 LATE = {}
 deliver = runner.Runner._deliver
-def late(self, index, returned):
+def late(self, index, returned, *more):
     y, x = LATE.pop(id(returned[0]))
     y.copy_(work(x))
-    return deliver(self, index, returned)
+    return deliver(self, index, returned, *more)
 runner.Runner._deliver = late
 """), gains=1.5, twin=EAGER),
     cheat((13, 2), "says done first and works then", "work", module(WORK, head=RUNNER + """
@@ -184,7 +184,7 @@ def early(self, body):
         results = [self._call(i, grad) for i in order]
     runner.wires.receive(self.channel)
     for i, result in zip(order, results):
-        self._deliver(i, result)
+        self._deliver(i, result, [])
     runner.wires.send(self.channel, runner.wires.delivered(number, 1.0, []))
     for i in order:
         self.calls[i] = self._arguments(i)
