@@ -92,8 +92,9 @@ def put(buffers: Buffers, order: Sequence[int], fetched: list[list[torch.Tensor]
         targets = [*buffers.outputs[index], *(buffers.grads[index] if grad else ())]
         for target, leaf in zip(targets, leaves, strict=True):
             # Bytes: a copy of booleans makes 1 of every other one, which a program's user would have met.
-            both = (t.view(torch.uint8) if t.dtype is torch.bool else t for t in (target, leaf))
-            torch.Tensor.copy_(*both)
+            if leaf.dtype is torch.bool:
+                target, leaf = target.view(torch.uint8), leaf.view(torch.uint8)
+            target.copy_(leaf)
 
 
 def _size(wanted: Sequence[TensorSpec], calls: int) -> int:
