@@ -68,6 +68,8 @@ def faster(candidate: Candidate) -> float:
     return 50.0 + int(dict(candidate.tunables)["size"])
 
 
+UNSURE = {"templates": [structure("tiles", SIZES, order=0.6), structure("other", SIZES, order=0.7)]}
+"""None of which is expected to take half of eager's time."""
 SECONDS = {"coarse": 2.0, "precise": 5.0}
 
 
@@ -144,7 +146,7 @@ def test_a_run_ends_within_its_budget_where_proofs_take_what_coarse_judgements_s
 def test_a_budget_too_small_for_the_proof_is_overrun_for_it_and_says_so(tmp_path: Path, clock: Clock) -> None:
     """One promising candidate is judged, then proved: no other trial delays the proof, and it is never skipped."""
     judge = Slow(clock, {"coarse": 6.0, "precise": 20.0}, faster)
-    result, _ = go(tmp_path / "run", worker=judge, host=FakeHost(HOST), options=Options(budget_seconds=5.0))
+    result, _ = go(tmp_path / "run", worker=judge, host=FakeHost(UNSURE), options=Options(budget_seconds=5.0))
     assert ["coarse", "precise"] == judge.levels()
     assert "faster" == result.status
     assert "The budget of 5 s was overrun, 26 s in all" in result.overrun and "20 s for the proof" in result.overrun
@@ -157,7 +159,7 @@ def test_where_the_first_promises_nothing_others_are_tried_while_little_is_overr
 ) -> None:
     """As slow as eager: the next structure may still be the one, where admission took longer than a candidate does."""
     judge = Slow(clock, SECONDS | {"admit": 20.0}, second_best)
-    result, _ = go(tmp_path / "run", worker=judge, host=FakeHost(HOST), options=Options(budget_seconds=3.0))
+    result, _ = go(tmp_path / "run", worker=judge, host=FakeHost(UNSURE), options=Options(budget_seconds=3.0))
     assert ["coarse", "coarse", "precise"] == judge.levels()
     assert "faster" == result.status
 
@@ -165,9 +167,54 @@ def test_where_the_first_promises_nothing_others_are_tried_while_little_is_overr
 def test_where_another_candidate_takes_long_none_is_begun_beyond_the_budget(tmp_path: Path, clock: Clock) -> None:
     """The same candidates: the run ends with the first, and says that it was not over."""
     judge = Slow(clock, SECONDS | {"coarse": 6.0}, second_best)
-    result, _ = go(tmp_path / "run", worker=judge, host=FakeHost(HOST), options=Options(budget_seconds=3.0))
+    result, _ = go(tmp_path / "run", worker=judge, host=FakeHost(UNSURE), options=Options(budget_seconds=3.0))
     assert ["coarse"] == judge.levels()
     assert "The search was not over" in result.message
+
+
+@pytest.mark.parametrize(
+    "order, budget, levels",
+    [
+        (0.5, 5.0, ["precise"]),
+        (0.6, 5.0, ["coarse", "precise"]),
+        (0.5, 19.0, ["coarse", "precise"]),
+    ],
+)
+def test_what_is_expected_to_win_is_proved_straight_away_where_nobody_else_would_be_tried(
+    tmp_path: Path, clock: Clock, order: float, budget: float, levels: list[str]
+) -> None:
+    """A coarse judgement before would only put off the same verdict; where there is time to choose it is made."""
+    judge = Slow(clock, {"coarse": 2.0, "precise": 15.0}, faster)
+    host = FakeHost({"templates": [structure("tiles", SIZES, order=order), structure("other", order=0.7)]})
+    result, _ = go(tmp_path / "run", worker=judge, host=host, options=Options(budget_seconds=budget))
+    assert (levels, "faster") == (judge.levels(), result.status)
+    assert "proof" in result.spent and (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_wrong_candidate_that_was_to_be_proved_straight_away_leaves_its_time_to_others(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """It is rejected as soon as a coarse judgement would have, and is known when the run goes on."""
+
+    def verdict(candidate: Candidate) -> Verdict:
+        first = "# tiles" in candidate.sources[0][1]
+        return Rejected(stage="smoke", reason="wrong", detail="") if first else 50.0
+
+    host = FakeHost({"templates": [structure("tiles", order=0.3), structure("other", order=0.4)]})
+    judge = Slow(clock, {"precise": 1.0}, verdict)
+    result, _ = go(tmp_path / "run", worker=judge, host=host, options=Options(budget_seconds=0.5))
+    assert (["precise", "precise"], "faster", 1) == (judge.levels(), result.status, result.rejected)
+    again = Slow(clock, {"precise": 1.0}, verdict)
+    more = resume_run(tmp_path / "run", budget_seconds=60.0, services=Services("cpu", worker=again, host=host))
+    assert ([], "faster", 2) == (again.levels(), more.status, more.tried)
+
+
+def test_what_was_proved_straight_away_and_is_no_faster_ends_the_run(tmp_path: Path, clock: Clock) -> None:
+    """There is time for one proof, and the run says what it found."""
+    judge = Slow(clock, SECONDS, lambda candidate: 100.0)
+    result, _ = go(tmp_path / "run", worker=judge, host=FakeHost(HOST), options=Options(budget_seconds=3.0))
+    assert (["precise"], "not-faster") == (judge.levels(), result.status)
+    assert "Nothing honest beats" in result.message and "The search was not over" in result.message
 
 
 def test_rejected_candidates_are_followed_by_others_in_the_time_that_a_proof_was_to_take(

@@ -16,6 +16,9 @@ from kernelwright.proposers.templates.graph import Capture
 from kernelwright.proposers.templates.ir import F32, F64, Call, Fused, Program
 from kernelwright.tuning import Parameter, Space
 
+ALONE, AMONG = 0.4, 0.55
+"""Time relative to eager that one kernel for all is expected to take, and kernels between calls that stay torch's."""
+
 
 def structures(program: Program) -> list[Structure]:
     """At most one: the whole program as C++ regions between torch calls. Empty if a region has no C++."""
@@ -25,7 +28,8 @@ def structures(program: Program) -> list[Structure]:
     except NotEmittable:
         return []
     large = max((f.sample[0] * f.sample[1] for f in program.regions()), default=0)
-    return [Structure(name=name, note=note, language="cpp", space=_space(program, large), order=0.4)]
+    order = ALONE if len(program.steps) == 1 else AMONG
+    return [Structure(name=name, note=note, language="cpp", space=_space(program, large), order=order)]
 
 
 def _shape(program: Program) -> tuple[str, str]:
