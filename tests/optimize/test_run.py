@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from run_doubles import HOST, SIZES, TASK, go, landscape, structure
 
 from kernelwright.candidate import Candidate
@@ -181,17 +179,3 @@ def test_modules_of_the_task_are_among_the_files_that_are_named(tmp_path: Path) 
     found = optimize_task(task, Options(), out=tmp_path / "run", services=services)
     assert "NUMBER = 1\n" == (tmp_path / "run" / "task_modules" / "kw_number.py").read_text()
     assert tmp_path / "run" / "task_modules" in found.files
-
-
-@pytest.mark.parametrize(
-    "device, order", [("cpu", ["describe", "prepare", "admit"]), ("cuda:0", ["describe", "admit"])]
-)
-def test_on_a_cpu_baselines_begin_to_compile_beside_the_admission(
-    tmp_path: Path, device: str, order: list[str]
-) -> None:
-    """A first proof waits for them; a device has memory for one of both."""
-    judge = FakeWorker(landscape)
-    services = Services(device, worker=judge, host=FakeHost(HOST))
-    optimize_task(TASK, Options(device=device), out=tmp_path / "run", services=services)
-    found = [job for job in judge.jobs if job in ("describe", "prepare", "admit")]
-    assert order == found[: len(order)] and {"describe": 1, "prepare": 1, "admit": 1} == dict(Counter(found))

@@ -280,12 +280,6 @@ class _Run:
             },
             self._doing,
         )
-        # Compiled baselines warm up in the background; the judge freezes them while it times anything. On a CPU they do
-        # beside the admission too, which times nothing: they are what a first proof waits for. (A device has memory for
-        # one at a time.) A task that is not admitted has had that for nothing.
-        prepare = {"job": "prepare", "device": device, "task": data}
-        if device == "cpu":
-            services.worker.submit(prepare)
         admitted = services.worker.submit({"job": "admit", "device": device, "task": data}, self._doing)
         identity = Identity(machine=self.machine.fingerprint, versions=self.machine.versions)
         judging = Judging(self.task, device, services.worker, self.ledger, self.options.seed, identity)
@@ -299,8 +293,8 @@ class _Run:
         pace.admitted()
         if loop.schedule.words():
             self.say("note", loop.schedule.words())
-        if device != "cpu":
-            services.worker.submit(prepare)
+        # Compiled baselines warm up in the background; the judge freezes them while it times anything.
+        services.worker.submit({"job": "prepare", "device": device, "task": data})
         self.record |= {"machine": wire.to_data(self.machine), "facts": self.facts}
         self.folder.write(self.record)
         return loop
