@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import torch
 
 from kernelwright import sandbox
 from kernelwright.candidate import Candidate
@@ -68,9 +69,10 @@ class Clocked:
     watched = False
 
     def __init__(self, empty: float, each: float) -> None:
-        self.empty, self.each = empty, each
+        self.empty, self.each, self.most = empty, each, 0
 
     def window(self, order: list[int], *, grad: bool = False) -> Any:  # noqa: ANN401 - stands for a window
+        self.most = max(self.most, len(order))
         return SimpleNamespace(call_us=self.empty + self.each * len(order), aliases=(), whereabouts=None)
 
 
@@ -78,9 +80,27 @@ def test_eager_is_sized_without_what_an_empty_window_takes(monkeypatch: pytest.M
     """On a GPU that is several calls long; yet a tenth of the window is the calls', whatever the clock says."""
     monkeypatch.setattr(entrants_module, "bind", lambda *_: None)
     for empty, each, expected in ((350.0, 66.0, 66.0), (350.0, 0.0, 350.0 * 0.1 / 3)):
-        bench = SimpleNamespace(eager_us=100.0, sized=False, contract=SimpleNamespace(gradients=False), timed=None)
+        bench = _bench("cpu")
         Entrants._size_up(cast(Bench, bench), cast(Program, Clocked(empty, each)), [])
         assert bench.sized and expected == pytest.approx(bench.eager_us)
+
+
+@pytest.mark.parametrize(("call_bytes", "calls"), [(1 << 20, 64), (1 << 28, 4), (1 << 30, 3)])
+def test_short_calls_on_a_gpu_are_sized_many_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, call_bytes: int, calls: int
+) -> None:
+    """What varies from window to window there is more than three calls; no more are bound than take 1 GiB."""
+    monkeypatch.setattr(entrants_module, "bind", lambda *_: None)
+    program = Clocked(350.0, 66.0)
+    Entrants._size_up(cast(Bench, _bench("cuda:0", call_bytes)), cast(Program, program), [])
+    assert calls == program.most
+
+
+def _bench(device: str, call_bytes: int = 1 << 20) -> SimpleNamespace:
+    contract = SimpleNamespace(gradients=False)
+    return SimpleNamespace(
+        eager_us=100.0, sized=False, contract=contract, timed=None, device=torch.device(device), call_bytes=call_bytes
+    )
 
 
 class One:

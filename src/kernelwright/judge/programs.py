@@ -96,18 +96,18 @@ class Programs:
     def fork(self, device: str, folder: Path, seconds: float, own: Path | None) -> Program:
         """A confined program in ``folder``. ``own`` is a folder that it may write, and keep compiled code in, alone."""
         if own is None:
-            return self.start(self._zygote(device, compiles=False), device, folder, seconds, None)
+            return self.start(self._zygote(compiles=False, device=device), device, folder, seconds, None)
         if device != "cpu":  # a fork of a process that has looked at a GPU cannot use it
-            return self.start(self._zygote(device, compiles=False), device, folder, seconds, own)
+            return self.start(self._zygote(compiles=False, device=device), device, folder, seconds, own)
         self.prime()
         assert self._priming is not None
         self._priming.join()
         if self._seed.is_dir() and not (own / "inductor").exists():
             own.mkdir(parents=True, exist_ok=True)
             shutil.copytree(self._seed, own / "inductor")
-        return self.start(self._zygote("cpu", compiles=True), device, folder, seconds, own)
+        return self.start(self._zygote(compiles=True), device, folder, seconds, own)
 
-    def _zygote(self, device: str, *, compiles: bool) -> Zygote:
+    def _zygote(self, *, compiles: bool, device: str = "cpu") -> Zygote:
         with self._lock:
             if not self.waiting:
                 self.waiting = waiting_policy(idle_share())
@@ -134,7 +134,7 @@ class Programs:
 
     def _primed(self) -> bool:
         """Run the primer, unless one has run before; whether it ran through."""
-        zygote = self._zygote("cpu", compiles=True)
+        zygote = self._zygote(compiles=True)
         if self._seed.is_dir():
             return True
         with _one_at_a_time(self._cache / "priming.lock"):  # judges share caches: one primes, others find it done
