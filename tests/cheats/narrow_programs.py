@@ -60,6 +60,12 @@ class Drop(torch.autograd.Function):
 """
 ATTENTION = "return F.scaled_dot_product_attention(q, k, v, {how})"
 POSITIONS = INIT["positions"]
+ON_THE_MODULE = (
+    RELU.replace("(ctx, x, w, b)", "(ctx, x, w, b, where)")
+    .replace("ctx.save_for_backward(x, w, y)", "where.kept, ctx.where = (x.detach(), w.detach(), y.detach()), where")
+    .replace("ctx.saved_tensors", "ctx.where.kept")
+    .replace("g.sum(0)", "g.sum(0), None")
+)
 CALL = "return Relu.apply(x, self.fc.weight, self.fc.bias)"
 
 KEPT = (
@@ -77,6 +83,9 @@ KEPT = (
     cheat(6, "writes over the incoming gradient", "backward", module(
         CALL, init=INIT["backward"], head=RELU.format(masked="g.mul_(y > 0)")), twin="backward/own mask",
           level="precise", slow=True),
+    cheat((8, 31), "keeps for gradients what its last call left", "backward", module(
+        "return Relu.apply(x, self.fc.weight, self.fc.bias, self)", init=INIT["backward"],
+        head=ON_THE_MODULE.format(masked="g = g * (y > 0)")), twin="backward/own mask"),
     honest("backward/own mask", "backward", module(
         CALL, init=INIT["backward"], head=RELU.format(masked="g = g * (y > 0)"))),
 )  # fmt: skip

@@ -284,3 +284,29 @@ def test_tensors_may_be_constructor_arguments(zygote: Zygote, tmp_path: Path, pl
         buffers = one.bind(plan())
         one.window([1])
         assert [3.0] * 4 == buffers.outputs[1][0].tolist()
+
+
+LAST = """
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        Square.kept = x.detach().clone()
+        return x * x
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g * Square.kept
+"""
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_gradients_may_be_asked_for_when_all_results_are_there(program, plan: Plan, late: bool) -> None:
+    """What one call keeps for them must not be another's: a program that keeps the last one's is told apart."""
+    one = program("return Square.apply(x)", head=LAST)
+    gradients = (("input:0", TensorSpec.contiguous((4,), "float32")),)
+    buffers = one.bind(dataclasses.replace(plan((4,)), gradients=gradients, seeds=(0,)))
+    for index in range(2):
+        buffers.inputs[index][0].fill_(index + 1.0)
+        buffers.seeds[index][0].fill_(1.0)
+    one.leash.ask({"do": "late", "on": late}, "smoke")
+    one.window([0, 1], grad=True)
+    assert [[4.0] * 4 if late else [2.0] * 4, [4.0] * 4] == [grads[0].tolist() for grads in buffers.grads]

@@ -168,7 +168,7 @@ class Restless(Leash):
 
     def __init__(self, runs: int, *, on_device: bool) -> None:
         self.runs, self.on_device, self.sent = runs, on_device, []
-        self.cpu_clock, self.family = None, False
+        self.cpu_clock, self.family, self._stirred = None, False, False
 
     def _signal(self, number: signal.Signals) -> None:
         self.sent.append(number)
@@ -186,14 +186,26 @@ class Restless(Leash):
 @pytest.mark.parametrize(("on_device", "stood"), [(False, 2_600_010), (True, 10)])
 def test_what_a_stopped_thread_uses_until_it_leaves_its_cpu_is_no_work_of_its_own(on_device: bool, stood: int) -> None:
     """A virtual CPU was taken away for 2.6 ms just then. What comes after is its own; a device's is not waited for."""
-    read = iter([10, 1_000_010, 2_600_010, 2_600_010, 5_000_000])
+    read = iter([10, 1_000_010, 2_600_010, 2_600_010, 5_000_000, 6_000_000, 6_000_000, 8_400_000])
     one = Restless(0, on_device=on_device)
     one.pid, one._waking, one.cpu_clock = 1, threading.RLock(), lambda pid: next(read)  # type: ignore[assignment]
     one.stop()
     assert one._stood_at == stood
     if not on_device:
+        one.wake()  # forgiven, once: its last moment on a CPU that the host took away
+        one.stop()
         with pytest.raises(ChildFailure, match=r"it ran for 2.4 ms while it was stopped"):
             one.wake()
+
+
+def test_long_work_while_stopped_is_not_forgiven_once() -> None:
+    """51 ms are nobody's last moment."""
+    read = iter([10, 10, 51_000_010])
+    one = Restless(0, on_device=False)
+    one.pid, one._waking, one.cpu_clock = 1, threading.RLock(), lambda pid: next(read)  # type: ignore[assignment]
+    one.stop()
+    with pytest.raises(ChildFailure, match=r"it ran for 51.0 ms while it was stopped"):
+        one.wake()
 
 
 CHILD = """

@@ -49,6 +49,8 @@ class Runner:
         """Results of earlier windows that the judge wants to live on."""
         self.copies = True
         """Whether what is delivered is to be copied: not where the judge has read it."""
+        self.late = False
+        """Gradients are asked for only when the results of all calls of a window are there."""
         self.sync: Callable[[], None] = _nothing
         self.wake: Callable[[], object] = _nothing
         """Gives the device something to do at the start of every window, empty ones too: windows of five calls on
@@ -135,6 +137,10 @@ class Runner:
         if (numpy := sys.modules.get("numpy")) is not None:
             numpy.random.seed(request["seed"] % 2**32)
 
+    def do_late(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """Whether what a program keeps for its gradients must outlive its later calls."""
+        self.late = request["on"]
+
     def do_mode(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Switch between train() and eval()."""
         self.module.train(request["training"])
@@ -157,7 +163,11 @@ class Runner:
         began = time.monotonic()
         self.wake()
         with self._context(grad):
-            results = [self._in_order(self._call(index, grad)) for index in order]
+            if self.late:
+                begun = [self._begin(index) for index in order]
+                results = [self._in_order(finish()) for finish in begun]
+            else:
+                results = [self._in_order(self._call(index, grad)) for index in order]
         self.sync()
         own_us = (time.monotonic() - began) * 1e6
         places, kept = self._places(results)
@@ -212,6 +222,11 @@ class Runner:
         arguments, keywords, _ = self.calls[index]
         if not grad:
             return self.module(*arguments, **keywords), ()
+        return self._begin(index)()
+
+    def _begin(self, index: int) -> Callable[[], tuple[Any, tuple[torch.Tensor, ...]]]:
+        """Run a call whose gradients are wanted; what is returned asks for them."""
+        arguments, keywords, _ = self.calls[index]
         assert self.buffers is not None
         plan, leaves = self.buffers.plan, self.calls[index][2]
         wanted = [self._gradient_of(name, leaves) for name, _ in plan.gradients]
@@ -222,12 +237,16 @@ class Runner:
         incoming = self.buffers.seeds[index]
         roots = [returned[leaf] for leaf in plan.seeds]
         pairs = [(root, seed) for root, seed in zip(roots, incoming, strict=True) if root.requires_grad]
-        if not pairs:
-            return result, tuple(torch.zeros_like(tensor) for tensor in wanted)
-        gradients = torch.autograd.grad(
-            [root for root, _ in pairs], wanted, [seed for _, seed in pairs], materialize_grads=True
-        )
-        return result, gradients
+
+        def finish() -> tuple[Any, tuple[torch.Tensor, ...]]:
+            if not pairs:
+                return result, tuple(torch.zeros_like(tensor) for tensor in wanted)
+            gradients = torch.autograd.grad(
+                [root for root, _ in pairs], wanted, [seed for _, seed in pairs], materialize_grads=True
+            )
+            return result, gradients
+
+        return finish
 
     def _in_order(self, returned: tuple[Any, tuple[torch.Tensor, ...]]) -> tuple[Any, tuple[torch.Tensor, ...]]:
         """Results in another order than the reference's or row-major are put in order here, as part of the call.
@@ -287,10 +306,15 @@ class Runner:
         ]
 
     def _copy(self, target: torch.Tensor, leaf: torch.Tensor, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
-        if self.copies and self.device != "cpu":
-            pairs.append((target, leaf.detach()))
-        elif self.copies:
-            target.copy_(leaf.detach())
+        if not self.copies:
+            return
+        leaf = leaf.detach()
+        if leaf.dtype is torch.bool:  # bytes: a copy of booleans makes 1 of every other one
+            target, leaf = target.view(torch.uint8), leaf.view(torch.uint8)
+        if self.device != "cpu":
+            pairs.append((target, leaf))
+        else:
+            target.copy_(leaf)
 
     def _arguments(self, index: int) -> tuple[list[Any], dict[str, Any], list[torch.Tensor]]:
         assert self.buffers is not None
