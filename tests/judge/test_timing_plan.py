@@ -102,13 +102,13 @@ def test_unknown_cache_size_is_guessed_large(tmp_path: Path) -> None:
 def test_a_device_gets_more_rounds_and_seconds_but_for_slow_calls() -> None:
     """Whatever the level; and what drawing a round may cost is no more than a round."""
     for spend in (timing_plan.COARSE, timing_plan.PRECISE):
-        tiny, quick, slow = (
+        tiny, short, quick, slow = (
             timing_plan.plan(
                 spend, call_bytes=MIB, call_us=us, cache_bytes=50 * MIB, processes=1, device_bytes=140 << 30
             )
-            for us in (20.0, 80.0, 300_000.0)
+            for us in (20.0, 80.0, 150.0, 300_000.0)
         )
-        assert (tiny.most, tiny.seconds) == (timing_plan.LAUNCH_ROUNDS, quick.seconds)
+        assert [(plan.most, plan.seconds) for plan in (tiny, short)] == [(8, quick.seconds), (12, quick.seconds)]
         assert (quick.most, quick.seconds) == (4 * spend.most, 2 * spend.seconds)
         assert (slow.most, slow.seconds) == (spend.most, spend.seconds)
         assert quick.sets * quick.draw_seconds <= timing_plan.DEVICE_DRAWS

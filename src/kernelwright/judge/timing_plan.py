@@ -22,10 +22,11 @@ DEVICE_ROUNDS, DEVICE_SECONDS = 4, 2.0
 """So many times the rounds and seconds there: with five programs in the race, windows of five calls of 256 us on an
 H200 scattered by 100 to 400 us, and twelve of them gave an interval of 6 % either way. Since a round takes a tenth of a
 second and no longer four, twice the seconds are twenty rounds."""
-LAUNCH_US, LAUNCH_ROUNDS = 50.0, 8
-"""Calls below this are launches more than work on a device, and processors differ by more than rounds tell: at the most
-so many rounds a process. Of twelve proofs of kernels of 10 to 30 us on an H200, eight rounds told the ratio to 4.5 %
-either way (median), thirty-five to 1.9 %."""
+LAUNCHES = ((50.0, 8), (100.0, 12))
+"""Calls below so many microseconds have at the most so many rounds a process on a device: they are launches more than
+work, and processors differ by more than rounds tell. Of twelve proofs of kernels of 10 to 30 us on an H200, eight
+rounds told the ratio to 4.5 % either way (median), thirty-five to 1.9 %; of a softmax of 90 us ten to 0.7 %. A program
+of four launches counts as 33 us or as 55, by what else the host does."""
 DEVICE_DRAWS = 0.02
 """Seconds of real draws in a round there at the most: recombined ones are made for all calls at once, and 256 real ones
 of 0.3 ms each were a fifth of a round."""
@@ -98,10 +99,12 @@ def plan(
     least_s = 0.2e-6 * call_us
     waits = bool(device_bytes) and call_us < SLOW_CALL_US
     most = math.ceil((DEVICE_ROUNDS if waits else 1) * spend.most / processes)
+    if device_bytes:
+        most = min([most, *(rounds for us, rounds in LAUNCHES if call_us < us)])
     return TimingPlan(
         sets=sets,
         least=max(1, math.ceil(least / processes)),
-        most=min(most, LAUNCH_ROUNDS) if device_bytes and call_us < LAUNCH_US else most,
+        most=max(1, most),
         seconds=(DEVICE_SECONDS if waits else 1.0) * spend.seconds / processes,
         full_checks=max(1, math.ceil(spend.full_checks / processes)),
         draw_seconds=max(
