@@ -29,6 +29,8 @@ def still(model: torch.nn.Module, state: State) -> bool:
 
 ALONE = 4
 """Weights at the most of which each is new by itself once."""
+TRIED = 64
+"""Places of a weight that are looked at for one where two states differ, before all are."""
 
 
 def partly(first: State, fresh: State, dice: random.Random, *, few: bool = False) -> Iterator[tuple[str, State]]:
@@ -58,12 +60,15 @@ def _touched(now: State, first: State, fresh: State, groups: Sequence[list[int]]
     made = list(now)
     for group in groups:
         name, value = now[group[0]]
-        other = (first if value is fresh[group[0]][1] else fresh)[group[0]][1]
-        places = torch.nonzero((value != other).reshape(-1))
+        other = (first if value is fresh[group[0]][1] else fresh)[group[0]][1].reshape(-1)
         value = value.clone(memory_format=torch.contiguous_format)
-        if len(places):
+        flat = value.view(-1)
+        tried = (dice.randrange(flat.numel()) for _ in range(TRIED))
+        at = next((at for at in tried if flat[at] != other[at]), None)
+        if at is None:  # few differ; the list of all places of 64 Mi elements would be 512 MB
+            places = torch.nonzero(flat != other)
             at = int(places[dice.randrange(len(places)), 0])
-            value.view(-1)[at] = other.reshape(-1)[at]
+        flat[at] = other[at]
         for index in group:
             made[index] = made[index][0], value
     return made
