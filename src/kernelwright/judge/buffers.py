@@ -224,14 +224,22 @@ def place(specs: Sequence[TensorSpec]) -> tuple[list[int], int]:
     return offsets, at
 
 
-def view(arena: Arena, offset: int, spec: TensorSpec) -> torch.Tensor:
+class Form:
+    """What views of one spec share, worked out once: a program on a GPU gets thousands of them in a race."""
+
+    __slots__ = ("dtype", "nbytes", "offset", "shape", "stride")
+
+    def __init__(self, spec: TensorSpec) -> None:
+        self.dtype, self.nbytes = skeletons.dtype(spec.dtype), spec.nbytes()
+        self.offset, self.shape, self.stride = spec.offset, spec.shape, spec.stride
+
+
+def view(arena: Arena, offset: int, form: Form) -> torch.Tensor:
     """A tensor over the region at ``offset``. It is no autograd view of anything and has its own version counter."""
     flat = arena.tensor
     assert flat is not None, "the arena is closed"
-    dtype = skeletons.dtype(spec.dtype)
-    tensor = torch.empty(0, dtype=dtype, device=flat.device)
-    storage = _own_storage(flat, offset, spec.nbytes())
-    return tensor.set_(storage, spec.offset, spec.shape, spec.stride)
+    tensor = torch.empty(0, dtype=form.dtype, device=flat.device)
+    return tensor.set_(_own_storage(flat, offset, form.nbytes), form.offset, form.shape, form.stride)
 
 
 def _own_storage(flat: torch.Tensor, offset: int, size: int) -> torch.UntypedStorage:
@@ -271,7 +279,7 @@ class Regions:
 
     def tensors(self) -> list[torch.Tensor]:
         """Fresh tensor objects over all regions."""
-        return [view(self.arena, at, spec) for at, spec in zip(self.offsets, self.specs, strict=True)]
+        return [view(self.arena, at, Form(spec)) for at, spec in zip(self.offsets, self.specs, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +299,7 @@ class Buffers:
         specs = plan.regions()
         self._offsets, self._size = place(specs * plan.sets)
         self._specs, self._per_set = specs, len(specs)
+        self._forms = [Form(spec) for spec in specs]
         sets = [self.tensors(index) for index in range(plan.sets)]
         self.inputs = [parts[0] for parts in sets]
         self.outputs = [parts[1] for parts in sets]
@@ -318,7 +327,7 @@ class Buffers:
         """Fresh tensor objects of set ``index``: inputs, outputs, gradients, incoming gradients."""
         start = index * self._per_set
         offsets = self._offsets[start : start + self._per_set]
-        parts = [view(self.arena, at, spec) for at, spec in zip(offsets, self._specs, strict=True)]
+        parts = [view(self.arena, at, form) for at, form in zip(offsets, self._forms, strict=True)]
         first = len(self.plan.inputs)
         second = first + len(self.plan.outputs)
         third = second + len(self.plan.gradients)
@@ -327,8 +336,9 @@ class Buffers:
     def arguments(self, index: int) -> list[torch.Tensor]:
         """Fresh tensor objects of the inputs of set ``index`` alone."""
         start = index * self._per_set
-        places = zip(self._offsets[start : start + len(self.plan.inputs)], self.plan.inputs, strict=True)
-        return [view(self.arena, at, spec) for at, spec in places]
+        inputs = len(self.plan.inputs)
+        places = zip(self._offsets[start : start + inputs], self._forms[:inputs], strict=True)
+        return [view(self.arena, at, form) for at, form in places]
 
     def locate(self, offset: int) -> Region | None:
         """What lies at a byte of the arena; None for a guard band."""

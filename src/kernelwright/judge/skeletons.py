@@ -28,7 +28,8 @@ def unflatten(skeleton: Any, leaves: Sequence[Any]) -> Any:
     if kind == "t":
         return leaves[body]
     if kind in ("list", "tuple", "set"):
-        return {"list": list, "tuple": tuple, "set": set}[kind](unflatten(item, leaves) for item in body)
+        members = [unflatten(item, leaves) for item in body]
+        return members if kind == "list" else tuple(members) if kind == "tuple" else set(members)
     if kind == "dict":
         return {key: unflatten(item, leaves) for key, item in body.items()}
     if kind == "pairs":
