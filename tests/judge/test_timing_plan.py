@@ -54,6 +54,18 @@ def test_windows_on_a_device_are_long_enough_for_its_context_switch() -> None:
     assert found.sets * 25.0 >= timing_plan.DEVICE_WINDOW_US
 
 
+def test_windows_of_a_program_faster_than_eager_are_long_enough_too() -> None:
+    """Of work, not of launches; as far as the memory and the longest window go."""
+    common = {"cache_bytes": 50 * MIB, "processes": 1, "device_bytes": 140 << 30}
+    for us in (200.0, 1_600.0):
+        found = timing_plan.plan(timing_plan.PRECISE, call_bytes=64 * MIB, call_us=us, **common)
+        assert found.sets * us / timing_plan.LEAD >= timing_plan.DEVICE_WINDOW_US
+    large = timing_plan.plan(timing_plan.PRECISE, call_bytes=2 << 30, call_us=200.0, **common)
+    assert large.sets == (140 << 30) // timing_plan.DEVICE_SHARE // (2 << 30)
+    long = timing_plan.plan(timing_plan.PRECISE, call_bytes=64 * MIB, call_us=25_000.0, **common)
+    assert long.sets * 25_000.0 <= timing_plan.PRECISE.window_us
+
+
 def test_cache_size_is_that_of_the_last_level(tmp_path: Path) -> None:
     """The highest level wins, suffixes are understood, nonsense is skipped."""
     caches = (("index0", "1", "48K"), ("index1", "3", "32M"), ("index2", "2", "2048K"), ("index3", "x", ""))
