@@ -104,6 +104,45 @@ def test_distances_are_those_of_each_call_or_infinite(dtype: torch.dtype, monkey
                 assert seen == pytest.approx(exact, rel=1e-5, abs=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.int64])
+def test_answers_and_inputs_that_are_single_numbers(dtype: torch.dtype) -> None:
+    """As of a loss: a number for each call, told apart by call."""
+    number = TensorSpec.contiguous((), dtype)
+    plan = CallPlan(arguments=None, inputs=(number,), results=None, outputs=(number,), sets=CALLS)
+    ours, theirs = Buffers.create(plan, "cpu"), Buffers.create(plan, "cpu")
+    drawn = [[torch.tensor(call + 1).to(dtype)] for call in range(CALLS)]
+    for made in (ours, theirs):
+        together.fill(made, together.stacked(drawn))
+        for call in range(CALLS):
+            made.outputs[call][0].fill_(call + 1)
+    ours.outputs[5][0].fill_(9)
+    ours.inputs[3][0].fill_(7)
+    assert together.changed(ours, together.stacked(drawn)) == [call == 3 for call in range(CALLS)]
+    found = together.distances(ours, theirs)
+    assert all((seen == [0.0, 0.0]) == (call != 5) for call, seen in enumerate(found))
+    if dtype != torch.int64:
+        exact = spot_checks.distances(ours.answers(5), theirs.answers(5), None)
+        assert found[5] == pytest.approx(exact, rel=1e-2)
+
+
+def test_calls_too_large_to_be_held_twice_are_dealt_with_one_by_one() -> None:
+    """On a device a stack of all inputs of a window would be as large as they are."""
+
+    class OnDevice:
+        is_cuda = True
+
+        def __init__(self, nbytes: int) -> None:
+            self.nbytes = nbytes
+
+    class Memory:
+        inputs = (None,) * CALLS
+
+    one = together.MOST_BYTES // CALLS
+    for nbytes, held in ((one, True), (one + CALLS, False)):
+        values: Any = [[OnDevice(nbytes)]] * CALLS
+        assert together.fits(Memory(), values) is held  # type: ignore[arg-type]
+
+
 def test_calls_that_are_near_at_a_glance_are_read_no_further_and_all_others_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -307,8 +307,9 @@ class Bench:
             self._stock = stock_seed, [instance.draw(as_given, stock_seed + number) for number in range(STOCK)]
         stock = self._stock[1]
         dice = torch.Generator().manual_seed(seed % 2**63)
-        while self.device.type == "cuda" and sets > 1 and all(leaf.is_contiguous() for leaf in stock[0]):
-            drawn = self._recombiner.batch(stock, instance.kept, min(sets, MADE_BYTES // max(self.call_bytes, 1)), dice)
+        at_once = min(sets, MADE_BYTES // max(self.call_bytes, 1))
+        while self.device.type == "cuda" and at_once > 1 and all(leaf.is_contiguous() for leaf in stock[0]):
+            drawn = self._recombiner.batch(stock, instance.kept, at_once, dice)
             yield from (instance.given(list(call), int(torch.randint(2**60, (), generator=dice))) for call in drawn)
         while True:
             first, second = torch.randperm(STOCK, generator=dice)[:2].tolist()

@@ -20,6 +20,9 @@ from kernelwright.judge.calls import Given
 
 LEAST = 8
 """Calls of a window from which on it pays."""
+MOST_BYTES = 4 << 30
+"""Inputs of more bytes are dealt with call by call: calls that large take longer than a launch, and all at once they
+would need room twice."""
 PART_BYTES = 256 << 20
 """Memory that calls are read in parts of, so that copies of a part fit anywhere."""
 
@@ -32,6 +35,7 @@ def fits(buffers: Buffers, values: Sequence[Leaves]) -> bool:
         len(values) >= LEAST
         and len(values) == len(buffers.inputs)
         and any(leaf.is_cuda for leaf in values[0])
+        and len(values) * sum(leaf.nbytes for leaf in values[0]) <= MOST_BYTES
         and not any(isinstance(leaves, Given) and leaves.incoming is not None for leaves in values)
     )
 
@@ -58,7 +62,7 @@ def changed(buffers: Buffers, stacks: Leaves) -> list[bool]:
     for index, stack in enumerate(stacks):
         now = buffers.across("input", index)
         for part in _parts(now):
-            found[part] |= (now[part] != stack[part]).flatten(1).any(1)
+            found[part] |= _flat(now[part] != stack[part]).any(1)
     return list(found.tolist())
 
 
@@ -82,10 +86,10 @@ def _apart(mine: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch
         zeros = torch.zeros(calls, dtype=torch.float64, device=mine.device)
         return zeros, zeros
     if not (mine.is_floating_point() or mine.is_complex()):
-        differ = (mine != other).flatten(1).any(1)
+        differ = _flat(mine != other).any(1)
         found = torch.where(differ, math.inf, 0.0).to(torch.float64)
         return found, found
-    ours, theirs = numerics.real(mine).flatten(1), numerics.real(other).flatten(1)
+    ours, theirs = _flat(numerics.real(mine)), _flat(numerics.real(other))
     wide = torch.float32 if theirs.dtype in (torch.float16, torch.bfloat16) else theirs.dtype
     gap = (ours - theirs).abs_()
     scale = torch.linalg.vector_norm(theirs, dim=1, dtype=wide).to(torch.float64)
@@ -93,6 +97,11 @@ def _apart(mine: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch
     top = gap.amax(1).to(torch.float64) * math.sqrt(theirs.shape[1])
     plain = far.isfinite() & scale.isfinite() & (scale > 0)
     return tuple(torch.where(plain, size / scale, math.inf) for size in (far, top))  # type: ignore[return-value]
+
+
+def _flat(calls: torch.Tensor) -> torch.Tensor:
+    """A row for each call, whose values may be single numbers."""
+    return calls.reshape(calls.shape[0], -1)
 
 
 def _parts(tensor: torch.Tensor) -> list[slice]:
