@@ -90,6 +90,16 @@ class Liar(Opaque):
         return x * self.weight + self.offset
 
 
+class Unregistered(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.size = size
+        self.layers = [nn.Linear(size, size)]
+
+    def forward(self, x):
+        return self.layers[0](x)
+
+
 def make_closure(k):
     def inner(x):
         return x * k
@@ -202,12 +212,15 @@ def test_what_cannot_be_read_off_can_be_given(user: ModuleType, tmp_path: Path) 
 
 
 def test_a_copy_that_computes_something_else_is_refused(user: ModuleType, tmp_path: Path) -> None:
-    """Arguments may be given that the module was not made with: better no task than another one."""
-    module, x = user.Liar(3), torch.randn(6)
-    module.offset = 1.0
+    """Weights that nobody registered are drawn anew: better no task than another one."""
+    module, x = user.Unregistered(3), torch.randn(3)
     with pytest.raises(TaskError, match="computes something else"):
-        capture(module, (x,), tmp_path, (3,))
-    assert torch.equal(module(x), rebuilt(capture(module, (x,), tmp_path, None))["Model"]()(x))  # type: ignore[operator]
+        capture(module, (x,), tmp_path, None)
+    changed = user.Liar(3)
+    changed.offset = 1.0
+    for given in ((3,), None):
+        copy = rebuilt(capture(changed, (torch.randn(6),), tmp_path, given))["Model"]()
+        assert torch.equal(changed(torch.ones(6)), copy(torch.ones(6)))  # type: ignore[operator]
 
 
 def test_lambdas_closures_and_strangers_are_refused_with_advice(user: ModuleType, tmp_path: Path) -> None:

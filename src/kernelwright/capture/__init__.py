@@ -19,11 +19,13 @@ from pathlib import Path
 
 import torch
 
+from kernelwright.capture.amended import AMENDED, hooked, no_hooks
 from kernelwright.capture.assembled import PUT_TOGETHER, PUT_TOGETHER_SOURCE
 from kernelwright.capture.construct import constructor, described
 from kernelwright.capture.example import Example, read
 from kernelwright.capture.origin import source, sources
-from kernelwright.capture.rebuilt import check_function, check_module
+from kernelwright.capture.rebuilt import Lost, amended, check_function, check_module, refuse_beside
+from kernelwright.capture.surroundings import refuse_library_changes, refuse_settings
 from kernelwright.capture.values import MADE_OF, MADE_OF_SOURCE, is_plain, literal
 from kernelwright.errors import TaskError
 from kernelwright.load.beside import Files, carried
@@ -57,6 +59,7 @@ def capture(target: object, inputs: object, state_dir: Path, init_args: Sequence
     not fit, and modules whose constructor arguments cannot be found, each with what to do.
     """
     target = _as_written(target)
+    refuse_settings()
     if isinstance(target, torch.jit.ScriptModule | torch.jit.ScriptFunction):
         raise TaskError(
             "A scripted program has no Python source.",
@@ -127,6 +130,7 @@ def _function(target: types.FunctionType, example: Example) -> Task:
     body = f"class Model(torch.nn.Module):\n    def forward(self, {head}):\n        return {name}({passed})\n"
     task = _task(name, text, body, example.values, imports, training=False)
     check_function(task, target, example)
+    refuse_beside(task, imports)
     return task
 
 
@@ -139,16 +143,23 @@ def _own_name(target: types.FunctionType) -> str | None:
 
 
 def _module(module: torch.nn.Module, example: Example, state_dir: Path, init_args: Sequence[object] | None) -> Task:
+    refuse_library_changes(module)
     try:
         return _written(module, example, state_dir, init_args)
+    except Lost:
+        raise
     except TaskError as error:
-        if init_args is not None:
-            raise
-        # What its attributes told of the constructor's arguments may have been wrong: its parts are not.
-        try:
-            return _written(module, example, state_dir, None, whole=True)
-        except TaskError:
-            raise error from None
+        if init_args is None:
+            # What its attributes told of the constructor's arguments may have been wrong: its parts are not.
+            try:
+                return _written(module, example, state_dir, None, whole=True)
+            except Lost:
+                raise
+            except TaskError:
+                pass
+        if hook := hooked(module):
+            raise no_hooks(hook) from error
+        raise
 
 
 def _written(
@@ -160,7 +171,27 @@ def _written(
     whole: bool = False,
 ) -> Task:
     construct = constructor(module, init_args, whole=whole)
-    kinds = {type(part) for part in module.modules()} | described(module, construct, init_args)
+    state = _save(module, state_dir)
+    made = _draft(module, example, state, construct, init_args, ())
+    make = functools.partial(constructor, whole=whole)
+    lines = amended(made[0], module, example, make)
+    task, kinds, imports = _draft(module, example, state, construct, init_args, lines) if lines else made
+    check_module(task, module, example, kinds, make)
+    refuse_beside(task, imports)
+    return task
+
+
+def _draft(
+    module: torch.nn.Module,
+    example: Example,
+    state: Path,
+    construct: str,
+    init_args: Sequence[object] | None,
+    lines: Sequence[str],
+) -> tuple[Task, set[type], tuple[str, ...]]:
+    """The task of a module whose constructor call is ``construct``, mended by ``lines``; its classes and folders."""
+    kinds = {type(part) for part in module.modules()}
+    kinds |= described(module, "\n".join((construct, *lines)), init_args)
     kinds = {kind for kind in kinds if not kind.__module__.startswith("torch.")}
     for kind in kinds:
         if "<locals>" in kind.__qualname__:
@@ -171,8 +202,13 @@ def _written(
                 what_next="move it there",
             )
     text, imports = sources(kinds)
-    state = _save(module, state_dir)
-    lines = [
+    loaded = [
+        *([f"        {AMENDED}(self)"] if lines else []),
+        "        if (weights := _weights_given()) is not None:",
+        "            self.load_state_dict(weights)",
+        "",
+    ]
+    body = [
         "def _built():",
         f"    return {construct}",
         "",
@@ -183,30 +219,28 @@ def _written(
         "        built = _built()",
         "        self.__dict__.update(built.__dict__)",
         "        self._kind = type(built)",
-        *_types(module),
-        "        if (weights := _weights_given()) is not None:",
-        "            self.load_state_dict(weights)",
-        "",
+        *loaded,
         f"    def forward(self, {example.head}):",
         f"        return self._kind.forward(self, {example.passed})",
         "",
     ]
     if type(module).forward is torch.nn.Sequential.forward:
         # Sequential iterates over itself; the copied submodules are all there is to it.
-        lines[-2] = f"        for part in self._modules.values():\n            {example.head} = part({example.head})"
-        lines[-1] = f"        return {example.head}\n"
+        body[-2] = f"        for part in self._modules.values():\n            {example.head} = part({example.head})"
+        body[-1] = f"        return {example.head}\n"
     elif type(module) in kinds or isinstance(module, torch.nn.RNNBase):  # whose methods call one another
-        lines = _subclass(module, construct)
+        body = [*_subclass(construct), *loaded]
         if example.keywords:
-            lines[-1:] = ["", f"    def forward(self, {example.head}):"]
-            lines += [f"        return super().forward({example.passed})", ""]
-    body = _WEIGHTS.format(path=str(state)) + "\n".join(lines)
-    task = _task(type(module).__name__, text, body, example.values, imports, training=module.training)
-    check_module(task, module, example)
-    return task
+            body[-1:] = ["", f"    def forward(self, {example.head}):"]
+            body += [f"        return super().forward({example.passed})", ""]
+    if lines:
+        body = [f"def {AMENDED}(model):", *(f"    {line}" for line in lines), "", "", *body]
+    written = _WEIGHTS.format(path=str(state)) + "\n".join(body)
+    task = _task(type(module).__name__, text, written, example.values, imports, training=module.training)
+    return task, kinds, imports
 
 
-def _subclass(module: torch.nn.Module, construct: str) -> list[str]:
+def _subclass(construct: str) -> list[str]:
     """Model as a subclass of the user's class: methods and attributes are then the user's own."""
     name, _, arguments = construct[:-1].partition("(")
     made = [f"        super().__init__({arguments})"]
@@ -222,24 +256,6 @@ def _subclass(module: torch.nn.Module, construct: str) -> list[str]:
         f"class Model({base}):",
         "    def __init__(self):",
         *made,
-        *_types(module),
-        "        if (weights := _weights_given()) is not None:",
-        "            self.load_state_dict(weights)",
-        "",
-    ]
-
-
-def _types(module: torch.nn.Module) -> list[str]:
-    """Lines of a constructor that bring parameters and buffers to the types they have in the module."""
-    tensors = [*module.named_parameters(), *module.named_buffers()]
-    odd = {name: tensor.dtype for name, tensor in tensors if tensor.dtype is not torch.get_default_dtype()}
-    odd = {name: dtype for name, dtype in odd.items() if dtype.is_floating_point}
-    if not odd:
-        return []
-    return [
-        f"        types = {odd!r}",
-        "        for name, tensor in [*self.named_parameters(), *self.named_buffers()]:",
-        "            tensor.data = tensor.data.to(types.get(name, tensor.dtype))",
     ]
 
 

@@ -18,11 +18,12 @@ PUT_TOGETHER_SOURCE = f"""def {PUT_TOGETHER}(kind, values, tensors, parts):
     made = object.__new__(kind)
     torch.nn.Module.__init__(made)
     made.__dict__.update(values)
-    for name, (value, gradient) in tensors.items():
-        if gradient is None:
-            made.register_buffer(name, value)
+    for name, (value, role) in tensors.items():
+        if role in ("buffer", "hidden"):
+            made.register_buffer(name, value, persistent=role == "buffer")
         else:
-            made.register_parameter(name, value if value is None else torch.nn.Parameter(value, gradient))
+            value = value if value is None else torch.nn.Parameter(value, role == "learns")
+            made.register_parameter(name, value)
     for name, part in parts.items():
         made.add_module(name, part)
     return made
@@ -41,24 +42,20 @@ def obstacle(module: torch.nn.Module) -> str:
                 return f"it has hooks ({name.strip('_')})"
         elif why := unplain(value, name):
             return why
-    if module._non_persistent_buffers_set:
-        return f"{min(module._non_persistent_buffers_set)} is a buffer that its state_dict does not have"
-    for kind in ("parameters", "buffers"):
-        names = [id(value) for _, value in getattr(module, f"named_{kind}")(remove_duplicate=False)]
-        if len(set(names)) < len(names):
-            return f"some of its {kind} are one under two names"
     return ""
 
 
 def assembled(module: torch.nn.Module, name: str, part: Callable[[torch.nn.Module], str]) -> str:
     """The call that puts a module without ``obstacle`` together; ``part`` writes one that makes a part."""
     values = {key: value for key, value in vars(module).items() if key not in vars(torch.nn.Module())}
-    tensors = [_entry(key, value, None) for key, value in module._buffers.items()]
+    hidden = module._non_persistent_buffers_set
     held = module._parameters.items()
-    tensors = [*(_entry(key, v, True if v is None else v.requires_grad) for key, v in held), *tensors]
+    tensors = [_entry(key, v, "learns" if v is None or v.requires_grad else "fixed") for key, v in held]
+    tensors += [_entry(key, v, "hidden" if key in hidden else "buffer") for key, v in module._buffers.items()]
     parts = [f"{key!r}: {'None' if child is None else part(child)}" for key, child in module._modules.items()]
     return f"{PUT_TOGETHER}({name}, {literal(values)}, {{{', '.join(tensors)}}}, {{{', '.join(parts)}}})"
 
 
-def _entry(name: str, value: torch.Tensor | None, gradient: bool | None) -> str:
-    return f"{name!r}: ({'None' if value is None else literal(value)}, {gradient})"
+def _entry(name: str, value: torch.Tensor | None, role: str) -> str:
+    """``role``: a parameter that "learns" or is "fixed", a "buffer", or one that is "hidden" from the state_dict."""
+    return f"{name!r}: ({'None' if value is None else literal(value)}, {role!r})"

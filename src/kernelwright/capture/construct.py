@@ -67,11 +67,8 @@ def constructor(module: torch.nn.Module, init_args: Sequence[object] | None = No
 
 def _contents(module: torch.nn.Module, *, whole: bool) -> str:
     """What one of torch's containers is called with."""
-    # One without tensors (an activation) may stand twice; of one with them the copy would have two.
-    once = {id(part): key for key, part in reversed(module._modules.items())}
     held = [(key, part) for key, part in module._modules.items() if part is not None]
-    kept = [(key, part) for key, part in held if once[id(part)] == key or not part.state_dict()]
-    parts = [(key, constructor(part, whole=whole)) for key, part in kept]
+    parts = [(key, constructor(part, whole=whole)) for key, part in held]
     if isinstance(module, torch.nn.ModuleDict):
         return "{" + ", ".join(f"{key!r}: {text}" for key, text in parts) + "}"
     if [key for key, _ in parts] == [str(i) for i in range(len(parts))]:

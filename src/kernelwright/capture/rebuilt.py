@@ -5,36 +5,77 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import random
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 
+from kernelwright.capture.amended import Lost, amendments, written_attributes
 from kernelwright.capture.example import Example
+from kernelwright.capture.surroundings import Written, changed_beside
 from kernelwright.errors import TaskError
 from kernelwright.task import Task
 
 SEED = 20240229
 MODULE_ADVICE = "pass init_args=(...), the arguments it was made with"
+CLASS_ADVICE = "write it in the file, or keep it on the module: in its constructor, or as an attribute"
 FUNCTION_ADVICE = "make what its file draws, or changes after defining it, an argument of the function"
 
 
 def check_function(task: Task, function: Callable[..., Any], example: Example) -> None:
-    """Raise TaskError unless the written source computes what the live function does."""
+    """Raise TaskError unless the written source computes what the live function does, from the same values."""
     with _unseen():
-        model = _made(task, FUNCTION_ADVICE)
-        _compare(task.name, lambda: function, model, example, FUNCTION_ADVICE)
+        model, made = _made(task, FUNCTION_ADVICE)
+        written = Written([inspect.unwrap(function), function], task.reference, made)
+        _compare(task.name, lambda: function, model, example, FUNCTION_ADVICE, written)
+        _refuse(task.name, written.lost(), FUNCTION_ADVICE)
 
 
-def check_module(task: Task, module: torch.nn.Module, example: Example) -> None:
-    """Raise TaskError unless the written source rebuilds a module with equal outputs on the example inputs."""
+def amended(task: Task, module: torch.nn.Module, example: Example, make: Callable[..., str]) -> list[str]:
+    """The lines that make what the task's source rebuilds the live module, where its constructor alone does not."""
     with _unseen():
-        model = _made(task, MODULE_ADVICE, module.state_dict())
+        model, _ = _made(task, MODULE_ADVICE, module.state_dict())
+        found = amendments(module, model, task.reference, make)
+        if found.doubts:
+            # What a call writes itself is a cache or a counter: the comparison of answers says whether it matters.
+            with contextlib.suppress(Exception):
+                _answer(lambda values: model(*values), example)
+            written_attributes(module, found, model)
+        return found.lines
+
+
+def check_module(
+    task: Task, module: torch.nn.Module, example: Example, kinds: Iterable[type], make: Callable[..., str]
+) -> None:
+    """Raise TaskError unless the written source rebuilds a module with equal outputs on the example inputs, and with
+    all else that the module has."""
+    with _unseen():
+        model, made = _made(task, MODULE_ADVICE, module.state_dict())
+        written = Written(kinds, task.reference, made)
+        found = amendments(module, model, task.reference, make)
         model.to(next(module.parameters(), torch.empty(0)).device).train(module.training)
-        _compare(task.name, lambda: _copied(task.name, module), model, example, MODULE_ADVICE)
+        _compare(task.name, lambda: _copied(task.name, module), model, example, MODULE_ADVICE, written)
+        _refuse(task.name, found.lines[0] if found.lines else found.left(), MODULE_ADVICE)
+        _refuse(task.name, written.lost(), CLASS_ADVICE)
+
+
+def refuse_beside(task: Task, imports: tuple[str, ...]) -> None:
+    """Raise Lost where a module beside the source holds another constant than its file says."""
+    _refuse(task.name, changed_beside(imports, task.reference), FUNCTION_ADVICE)
+
+
+def _refuse(name: str, lost: str, advice: str) -> None:
+    if lost:
+        raise Lost(
+            f"{name} holds something that its source does not make.",
+            got=lost,
+            expected="what the file says, from its first line to the call",
+            what_next=advice,
+        )
 
 
 def _copied(name: str, module: torch.nn.Module) -> torch.nn.Module:
@@ -65,7 +106,7 @@ def _unseen() -> Iterator[None]:
         random.setstate(state)
 
 
-def _made(task: Task, advice: str, state: dict[str, Any] | None = None) -> torch.nn.Module:
+def _made(task: Task, advice: str, state: dict[str, Any] | None = None) -> tuple[torch.nn.Module, types.ModuleType]:
     scratch = types.ModuleType(f"captured_{task.digest()[:12]}")
     sys.modules[scratch.__name__] = scratch  # dataclasses look up the module of theirs
     try:
@@ -77,13 +118,18 @@ def _made(task: Task, advice: str, state: dict[str, Any] | None = None) -> torch
         raise TaskError(f"{task.name} cannot be rebuilt.", got=_short(error), what_next=advice) from error
     finally:
         del sys.modules[scratch.__name__]
-    return model
+    return model, scratch
 
 
 def _compare(
-    name: str, live: Callable[[], Callable[..., Any]], rebuilt: Callable[..., Any], example: Example, advice: str
+    name: str,
+    live: Callable[[], Callable[..., Any]],
+    rebuilt: Callable[..., Any],
+    example: Example,
+    advice: str,
+    written: Written,
 ) -> None:
-    """``live`` makes what is called, fresh for each call."""
+    """``live`` makes what is called, fresh for each call; ``written`` may know what makes a difference."""
     original = live()
     try:
         wanted = _answer(lambda values: example.of(original, values), example)
@@ -107,7 +153,7 @@ def _compare(
         return
     raise TaskError(
         f"{name} was rebuilt from its source, and the copy computes something else.",
-        got=difference,
+        got="; ".join(filter(None, (difference, written.lost()))),
         expected="equal outputs, bit for bit, on the example inputs",
         what_next=advice,
     )

@@ -14,8 +14,9 @@ from kernelwright.load.source import bound_names
 def needed_source(text: str, names: set[str]) -> str:
     """Top-level statements of ``text`` that bind ``names`` or what those mention, transitively, in their order.
 
-    Bare expressions, loops and ``if __name__`` blocks are left out: they run something. ``from __future__`` and
-    star imports stay. Raises TaskError when one of ``names`` is not bound at top level.
+    What sets an attribute or an item of them counts. Bare expressions, loops and ``if __name__`` blocks are left out:
+    they run something. ``from __future__`` and star imports stay. Raises TaskError when one of ``names`` is not bound
+    at top level.
     """
     tree = ast.parse(text)
     binders: dict[str, list[int]] = {}
@@ -24,8 +25,13 @@ def needed_source(text: str, names: set[str]) -> str:
         if isinstance(node, ast.ImportFrom) and (node.module == "__future__" or node.names[0].name == "*"):
             always.add(index)
         if not _is_main_guard(node):
-            for name in bound_names(node):
+            for name in bound_names(node) | _written_to(node):
                 binders.setdefault(name, []).append(index)
+    imported = {
+        name for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom) for name in bound_names(node)
+    }
+    for name in imported:  # torch.backends.cudnn.benchmark = True is set for all
+        binders[name] = [index for index in binders[name] if name in bound_names(tree.body[index])]
     missing = sorted(name for name in names if name not in binders)
     if missing:
         raise TaskError(
@@ -73,6 +79,19 @@ def _first(node: ast.stmt) -> int:
     """The first line of a statement, decorators included."""
     decorators = getattr(node, "decorator_list", [])
     return min([node.lineno, *(decorator.lineno for decorator in decorators)])
+
+
+def _written_to(node: ast.stmt) -> set[str]:
+    """Names whose attributes or items a statement sets: ``function.limit = 3``, ``TABLE["limit"] = 3``."""
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+    found = set()
+    for target in targets if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) else ():
+        inner = target
+        while isinstance(inner, ast.Attribute | ast.Subscript):
+            inner = inner.value
+        if isinstance(inner, ast.Name):
+            found.add(inner.id)
+    return found
 
 
 def _mentioned(node: ast.stmt) -> set[str]:
