@@ -29,6 +29,8 @@ THOROUGH = {
     "in_place/add_",
 }  # fmt: skip
 """Honest programs judged in all cases and variants in the quick run too."""
+ON_DEVICE = {"loss", "total", "dropout", "drop_gradient", "top", "argmax", "backward", "half", "special", "attention"}
+"""Tasks whose references are judged on a GPU in the quick run: single numbers, random, whole, half ones, gradients."""
 REFUSED = {"degenerate": "passes as an answer", "unread": "nothing shows whether a program reads it"}
 
 
@@ -104,4 +106,28 @@ def test_the_verdict_on_a_gpu_is_right(program: Program, tmp_path_factory: pytes
     folder.chmod(0o755)
     with LocalWorker("cuda", folder / "state", folder / "cache") as started:
         verdict = judge(started, program)
+    assert verdict.right, verdict.words
+
+
+@pytest.fixture(scope="module")
+def on_device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalWorker]:
+    """One judge of a GPU for all of them."""
+    folder = tmp_path_factory.mktemp("device")
+    folder.chmod(0o755)
+    with LocalWorker("cuda", folder / "state", folder / "cache") as started:
+        yield started
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] * (n not in ON_DEVICE)) for n in sorted(set(TASKS) - set(REFUSED))],
+)
+def test_a_reference_passes_as_a_candidate_on_a_gpu(on_device: LocalWorker, name: str) -> None:
+    """Whatever it takes and returns. Single numbers, and all that is random, once made the judge itself fail there."""
+    source = TASKS[name].reference + "\n\nModelNew = Model\n"
+    verdict = judge(on_device, Program(name="itself", task=name, sources=(("new.py", source),)), "precise")
+    if "insists on another device" in verdict.words:
+        pytest.skip("its reference makes tensors on the CPU")
     assert verdict.right, verdict.words

@@ -247,6 +247,20 @@ def test_draws_recombined_many_at_a_time_are_as_new_as_one_at_a_time() -> None:
     assert all(not torch.equal(one[0], other[0]) for one, other in itertools.combinations(draws, 2))
 
 
+def test_real_draws_end_where_they_have_become_dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are planned by what the first ones took; from then on they are made of other draws."""
+    bench = Bench(task("x * 2", "[torch.rand(400, 400)]"), "cpu")
+    real, drawn, seconds = bench.timed.instance.draw, list[int](), [0.0]
+    monkeypatch.setattr(bench.timed.instance, "draw", lambda variant, seed: drawn.append(seed) or real(variant, seed))
+    monkeypatch.setattr(benches.measure, "timed", lambda action: (action(), seconds[0]))
+    draws = bench.draws(7, 1.0)
+    assert len([next(draws) for _ in range(3)]) == len(drawn) == 3
+    seconds[0] = 1.01 * benches.DEAR_DRAWS
+    values = [next(draws)[0] for _ in range(6)]
+    assert len(drawn) == 4 + benches.STOCK
+    assert all(not torch.equal(one, other) for one, other in itertools.combinations(values, 2))
+
+
 def test_an_incoming_gradient_that_was_written_over_is_refused() -> None:
     """Autograd hands the same tensor to whoever else asked for it."""
     given = calls.Given([torch.zeros(2)])

@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 import torch
 from plain_tasks import instance
 
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.instance import Instance
 from kernelwright.task import Contract
 
 GIVEN = Variant(name="as given", required=True)
@@ -87,3 +92,30 @@ def test_transposed_draws_keep_their_values_for_the_reference() -> None:
     plain, turned = (made.draw(Variant(name=n, required=True, layout=n), 1) for n in ("contiguous", "transposed"))
     assert torch.equal(plain[0], turned[0])
     assert 3.0 == float((made.eager(plain, None)[0] - made.eager(turned, None)[0])[0].round())
+
+
+@pytest.mark.parametrize(
+    ("fails", "stays"), [("on the device", True), ("everywhere", False), ("for want of memory", False), ("", False)]
+)
+def test_inputs_are_drawn_on_the_host_only_where_the_device_is_why_they_fail(fails: str, stays: bool) -> None:
+    """An axis of size 0, tried once, made every later draw of 1 GiB of logits take a second in place of a millisecond:
+    a range of no numbers is empty on the host as well."""
+
+    def get_inputs() -> list[torch.Tensor]:
+        made = torch.ones(3)
+        if fails == "everywhere" or fails == "on the device" and made.is_meta:
+            raise RuntimeError("from must be less than to")
+        if fails == "for want of memory" and made.is_meta:
+            raise torch.OutOfMemoryError
+        return [made]
+
+    reference = SimpleNamespace(
+        on_host=False, module=SimpleNamespace(get_inputs=get_inputs), call_with_axes=lambda make, case: make()
+    )
+    made: Any = SimpleNamespace(reference=reference, device=torch.device("meta"), case=None)
+    if fails == "everywhere":
+        with pytest.raises(RuntimeError):
+            Instance._given(made, 1)
+    else:
+        assert Instance._given(made, 1)[0].is_meta == (not fails)
+    assert reference.on_host is stays

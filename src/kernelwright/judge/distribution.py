@@ -278,7 +278,7 @@ def _ranks_among(everyone: torch.Tensor) -> torch.Tensor:
     last = np.minimum.accumulate(ends[:, ::-1], axis=1)[:, ::-1]
     found = np.empty(values.shape)
     np.put_along_axis(found, order, (first + last) / (2.0 * (count - 1)), axis=1)
-    return torch.from_numpy(np.ascontiguousarray(found.T))
+    return torch.from_numpy(np.ascontiguousarray(found.T)).to(everyone.device)
 
 
 def _apart(slices: torch.Tensor) -> torch.Tensor:
