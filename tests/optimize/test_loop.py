@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from collections.abc import Mapping
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +14,14 @@ from kernelwright.optimize.loop import Loop
 from kernelwright.optimize.schedule import Schedule
 
 
-def finished(waiting: list[tuple[str, float]], left: float, said: bool = False) -> tuple[list[str], list[str]]:
+def finished(
+    waiting: list[tuple[str, float]],
+    left: float,
+    said: bool = False,
+    unjudged: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[list[str], list[str]]:
     """(structures proved, notes) of a loop with these coarse finalists (structure, speedup) and seconds left; ``said``:
-    and what the run then says that it found."""
+    and what the run then says that it found. ``unjudged``: what the judge died of."""
     loop: Any = Loop.__new__(Loop)
     proved: list[str] = []
     notes: list[str] = []
@@ -29,7 +35,7 @@ def finished(waiting: list[tuple[str, float]], left: float, said: bool = False) 
     loop._say = lambda kind, text, **data: notes.append(text)
     loop.finish()
     loop.winner = loop.nearest = None
-    loop.rejected, loop.exhausted = 0, True
+    loop.rejected, loop.exhausted, loop.unjudged = 0, True, dict(unjudged)
     return proved, [*notes, *([message(loop, interrupted=False)] if said else [])]
 
 
@@ -65,6 +71,14 @@ def test_what_there_was_no_time_to_prove_is_not_called_slower() -> None:
     assert "Nothing honest beats" not in finished(compiled, 0.0, said=True)[1][-1]
     assert "Nothing was tried" in finished([], 0.0, said=True)[1][-1]
     assert "Nothing honest beats" in finished(compiled, 99.0, said=True)[1][-1]
+
+
+def test_a_judge_that_failed_is_no_want_of_time_or_candidates() -> None:
+    """It once failed on every program for a loss on a GPU, and the run spoke of candidates."""
+    died = {"templates/rowwise.triton": "IndexError: Dimension out of range"}
+    text = finished([], 0.0, said=True, unjudged=died)[1][-1]
+    assert "Nothing was tried" not in text
+    assert "The judge itself failed on 1 of the structures, as on templates/rowwise.triton (IndexError" in text
 
 
 def test_one_trial_is_not_called_several() -> None:

@@ -24,6 +24,9 @@ def message(loop: Loop | None, interrupted: bool) -> str:
         text += f"Nothing is proved yet ({trials(loop.tried)})."
     else:
         text += _finding(loop)
+    if loop.winner is None and loop.unjudged:
+        structure, why = next(reversed(loop.unjudged.items()))
+        text += f" The judge itself failed on {len(loop.unjudged)} of the structures, as on {structure} ({why})."
     if loop.winner is None and not loop.exhausted:
         text += " The search was not over: --resume goes on, --budget gives it more time."
     return text
@@ -50,7 +53,9 @@ def _finding(loop: Loop) -> str:
     if loop.unproved:
         return f"Nothing is proved ({tried}): there was no time for a proof of {loop.unproved}."
     if not loop.tried:
-        return "Nothing was tried: there was no candidate, or no time for one."
+        return (
+            "Nothing was judged." if loop.unjudged else "Nothing was tried: there was no candidate, or no time for one."
+        )
     return f"Nothing honest beats the baseline ({tried})."
 
 

@@ -72,6 +72,8 @@ class Loop:
         self._precise: dict[str, Timed | None] = {}
         self._missing: dict[str, ToolMissing] = {}
         self._failures = 0
+        self.unjudged: dict[str, str] = {}
+        """What the judge died of, by structure."""
         self.exhausted = False
         """True when the search ended because nothing was left to try, not because of the budget."""
         self.tried, self.rejected = judging.counts()
@@ -308,6 +310,7 @@ class Loop:
             return None
         except JudgeFailed as error:
             self._failures += 1
+            self.unjudged[structure] = error.got or error.what
             self._say("note", f"{structure}: {error.what}", detail=str(error))
             if self._failures >= MOST_FAILURES:
                 raise
