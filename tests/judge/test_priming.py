@@ -22,6 +22,7 @@ def test_one_judge_primes_and_the_other_finds_it_done(tmp_path: Path, monkeypatc
         began.set()
         assert go_on.wait(10)
         self._seed.mkdir()
+        self._headers.mkdir()
         return True
 
     monkeypatch.setattr(Programs, "_zygote", lambda self, **k: None)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kernelwright.judge import headers
 from kernelwright.judge import programs as module
 from kernelwright.judge.programs import Programs
 
@@ -34,6 +35,7 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
     """With a cache that is primed already, so that nothing has to be compiled here."""
     (tmp_path / "cache" / "primed").mkdir(parents=True)
     (tmp_path / "cache" / "primed" / "answered").write_text("yes")
+    headers.folder(tmp_path / "cache").mkdir()
     made = Programs(1, tmp_path / "cache")
     yield made
     made.close()

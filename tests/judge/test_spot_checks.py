@@ -221,3 +221,18 @@ def test_whole_numbers_that_differ_are_no_measure_for_written_inputs() -> None:
     trial.eager.inputs[0], trial.mine.inputs[0] = [torch.ones(8)], [torch.ones(8) * 1.01]
     with pytest.raises(Mismatch):
         trial.checks.look([[torch.zeros(8)]], "wrong")
+
+
+def test_what_eager_answered_is_told_before_a_dear_call_is_compared_in_full() -> None:
+    """As it was in that round: by the end the buffers hold a later one's."""
+    told: list[tuple[object, bool]] = []
+
+    def tell(leaves: list, state: object, eager: list) -> None:
+        assert len(told) == len(trial.compared)
+        told.append((state, torch.equal(eager[0], 2 * leaves[0])))
+
+    trial = Trial(3, budget=2, tell=tell)
+    for number in range(6):
+        trial.round(number)
+    trial.checks.conclude()
+    assert told == [(state, True) for state in trial.compared] and 2 == len(told)

@@ -23,7 +23,7 @@ from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.recombined import Recombiner
 from kernelwright.judge.reference import Reference
 from kernelwright.judge.variants import AS_GIVEN, HEAVY, LIGHT
-from kernelwright.judge.verify import Checker, Drawn
+from kernelwright.judge.verify import Checker, Drawn, Truth
 from kernelwright.limits import Trace
 from kernelwright.task import Case, Task
 
@@ -174,6 +174,7 @@ class Bench:
         self.sized = False
         """Whether ``eager_us`` is that of the reference as a program of its own, not in this process."""
         self._known: tuple[list[torch.Tensor], int] | None = None
+        self._asked = False  # whether a candidate was asked the known call
 
         def still() -> float | None:
             return None if left is None else left - 1e-9 * (measure.clock() - began)
@@ -257,13 +258,24 @@ class Bench:
                 continue
         return points
 
-    def known_call(self) -> list[torch.Tensor]:
-        """Inputs of a first call shared by a few candidates, so that its oracle is computed once for all of them."""
+    def known_call(self, *, asking: bool = False) -> list[torch.Tensor]:
+        """Inputs of a first call shared by a few candidates, so that its oracle is computed once for all of them.
+        ``asking``: one of them gets to see it."""
+        self._asked = self._asked or asking
         if self._known is None or self._known[1] >= KNOWN_CALL_USES:
             self._known = self.timed.instance.draw(self.timed.as_given, secrets.randbits(62)), 0
         leaves, uses = self._known
         self._known = leaves, uses + 1
         return leaves
+
+    def unasked(self) -> tuple[list[torch.Tensor], Truth] | None:
+        """The known call, with what is known of it, where that is dear and no candidate was asked it: the first one of
+        one proof. It was drawn in secret as a proof's own is, by another seed."""
+        timed = self.timed
+        if self._asked or self.contract.random or timed.instance.work <= HEAVY:
+            return None
+        leaves = self.known_call(asking=True)
+        return leaves, timed.checker.truth(timed.as_given, leaves, timed.instance.first_state)
 
     def some_call(self) -> list[torch.Tensor]:
         """Inputs of the timed case of which nobody looks at the values."""

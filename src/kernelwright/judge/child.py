@@ -34,8 +34,7 @@ __all__ = ["ChildFailure", "Program", "Window", "Zygote"]
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 _BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv[3]); from kernelwright.judge.zygote import main; main()"
-_START_SECONDS = 120.0
-_FORK_SECONDS = 20.0
+_START_SECONDS, _FORK_SECONDS = 120.0, 20.0
 
 Clock = Callable[[int], int]
 """Nanoseconds: of wall time for 0, of CPU time used by all threads of a process for its id (0 once it is gone)."""
@@ -76,12 +75,13 @@ class Zygote:
         writable: Sequence[Path | str] = (),
         execute: bool = False,
         threads: int = 0,
+        headers: Path | str = "",
     ) -> Program:
         """A confined program that reads ``folder`` (its working directory) and has loaded nothing yet.
 
-        ``env`` is added to a fixed clean environment. ``execute`` permits starting programs (compilers); without
-        it neither fork nor exec works. ``threads`` 0 keeps torch's default. Raises ChildFailure (stage sandbox)
-        for a folder that cannot be entered, JudgeFailed when no program can be started at all.
+        ``env`` is added to a fixed clean environment. ``execute`` permits starting programs (compilers); without it
+        neither fork nor exec works. ``threads`` 0 keeps torch's default. ``headers``: see ``headers.use``. Raises
+        ChildFailure (stage sandbox) for a folder it cannot enter, JudgeFailed when none can be started at all.
         """
         request = {
             "folder": str(Path(folder).resolve()),
@@ -89,6 +89,7 @@ class Zygote:
             "limits": asdict(limits),
             "env": sandbox.confined(env),
             "readable": [str(path) for path in readable],
+            "headers": str(headers),
             "writable": [str(path) for path in writable],
             "execute": execute,
             "threads": threads,
@@ -247,10 +248,10 @@ class Program:
             self._fill_weights([tensor for _, tensor in state])
         self.leash.ask({"do": "state"}, self.stage)
 
-    def read_state(self) -> list[tuple[str, torch.Tensor]]:
-        """Copies of the module's weights and buffers now, as the program says."""
+    def read_state(self, *, copied: bool = True) -> list[tuple[str, torch.Tensor]]:
+        """Copies of the module's weights and buffers now, as the program says; none unless ``copied``."""
         self.leash.ask({"do": "read_state"}, self.stage)
-        tensors = self._weights.tensors() if self._weights else []
+        tensors = self._weights.tensors() if self._weights and copied else []
         return [(name, tensor.clone()) for name, tensor in zip(self._names, tensors, strict=False)]
 
     def perturb(self, *, on: bool) -> None:
@@ -364,9 +365,8 @@ class Program:
 
     def _fill_weights(self, tensors: Sequence[torch.Tensor]) -> None:
         assert self._weights is not None
-        with torch.no_grad():
-            for target, tensor in zip(self._weights.tensors(), tensors, strict=False):
-                target.copy_(tensor.detach())
+        for target, tensor in zip(self._weights.tensors(), tensors, strict=False):
+            target.copy_(tensor.detach())
         self._settle()
 
     def _settle(self) -> None:

@@ -88,11 +88,13 @@ class Entrants:
             if entrant.unwanted:
                 raise ChildFailure("load", "nobody waits for it any more")
             load(program, candidate.entry, instance)
+            ran = 0
             if entrant.name == "eager" and not bench.sized:  # once: all baselines are bound to equally many sets
-                self._size_up(bench, program, leaves)
+                ran = self._size_up(bench, program, leaves)
             sets = bench.plan(timing_plan.PRECISE, 2).sets
             bind(program, bench.timed, sets, leaves)
-            program.window(list(range(sets)), grad=bench.contract.gradients)
+            if ran < sets or bench.device.type != "cpu":
+                program.window(list(range(sets)), grad=bench.contract.gradients)
         except Exception as failure:  # noqa: BLE001 - one that ends this thread would lose the baseline unsaid
             entrant.failure = str(failure)[:300] or type(failure).__name__
             if not isinstance(failure, OSError):  # of a full disk ``blame_disk`` asks whether it is full
@@ -107,8 +109,9 @@ class Entrants:
             health.blame_disk(entrant.failure, self._state)
 
     @staticmethod
-    def _size_up(bench: Bench, program: Program, leaves: list[torch.Tensor]) -> None:
-        """Eager's time per call as a program, which plans are made with: in the judge it also copies its weights.
+    def _size_up(bench: Bench, program: Program, leaves: list[torch.Tensor]) -> int:
+        """Eager's time per call as a program, which plans are made with: in the judge it also copies its weights. How
+        many sets it ran on, whose memory is warm since.
 
         What an empty window takes is not the calls': with it, on an H200, a call of 66 us counted as 350, and windows
         of 17 calls, not 91, read 6 % apart.
@@ -129,6 +132,7 @@ class Entrants:
         bench.eager_aliases = frozenset(window.aliases)
         if window.whereabouts:
             bench.eager_shared, bench.eager_together = window.whereabouts.shared, window.whereabouts.together
+        return count
 
     def drop(self, bench: Bench, name: str, failure: str) -> None:
         """Forget a baseline's process; with ``failure`` it is not tried again."""

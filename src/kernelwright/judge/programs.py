@@ -21,7 +21,7 @@ from pathlib import Path
 
 from kernelwright import sandbox
 from kernelwright.errors import JudgeFailed
-from kernelwright.judge import measure
+from kernelwright.judge import headers, measure
 from kernelwright.judge.child import Program, Zygote
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.load import idle_share, waiting_policy
@@ -41,7 +41,8 @@ class Primer(nn.Module):
             torch.compile(lambda x: torch.softmax(x, -1) + x.sum(-1, keepdim=True), dynamic=False)(values)
 """
 NO_HEADERS = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
-"""Where precompiled headers go is settled at import: in the zygote, for a folder that its forks may not write."""
+"""Where torch puts precompiled headers is settled at import: in the zygote, for a folder that its forks may not write.
+See ``headers`` for those that they read."""
 TRUSTING = {"TORCHINDUCTOR_VEC_ISA_OK": "1"}
 """Read at import too: AVX2 and AVX-512 are not tried with a compilation of torch's headers each (10 s on two cores)."""
 PLAIN, DEVICE = ("torch",), ("torch", "kernelwright.judge.triton_ready")
@@ -105,7 +106,8 @@ class Programs:
         if self._seed.is_dir() and not (own / "inductor").exists():
             own.mkdir(parents=True, exist_ok=True)
             shutil.copytree(self._seed, own / "inductor")
-        return self.start(self._zygote(compiles=True), device, folder, seconds, own)
+        ready = None if self._probes else self._headers
+        return self.start(self._zygote(compiles=True), device, folder, seconds, own, headers=ready)
 
     def _zygote(self, *, compiles: bool, device: str = "cpu") -> Zygote:
         with self._lock:
@@ -123,6 +125,14 @@ class Programs:
     def _seed(self) -> Path:
         return self._cache / ("primed-probing" if self._probes else "primed")
 
+    @property
+    def _headers(self) -> Path:
+        return headers.folder(self._cache)
+
+    def _is_primed(self) -> bool:
+        """Whether a primer has run here, and made the headers of this torch; where it probes, it makes none."""
+        return self._seed.is_dir() and (self._probes or self._headers.is_dir())
+
     def _prime(self) -> None:
         """Fill the cache that others begin with. Without it they only take longer, so its failures are nobody's."""
         if self._primed() or self._probes:
@@ -135,33 +145,47 @@ class Programs:
     def _primed(self) -> bool:
         """Run the primer, unless one has run before; whether it ran through."""
         zygote = self._zygote(compiles=True)
-        if self._seed.is_dir():
+        if self._is_primed():
             return True
         with _one_at_a_time(self._cache / "priming.lock"):  # judges share caches: one primes, others find it done
-            return self._seed.is_dir() or self._run_primer(zygote)
+            return self._is_primed() or self._run_primer(zygote)
 
     def _run_primer(self, zygote: Zygote) -> bool:
         folder = self._cache / "priming"
-        own = folder / "own"
+        own, made = folder / "own", folder / "own" / "headers"
         with contextlib.suppress(ChildFailure, JudgeFailed, OSError):
             shutil.rmtree(folder, ignore_errors=True)
             (folder / "source").mkdir(parents=True)
             (folder / "source" / "primer.py").write_text(PRIMER, encoding="utf-8")
-            with self.start(zygote, "cpu", folder / "source", PRIMING_SECONDS, own) as primer:
+            making = None if self._probes else made
+            with self.start(zygote, "cpu", folder / "source", PRIMING_SECONDS, own, headers=making) as primer:
                 self._primer = primer
                 primer.load("primer.py::Primer")
-            (own / "inductor").rename(self._seed)
+            made.mkdir(exist_ok=True)  # empty where this torch, or this compiler, has none: nobody tries again
+            if not self._probes and not self._headers.exists():
+                made.rename(self._headers)
+            if not self._seed.exists():
+                (own / "inductor").rename(self._seed)
         self._primer = None
         shutil.rmtree(folder, ignore_errors=True)
-        return self._seed.is_dir()
+        return self._is_primed()
 
     def fresh(self, env: Mapping[str, str] | None = None) -> Zygote:
         """A zygote nobody has used: an interpreter that has imported torch, and nothing that compiles. The caller's to
         close. ``env``: more of what libraries read when they are loaded."""
         return Zygote.start(("torch",), clock=measure.clock, env=self.waiting | NO_HEADERS | dict(env or {}))
 
-    def start(self, zygote: Zygote, device: str, folder: Path, seconds: float, own: Path | None) -> Program:
-        """``fork``, from a zygote of one's own choice."""
+    def start(
+        self,
+        zygote: Zygote,
+        device: str,
+        folder: Path,
+        seconds: float,
+        own: Path | None,
+        *,
+        headers: Path | None = None,
+    ) -> Program:
+        """``fork``, from a zygote of one's own choice. ``headers``: a folder of them; see ``headers``."""
         limits = sandbox.Limits(
             seconds=seconds, memory_bytes=MEMORY, processes=512, file_bytes=1 << 30, output_bytes=1 << 20
         )
@@ -176,12 +200,14 @@ class Programs:
                 "HOME": str(own),
             }
             (own / "tmp").mkdir(exist_ok=True)
+        readable = (sys.prefix, sys.base_prefix, *sorted(self._imports))
         return zygote.fork(
             folder,
             device=device,
             limits=limits,
             env=env,
-            readable=(sys.prefix, sys.base_prefix, *sorted(self._imports)),
+            readable=(*readable, headers) if headers and headers.is_dir() else readable,
+            headers=headers or "",
             writable=() if own is None else (own,),
             execute=own is not None,
             threads=self.threads,

@@ -28,14 +28,14 @@ def read(program: Program) -> tuple[list[tuple[str, torch.Tensor]], str]:
     if program.device != "cpu":
         torch.cuda.synchronize(program.device)
     used: list[float] = []
-    found = []
-    for _ in range(LOOKS):
+    found: list[tuple[str, torch.Tensor]] = []
+    for look in range(LOOKS):
         began = program.clock(program.pid)
-        found.append(program.read_state())
+        found = program.read_state(copied=not look) or found
         used.append((program.clock(program.pid) - began) / 1e3)
     for leaf, value in zip(given, kept, strict=True):
         leaf.copy_(value)
     first, again = used[0], min(used[1:])
     late = program.device == "cpu" and first > FLOOR_US + SLACK * again
     words = f"calls leave work to whoever reads parameters and buffers: {first:.0f} us at first, then {again:.0f}"
-    return found[0], words if late else ""
+    return found, words if late else ""

@@ -75,6 +75,8 @@ class _Kept:
     leaves: Leaves
     state: Any
     answers: list[tuple[Leaves, Leaves]]
+    eager: Leaves
+    """Eager's answer, where somebody is to be told."""
 
 
 @dataclass(slots=True)
@@ -97,6 +99,9 @@ class SpotChecks:
     """One call of each baseline is compared in full too."""
     indices: Sequence[tuple[int, int]] = ()
     """(output, input): whole numbers that point into an input, where ties may fall either way."""
+    tell: Callable[[Leaves, Any, Leaves], None] | None = None
+    """Hears what the eager program answered to a call (inputs, state, outputs) before that is compared in full: where a
+    call is dear, so that nobody makes it once more."""
     _beyond: int = 0
     """Calls so far that lay beyond all measure."""
     _kept: list[_Kept] = field(default_factory=list)
@@ -155,6 +160,8 @@ class SpotChecks:
         for number, kept in enumerate(self._kept):
             for suspect, (outputs, inputs) in zip(self.suspects[1:], kept.answers, strict=True):
                 if outputs and (suspect.on_trial or number == 0):
+                    if self.tell is not None:
+                        self.tell(kept.leaves, kept.state, kept.eager)
                     suspect.judged(kept.leaves, kept.state, outputs, inputs)
         self._kept.clear()
 
@@ -170,7 +177,8 @@ class SpotChecks:
             wanted = not self.random_outputs if suspect.on_trial else slot == 0 and self.of_baselines
             buffers = suspect.buffers
             answers.append((_copies(buffers.answers(call)), _copies(buffers.inputs[call])) if wanted else ([], []))
-        self._kept[slot : slot + 1] = [_Kept(values[call], state, answers)]
+        eager = _copies(self.suspects[0].buffers.answers(call)) if self.tell is not None else []
+        self._kept[slot : slot + 1] = [_Kept(values[call], state, answers, eager)]
 
     def _full(self, suspect: Suspect, values: Sequence[Leaves], call: int, state: Any) -> None:
         outputs, inputs = suspect.buffers.answers(call), suspect.buffers.inputs[call]
@@ -187,17 +195,10 @@ class SpotChecks:
     def alike(self, leaves: Leaves, ours: Leaves, after: Leaves, eager: Leaves) -> bool:
         """Whether an answer to a call that eager answered here lies as near to eager's as honest ones do. Where calls
         write to their inputs nothing is said."""
-        if self.mutates or not all(torch.equal(now, before) for now, before in zip(after, leaves, strict=True)):
-            return False
-        pointed = {output: leaves[source] for output, source in self.indices}
-        seen = distances(ours, eager, None, pointed)
-        return all(map(math.isfinite, seen)) and not self._far(seen, eager)
+        return not self.mutates and alike(leaves, ours, after, eager, self.tolerated, self.indices)
 
     def _far(self, seen: Distances, theirs: Leaves) -> bool:
-        """Whether a call lies further from eager's than honest ones do, as far as that can be measured."""
-        units = [unit for out in theirs for unit in (_unit(out),) * 2]
-        tried = zip(seen, self.tolerated, units, strict=True)
-        return any(math.isfinite(far) and far > SUSPICION * max(*pair) for far, *pair in tried)
+        return _far(seen, theirs, self.tolerated)
 
     def _chosen(self) -> bool:
         """Whether a call beyond all measure is compared in full. An honest program may have many: where the reference
@@ -217,6 +218,29 @@ class SpotChecks:
         least = max((far for far, unit in rounded if unit), default=0.0)  # what exact values differ by is no measure
         apart = zip(distances(mine, other, sample)[::2], map(_unit, other), strict=True)
         return any(far > SUSPICION * max(least if unit else 0.0, unit) for far, unit in apart)
+
+
+def alike(
+    leaves: Leaves,
+    ours: Leaves,
+    after: Leaves,
+    eager: Leaves,
+    tolerated: Distances,
+    indices: Sequence[tuple[int, int]] = (),
+) -> bool:
+    """Whether an answer lies as near to eager's as ``tolerated`` ones do, by distances that can be measured, and the
+    inputs were left alone."""
+    if not all(torch.equal(now, before) for now, before in zip(after, leaves, strict=True)):
+        return False
+    seen = distances(ours, eager, None, {output: leaves[source] for output, source in indices})
+    return all(map(math.isfinite, seen)) and not _far(seen, eager, tolerated)
+
+
+def _far(seen: Distances, theirs: Leaves, tolerated: Distances) -> bool:
+    """Whether a call lies further from eager's than honest ones do, as far as that can be measured."""
+    units = [unit for out in theirs for unit in (_unit(out),) * 2]
+    tried = zip(seen, tolerated, units, strict=True)
+    return any(math.isfinite(far) and far > SUSPICION * max(*pair) for far, *pair in tried)
 
 
 def _copies(tensors: Sequence[torch.Tensor]) -> Leaves:

@@ -101,7 +101,7 @@ class Judgement(Verification):
             for number in range(processes):
                 self.points[0].checker.draws.another_process()
                 with programs.take() as program:
-                    far = self._smoke(program, plan.sets, fresh=precise)
+                    far = self.near = self._smoke(program, plan.sets, fresh=precise)
                     if self.level == "smoke":
                         return None
                     if soon and number == 0:
@@ -179,6 +179,7 @@ class Judgement(Verification):
                 tolerated=far,
                 of_baselines=number == 0,
                 indices=bench.contract.index_outputs,
+                tell=point.checker.answered if self._outputs_alone(point) and not self.stateful else None,
             ),
             look=lambda window: self._looked_at(window, point, as_given),
             left=self._left_by(program) if self.stateful and not bench.contract.random else None,
@@ -346,6 +347,8 @@ class Judgement(Verification):
             )
         if self.level == "precise":
             notes += facts.bound_notes(self.bench)
+            if self.first is not None and self.first[0] is self.bench.some_call():
+                notes.append("the first checked call is the one of admission and does not follow from the seed")
         else:
             notes.append("the first checked call is shared by coarse candidates and does not follow from the seed")
         return verified(

@@ -201,7 +201,8 @@ class Checker:
         return 1 if large or self.instance.work > HEAVY else 4
 
     def recall(self, truth: Truth) -> None:
-        """Take back what is known about a call, which others may have pushed out since."""
+        """Take what is known about a call, which others may have pushed out since, or another checker found out."""
+        self._weaken(truth.kind)
         if not any(known is truth for known in self._recent):
             self._recent = [truth, *self._recent[: self._kept(truth.exact) - 1]]
 

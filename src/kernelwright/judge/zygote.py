@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from kernelwright import sandbox
-from kernelwright.judge import mathlib, pages, runner, wires
+from kernelwright.judge import headers, mathlib, pages, runner, wires
 
 FOUND_OUT = (
     ("torch._inductor.codecache", "torch_key"),
@@ -63,7 +63,8 @@ def main() -> None:
 
 
 def _without_headers() -> None:
-    """No precompiled headers of torch's compiler: it puts them in a folder that forks of this process may not write.
+    """No precompiled headers of torch's own: it puts them in a folder that forks of this process may not write. Which
+    they read instead, each is told (``headers``).
 
     Torch 2.13 reads that from the environment; 2.11 does not, and every CPU program it compiled failed.
     """
@@ -190,6 +191,7 @@ def program(
     os.set_inheritable(talk, False)
     channel = socket.socket(fileno=talk)
     wires.send(channel, wires.encode({"level": level}))
+    headers.use(request["headers"], request["writable"])
     pages.steady()
     runner.Runner(channel, request["device"], request["threads"]).serve()
     os._exit(0)
