@@ -161,7 +161,7 @@ class Bench:
         """The timed case of the reference, once traced: what its bounds come from."""
         self.looked_again = False
         """Whether ``bound`` comes from a second look at the device's memory, which then outdoes any other."""
-        self.cache_bytes = cache_bytes(self.device)
+        self.cache_bytes = timing_plan.cache_bytes(self.device)
         self.eager_aliases: frozenset[tuple[int, int]] = frozenset()
         """(output, input) pairs that share storage in the reference itself; known once eager has run."""
         self.eager_shared: frozenset[int] = frozenset()
@@ -298,7 +298,7 @@ class Bench:
             call_us=self.eager_us,
             cache_bytes=self.cache_bytes,
             processes=processes,
-            device_bytes=device_bytes(self.device),
+            device_bytes=timing_plan.device_bytes(self.device),
         )
 
     def draws(
@@ -363,18 +363,6 @@ class Bench:
         for entrant in self.entrants.values():
             entrant.close()
         self.entrants = {}
-
-
-def cache_bytes(device: torch.device) -> int:
-    """Bytes of the last-level cache of a device."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).L2_cache_size)
-    return timing_plan.cpu_cache_bytes()
-
-
-def device_bytes(device: torch.device) -> int:
-    """Memory of a device that has its own; 0 for the host."""
-    return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else 0
 
 
 def synchronise(device: torch.device) -> None:

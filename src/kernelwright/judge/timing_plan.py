@@ -10,6 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 MOST_SETS = {"cpu": 64, "cuda": 256}
 MOST_SET_BYTES = 1 << 30
 """Host memory one program may take for its call sets."""
@@ -160,3 +162,15 @@ def _cache(index: Path) -> tuple[int, int, str] | None:
     except OSError:
         shared = ""  # then all that see this size are taken to share it
     return level, int(found[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[found[2]], shared
+
+
+def cache_bytes(device: torch.device) -> int:
+    """Bytes of the last-level cache of a device."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).L2_cache_size)
+    return cpu_cache_bytes()
+
+
+def device_bytes(device: torch.device) -> int:
+    """Memory of a device that has its own; 0 for the host."""
+    return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else 0
