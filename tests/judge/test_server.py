@@ -36,6 +36,7 @@ def test_events_come_before_the_result() -> None:
     event, result = talk({"echo": echo}, ['{"id": 4, "job": "echo", "text": "a"}'])
     assert {"id": 4, "event": {"said": "a"}} == event
     assert (4, "a", True) == (result["id"], result["result"]["text"], result["result"]["seconds"] >= 0)
+    assert 0 == result["result"]["waited"]
 
 
 def test_a_job_that_waits_for_another_judge_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +66,7 @@ def test_a_job_that_waits_for_another_judge_says_so(tmp_path: Path, monkeypatch:
     event, result = [json.loads(line) for line in replies.getvalue().splitlines()]
     assert said and event["event"]["waiting"].startswith("waiting for the device: another judge")
     assert (4, 4) == (event["id"], result["id"])
+    assert 0.0 < result["result"]["waited"] <= result["result"]["seconds"]
 
 
 def test_users_errors_travel_as_data() -> None:

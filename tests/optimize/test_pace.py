@@ -90,6 +90,18 @@ def test_steps_within_steps_count_once_and_the_start_from_the_beginning(clock: C
     assert -1.0 == made.left()
 
 
+def test_waiting_for_another_judge_is_not_the_proofs_time(clock: Clock) -> None:
+    """Nor that of the search around it; the sentence on an overrun names it."""
+    made = Pace(10.0, began=clock.now)
+    with made.step("search"):
+        clock.now += 2.0
+        with made.step("proof"):
+            clock.now += 12.0
+            made.waited(5.0)
+    assert {"search": 2.0, "proof": 7.0, "waiting": 5.0} == made.spent()
+    assert "7 s for the proof, which is never skipped, 5 s for waiting for another judge of the device." in made.words()
+
+
 @pytest.mark.parametrize("late, said", [(0.9, False), (1.1, True)])
 def test_an_overrun_is_said_with_what_it_was_for(clock: Clock, late: float, said: bool) -> None:
     """A second, or a tenth of the budget, is not worth a sentence."""
@@ -347,3 +359,37 @@ def test_larger_budgets_keep_time_for_sanitizers_after_the_proof(clock: Clock, b
     assert 12.0 + kept <= schedule.left() <= 12.0 + kept + 2.0
     assert schedule.spare() == schedule.left() - 12.0
     assert schedule.in_budget()
+
+
+def test_what_is_left_may_not_hold_is_said_once(clock: Clock) -> None:
+    """At the admission, or when the proof begins; where another judge was waited for, twice as much may be needed."""
+    made: Any = SimpleNamespace(expected_seconds={"coarse": 2.0, "precise": 12.0}.get)
+    for waited, said in ((0.0, ""), (0.5, ""), (3.0, "12 s, and another judge takes turns on this device")):
+        pace = Pace(30.0, clock.now)
+        pace.waited(waited)
+        schedule = Schedule(pace, made)
+        assert ("", 15.0) == (schedule.news(), schedule.hanging())  # the latter for a program that does not answer
+        clock.now += 10.0
+        assert said in schedule.news(proving=True) and bool(said) == schedule._announced
+        clock.now += 10.0
+        assert bool(said) != bool(schedule.news(proving=True))
+        assert "" == schedule.news(proving=True)
+
+
+def test_waiting_of_judgements_reaches_the_runs_result(tmp_path: Path, clock: Clock) -> None:
+    """As much as the judge says, but no more than its answer took; of the proof and of the admission."""
+
+    class Shared(Slow):
+        def run(self, job: dict[str, Any], on_event: Any = None) -> dict[str, Any]:
+            return {**super().run(job, on_event), "waited": 4.0 if job.get("level") == "precise" else 0.0}
+
+        def submit(self, job: dict[str, Any], on_event: Any = None) -> Any:
+            future = super().submit(job, on_event)
+            future.result()["waited"] = 99.0  # already done when it is asked for: nobody waited
+            return future
+
+    judge = Shared(clock, {"coarse": 1.0, "precise": 9.0}, second_best)
+    result, _ = go(tmp_path / "run", worker=judge, host=FakeHost(HOST), options=Options(budget_seconds=5.0))
+    proofs = judge.levels().count("precise")
+    assert (4.0 * proofs, 5.0 * proofs) == (result.spent["waiting"], result.spent["proof"])
+    assert f"{4 * proofs} s for waiting for another judge of the device" in result.overrun

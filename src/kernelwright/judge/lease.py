@@ -21,6 +21,7 @@ PATIENCE_SECONDS = 600.0
 SAID_AFTER_S = 2.0
 """From so long a wait on it is said what is waited for, once a job."""
 _TELLER: contextvars.ContextVar[Callable[[str], None] | None] = contextvars.ContextVar("teller", default=None)
+_WAITS: contextvars.ContextVar[list[float] | None] = contextvars.ContextVar("waits", default=None)
 WATCH_SECONDS = 0.01
 """How often it is looked whether another judge is alone, while something compiles here in the background."""
 STILL_SECONDS = 2.5 * WATCH_SECONDS
@@ -30,13 +31,16 @@ R = TypeVar("R")
 
 
 @contextlib.contextmanager
-def told(tell: Callable[[str], None]) -> Iterator[None]:
-    """Inside, in this thread, ``tell`` hears of the first wait for another judge that takes long."""
-    token = _TELLER.set(tell)
+def told(tell: Callable[[str], None]) -> Iterator[list[float]]:
+    """Inside, in this thread, ``tell`` hears of the first wait for another judge that takes long; the seconds of every
+    wait are added to the list."""
+    waits: list[float] = []
+    token, counting = _TELLER.set(tell), _WAITS.set(waits)
     try:
-        yield
+        yield waits
     finally:
         _TELLER.reset(token)
+        _WAITS.reset(counting)
 
 
 class Lease:
@@ -187,7 +191,8 @@ class Lease:
 
 def _wait_for(locked: Callable[[], bool], deadline: float, path: Path, device: int) -> None:
     """``device``: the file that says who has it, whichever of the two is waited for."""
-    said_at = time.monotonic() + SAID_AFTER_S
+    began = time.monotonic()
+    said_at = began + SAID_AFTER_S
     while not locked():
         if (tell := _TELLER.get()) is not None and time.monotonic() >= said_at:
             _TELLER.set(None)
@@ -200,6 +205,8 @@ def _wait_for(locked: Callable[[], bool], deadline: float, path: Path, device: i
                 "end the other judge",
             )
         time.sleep(0.005)
+    if (waits := _WAITS.get()) is not None:
+        waits.append(time.monotonic() - began)
 
 
 def _holders(handle: int) -> str:

@@ -93,9 +93,9 @@ def answer(
     try:
         if handler is None:
             raise JudgeFailed("The judge knows no such job", request["job"], ", ".join(sorted(jobs)))
-        with lease.told(lambda text: emit({"waiting": text})):
+        with lease.told(lambda text: emit({"waiting": text})) as waits:
             result = handler(request, emit)
-        return {**result, "seconds": time.monotonic() - started}, None
+        return {**result, "seconds": time.monotonic() - started, "waited": sum(waits)}, None
     except KernelwrightError as error:
         return None, error
     except (Exception, SystemExit) as error:  # noqa: BLE001 - an unanswered request would be waited for for ever

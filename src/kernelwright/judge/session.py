@@ -201,7 +201,7 @@ class Session:
         """{task, candidate, device, level, ...} -> {"outcome": Outcome, or null for a passed smoke test}.
 
         Optional: ``seed``; ``baselines`` (names); ``bound_us`` and ``limiter``; ``admit`` false skips admission;
-        ``patience``: seconds after which a window counts as hanging; ``profile`` adds facts to a precise result,
+        ``patience``, ``hanging``: as in ``waiting.limit``; ``profile`` adds facts to a precise result,
         ``facts`` those of the compiled object to any; ``verify`` checks every case before a coarse time too;
         ``extra_cases``: source of a tester's inputs, see ``tester``;
         ``sanitize`` looks at a precise result with ``sanitize``, whose fault rejects and whose notes join the proof
@@ -313,7 +313,7 @@ class Session:
         """The candidate and the baselines it was raced against, for what is measured besides."""
         bench = self._bench(job)
         contenders = [self.entrants.contender(bench, baseline.name) for baseline in outcome.baselines]
-        seconds = waiting.limit(bench.eager_us, candidate, job.get("patience"))
+        seconds = waiting.limit(bench.eager_us, candidate, job.get("patience"), job.get("hanging"))
         own = self.warm.aside(candidate)
         contenders.append(also.Contender(name="candidate", candidate=candidate, own=own, seconds=seconds))
         return also.Scene(
@@ -359,7 +359,7 @@ class Session:
 
     def _start(self, bench: Bench, folder: Path, candidate: Candidate, job: dict[str, Any], level: str) -> Program:
         """A fresh confined process for a candidate."""
-        seconds = waiting.limit(bench.eager_us, candidate, job.get("patience"))
+        seconds = waiting.limit(bench.eager_us, candidate, job.get("patience"), job.get("hanging"))
         several = level == "precise" or bool(job.get("facts"))
         return self.warm.start(bench, candidate, folder, seconds, several=several)
 

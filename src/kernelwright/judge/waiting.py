@@ -14,6 +14,8 @@ from kernelwright.judge.timing_plan import ALONE_US, SLOW_CALL_US
 
 SECONDS = 20.0
 """A call of a small task that takes longer hangs; large tasks get a hundred windows of eager on top."""
+LEAST_SECONDS = 8.0
+"""Where a run has no time, one that compiles nothing hangs after these: of 20 s, one that never answered took 28."""
 CALLS = ((ALONE_US, 64), (SLOW_CALL_US, 8), (math.inf, 2))
 """Calls of a window at the most, of calls that take eager so many microseconds (``timing_plan``; a smoke test lets up
 to 8 results live, of slow calls 2)."""
@@ -41,13 +43,14 @@ def _window_s(eager_us: float) -> float:
     return 1e-6 * eager_us * next(calls for most, calls in CALLS if eager_us < most)
 
 
-def limit(eager_us: float, candidate: Candidate, patience: float | None) -> float:
-    """How long a window of a candidate may take. ``patience`` shortens the waiting for compilers only."""
+def limit(eager_us: float, candidate: Candidate, patience: float | None, hanging: float | None = None) -> float:
+    """How long a window of a candidate may take. ``patience`` shortens the waiting for those that may be compiling,
+    ``hanging`` that for all others."""
     compiles = mentions_a_compiler(candidate)
-    whole = seconds(eager_us, compiles)
-    if patience is None or not compiles:
+    whole, given = seconds(eager_us, compiles), patience if compiles else hanging
+    if given is None:
         return whole
-    return min(whole, max(SECONDS + COMPILED_SLOWER * _window_s(eager_us), patience))
+    return min(whole, max((SECONDS if compiles else LEAST_SECONDS) + COMPILED_SLOWER * _window_s(eager_us), given))
 
 
 def mentions_a_compiler(candidate: Candidate) -> bool:

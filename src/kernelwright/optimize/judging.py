@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,8 @@ class Judging:
         """``bound_us`` and ``limiter`` of the task, once they are known."""
         self.extra: dict[str, Any] = {}
         """Further fields of every judge job: ``facts``, ``extra_cases``."""
+        self.waited: Callable[[float], None] = lambda seconds: None
+        """Hears for how long a judgement waited for another judge of the device."""
         self.spare_seconds = 0.0
         """What may be spent on sanitizers once a proof has found a winner."""
 
@@ -82,7 +84,7 @@ class Judging:
         trial = self._ledger.trial(number)
         outcome = trial.outcome
         given_up = isinstance(outcome, Rejected) and outcome.reason.startswith(GIVEN_UP)
-        return None if given_up and self.extra.get("patience", 0.0) > LONGER * trial.seconds else outcome
+        return None if given_up and self.extra.get("hanging", 0.0) > LONGER * trial.seconds else outcome
 
     def outcome(self, candidate: Candidate, level: str, structure: str) -> tuple[Outcome, bool]:
         """(outcome, was it remembered). Raises what the worker raises: the judge's own failures, never a verdict."""
@@ -92,6 +94,7 @@ class Judging:
         started_at, began = time.time(), time.monotonic()
         result = self._worker.run(self._job("judge", candidate, level))
         seconds = time.monotonic() - began
+        self.waited(min(float(result.get("waited", 0.0)), seconds))
         outcome: Outcome = wire.from_data(Outcome, result["outcome"])  # type: ignore[arg-type]  # a union is no class
         trial = Trial(
             candidate=candidate,

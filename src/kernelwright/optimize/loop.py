@@ -140,7 +140,7 @@ class Loop:
                 # Other values, the same text: what it takes is known, and it is no further try.
                 search.tell(choice, told[candidate.digest()] if candidate is not None else None)
                 continue
-            self._judging.extra["patience"] = self.schedule.patience()
+            self._judging.extra |= {"patience": self.schedule.patience(), "hanging": self.schedule.hanging()}
             level = "precise" if self._straight(candidate, choice.arm, kept) else "coarse"
             known = self._judging.known(candidate, level)
             asked += not known
@@ -270,12 +270,15 @@ class Loop:
         return self._structures[key][1].order <= EXPECTED_TO_WIN and COMPILE not in key
 
     def _prove(self, candidate: Candidate, structure: str) -> None:
-        self._judging.extra["patience"] = max(PROVING_S, self._options.budget_seconds)
+        patience = max(PROVING_S, self._options.budget_seconds)
+        self._judging.extra |= {"patience": patience, "hanging": patience}
         self._proved(candidate, structure)
 
     def _proved(self, candidate: Candidate, structure: str) -> Timed | None:
         self._say("phase", f"proving {structure}", candidate=candidate.digest())
         self._judging.spare_seconds = self.schedule.spare()
+        if news := self.schedule.news(proving=True):
+            self._say("note", news)
         with self.pace.step("proof"):
             outcome = self._judge(candidate, "precise", structure)
         self._precise[candidate.digest()] = outcome

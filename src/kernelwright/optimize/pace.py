@@ -13,6 +13,7 @@ STEPS = {
     "start": "starting and admitting the task",
     "search": "the search",
     "proof": "the proof, which is never skipped",
+    "waiting": "waiting for another judge of the device",
 }
 """What a run's time goes into, in words."""
 
@@ -73,6 +74,10 @@ class Pace:
         finally:
             inside = sum(self._spent.values()) - before
             self._spent[name] += time.monotonic() - began - inside
+
+    def waited(self, seconds: float) -> None:
+        """So much of the step around this was waiting for another judge, and counts as that."""
+        self._spent["waiting"] += max(seconds, 0.0)
 
     def spent(self) -> dict[str, float]:
         """Seconds of each step so far, those it needed."""

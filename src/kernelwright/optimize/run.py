@@ -286,13 +286,14 @@ class _Run:
         loop = Loop(self.task, self.options, judging, services.host, self.say, pace, self.given)
         loop.collect(self.machine)
         loop.build_defaults()
-        self.facts = self._described(described)
+        judging.waited = pace.waited
+        self.facts = self._described(described, pace)
         judging.bound = bound_of(self.facts)
         judging.foresee(self.facts)
-        self._admit(_result(admitted))
+        self._admit(_result(admitted, pace))
         pace.admitted()
-        if loop.schedule.words():
-            self.say("note", loop.schedule.words())
+        if news := loop.schedule.news():
+            self.say("note", news)
         # Compiled baselines warm up in the background; the judge freezes them while it times anything.
         services.worker.submit({"job": "prepare", "device": device, "task": data})
         self.record |= {"machine": wire.to_data(self.machine), "facts": self.facts}
@@ -304,11 +305,11 @@ class _Run:
         if "doing" in event:
             self.say("phase", event["doing"])
 
-    def _described(self, future: Future[Reply]) -> Reply:
+    def _described(self, future: Future[Reply], pace: Pace) -> Reply:
         """Facts of the reference; one that never answers must not keep the run waiting."""
         limit = max(LONGEST_FIRST_CALL_S, LONGEST_IN_BUDGETS * self.options.budget_seconds)
         try:
-            return future.result(timeout=limit)
+            return _result(future, pace, limit)
         except TimeoutError as error:
             self.services.worker.abandon()
             raise ReferenceFails(
@@ -369,6 +370,10 @@ class _Run:
         return result
 
 
-def _result(future: Future[Reply]) -> Reply:
-    """The result of a submitted job; an interrupt while waiting goes through."""
-    return future.result()
+def _result(future: Future[Reply], pace: Pace, limit: float | None = None) -> Reply:
+    """The result of a submitted job; an interrupt while waiting goes through. What the job waited for another judge
+    counts as that, as far as it was waited for here."""
+    began = time.monotonic()
+    reply = future.result(timeout=limit)
+    pace.waited(min(float(reply.get("waited", 0.0)), time.monotonic() - began))
+    return reply

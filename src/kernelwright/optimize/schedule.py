@@ -22,9 +22,15 @@ LATE_PROOFS = 2
 """Proofs tried after the budget is over when none has succeeded: the first may fail where the second does not."""
 EARLY_PROOF = 4.0
 """Times what a proof is expected to take that must be left for proving the best so far early."""
+SHARED_S = 1.0
+"""Seconds of waiting for another judge from which it is counted with."""
+TURNS = 2.0
+"""Times longer that judgements may take where another judge has the device in turn."""
 SANITIZING_S, SANITIZED_SHARE = 16.0, 0.3
 """What sanitizers get once a proof has a winner (10 s seen for an RMSNorm), and the largest share of a budget that is
 kept for them: none of less than 53 s."""
+HANGING_SHARE = 0.5
+"""Of what is left of a budget: one that never answers must leave time for others."""
 COMPILING_S = 25.0
 """What judging a torch.compile candidate takes on 2 cores (17 to 20 s seen): not begun when less is left."""
 
@@ -45,6 +51,7 @@ class Schedule:
 
     def __init__(self, pace: Pace, judging: Judging, given: int = 0) -> None:
         self._pace, self._judging, self._given = pace, judging, given
+        self._announced = False
 
     def left(self) -> float:
         """Seconds until the budget is over."""
@@ -66,13 +73,22 @@ class Schedule:
         """Seconds from the admission on that no budget can shorten: the kernels given, one of ours, a proof."""
         return (1 + self._given) * self._judging.expected_seconds("coarse") + self._proof()
 
-    def words(self) -> str:
-        """What to expect where the budget is too small; empty where it is not."""
-        least, left = self.least(), self.left()
-        if least <= left:
+    def news(self, *, proving: bool = False) -> str:
+        """``words`` where nothing was said of it before."""
+        text = "" if self._announced else self.words(proving=proving)
+        self._announced = self._announced or bool(text)
+        return text
+
+    def words(self, *, proving: bool = False) -> str:
+        """What to expect where the budget is too small; empty where it is not. ``proving``: the proof begins."""
+        least, left = self._proof() if proving else self.least(), self.left()
+        what = "the proof takes" if proving else "one candidate and its proof take"
+        shared = self._pace.spent().get("waiting", 0.0) > SHARED_S
+        if least * (TURNS if shared else 1.0) <= left:
             return ""
         have = f"{left:.0f} s are left of the budget" if left >= 0.5 else "the budget is over"
-        return f"{have}, one candidate and its proof take about {least:.0f} s: the run may take longer for them"
+        turns = ", and another judge takes turns on this device" if shared else ""
+        return f"{have}, {what} about {least:.0f} s{turns}: the run may take longer for {'it' if proving else 'them'}"
 
     def fits(self, seconds: float | None = None, kept: float = 0.0) -> bool:
         """Whether one more candidate leaves what the proof needs of the budget. ``seconds``: what the candidate takes;
@@ -114,6 +130,10 @@ class Schedule:
             return False
         least = self.least()
         return made == 0 or self._pace.room(least) + TOLERATED * self._pace.whole(least) >= self._proof()
+
+    def hanging(self) -> float:
+        """Seconds that a candidate which compiles nothing is waited for: half of what is left, or the judge's least."""
+        return max(HANGING_SHARE * self.left(), 0.0)
 
     def patience(self) -> float:
         """Seconds that a candidate which may be compiling itself is waited for: the time for the search, or, where
