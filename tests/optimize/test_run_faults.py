@@ -67,6 +67,22 @@ def test_a_missing_compiler_skips_its_language_and_is_an_error_when_nothing_else
         go(tmp_path / "b", verdict, host=host, options=Options(proposers=("templates",)))
 
 
+def test_what_needs_a_missing_compiler_is_not_said_to_be_proved_again(tmp_path: Path) -> None:
+    """The first proof found the compiler missing; a budget too small for coarse judgements proves at once."""
+    compiled = [structure(name, language="cpp", order=0.1) for name in ("one", "two", "three")]
+    host = FakeHost({"templates": compiled, "rewrites": [structure("mode", order=0.9)]})
+    missing = ToolMissing("There is no C++ compiler", "g++ is not on PATH", "g++ 11 or newer", "install g++")
+
+    def verdict(candidate: Candidate) -> Verdict:
+        return missing if candidate.language == "cpp" else 50.0
+
+    heard: list[Event] = []
+    options = Options(budget_seconds=12.0)
+    result, _ = go(tmp_path / "run", verdict, host=host, options=options, heard=heard)
+    assert result.winner is not None
+    assert 1 == sum(event.text.startswith("proving templates") for event in heard)
+
+
 def test_one_lost_judge_costs_one_candidate_and_a_lost_machine_ends_the_run(tmp_path: Path) -> None:
     """A judge that dies again and again is raised, with everything recorded before it kept."""
     lost = JudgeFailed("The judge died under a job, twice")

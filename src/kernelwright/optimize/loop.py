@@ -275,6 +275,9 @@ class Loop:
         self._proved(candidate, structure)
 
     def _proved(self, candidate: Candidate, structure: str) -> Timed | None:
+        if candidate.language in self._missing:
+            self._precise[candidate.digest()] = None
+            return None
         self._say("phase", f"proving {structure}", candidate=candidate.digest())
         self._judging.spare_seconds = self.schedule.spare()
         if news := self.schedule.news(proving=True):
