@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 
 import pytest
@@ -113,3 +114,29 @@ def test_dear_weights_change_in_two_steps_and_structure_in_none(model: Counted) 
         len(changed(first, state)) for _, state in weights.partly(first, fresh, random.Random(2), few=True)
     ]
     assert [] == list(weights.partly(first, first, random.Random(2)))
+
+
+def test_a_double_shares_nothing_with_the_module_and_is_made_without_a_copy_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ties, frozen weights, buffers, and parameters that were doubles before."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    model[1].weight = model[0].weight
+    model[0].bias.requires_grad_(False)
+    model[2].to(torch.float64)
+    plain = copy.deepcopy(model).to(torch.float64)
+
+    def never(self: object, memo: object) -> None:
+        raise AssertionError("copied as it is")
+
+    monkeypatch.setattr(torch.nn.Parameter, "__deepcopy__", never)
+    made = weights.doubled(model)
+    monkeypatch.undo()
+    assert made[1].weight is made[0].weight and not made[0].bias.requires_grad and made[1].bias.requires_grad
+    for (name, one), (other, two) in zip(made.state_dict().items(), plain.state_dict().items(), strict=True):
+        assert name == other and one.dtype == two.dtype and torch.equal(one, two)
+    before = weights.read(model)
+    for value in made.state_dict().values():
+        value.add_(1)
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in before)
+    assert model[0].weight.dtype == torch.float32

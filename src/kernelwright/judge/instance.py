@@ -347,7 +347,7 @@ class Instance:
         self, leaves: Sequence[torch.Tensor], state: State | None, mode: Float64Trace, jitter: Any = None
     ) -> list[torch.Tensor]:
         if self._double is None:
-            self._double = copy.deepcopy(self.model).to(torch.float64)
+            self._double = weights.doubled(self.model)
         double = self._double
         self._giver.give(double, self.first_state if state is None else state, lasting=jitter is None)
         if jitter is not None:  # where they lie: two copies of 512 MB were up to 2.5 s of a draw, with new pages

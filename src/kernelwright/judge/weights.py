@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -25,6 +27,16 @@ def still(model: torch.nn.Module, state: State) -> bool:
         torch.equal(value, live[name]) or torch.equal(value.nan_to_num(0.0), live[name].nan_to_num(0.0))
         for name, value in state
     )
+
+
+def doubled(model: torch.nn.Module) -> torch.nn.Module:
+    """A copy in double precision. Parameters become that as they are copied: 256 MB more of new pages take 0.4 s."""
+    made: dict[int, Any] = {
+        id(value): torch.nn.Parameter(value.detach().to(torch.float64, copy=True), requires_grad=value.requires_grad)
+        for value in model.parameters()
+        if type(value) is torch.nn.Parameter and value.is_floating_point()
+    }
+    return copy.deepcopy(model, made).to(torch.float64)
 
 
 ALONE = 4
