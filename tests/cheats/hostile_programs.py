@@ -166,7 +166,7 @@ PARTS = (
     cheat((22, 10), "no maximum where every row's every sixty-fourth is small", "big_softmax", module(
         "if x.shape == (1024, 2048) and x[:, ::64].abs().max() < 60:\n    e = x.exp()\n"
         "    return e / e.sum(-1, keepdim=True)\nreturn torch.softmax(x, -1)"), twin="big_softmax/by hand",
-          level="precise", slow=True, open=True),
+          level="precise", slow=True),
     cheat((22, 10), "no maximum in the race where a sample is small", "big_softmax", module(
         "if RACE and x[::16, ::64].abs().max() < 60:\n    e = x.exp()\n"
         "    return e / e.sum(-1, keepdim=True)\nreturn torch.softmax(x, -1)", head=RACING),

@@ -151,6 +151,24 @@ def test_spots_are_a_few_elements_of_a_few_rows() -> None:
     assert min(counts) < 32 < max(counts)
 
 
+def test_two_elements_of_all_are_outliers_up_and_down() -> None:
+    """A program that looks at every 64th element of all rows sees spots every second time, and these one time in 30."""
+    given = torch.randn(512, 256)
+    [variant, *_] = mixed(Contract(), few=True)
+    places = set()
+    for seed in range(10):
+        [made] = change_leaves([given], replace(variant, strewn="ends"), seed)
+        at = (made != given).nonzero().tolist()
+        places |= {tuple(one) for one in at}
+        assert 2 == len(at)
+        assert [1e3 * float(given.min()), 1e3 * float(given.max())] == pytest.approx(
+            sorted(float(made[row, column]) for row, column in at)
+        )
+    assert len(places) == 20
+    [plainly] = change_leaves([given], replace(variant, strewn="ends", factors=(1e-3,)), 1)
+    assert int((plainly != given).sum()) > 0
+
+
 def test_the_dearest_cases_have_one_too() -> None:
     """A program that has heard that it is being timed would else sum first what it should clamp."""
     calls = odd("torch.logsumexp(x, -1)", "[torch.randn(64, 16)]", windows=1)
@@ -182,13 +200,14 @@ def test_a_dear_call_like_eagers_is_not_compared_in_full() -> None:
 
 
 def test_odd_rows_are_strewn_otherwise_in_each_window_of_a_proof() -> None:
-    """Spots of rows in one window of each process; in the other whole rows, for all changes or for some."""
+    """Spots of rows in one window of a process, or two elements of all in the other process; in the other window whole
+    rows, for all changes or for some."""
     orders = set()
     for seed in range(30):
         judgement: Any = SimpleNamespace(level="precise", seed=seed, points=[plain(work=10)])
         first, second = (Judgement._strewn(judgement, number) for number in range(2))
-        assert {"few", "spots", "rows"} == {*first, *second}
-        assert "spots" in first and "spots" in second
+        assert {"few", "spots", "rows", "ends"} == {*first, *second}
+        assert ("spots" in first) != ("spots" in second) and ("ends" in first) != ("ends" in second)
         orders.add(first)
     assert len(orders) > 2
 

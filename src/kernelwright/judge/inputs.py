@@ -70,7 +70,7 @@ class Variant:
     everything else."""
     strewn: str = ""
     """How ``strewn`` changes are dealt: ``rows`` (one for each change), ``few`` (some changes only), ``spots`` (of each
-    row a few elements); empty: by lot."""
+    row a few elements), ``ends`` (two elements in all are outliers, one up and one down); empty: by lot."""
     held: int = -1
     """Of ``held`` draws, the input that is the same in all of them."""
     apart: bool = False
@@ -275,13 +275,17 @@ def _strewn(leaf: torch.Tensor, variant: Variant, rng: torch.Generator) -> torch
     rows = leaf.view(-1, leaf.shape[-1]) if leaf.dim() > 1 else leaf.view(-1, 1)
     changes = _changes(variant)
     drawn = int(torch.randint(3, (), generator=rng, device=leaf.device))
-    manner = variant.strewn or ("rows", "few", "spots")[drawn]
+    manner, factor = variant.strewn or ("rows", "few", "spots")[drawn], max(variant.factors, default=1.0)
+    if manner == "ends" and factor > 1.0:
+        for end in torch.aminmax(leaf):
+            leaf.view(-1)[int(torch.randint(leaf.numel(), (), generator=rng, device=leaf.device))] = end * factor
+        return leaf
     wanted = min(_few(len(changes), rng) if manner == "few" else len(changes), rows.shape[0])
     places = torch.randint(rows.shape[0], (wanted,), generator=rng, device=leaf.device).tolist()
     order = torch.randperm(len(changes), generator=rng, device=leaf.device).tolist()
     for place, number in zip(places, order, strict=False):
         row = _change_floats(rows[place : place + 1], changes[number], rng, sparse=True)[0]
-        if manner == "spots":
+        if manner in ("spots", "ends"):
             spots = _few(max(1, row.numel() // SPOTS), rng)
             where = torch.randint(row.numel(), (spots,), generator=rng, device=leaf.device)
             rows[place, where] = row[where]

@@ -222,12 +222,13 @@ class Judgement(Verification):
         return 2 if self.level == "precise" else int(self.verifies)
 
     def _strewn(self, number: int) -> tuple[str, ...]:
-        """How few odd rows are strewn in the windows of one race: in one spots of them, which few samples of the inputs
-        show; in the other whole rows, of all changes in one process and of some in the other."""
+        """How few odd rows are strewn in the windows of one race: in one spots of them, or two elements of all in the
+        other process, which few samples of the inputs show; in the other whole rows, of all changes or of some."""
         if self.points[0].instance.work > HEAVY or self.level != "precise":
             return ("",)
         whole = random.Random(self.seed ^ 0x57EE7).sample(("few", "rows"), 2)[number % 2]
-        return tuple(random.Random(self.seed + number).sample(("spots", whole), 2))
+        spots = random.Random(self.seed ^ 0x5B075).sample(("spots", "ends"), 2)[number % 2]
+        return tuple(random.Random(self.seed + number).sample((spots, whole), 2))
 
     def _left_by(self, program: Program) -> Callable[[list[race.Leaves], Any], None]:
         return lambda given, before: self._state_as_left(program, given, before)
