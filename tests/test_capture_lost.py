@@ -166,6 +166,20 @@ def test_frozen_weights_and_types_are_kept(user: ModuleType, tmp_path: Path) -> 
     alike(only, model(capture(only, (X.double(),), tmp_path, None)), X.double())
 
 
+def test_weights_lie_as_they_lay_and_lazy_ones_are_asked_for(tmp_path: Path) -> None:
+    """Convolutions of channels last round otherwise; a lazy layer has no weights before its first call."""
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
+    x = torch.randn(1, 3, 8, 8)
+    built = model(capture(module, (x,), tmp_path, None))
+    alike(module, built, x)
+    assert module[0].weight.stride() == built.get_parameter("0.weight").stride()
+    lazy = nn.Sequential(nn.LazyLinear(4))
+    with pytest.raises(TaskError, match=r"(?s)not made yet.*0.weight, 0.bias.*call it once"):
+        capture(lazy, (X,), tmp_path, None)
+    lazy(X)
+    alike(lazy, model(capture(lazy, (X,), tmp_path, None)), X)
+
+
 ATTRIBUTES: list[tuple[str, Callable[[nn.Module], object]]] = [
     ("number", lambda m: setattr(m, "limit", 0.5)),
     ("of a part", lambda m: setattr(m.drop, "p", 0.5)),

@@ -220,6 +220,9 @@ def _tensors(path: str, part: torch.nn.Module, other: torch.nn.Module, found: Am
             continue
         if value.dtype is not made.dtype:
             found.lines.append(f"{place}.data = {place}.data.to({value.dtype})")
+        for order in ("channels_last", "channels_last_3d"):
+            if _ordered(value, order) and not _ordered(made, order):
+                found.lines.append(f"{place}.data = {place}.data.to(memory_format=torch.{order})")
         if value.requires_grad is not made.requires_grad:
             found.lines.append(f"{place}.requires_grad_({value.requires_grad})")
     for name, buffer in part._buffers.items():
@@ -234,6 +237,12 @@ def _tensors(path: str, part: torch.nn.Module, other: torch.nn.Module, found: Am
         elif not hidden and isinstance(buffer, torch.Tensor) and isinstance(held, torch.Tensor):
             if buffer.dtype is not held.dtype:
                 found.lines.append(f"{_at(path)}.{name} = {_at(path)}.{name}.to({buffer.dtype})")
+
+
+def _ordered(value: torch.Tensor, order: str) -> bool:
+    """Whether a weight lies channels last, and not in rows as well."""
+    dims = {"channels_last": 4, "channels_last_3d": 5}[order]
+    return value.ndim == dims and not value.is_contiguous() and value.is_contiguous(memory_format=getattr(torch, order))
 
 
 def _attributes(path: str, part: torch.nn.Module, other: torch.nn.Module, text: str, found: Amendments) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from torch.nn.parameter import UninitializedParameter
 
 from kernelwright.capture.same import ABSENT, difference, mark
 from kernelwright.errors import TaskError
@@ -44,8 +45,8 @@ def refuse_settings() -> None:
 
 
 def refuse_library_changes(module: torch.nn.Module) -> None:
-    """Raise TaskError where a class of an installed package has a method that is not its package's, and for weights on
-    several devices."""
+    """Raise TaskError where a class of an installed package has a method that is not its package's, for weights on
+    several devices, and for those that lazy layers have not made."""
     for kind in {base for part in module.modules() for base in type(part).__mro__[:-1]}:
         root = kind.__module__.partition(".")[0]
         if not installed(kind):
@@ -59,6 +60,14 @@ def refuse_library_changes(module: torch.nn.Module) -> None:
                     expected="the package as it is installed",
                     what_next="make a class of your own from it, with that method",
                 )
+    empty = [name for name, value in module.named_parameters() if isinstance(value, UninitializedParameter)]
+    if empty:
+        raise TaskError(
+            "The module has weights that were not made yet.",
+            got=", ".join(empty)[:200],
+            expected="a module of which every weight has its shape",
+            what_next="call it once on the example inputs",
+        )
     places = sorted({str(value.device) for value in (*module.parameters(), *module.buffers())})
     if len(places) > 1:
         raise TaskError(
