@@ -128,3 +128,12 @@ def test_two_files_with_one_name_for_two_things_are_refused(tmp_path: Path, monk
     here, there = importlib.import_module("lost_here"), importlib.import_module("lost_there")
     with pytest.raises(TaskError, match=r"(?s)LIMIT is 100.0 and would be 200.0|LIMIT is 200.0 and would be 100.0"):
         capture(nn.Sequential(here.Here(), there.There()), (X,), tmp_path, None)
+
+
+def test_an_import_of_several_things_keeps_what_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``import torch, kernelwright``: the exported file runs where only the first is installed."""
+    (tmp_path / "lost_imports.py").write_text("import torch, kernelwright, math as m\ndef f(x): return x * m.pi\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    task = capture(importlib.import_module("lost_imports").f, (X,), tmp_path, None)
+    assert "import math as m" in task.reference and "kernelwright" not in task.reference
+    assert torch.equal(X * torch.pi, model(task)(X))

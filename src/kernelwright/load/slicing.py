@@ -51,7 +51,17 @@ def needed_source(text: str, names: set[str]) -> str:
                 kept.add(index)
                 waiting += sorted(_mentioned(tree.body[index]) - seen)
     lines = _lines(text)
-    return "\n\n".join("\n".join(lines[_first(tree.body[i]) - 1 : tree.body[i].end_lineno]) for i in sorted(kept))
+    parts = {i: "\n".join(lines[_first(tree.body[i]) - 1 : tree.body[i].end_lineno]) for i in sorted(kept)}
+    return "\n\n".join(_only(tree.body[i], seen) or part for i, part in parts.items())
+
+
+def _only(node: ast.stmt, names: set[str]) -> str:
+    """An import of several things without those that nobody mentions: each would have to be installed wherever the
+    text runs. Empty where nothing is to be left out."""
+    if not isinstance(node, ast.Import):
+        return ""
+    used = [alias for alias in node.names if (alias.asname or alias.name).partition(".")[0] in names]
+    return ast.unparse(ast.Import(used)) if used and len(used) < len(node.names) else ""
 
 
 def absolute(text: str, package: str) -> str:
