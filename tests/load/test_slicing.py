@@ -38,7 +38,7 @@ def test_exactly_the_needed_statements_are_kept_in_order() -> None:
     """Decorators, defaults, helpers, constants and imports; no prints, loops or main blocks."""
     expected = [
         "from __future__ import annotations",
-        "import math, os",
+        "import math",
         "import torch",
         "from torch.nn import functional as F",
         "SCALE = math.pi",
