@@ -3,8 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 
+import pytest
 import torch
 from torch import nn
 
@@ -128,6 +134,19 @@ class Normed(nn.Module):
         return self.old(self.linear(x))
 """
 SETTINGS = "LIMIT = 100.0\nINNER = 100.0\nUNREAD = 1\ndef inner_limit(x): return x.clamp(max=INNER)\n"
+
+
+@contextlib.contextmanager
+def imported(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """FILE as a module that was imported from ``folder``, with SETTINGS beside it; forgotten afterwards."""
+    (folder / "user_lost.py").write_text(FILE)
+    (folder / "lost_settings.py").write_text(SETTINGS)
+    monkeypatch.syspath_prepend(str(folder))
+    yield importlib.import_module("user_lost")
+    for name in ("user_lost", "lost_settings"):
+        sys.modules.pop(name, None)
+
+
 X = torch.randn(6, 4)
 
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,7 +11,7 @@ from types import ModuleType
 
 import pytest
 import torch
-from lost_bench import FILE, SETTINGS, X, model
+from lost_bench import X, imported, model
 from torch import nn
 
 from kernelwright.capture import capture
@@ -22,12 +21,8 @@ from kernelwright.errors import TaskError
 @pytest.fixture
 def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """FILE as a module that the user has imported, and SETTINGS beside it; fresh for each test."""
-    (tmp_path / "user_lost.py").write_text(FILE)
-    (tmp_path / "lost_settings.py").write_text(SETTINGS)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield importlib.import_module("user_lost")
-    for name in ("user_lost", "lost_settings"):
-        sys.modules.pop(name, None)
+    with imported(tmp_path, monkeypatch) as module:
+        yield module
 
 
 def _of_class(user: ModuleType) -> None:

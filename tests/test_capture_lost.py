@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
-from lost_bench import FILE, SETTINGS, X, alike, model
+from lost_bench import FILE, X, alike, imported, model
 from torch import nn
 
 import kernelwright
@@ -28,12 +27,8 @@ WORDS = torch.tensor([1, 2, 3])
 @pytest.fixture
 def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """FILE as a module that the user has imported, and SETTINGS beside it; fresh for each test."""
-    (tmp_path / "user_lost.py").write_text(FILE)
-    (tmp_path / "lost_settings.py").write_text(SETTINGS)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    yield importlib.import_module("user_lost")
-    for name in ("user_lost", "lost_settings"):
-        sys.modules.pop(name, None)
+    with imported(tmp_path, monkeypatch) as module:
+        yield module
 
 
 @pytest.mark.parametrize("inside", [False, True])

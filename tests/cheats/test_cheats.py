@@ -7,6 +7,7 @@ The rest is marked slow; ``run_corpus.py`` judges everything outside of pytest a
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -41,12 +42,19 @@ def cases(programs: list[Program]) -> list:
     return [pytest.param(p, id=f"{p.task}: {p.name}", marks=[late] * p.slow + [known] * p.open) for p in programs]
 
 
+@contextlib.contextmanager
+def judging(device: str, folders: pytest.TempPathFactory) -> Iterator[LocalWorker]:
+    """A judge of one device, with folders of its own that confined programs can reach."""
+    folder = folders.mktemp("judge")
+    folder.chmod(0o755)
+    with LocalWorker(device, folder / "state", folder / "cache") as started:
+        yield started
+
+
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalWorker]:
     """One warm judge for all of them."""
-    folder = tmp_path_factory.mktemp("judge")
-    folder.chmod(0o755)
-    with LocalWorker("cpu", folder / "state", folder / "cache") as started:
+    with judging("cpu", tmp_path_factory) as started:
         yield started
 
 
@@ -102,9 +110,7 @@ def test_the_corpus_covers_the_catalogue() -> None:
 @pytest.mark.parametrize("program", cases(ON_GPU))
 def test_the_verdict_on_a_gpu_is_right(program: Program, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Streams, graphs, cache persistence, and honest programs in three languages."""
-    folder = tmp_path_factory.mktemp("gpu")
-    folder.chmod(0o755)
-    with LocalWorker("cuda", folder / "state", folder / "cache") as started:
+    with judging("cuda", tmp_path_factory) as started:
         verdict = judge(started, program)
     assert verdict.right, verdict.words
 
@@ -112,9 +118,7 @@ def test_the_verdict_on_a_gpu_is_right(program: Program, tmp_path_factory: pytes
 @pytest.fixture(scope="module")
 def on_device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalWorker]:
     """One judge of a GPU for all of them."""
-    folder = tmp_path_factory.mktemp("device")
-    folder.chmod(0o755)
-    with LocalWorker("cuda", folder / "state", folder / "cache") as started:
+    with judging("cuda", tmp_path_factory) as started:
         yield started
 
 

@@ -50,34 +50,29 @@ def test_a_plain_torch_program_waits_for_no_compiler(source: str, expected: bool
     assert waiting.may_compile(triton)
 
 
+COMPILED, PLAIN = (
+    Candidate(
+        task="t", language="torch", entry="optimized.py::ModelNew", sources=(("optimized.py", text),),
+        proposer="start", note="",
+    )
+    for text in ("torch.compile(f)", "f")
+)  # fmt: skip
+
+
 def test_patience_shortens_compiling_and_nothing_else() -> None:
     """Calls of a large task keep the time that the reference itself would need, four times over."""
-    compiled, plain = (
-        Candidate(
-            task="t", language="torch", entry="optimized.py::ModelNew", sources=(("optimized.py", text),),
-            proposer="start", note="",
-        )
-        for text in ("torch.compile(f)", "f")
-    )  # fmt: skip
-    assert [320.0, 90.0] == [waiting.limit(0.0, compiled, patience) for patience in (None, 90.0)]
-    assert [20.0, 20.0] == [waiting.limit(0.0, plain, patience) for patience in (None, 90.0)]
-    assert [220, 90] == [round(waiting.limit(1e6, made, 90.0)) for made in (plain, compiled)]
-    assert [520, 28] == [round(waiting.limit(1e6, compiled, patience)) for patience in (None, 5.0)]
+    assert [320.0, 90.0] == [waiting.limit(0.0, COMPILED, patience) for patience in (None, 90.0)]
+    assert [20.0, 20.0] == [waiting.limit(0.0, PLAIN, patience) for patience in (None, 90.0)]
+    assert [220, 90] == [round(waiting.limit(1e6, made, 90.0)) for made in (PLAIN, COMPILED)]
+    assert [520, 28] == [round(waiting.limit(1e6, COMPILED, patience)) for patience in (None, 5.0)]
 
 
 def test_a_program_that_hangs_takes_no_more_than_its_share_of_a_small_budget() -> None:
     """No less than 8 s and four times the reference's own window, no more than without a budget; a program that may be
     compiling has another patience."""
-    compiled, plain = (
-        Candidate(
-            task="t", language="torch", entry="optimized.py::ModelNew", sources=(("optimized.py", text),),
-            proposer="start", note="",
-        )
-        for text in ("torch.compile(f)", "f")
-    )  # fmt: skip
-    assert [8.0, 8.0, 15.0, 20.0] == [waiting.limit(0.0, plain, 90.0, hanging) for hanging in (0.0, 5.0, 15.0, 60.0)]
-    assert [16, 220] == [round(waiting.limit(1e6, plain, None, hanging)) for hanging in (5.0, None)]
-    assert [90.0, 320.0] == [waiting.limit(0.0, compiled, patience, 5.0) for patience in (90.0, None)]
+    assert [8.0, 8.0, 15.0, 20.0] == [waiting.limit(0.0, PLAIN, 90.0, hanging) for hanging in (0.0, 5.0, 15.0, 60.0)]
+    assert [16, 220] == [round(waiting.limit(1e6, PLAIN, None, hanging)) for hanging in (5.0, None)]
+    assert [90.0, 320.0] == [waiting.limit(0.0, COMPILED, patience, 5.0) for patience in (90.0, None)]
 
 
 def test_the_limit_grows_with_the_task() -> None:
