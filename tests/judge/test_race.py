@@ -22,21 +22,23 @@ def test_windows_of_one_call_never_see_the_inputs_that_count(monkeypatch: pytest
     monkeypatch.setattr(measure, "run_empty", lambda lane, grad: log.append(("empty", lane)))
     monkeypatch.setattr(measure, "run_single", lambda lane, grad: log.append(("single", lane)))
     monkeypatch.setattr(measure, "run_window", lambda lane, order, grad, keep: log.append(("window", lane)))
-    program = SimpleNamespace(window=lambda order, grad: None)
+    program = SimpleNamespace(window=lambda order, grad: None, set_state=lambda state: None)
     racers = [SimpleNamespace(name=name, lane=name, buffers=name, program=program) for name in ("eager", "mine")]
     plan: Any = SimpleNamespace(sets=3)
     nothing: Any = SimpleNamespace(look=lambda *_: None, walk=lambda: None)
+    called: list[Any] = []
     contest = race.Race(
         racers=racers, plan=plan, draw=lambda: next(numbers), draw_state=None, state=None, dice=random.Random(1),
-        grad=False, checks=nothing, look=lambda window: None, left=None, threads=torch.get_num_threads(),
-        device=torch.device("cpu"), again=False, clocks=nothing, odd=nothing,
+        grad=False, checks=nothing, look=lambda window: None, left=lambda values, state: called.extend(values),
+        threads=torch.get_num_threads(), device=torch.device("cpu"), again=False, clocks=nothing, odd=nothing,
     )  # fmt: skip
-    contest._cold, contest._singles, contest._steady, contest._held, contest._odd = (
+    contest._cold, contest._singles, contest._steady, contest._held, contest._odd, contest._asked = (
         nothing,
         True,
         nothing,
         -1,
         frozenset(),
+        frozenset({0}),
     )
     contest._round(0)
     for name in ("eager", "mine"):
@@ -47,6 +49,7 @@ def test_windows_of_one_call_never_see_the_inputs_that_count(monkeypatch: pytest
         assert before.isdisjoint(after)
         assert 3 == len(after)
         assert mine[1][4] and mine[5][4], "a device may still be writing when the window begins"
+    assert called[:1] == list(before) and set(called[1:]) == after, "state is what every call since loading it left"
 
 
 class _Odd:

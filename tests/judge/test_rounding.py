@@ -189,3 +189,20 @@ def test_moved_in_place_or_not_is_the_same(count: int) -> None:
     assert not torch.equal(kept, apart[0]) and torch.allclose(kept, apart[0], rtol=2.0**-23, atol=0.0)
     there = noise.half_ulps(given, 2.0**-24, generator(1, "cpu"), write=True)
     assert there[0] is given[0] and torch.equal(there[0], apart[0]) and torch.equal(there[1], torch.arange(3))
+
+
+@pytest.mark.parametrize(
+    "scores", ["x @ y + m", "(x @ y).add_(m)", "torch.baddbmm(m, x, y)", "torch.stack([x @ y, m]).sum(0)"]
+)
+def test_an_infinite_mask_takes_nothing_out_of_the_honest_error(scores: str) -> None:
+    """A row of scores whose masked one became NaN counted as right: what was left was eager's own luck."""
+    floors = []
+    for out in ("-1000.0", "-1e999"):
+        mask = f"torch.cat([torch.full((2, 16, 8), {out}), torch.zeros(2, 16, 8)], -1)"
+        forward = f"torch.softmax({scores}, -1) @ y"
+        made = instance(forward, f"[*torch.randn(2, 2, 16, 16), {mask}]", args="x, y, m")
+        leaves = made.draw(GIVEN, 3)
+        exact, _ = made.oracle(leaves, None)
+        floors.append(made.floors(leaves, None, [Magnitudes(one) for one in exact], 5).whole(0))
+    assert floors[0].rms > 0.0
+    assert 0.4 < floors[1].rms / floors[0].rms < 2.5 and 0.4 < floors[1].peak / floors[0].peak < 2.5

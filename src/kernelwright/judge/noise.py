@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random numbers for honest rounding, drawn once and read many times: drawing them costs more than the operators."""
+"""Random numbers for honest rounding, drawn once and read many times: drawing them costs more than the operators.
+
+What is not finite stays what it is: an infinite mask that became NaN took its whole row out of the honest error, and
+one call in thirty of torch's own attention was refused beside its formula.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,8 @@ class Pool:
         """The pool, twice."""
         self._bells = torch.empty(0)
         """Sums of three numbers of the pool, twice; made when first asked for."""
+        self._factors = torch.empty(0)
+        """1 + unit * number, of the pool, twice; made when first asked for."""
         self._dice = np.random.default_rng(rng.initial_seed())
 
     def _dealt(self, count: int, device: torch.device) -> tuple[int, int]:
@@ -34,7 +40,8 @@ class Pool:
         if size < min(2 * count, POOL) or size == 0:
             size = min(max(2 * count, 1 << 12), POOL)
             pool = torch.empty(size, dtype=torch.float64, device=device).uniform_(-1, 1, generator=self.rng)
-            self._numbers, self._bells = torch.cat([pool, pool]), torch.empty(0)
+            self._numbers = torch.cat([pool, pool])
+            self._bells = self._factors = torch.empty(0)
         return int(self._dice.integers(size)), size
 
     def noise(self, like: torch.Tensor) -> torch.Tensor:
@@ -61,14 +68,16 @@ class Pool:
     def moved(self, values: torch.Tensor, unit: float) -> torch.Tensor:
         """``values * (1 + unit * noise)``; many of them are written in place, stretch by stretch."""
         count = values.numel()
+        start, size = self._dealt(count, values.device)
+        if self._factors.numel() != self._numbers.numel():
+            self._factors = self._numbers * unit + 1.0
         if count <= POOL or values.device.type != "cpu" or not values.is_contiguous():
-            return torch.addcmul(values, values, self.noise(values), value=unit)
-        start, _ = self._dealt(count, values.device)
+            return values * _read(self._factors, start, size, values)
 
         def move(stretch: tuple[torch.Tensor, torch.Tensor]) -> None:
-            stretch[0].addcmul_(*stretch, value=unit)
+            stretch[0].mul_(stretch[1])
 
-        lanes.each(move, _parts(values, self._numbers, start))
+        lanes.each(move, _parts(values, self._factors, start))
         return values
 
     def strewn(self, out: torch.Tensor, squares: torch.Tensor, spread: float, size: float, unit: float) -> torch.Tensor:
@@ -80,12 +89,17 @@ class Pool:
 
         def strew(stretch: tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
             (part, noise), square = stretch
-            deviation = torch.addcmul(square * spread, part, part, value=size).sqrt_()
+            deviation = finite(torch.addcmul(square * spread, part, part, value=size).sqrt_())
             part.addcmul_(deviation, noise, value=unit)
 
         parts = _parts(out, self._rung(count), start)
         lanes.each(strew, list(zip(parts, squares.view(-1).split(STRETCH), strict=True)))
         return out
+
+
+def finite(deviations: torch.Tensor) -> torch.Tensor:
+    """The same, written over: 0 where it is not finite, so that what is infinite is not moved to NaN."""
+    return deviations.nan_to_num_(0.0, 0.0, 0.0)
 
 
 def _parts(values: torch.Tensor, numbers: torch.Tensor, start: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -123,25 +137,25 @@ def half_ulps(
         if leaf.dtype is not torch.float64:
             out.append(leaf)
         elif leaf.numel() <= POOL or leaf.device.type != "cpu" or not leaf.is_contiguous():
-            noise = torch.empty(leaf.shape, dtype=leaf.dtype, device=leaf.device).uniform_(-1, 1, generator=rng)
-            out.append((leaf.addcmul_ if write else leaf.addcmul)(leaf, noise, value=unit))
+            factors = torch.empty(leaf.shape, dtype=leaf.dtype, device=leaf.device)
+            factors.uniform_(1 - unit, 1 + unit, generator=rng)
+            out.append((leaf.mul_ if write else leaf.mul)(factors))
         else:
             if pool is None:
-                pool = torch.empty(POOL + STRETCH, dtype=leaf.dtype).uniform_(-1, 1, generator=rng)
-            out.append(_moved_apart(leaf, leaf if write else torch.empty_like(leaf), unit, pool, dice))
+                pool = torch.empty(POOL + STRETCH, dtype=leaf.dtype).uniform_(1 - unit, 1 + unit, generator=rng)
+            out.append(_moved_apart(leaf, leaf if write else torch.empty_like(leaf), pool, dice))
     return out
 
 
 def _moved_apart(
-    leaf: torch.Tensor, moved: torch.Tensor, unit: float, pool: torch.Tensor, dice: np.random.Generator
+    leaf: torch.Tensor, moved: torch.Tensor, pool: torch.Tensor, dice: np.random.Generator
 ) -> torch.Tensor:
-    """A large tensor moved by the numbers of a pool, every stretch by those from a start of its own."""
+    """A large tensor times the factors of a pool, every stretch times those from a start of its own."""
     old, new = leaf.view(-1).split(STRETCH), moved.view(-1).split(STRETCH)
     starts = [int(start) for start in dice.integers(POOL, size=len(old))]
 
     def move(index: int) -> None:
-        numbers = pool[starts[index] : starts[index] + len(old[index])]
-        torch.addcmul(old[index], old[index], numbers, value=unit, out=new[index])
+        torch.mul(old[index], pool[starts[index] : starts[index] + len(old[index])], out=new[index])
 
     lanes.each(move, range(len(old)))
     return moved

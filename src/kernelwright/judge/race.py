@@ -174,7 +174,7 @@ class Race:
                 first = window
             if racer is mine and self.left is not None and index in self._asked:
                 with self._blame(racer):
-                    self.left([values[call] for call in order], self.state)
+                    self.left([*other, *(values[call] for call in order)], self.state)
         self.clocks.look()
         self._steady.look()
         torch.set_num_threads(self.threads)

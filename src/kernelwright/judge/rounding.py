@@ -19,7 +19,7 @@ from torch._decomp import decomposition_table
 
 from kernelwright.judge import lanes
 from kernelwright.judge.kinds import EXACT, TAKEN_APART
-from kernelwright.judge.noise import STRETCH, Pool, stretches
+from kernelwright.judge.noise import STRETCH, Pool, finite, stretches
 from kernelwright.judge.oracle import Float64Trace, convolved
 
 SHORT = 1024
@@ -101,7 +101,7 @@ class Rounded(Float64Trace):
     def _roughen_written(self, func: Any, args: tuple[Any, ...], out: Any) -> Any:
         """In-place operators: perturb the tensor that was written, where its values were computed."""
         if isinstance(out, torch.Tensor) and out.dtype is torch.float64 and torch.Tag.pointwise in func.tags:
-            out.addcmul_(out, self.noise(out), value=self.unit)
+            out.mul_(self.noise(out) * self.unit + 1.0)
         return out
 
     def noise(self, like: torch.Tensor) -> torch.Tensor:
@@ -146,7 +146,7 @@ class Rounded(Float64Trace):
         if isinstance(alike, torch.Tensor):
             variance = variance + (out * _in_a_row(alike, lanes, longest)).square()
             variance = variance + (out * lost * (LOST / (ROUND * self.unit) / width)).square()
-        return out + self.bells(out) * ROUND * self.unit * variance.sqrt()
+        return out + self.bells(out) * ROUND * self.unit * finite(variance.sqrt())
 
 
 def _multiplies(func: Any, args: tuple[Any, ...]) -> bool:
@@ -257,7 +257,7 @@ def _added_last_or_first(mode: Rounded, out: torch.Tensor, bias: torch.Tensor, t
     """``out + bias``, where the running sum may also have started from the bias and rounded at its size ever since."""
     total = mode.roughen(out + bias)
     deviation = ROUND * mode.unit * math.sqrt(max(1.0, min(terms, LONGEST_DOT)))
-    return total + mode.bells(total) * bias.abs() * deviation
+    return total + mode.bells(total) * finite(bias.abs()) * deviation
 
 
 def _vector_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -360,7 +360,7 @@ def _running_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[
 def _pool_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     out = func(*args, **kwargs)
     spread = func(args[0].square(), *args[1:], **kwargs)
-    return mode.roughen(out + mode.noise(out) * mode.unit * spread.sqrt())
+    return mode.roughen(out + mode.noise(out) * mode.unit * finite(spread.sqrt()))
 
 
 _Rule = Callable[[Rounded, Any, tuple[Any, ...], dict[str, Any]], Any]
