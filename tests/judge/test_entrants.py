@@ -16,7 +16,7 @@ import torch
 
 from kernelwright import sandbox
 from kernelwright.candidate import Candidate
-from kernelwright.errors import DeviceLost, DiskFull, JudgeFailed, KernelwrightError
+from kernelwright.errors import DeviceLost, DiskFull, JudgeFailed, KernelwrightError, NotEnoughMemory
 from kernelwright.judge import entrants as entrants_module
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.child import Program, Zygote
@@ -101,6 +101,26 @@ def _bench(device: str, call_bytes: int = 1 << 20) -> SimpleNamespace:
     return SimpleNamespace(
         eager_us=100.0, sized=False, contract=contract, timed=None, device=torch.device(device), call_bytes=call_bytes
     )
+
+
+@pytest.mark.parametrize("failure", [torch.OutOfMemoryError("full"), NotEnoughMemory("full")])
+def test_on_a_full_device_the_next_try_has_half_the_call_sets(
+    failure: torch.OutOfMemoryError | NotEnoughMemory, tmp_path: Path
+) -> None:
+    """All programs are bound anew; where one was too many, or on the host, there is no next try."""
+    entrants = Entrants(cast(Programs, None), tmp_path, tmp_path)
+    bench: Any = SimpleNamespace(device=torch.device("cuda:0"), most_sets=None, entrants={})
+    bench.plan = lambda spend, processes: SimpleNamespace(sets=bench.most_sets or 5)
+    for name in ("eager", "compile"):
+        bench.entrants[name] = Entrant(name=name, program=None, failure="", warming=None)
+    assert "5 call sets" in entrants.again(bench, failure, first=True)
+    assert (2, {}) == (bench.most_sets, bench.entrants)
+    bench.most_sets = 1
+    with pytest.raises(type(failure)):
+        entrants.again(bench, failure, first=False)
+    bench.device, bench.most_sets = torch.device("cpu"), 5
+    with pytest.raises(type(failure)):
+        entrants.again(bench, failure, first=True)
 
 
 class One:

@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from kernelwright.judge import measure, stages
+from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.load import Strain
 from kernelwright.judge.stages import Judgement
 from kernelwright.judge.timing_plan import TimingPlan
+from kernelwright.trial import Rejected
 
 
 def judgement(device: str, *bounds: float | None) -> Judgement:
@@ -50,6 +54,35 @@ def test_a_second_look_that_explains_the_time_ends_the_matter(monkeypatch: pytes
         assert made._impossible(3200.0) is None and made.bound_us == again and not made.conditions
     made = judgement("cpu", 3000.0)
     assert made._impossible(3200.0) is None and 3000.0 == made.bound_us
+
+
+@pytest.mark.parametrize(
+    ("device", "most_sets", "reason", "again"),
+    [
+        ("cuda", None, "OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB", True),
+        ("cuda", 2, "OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB", False),
+        ("cuda", None, "ValueError: no", False),
+        ("cpu", None, "RuntimeError: can't allocate memory", False),
+    ],
+)
+def test_a_program_without_room_on_a_device_is_asked_again_beside_fewer_call_sets(
+    monkeypatch: pytest.MonkeyPatch, device: str, most_sets: int | None, reason: str, again: bool
+) -> None:
+    """Once: it may be the call sets of all that filled it; then the program is to blame."""
+    made = judgement(device, None)
+    made.bench.most_sets, made.disk = most_sets, Path()
+    monkeypatch.setattr(stages.health, "probe", lambda device: None)
+
+    def fails(self: Judgement) -> None:
+        raise ChildFailure("smoke", reason)
+
+    monkeypatch.setattr(Judgement, "_run", fails)
+    if again:
+        with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 9 GiB"):
+            made.run()
+    else:
+        outcome = made.run()
+        assert isinstance(outcome, Rejected) and ("smoke", reason) == (outcome.stage, outcome.reason)
 
 
 PLAN = TimingPlan(sets=1, least=8, most=8, seconds=1.0, full_checks=1, draw_seconds=1.0, flush_bytes=0)

@@ -55,15 +55,28 @@ def test_windows_on_a_device_are_long_enough_for_its_context_switch() -> None:
 
 
 def test_windows_of_a_program_faster_than_eager_are_long_enough_too() -> None:
-    """Of work, not of launches; as far as the memory and the longest window go."""
+    """Of work, not of launches; as far as the longest window goes."""
     common = {"cache_bytes": 50 * MIB, "processes": 1, "device_bytes": 140 << 30}
     for us in (200.0, 1_600.0):
         found = timing_plan.plan(timing_plan.PRECISE, call_bytes=64 * MIB, call_us=us, **common)
         assert found.sets * us / timing_plan.LEAD >= timing_plan.DEVICE_WINDOW_US
-    large = timing_plan.plan(timing_plan.PRECISE, call_bytes=2 << 30, call_us=200.0, **common)
-    assert large.sets == (140 << 30) // timing_plan.DEVICE_SHARE // (2 << 30)
     long = timing_plan.plan(timing_plan.PRECISE, call_bytes=64 * MIB, call_us=25_000.0, **common)
     assert long.sets * 25_000.0 <= timing_plan.PRECISE.window_us
+
+
+@pytest.mark.parametrize(
+    ("call", "result"), [(1 << 30, 1 << 29), (2 << 30, 1 << 30), (1 << 30, 1 << 10), (64 << 20, 1 << 25)]
+)
+@pytest.mark.parametrize("memory", [140 << 30, 80 << 30, 24 << 30])
+def test_the_call_sets_and_results_of_all_programs_fit_the_device(call: int, result: int, memory: int) -> None:
+    """With room for what each holds inside: eleven sets of the first filled 140 GiB, five of the second did."""
+    common = {"cache_bytes": 50 * MIB, "processes": 2, "device_bytes": memory, "call_bytes": call}
+    found = timing_plan.plan(timing_plan.PRECISE, call_us=200.0, result_bytes=result, **common)
+    inside = (24 if found.sets > 2 else 8) * call
+    assert found.sets == 1 or 6 * found.sets * (call + result) + inside < 0.9 * memory
+    assert found.sets >= (2 if memory >= 80 << 30 else 1), "one alone does not show what lies in another's place"
+    fewer = timing_plan.plan(timing_plan.PRECISE, call_us=200.0, result_bytes=result, most_sets=2, **common)
+    assert fewer.sets == min(found.sets, 2)
 
 
 def test_cache_size_is_that_of_the_last_level(tmp_path: Path) -> None:

@@ -79,6 +79,8 @@ def test_a_judge_that_failed_is_no_want_of_time_or_candidates() -> None:
     text = finished([], 0.0, said=True, unjudged=died)[1][-1]
     assert "Nothing was tried" not in text
     assert "The judge itself failed on 1 of the structures, as on templates/rowwise.triton (IndexError" in text
+    text = finished([("templates/rowwise.triton", 1.4)], 99.0, said=True, unjudged=died)[1][-1]
+    assert "Nothing is proved" in text and "Nothing honest beats" not in text, "its proof is what failed"
 
 
 def test_one_trial_is_not_called_several() -> None:

@@ -19,6 +19,7 @@ from kernelwright.errors import (
     KernelwrightError,
     NoSuchDevice,
     NotAdmitted,
+    NotEnoughMemory,
     ReferenceFails,
     ReferenceIsRandom,
     RunFolderBusy,
@@ -94,6 +95,15 @@ def test_one_lost_judge_costs_one_candidate_and_a_lost_machine_ends_the_run(tmp_
     ledger = open_ledger(tmp_path / "b" / "ledger.sqlite", writable=False)
     assert 2 == ledger.count()  # the first structure, coarse and (once all were asked for) precise
     ledger.close()
+
+
+def test_a_proof_without_room_costs_one_candidate_not_its_language(tmp_path: Path) -> None:
+    """A GPU that was full of call sets ended all Triton candidates, and the run spoke of an honest baseline."""
+    full = NotEnoughMemory("The judge ran out of memory.", "10 GiB on cuda:0", "room", "smaller sizes")
+    result, _ = go(tmp_path / "a", lambda c: full if dict(c.tunables).get("size") == 8 else landscape(c))
+    assert "faster" == result.status
+    with pytest.raises(NotEnoughMemory):
+        go(tmp_path / "b", lambda c: full)
 
 
 @pytest.mark.parametrize(

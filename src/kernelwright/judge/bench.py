@@ -171,6 +171,8 @@ class Bench:
         self._stock: tuple[int, list[list[torch.Tensor]]] = (-1, [])
         self._fresh: State | None = None
         self._recombiner = Recombiner(self.device)
+        self.most_sets: int | None = None
+        """Call sets that the device has room for, where more were tried."""
         self.sized = False
         """Whether ``eager_us`` is that of the reference as a program of its own, not in this process."""
         self._known: tuple[list[torch.Tensor], int] | None = None
@@ -299,6 +301,8 @@ class Bench:
             cache_bytes=self.cache_bytes,
             processes=processes,
             device_bytes=timing_plan.device_bytes(self.device),
+            result_bytes=sum(spec.nbytes() for spec in self.timed.instance.out_specs),
+            most_sets=self.most_sets,
         )
 
     def draws(

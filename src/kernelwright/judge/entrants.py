@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 
 from kernelwright.candidate import Candidate
-from kernelwright.errors import JudgeFailed
-from kernelwright.judge import baselines, health, timing_plan, waiting
+from kernelwright.errors import JudgeFailed, NotEnoughMemory
+from kernelwright.judge import baselines, health, race, timing_plan, waiting
 from kernelwright.judge.also.scene import Contender
 from kernelwright.judge.bench import Bench, bind, load
 from kernelwright.judge.build import build
@@ -141,6 +141,21 @@ class Entrants:
             entrant.program.close()
         if failure and name != "eager":
             bench.entrants[name] = Entrant(name=name, program=None, failure=failure[:300], warming=None)
+
+    def again(self, bench: Bench, failure: race.Lost | torch.OutOfMemoryError | NotEnoughMemory, *, first: bool) -> str:
+        """Ready another try: without the process of a baseline that was lost, or with half the call sets where the
+        device was full. What was wrong. Raises the failure where one set was too many."""
+        if isinstance(failure, race.Lost):
+            last = f"{failure.name}: {failure.failure}"
+            self.drop(bench, failure.name, "" if first else last)
+            return last
+        sets = bench.plan(timing_plan.PRECISE, 2).sets
+        if bench.device.type == "cpu" or sets < 2:
+            raise failure
+        bench.most_sets = sets // 2
+        for name in list(bench.entrants):
+            self.drop(bench, name, "")
+        return f"no room for {sets} call sets of each program: {failure}"
 
     @contextlib.contextmanager
     def hushed(self) -> Iterator[None]:

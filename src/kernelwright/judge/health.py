@@ -27,7 +27,7 @@ def fault(error: BaseException) -> KernelwrightError | None:
     text = (str(error).strip().splitlines() or [""])[0][:300]
     if isinstance(error, KernelwrightError):
         return error
-    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and any(sign in text for sign in _MEMORY)):
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and is_full(text)):
         return NotEnoughMemory(
             "The judge ran out of memory.", f"{type(error).__name__}: {text}", "room for several copies of a call",
             "give the timed case smaller sizes, or use a machine with more memory",
@@ -40,6 +40,11 @@ def fault(error: BaseException) -> KernelwrightError | None:
             "see the system's log (dmesg, nvidia-smi); a driver may have to be restarted",
         )  # fmt: skip
     return None
+
+
+def is_full(text: str) -> bool:
+    """Whether these are the words for memory that is used up, a host's or a device's."""
+    return any(sign in text for sign in _MEMORY)
 
 
 def pass_on(error: BaseException) -> None:

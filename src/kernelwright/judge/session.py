@@ -20,7 +20,7 @@ import torch
 
 from kernelwright import wire
 from kernelwright.candidate import Candidate
-from kernelwright.errors import BadCommand, JudgeFailed, KernelwrightError
+from kernelwright.errors import BadCommand, JudgeFailed, KernelwrightError, NotEnoughMemory
 from kernelwright.judge import (
     also,
     baselines,
@@ -273,41 +273,40 @@ class Session:
         bound_us, limiter = self._bound(job, bench)
         last = ""
         for attempt in range(3):
-            with self._lease(device).shared():
-                entrants = [self.entrants.of(bench, name) for name in names]
-            for entrant in entrants:
-                if device != "cpu" or entrant is entrants[0]:
-                    entrant.ready()  # on a CPU compiling goes on beside the checks; the race waits for it
-            if entrants[0].program is None:
-                raise JudgeFailed("The reference does not run as a program", entrants[0].failure, "a result")
-            judgement = Judgement(
-                bench=bench,
-                entry=candidate.entry,
-                start=functools.partial(self._start, bench, folder, candidate, job, level),
-                alone=self._lease(device).alone,
-                shared=self._lease(device).shared,
-                baselines=entrants,
-                level=level,
-                verifies=bool(job.get("verify")),
-                seed=int(job["seed"]) if job.get("seed") is not None else secrets.randbits(60),
-                bound_us=bound_us,
-                limiter=limiter,
-                bound_again=functools.partial(self._bound_again, bench, job),
-                threads=self.threads,
-                extras=self._tested(job, bench).cases,
-                compiles=waiting.mentions_a_compiler(candidate),
-                disk=self.cache,
-                clocks=Clocks(bench.device),
-                waiting="sleep" if "OMP_WAIT_POLICY" in self.programs.waiting else "spin",
-            )
             try:
+                with self._lease(device).shared():
+                    entrants = [self.entrants.of(bench, name) for name in names]
+                for entrant in entrants:
+                    if device != "cpu" or entrant is entrants[0]:
+                        entrant.ready()  # on a CPU compiling goes on beside the checks; the race waits for it
+                if entrants[0].program is None:
+                    raise JudgeFailed("The reference does not run as a program", entrants[0].failure, "a result")
+                judgement = Judgement(
+                    bench=bench,
+                    entry=candidate.entry,
+                    start=functools.partial(self._start, bench, folder, candidate, job, level),
+                    alone=self._lease(device).alone,
+                    shared=self._lease(device).shared,
+                    baselines=entrants,
+                    level=level,
+                    verifies=bool(job.get("verify")),
+                    seed=int(job["seed"]) if job.get("seed") is not None else secrets.randbits(60),
+                    bound_us=bound_us,
+                    limiter=limiter,
+                    bound_again=functools.partial(self._bound_again, bench, job),
+                    threads=self.threads,
+                    extras=self._tested(job, bench).cases,
+                    compiles=waiting.mentions_a_compiler(candidate),
+                    disk=self.cache,
+                    clocks=Clocks(bench.device),
+                    waiting="sleep" if "OMP_WAIT_POLICY" in self.programs.waiting else "spin",
+                )
                 outcome = by_own_names(judgement.run(), folder)
                 self.entrants.blame_disk(entrants)
                 return outcome
-            except race.Lost as lost:
-                last = f"{lost.name}: {lost.failure}"
-                self.entrants.drop(bench, lost.name, last if attempt else "")
-        raise JudgeFailed("Baselines died three times in one race", last, "a race that ends")
+            except (race.Lost, torch.OutOfMemoryError, NotEnoughMemory) as failure:
+                last = self.entrants.again(bench, failure, first=not attempt)
+        raise JudgeFailed("Three races in a row did not end", last, "a race that ends")
 
     def _scene(self, job: dict[str, Any], candidate: Candidate, outcome: Timed) -> also.Scene:
         """The candidate and the baselines it was raced against, for what is measured besides."""

@@ -15,9 +15,14 @@ import torch
 MOST_SETS = {"cpu": 64, "cuda": 256}
 MOST_SET_BYTES = 1 << 30
 """Host memory one program may take for its call sets."""
-DEVICE_SHARE = 12
-"""On a device one program may take this part of its memory for them: four baselines and a candidate have their own
-sets, the judge draws values for one more, and keeps copies of the calls it will check."""
+DEVICE_PROGRAMS, DEVICE_CALLS, DEVICE_CONTEXTS = 6, 24, 5 << 30
+"""What a race takes of a device's memory: for each of its programs (four baselines, the candidate and its next process)
+the call sets, and the results of a window, which live until it is over; the values that are drawn for a round, and a
+stack of them; so many times a call besides, for what programs hold inside and the judge in float64; and what contexts
+take. On an H200 (140 GiB) eleven sets of an RMSNorm with 0.5 GiB in and out filled it, and so did five of a call that
+takes and gives twice as much."""
+DEVICE_FREE = 0.9
+"""The part of it that a race may take."""
 DEVICE_WINDOW_US = 6000.0
 """Least window on a device: the switch from one process's context to another's costs 50 to 100 us and is in it."""
 LEAD = 3.0
@@ -84,24 +89,32 @@ class TimingPlan:
 
 
 def plan(
-    spend: Spend, *, call_bytes: int, call_us: float, cache_bytes: int, processes: int, device_bytes: int = 0
+    spend: Spend,
+    *,
+    call_bytes: int,
+    call_us: float,
+    cache_bytes: int,
+    processes: int,
+    device_bytes: int = 0,
+    result_bytes: int | None = None,
+    most_sets: int | None = None,
 ) -> TimingPlan:
     """The plan for calls of ``call_bytes`` (inputs, outputs and weights) that eager does in ``call_us``.
 
     Sets rotate until they exceed twice the cache; long calls need no crowd: their window is long enough already.
     ``device_bytes`` is the memory of a device with its own, 0 for the host; there, windows are at least
-    DEVICE_WINDOW_US long, for a program that leads by LEAD where calls are work.
+    DEVICE_WINDOW_US long, for a program that leads by LEAD where calls are work. ``result_bytes`` of a call are what it
+    gives (None: not known), and ``most_sets`` were found to fit (None: nobody knows).
     """
     wanted = math.ceil(2 * cache_bytes / max(call_bytes, 1))
     if device_bytes:
-        # Two at the least: in a window of one nothing shows that a result is written where the last one was.
         window_us = DEVICE_WINDOW_US * (LEAD if call_us >= LAUNCHES[-1][0] else 1.0)
         wanted = max(2, wanted, math.ceil(window_us / max(call_us, 0.1)))
     elif call_us >= ALONE_US:
         wanted = 1
-    fits = max(1, (device_bytes // DEVICE_SHARE or MOST_SET_BYTES) // max(call_bytes, 1))
+    fits = _fit(device_bytes, call_bytes, result_bytes) if device_bytes else MOST_SET_BYTES // max(call_bytes, 1)
     crowd = max(1, int(spend.window_us / max(call_us, 0.1)))
-    sets = max(1, min(wanted, MOST_SETS["cuda" if device_bytes else "cpu"], fits, crowd))
+    sets = max(1, min(wanted, MOST_SETS["cuda" if device_bytes else "cpu"], fits, crowd, most_sets or wanted))
     least = spend.least if call_us < SLOW_CALL_US else max(2, spend.least // 3)
     least_s = 0.2e-6 * call_us
     waits = bool(device_bytes) and call_us < SLOW_CALL_US
@@ -119,6 +132,16 @@ def plan(
         ),
         flush_bytes=2 * cache_bytes,
     )
+
+
+def _fit(device_bytes: int, call_bytes: int, result_bytes: int | None) -> int:
+    """How many call sets a race has room for on a device. Two are tried with a third of the room besides: in a window
+    of one call nothing shows that a result is written where the last one was."""
+    results = call_bytes if result_bytes is None else result_bytes
+    room = DEVICE_FREE * device_bytes - DEVICE_CONTEXTS
+    each = DEVICE_PROGRAMS * (call_bytes + results) + 2 * max(call_bytes - results, 0)
+    fits = int(max(room - DEVICE_CALLS * call_bytes, 0) // max(each, 1))
+    return 2 if fits < 2 and room - DEVICE_CALLS / 3 * call_bytes > 2 * each else fits
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def _finding(loop: Loop) -> str:
         return (
             "Nothing was judged." if loop.unjudged else "Nothing was tried: there was no candidate, or no time for one."
         )
-    return f"Nothing honest beats the baseline ({tried})."
+    return f"Nothing is proved ({tried})." if loop.unjudged else f"Nothing honest beats the baseline ({tried})."
 
 
 def _missing(timed: Timed) -> str:

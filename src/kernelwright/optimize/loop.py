@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kernelwright.candidate import Candidate
-from kernelwright.errors import BadCommand, JudgeFailed, KernelwrightError, NoSuchDevice, ToolMissing
+from kernelwright.errors import BadCommand, JudgeFailed, KernelwrightError, NoSuchDevice, NotEnoughMemory, ToolMissing
 from kernelwright.machine import Machine
 from kernelwright.optimize.given import Given
 from kernelwright.optimize.host import Host
@@ -310,16 +310,16 @@ class Loop:
             outcome, known = self._judging.outcome(candidate, level, structure)
         except NoSuchDevice:
             raise
-        except ToolMissing as error:
-            self._missing[candidate.language] = error
-            self._say("note", f"no {candidate.language} candidates: {error.what}", detail=str(error))
-            return None
-        except JudgeFailed as error:
+        except (JudgeFailed, NotEnoughMemory) as error:
             self._failures += 1
             self.unjudged[structure] = error.got or error.what
             self._say("note", f"{structure}: {error.what}", detail=str(error))
             if self._failures >= MOST_FAILURES:
                 raise
+            return None
+        except ToolMissing as error:
+            self._missing[candidate.language] = error
+            self._say("note", f"no {candidate.language} candidates: {error.what}", detail=str(error))
             return None
         self._failures = 0
         self._count(outcome, known, candidate, structure, level)
