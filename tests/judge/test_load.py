@@ -40,6 +40,14 @@ def test_waiting_grows_and_an_absent_process_never_waited() -> None:
     assert 0.0 == waited_us(2**22 + 1)
 
 
+def test_where_a_device_computes_only_the_first_thread_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others watch: that one of them waited a millisecond made most rounds unclean."""
+    waited = {"7": 1000, "8": 3_000_000}
+    monkeypatch.setattr(os, "listdir", lambda place: list(waited))
+    monkeypatch.setattr(load, "_content", lambda path: b"9 %d 1" % waited[Path(path).parent.name])
+    assert (3001.0, 1.0) == (waited_us(7), waited_us(7, first=True))
+
+
 def test_strain_counts_fresh_pages() -> None:
     """Touching 1000 new pages shows as at least so many faults of this process, and as none of one that is gone."""
     before = strain(os.getpid())

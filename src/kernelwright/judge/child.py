@@ -296,19 +296,19 @@ class Program:
             raise ValueError(f"a window of {len(order)} calls; the most is {wires.MOST_CALLS}")
         number = secrets.randbits(63)
         go, done = wires.go(number, order, grad=grad), wires.mark(wires.DONE, number)
-        leash = self.leash
+        leash, on_device = self.leash, self.device != "cpu"
         leash.expect_silence()
-        places, strained = Places(self.pid), load.strain(self.pid, len(order))
+        places, strained = Places(self.pid), load.strain(self.pid, len(order), first=on_device)
         begin = self.clock(0)
         leash.wake()
         places.free_first()
         leash.send(go, self.stage)
         body = leash.wait(self.stage, self.limits.seconds, places.free_others)
         end = self.clock(0)
-        if self.device == "cpu":  # at once: what another thread still does is not done
+        if not on_device:  # at once: what another thread still does is not done
             leash.stop()
         places.free_others()
-        strained = load.strain(self.pid, len(order)).since(strained)
+        strained = load.strain(self.pid, len(order), first=on_device).since(strained)
         if body[: len(done)] != done:
             leash.stop()
             leash.refuse(body, self.stage)
