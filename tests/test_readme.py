@@ -106,8 +106,8 @@ def test_the_table_of_results_is_the_recorded_one() -> None:
     assert README == script.replaced(README, script.render(script.records()))
 
 
-def test_the_table_shows_no_ratio_where_nothing_won() -> None:
-    """A win shows its interval; a loss and a run without a proof say so in words."""
+def test_the_table_says_where_nothing_won() -> None:
+    """Each shows its interval; what was not proved, and a run without a proof, say so in words."""
     timing = {"samples_us": [2000.0, 1500.0, 1800.0]}
     outcome = {
         "speedup": 3.0, "speedup_low": 2.5, "speedup_high": 3.25, "best_baseline": "compile", "bound_fraction": 0.8,
@@ -118,7 +118,8 @@ def test_the_table_shows_no_ratio_where_nothing_won() -> None:
     won = ["t", "4 x 8", "3.00x (2.50 to 3.25)", "compile", "1.8 ms", "6.50", "80 %", "0.10"]
 
     assert won == cells(row)
-    assert ["t", "4 x 8", "nothing faster", "compile", "", "", "", ""] == cells(row | {"status": "not-faster"})
+    unproved = [*won[:2], "not proved: 3.00x (2.50 to 3.25)", *won[3:]]
+    assert unproved == cells(row | {"status": "not-faster"})
     assert ["t", "4 x 8", "nothing faster", "", "", "", "", ""] == cells(row | {"outcome": None})
 
 
