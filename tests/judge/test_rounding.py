@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
-from plain_tasks import instance
+from plain_tasks import GRADIENTS, instance
 
 from kernelwright.judge import noise, rounding
+from kernelwright.judge.calls import Given
 from kernelwright.judge.inputs import Variant, generator
+from kernelwright.judge.verify import Checker
 from kernelwright.judge.yardstick import Magnitudes
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "precision_line.py"
@@ -206,3 +209,30 @@ def test_an_infinite_mask_takes_nothing_out_of_the_honest_error(scores: str) -> 
         floors.append(made.floors(leaves, None, [Magnitudes(one) for one in exact], 5).whole(0))
     assert floors[0].rms > 0.0
     assert 0.4 < floors[1].rms / floors[0].rms < 2.5 and 0.4 < floors[1].peak / floors[0].peak < 2.5
+
+
+@pytest.mark.parametrize(
+    "reference, other",
+    [
+        ("F.gelu(x, approximate='tanh')", lambda x: x * torch.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))),
+        ("F.silu(x)", lambda x: x / (1 + torch.exp(-x))),
+        ("F.mish(x)", lambda x: x * torch.tanh(torch.log1p(torch.exp(-x.abs())) + x.clamp_min(0))),
+        ("F.logsigmoid(x)", lambda x: x.clamp_max(0) - torch.log1p(torch.exp(-x.abs()))),
+    ],
+)
+def test_a_gradient_may_round_each_step_of_its_formula(reference: str, other: Callable[..., torch.Tensor]) -> None:
+    """Torch computes each of these in one operator; as the derivative of the formula that is written out it errs by
+    several roundings, and one of them lost 1.1 bits."""
+    made = instance(reference, "[torch.randn(64, 64).requires_grad_()]", contract=GRADIENTS)
+    checker = Checker(made, seed=3)
+    for seed in range(3):
+        leaves = made.draw(GIVEN, seed)
+        assert isinstance(leaves, Given) and leaves.incoming is not None
+        x = leaves[0].detach().requires_grad_()
+        answer = other(x)
+        answer.backward(leaves.incoming[0])
+        assert x.grad is not None
+        found = checker.check(GIVEN, leaves, None, [answer.detach(), x.grad], leaves)
+        assert found.passed, found.detail
+        wrong = x.grad * (1 + 2.0**-18 * torch.randn(64, 64))
+        assert not checker.check(GIVEN, leaves, None, [answer.detach(), wrong], leaves).passed

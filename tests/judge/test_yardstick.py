@@ -167,6 +167,26 @@ def test_an_answer_that_the_first_draws_excuse_asks_for_no_other() -> None:
     assert all(a.rms <= b.rms and a.peak <= b.peak for a, b in zip(steps, steps[1:], strict=False) if a and b)
 
 
+def test_where_values_cancel_to_zero_the_first_draw_says_what_may_be_left_of_them() -> None:
+    """A saturated softmax's gradient: eager and the oracle have zeros, honest rounding leaves 3e-5 of terms of size 1,
+    and torch's own fused attention was refused for it. What is wrong beyond a draw sees no other."""
+    exact = torch.zeros(4096, dtype=torch.float64)
+    made: list[int] = []
+    draw = drawing([1.0, 1.0, 1.0, 1.0], made)
+
+    def held(dear: bool = False, eager: float = 0.0) -> Yardstick:
+        made.clear()
+        floors = Floors(draw, 4)
+        return Yardstick((exact + eager).float(), exact, lambda draws: floors.at(0, draws), dear=dear)
+
+    spots = torch.zeros(4096)
+    spots[::64] = 3e-5
+    for dear in (False, True):
+        assert held(dear).compare(spots, 1.0).error_ratio <= 1.0 and made == [0]
+    assert held().compare(torch.full((4096,), 1e3), 1.0).bits_lost > 16.0 and made == [0]
+    assert held(dear=True, eager=1e-12).compare(torch.full((4096,), 1e3), 1.0).bits_lost > 16.0 and not made
+
+
 def test_an_answer_close_to_the_line_is_refused_by_four_draws_or_more() -> None:
     """One draw is what a dear case has; an answer that a second one excuses asks for no third, and one that errs by
     over 16 times what is known asks for none."""

@@ -31,6 +31,13 @@ TAKEN_APART = (
     aten.native_group_norm_backward.default,
     aten.native_batch_norm_backward.default,
     aten._fused_rms_norm_backward.default,
+    aten.gelu_backward.default,
+    aten.silu_backward.default,
+    aten.mish_backward.default,
+    aten.softplus_backward.default,
+    aten.elu_backward.default,
+    aten.log_sigmoid_backward.default,
+    aten.glu_backward.default,
 )
 """Operators whose own decomposition is perturbed step by step."""
 EXACT = {

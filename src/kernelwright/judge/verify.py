@@ -219,16 +219,16 @@ class Checker:
         They are most of what a check costs (eight runs of the reference in float64), and an answer that errs by no
         more than eager itself needs none.
         """
-        scales = [Magnitudes(out) for out in exact]
+        scales, dear = [Magnitudes(out) for out in exact], self.instance.work > LIGHT
         self._count += 1
         floors = self._floors(variant, leaves, state, scales)
         return floors, [
             None
             if out.dtype in numerics.EXACT_DTYPES
             else Yardstick(
-                out, truth, functools.partial(floors.at, index), scale, functools.partial(floors.beyond, index)
+                out, true, functools.partial(floors.at, index), size, functools.partial(floors.beyond, index), dear=dear
             )
-            for index, (out, truth, scale) in enumerate(zip(eager, exact, scales, strict=True))
+            for index, (out, true, size) in enumerate(zip(eager, exact, scales, strict=True))
         ]
 
     def _remark(

@@ -35,8 +35,10 @@ CHUNK = {"cpu": 1 << 15, "cuda": 1 << 24}
 SAMPLE, TAIL = 1 << 14, 1 << 12
 """Elements looked at first, spread over the output, and those at its end."""
 MANY, GROSS = 64, 16.0
-"""Bits beyond which no floor is asked for: over so many elements, neither luck of eager's nor a bad
-order of summation makes an honest error 2^16 times eager's largest and 2^16 roundings of the largest element."""
+"""Bits beyond which no further draw of a floor is asked for: over so many elements, neither luck of eager's nor a bad
+order of summation makes an honest error 2^16 times eager's largest and 2^16 roundings of the largest element. What
+cancels does: the gradient of a saturated softmax is zero, exactly, to eager and to the oracle, and its terms are not.
+So the first draw is made, but where it is dear and eager errs at all."""
 CLOSE = 4.0
 """Bits lost up to which an answer is refused by a floor of ``floors.LEAST`` draws only: 16 times the honest error, and
 half precision errs by thousands."""
@@ -217,6 +219,8 @@ class Yardstick:
         floor: Floor | Callable[[int], Floor | None],
         magnitudes: Magnitudes | None = None,
         beyond: Callable[[int], Floor | None] | None = None,
+        *,
+        dear: bool = False,
     ) -> None:
         self.dtype, self.shape = eager.dtype, eager.shape
         largest = torch.finfo(eager.dtype).max
@@ -236,6 +240,7 @@ class Yardstick:
         self._expected = eager
         self._floor = None if isinstance(floor, Floor) else floor
         self._draws = self._more = 0
+        self._sure = dear and spread.peak > 0.0
         self._beyond = beyond
         self._bases(floor if isinstance(floor, Floor) else NO_FLOOR)
         self._sample: torch.Tensor | None = None
@@ -320,10 +325,9 @@ class Yardstick:
         """The rejection that the sample suffices for: the largest error of all elements is no smaller than its own."""
         error = _minus(flat.index_select(0, sample), self._sampled)
         largest = numerics.peak(error)
-        ratio = largest / self._peak
-        if math.isfinite(ratio) and max(limit, GROSS) >= bits_lost(ratio):
-            while bits_lost(ratio) > limit and (self._raise_floor() or self._beyond_it(ratio, limit)):
-                ratio = largest / self._peak
+        more = math.isfinite(largest) and not self._hopeless(largest, limit)
+        while bits_lost(ratio := largest / self._peak) > limit and more:
+            more = self._raise_floor() or self._beyond_it(ratio, limit)
         if not (math.isfinite(ratio) and bits_lost(ratio) > limit):
             return None
         return Comparison(
@@ -336,13 +340,17 @@ class Yardstick:
 
     def _ratio(self, spread: Spread, limit: float) -> tuple[float, str]:
         """The worst of the ratios and its name."""
-        ratio, name = self._worst(spread)
-        gross = spread.peak / self._peak if self.scale.exact.numel() >= MANY else 0.0
-        if ratio <= 1.0 or (math.isfinite(limit) and bits_lost(gross) > max(limit, GROSS)):
-            return ratio, name
-        while ratio > 1.0 and (self._raise_floor() or self._beyond_it(ratio, limit)):
-            ratio, name = self._worst(spread)
-        return ratio, name
+        more = self.scale.exact.numel() < MANY or not self._hopeless(spread.peak, limit)
+        while (found := self._worst(spread))[0] > 1.0 and more:
+            more = self._raise_floor() or self._beyond_it(found[0], limit)
+        return found
+
+    def _hopeless(self, largest: float, limit: float) -> bool:
+        """Whether an answer with this largest error is past all further draws; see GROSS. Makes the first."""
+        gross = math.isfinite(limit) and bits_lost(largest / self._peak) > max(limit, GROSS)
+        if gross and not self._sure and self._draws == 0 and self._raise_floor():
+            return self._hopeless(largest, limit)
+        return gross
 
     def _raise_floor(self) -> bool:
         """Have the floor drawn once more; whether there was another draw."""
