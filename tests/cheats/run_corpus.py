@@ -20,6 +20,7 @@ from cheat_tasks import TASKS
 from contract_programs import CONTRACT
 from corpus import Program
 from elsewhere_programs import ELSEWHERE
+from formula_programs import FORMULAS
 from gpu_programs import GPU
 from honest_programs import HONEST
 from hostile_programs import HOSTILE
@@ -38,7 +39,7 @@ from kernelwright.workers.local import LocalWorker
 
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
-    *TRITON, *HONEST, *GPU,
+    *TRITON, *HONEST, *FORMULAS, *GPU,
 )  # fmt: skip
 
 
