@@ -57,20 +57,22 @@ def test_a_second_look_that_explains_the_time_ends_the_matter(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("device", "most_sets", "reason", "again"),
+    ("device", "sets", "most_sets", "reason", "again"),
     [
-        ("cuda", None, "OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB", True),
-        ("cuda", 2, "OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB", False),
-        ("cuda", None, "ValueError: no", False),
-        ("cpu", None, "RuntimeError: can't allocate memory", False),
+        ("cuda", 5, None, "OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB", True),
+        ("cuda", 2, 2, "OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB", False),
+        ("cuda", 1, None, "OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB", False),
+        ("cuda", 5, None, "ValueError: no", False),
+        ("cpu", 5, None, "RuntimeError: can't allocate memory", False),
     ],
 )
 def test_a_program_without_room_on_a_device_is_asked_again_beside_fewer_call_sets(
-    monkeypatch: pytest.MonkeyPatch, device: str, most_sets: int | None, reason: str, again: bool
+    monkeypatch: pytest.MonkeyPatch, device: str, sets: int, most_sets: int | None, reason: str, again: bool
 ) -> None:
     """Once: it may be the call sets of all that filled it; then the program is to blame."""
     made = judgement(device, None)
     made.bench.most_sets, made.disk = most_sets, Path()
+    made.bench.plan = lambda spend, processes: SimpleNamespace(sets=sets)
     monkeypatch.setattr(stages.health, "probe", lambda device: None)
 
     def fails(self: Judgement) -> None:

@@ -72,8 +72,10 @@ class Judgement(Verification):
         except ChildFailure as failure:
             health.probe(self.bench.device)
             health.blame_disk(f"{failure.reason}\n{failure.detail}", self.disk)
-            if self.bench.device.type != "cpu" and self.bench.most_sets is None and health.is_full(failure.reason):
-                raise torch.OutOfMemoryError(str(failure)) from failure  # by the call sets of all, as likely as not
+            bench = self.bench
+            if bench.device.type != "cpu" and bench.most_sets is None and health.is_full(failure.reason):
+                if bench.plan(timing_plan.PRECISE, 2).sets > 1:  # those of all programs may have filled it
+                    raise torch.OutOfMemoryError(str(failure)) from failure
             return Rejected(stage=failure.stage, reason=failure.reason[:600], detail=failure.detail[:DETAIL])
         except Wrong as wrong:
             return wrong.outcome
