@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import shutil
 import threading
@@ -22,6 +23,7 @@ from kernelwright.judge.bench import Bench
 from kernelwright.judge.child import Program, Zygote
 from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.entrants import Entrants
+from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.programs import Programs
 
 COMPILED = Candidate(task="t", language="torch", entry="m.py::M", sources=(("m.py", "M = 1\n"),), proposer="x")
@@ -121,6 +123,27 @@ def test_on_a_full_device_the_next_try_has_half_the_call_sets(
     bench.device, bench.most_sets = torch.device("cpu"), 5
     with pytest.raises(type(failure)):
         entrants.again(bench, failure, first=True)
+
+
+@pytest.mark.parametrize(("sets", "most_sets", "again"), [(5, None, True), (2, 2, False), (1, None, False)])
+def test_a_baseline_without_room_is_not_left_out_before_it_had_more(
+    tmp_path: Path, sets: int, most_sets: int | None, again: bool
+) -> None:
+    """A speedup over the others would flatter; beside half the call sets it may run. After that its failure is said."""
+
+    class Full:
+        def fork(self, *_: object) -> Program:
+            raise ChildFailure("smoke", "OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB")
+
+    entrants = Entrants(cast(Programs, Full()), tmp_path, tmp_path)
+    entrant = Entrant(name="compile", program=None, failure="", warming=None)
+    bench = _bench("cuda:0")
+    bench.most_sets, bench.plan = most_sets, lambda spend, processes: SimpleNamespace(sets=sets)
+    bench.timed = SimpleNamespace(instance=None)
+    entrants._begin(cast(Bench, bench), entrant, COMPILED, tmp_path, tmp_path / "own", [])
+    assert "Tried to allocate" in entrant.failure
+    with pytest.raises(NotEnoughMemory) if again else contextlib.nullcontext():
+        entrant.ready()
 
 
 class One:

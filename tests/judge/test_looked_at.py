@@ -64,6 +64,34 @@ def test_what_one_job_lacked_is_not_held_against_the_next(
     assert session._bench({**JOB, "job": "judge", "asked": time.monotonic()}) is not None and 2 == len(looks)
 
 
+@pytest.mark.parametrize("fault", [torch.OutOfMemoryError("full"), NotEnoughMemory("full")])
+def test_a_judgement_without_room_is_made_again(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
+    """With what was readied for another try, whose verdict counts."""
+    session, _ = looked_at(monkeypatch)
+    ended, readied = [fault], []
+
+    class Judgement:
+        def __init__(self, **given: object) -> None: ...
+
+        def run(self) -> str:
+            if ended:
+                raise ended.pop()
+            return "verdict"
+
+    monkeypatch.setattr(sessions, "Judgement", Judgement)
+    monkeypatch.setattr(sessions, "by_own_names", lambda outcome, folder: outcome)
+    bench = SimpleNamespace(device=torch.device("cpu"))
+    eager = SimpleNamespace(program=1, ready=lambda: None)
+    for name, found in {"_bench": bench, "_bound": (None, ""), "_tested": SimpleNamespace(cases=())}.items():
+        monkeypatch.setattr(session, name, lambda *_, found=found: found)
+    session.threads, session.cache, session.programs = 1, Path(), SimpleNamespace(waiting={})  # type: ignore[assignment]
+    session.entrants = SimpleNamespace(  # type: ignore[assignment]
+        of=lambda *_: eager, blame_disk=lambda _: None, again=lambda bench, failure, first: readied.append(failure)
+    )
+    candidate: Any = SimpleNamespace(entry="x.py::M", language="cpp", sources=())
+    assert session._judge({}, "smoke", candidate, Path()) == "verdict" and readied == [fault]
+
+
 def test_a_task_that_cannot_pass_is_looked_at_once_until_it_is_described_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -25,7 +25,7 @@ def judgement(device: str, *bounds: float | None) -> Judgement:
     made.bound_us = seen.pop(0)
     made.bound_again = lambda: seen.pop(0)
     made.alone = contextlib.nullcontext
-    made.bench = SimpleNamespace(device=SimpleNamespace(type=device))  # type: ignore[assignment]  # all that is asked
+    made.bench = SimpleNamespace(device=torch.device(device))  # type: ignore[assignment]  # all that is asked
     made.conditions = []
     return made
 

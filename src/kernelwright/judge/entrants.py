@@ -30,6 +30,14 @@ SIZING_CALLS, DEVICE_SIZING_CALLS, SIZING_BYTES = 3, 64, 1 << 30
 There as many are run as take up SIZING_BYTES, at the most."""
 
 
+def crowded(bench: Bench, said: str) -> bool:
+    """Whether it may be the call sets of all programs that filled a device where one says that it is full: several are
+    bound, and none was left out yet."""
+    if str(bench.device) == "cpu" or bench.most_sets is not None or not health.is_full(said):
+        return False
+    return bench.plan(timing_plan.PRECISE, 2).sets > 1
+
+
 class Entrants:
     """Starts baselines with ``programs``; what they compile is kept below ``state``."""
 
@@ -99,6 +107,8 @@ class Entrants:
             entrant.failure = str(failure)[:300] or type(failure).__name__
             if not isinstance(failure, OSError):  # of a full disk ``blame_disk`` asks whether it is full
                 entrant.fault = health.fault(failure)
+            if entrant.fault is None and crowded(bench, entrant.failure):  # it may run beside fewer
+                entrant.fault = health.fault(torch.OutOfMemoryError(entrant.failure))
             if entrant.program is not None:
                 entrant.program.close()
                 entrant.program = None

@@ -21,6 +21,7 @@ from kernelwright.judge.child import Program
 from kernelwright.judge.clocks import Clocks
 from kernelwright.judge.correctness import DETAIL, Wrong
 from kernelwright.judge.entrant import Entrant
+from kernelwright.judge.entrants import crowded
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.odd_calls import OddCalls
 from kernelwright.judge.variants import HEAVY, HUGE_NOTE, LIGHT
@@ -72,10 +73,8 @@ class Judgement(Verification):
         except ChildFailure as failure:
             health.probe(self.bench.device)
             health.blame_disk(f"{failure.reason}\n{failure.detail}", self.disk)
-            bench = self.bench
-            if bench.device.type != "cpu" and bench.most_sets is None and health.is_full(failure.reason):
-                if bench.plan(timing_plan.PRECISE, 2).sets > 1:  # those of all programs may have filled it
-                    raise torch.OutOfMemoryError(str(failure)) from failure
+            if crowded(self.bench, failure.reason):
+                raise torch.OutOfMemoryError(str(failure)) from failure
             return Rejected(stage=failure.stage, reason=failure.reason[:600], detail=failure.detail[:DETAIL])
         except Wrong as wrong:
             return wrong.outcome
