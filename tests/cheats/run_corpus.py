@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from border_programs import BORDERS
 from cheat_programs import CHEATS
 from cheat_tasks import TASKS
 from contract_programs import CONTRACT
@@ -39,7 +40,7 @@ from kernelwright.workers.local import LocalWorker
 
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
-    *TRITON, *HONEST, *FORMULAS, *GPU,
+    *TRITON, *HONEST, *FORMULAS, *BORDERS, *GPU,
 )  # fmt: skip
 
 

@@ -263,7 +263,7 @@ def test_a_baseline_that_the_machine_kept_away_is_started_anew(tmp_path: Path, m
     monkeypatch.setattr(entrants, "_begin", lambda bench, entrant, *_: begun_again.append(entrant.name))
     instance = SimpleNamespace(draw=lambda *_: [])
     bench: Any = SimpleNamespace(
-        entrants={}, task=SimpleNamespace(digest=lambda: "t"), device="cpu", seed=1,
+        entrants={}, task=SimpleNamespace(digest=lambda: "t"), device="cpu", seed=1, call_bytes=1,
         timed=SimpleNamespace(instance=instance, as_given=None),
     )  # fmt: skip
     first = entrants.of(bench, "eager")
@@ -276,3 +276,32 @@ def test_a_baseline_that_the_machine_kept_away_is_started_anew(tmp_path: Path, m
     with pytest.raises(ZeroDivisionError):
         entrants.of(bench, "compile")
     assert {"eager"} == set(bench.entrants)
+
+
+def test_a_baseline_has_a_process_of_its_own_for_every_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU, where it compiles nothing and is small; the first race takes the process that is there."""
+    begun: list[str] = []
+
+    def begin(bench: Any, entrant: Entrant, *_: object) -> None:
+        begun.append(entrant.name)
+        entrant.program = None if len(begun) == 3 else cast(Program, Held())
+
+    entrants = Entrants(cast(Programs, None), tmp_path, tmp_path)
+    monkeypatch.setattr(entrants_module.baselines, "program", lambda task, kind: COMPILED)
+    monkeypatch.setattr(entrants_module, "build", lambda *_: tmp_path)
+    monkeypatch.setattr(entrants, "_begin", begin)
+    timed = SimpleNamespace(instance=SimpleNamespace(draw=lambda *_: []), as_given=None)
+    kinds: Any = {"entrants": {}, "task": SimpleNamespace(digest=lambda: "t"), "seed": 1, "timed": timed}
+    eager = entrants.of(SimpleNamespace(**kinds, device="cpu", call_bytes=1), "eager")
+    first = eager.program
+    eager.renew()
+    assert eager.program is first and begun == ["eager"]
+    eager.raced = True
+    eager.renew()
+    assert eager.program is not first and first is not None and cast(Held, first).closed and not eager.raced
+    eager.raced = True
+    with pytest.raises(JudgeFailed, match="eager does not start again"):
+        eager.renew()
+    for device, size in (("cpu", entrants_module.RENEWED_BYTES + 1), ("cuda:0", 1)):
+        bench: Any = SimpleNamespace(**(kinds | {"entrants": {}}), device=device, call_bytes=size)
+        assert entrants.of(bench, "eager").start is None

@@ -30,7 +30,7 @@ def test_windows_of_one_call_never_see_the_inputs_that_count(monkeypatch: pytest
     contest = race.Race(
         racers=racers, plan=plan, draw=lambda: next(numbers), draw_state=None, state=None, dice=random.Random(1),
         grad=False, checks=nothing, look=lambda window: None, left=lambda values, state: called.extend(values),
-        threads=torch.get_num_threads(), device=torch.device("cpu"), again=False, clocks=nothing, odd=nothing,
+        threads=torch.get_num_threads(), device=torch.device("cpu"), warm=frozenset(), clocks=nothing, odd=nothing,
     )  # fmt: skip
     contest._cold, contest._singles, contest._steady, contest._held, contest._odd, contest._asked = (
         nothing,
@@ -90,7 +90,7 @@ def test_an_odd_turn_looks_like_any_other(monkeypatch: pytest.MonkeyPatch) -> No
     contest = race.Race(
         racers=racers, plan=plan, draw=lambda: 0, draw_state=lambda: next(numbers), state=None, dice=random.Random(1),
         grad=False, checks=nothing, look=lambda window: None, left=None, threads=torch.get_num_threads(),
-        device=torch.device("cpu"), again=False, clocks=nothing, odd=_Odd(log),
+        device=torch.device("cpu"), warm=frozenset(), clocks=nothing, odd=_Odd(log),
     )  # fmt: skip
     contest._cold, contest._singles, contest._steady, contest._held = nothing, False, nothing, -1
     contest._odd = frozenset(range(1, 60))
@@ -124,7 +124,7 @@ def test_where_calls_change_the_state_every_window_begins_with_it(monkeypatch: p
         racers=[racer], plan=SimpleNamespace(sets=1), draw=lambda: 0, draw_state=None, state="first",
         dice=random.Random(1), grad=False, checks=nothing, look=lambda window: None,
         left=lambda values, state: asked.append(state), threads=torch.get_num_threads(), device=torch.device("cpu"),
-        again=False, clocks=nothing, odd=nothing,
+        warm=frozenset(), clocks=nothing, odd=nothing,
     )  # type: ignore[arg-type]  # fmt: skip
     contest._cold, contest._singles, contest._steady, contest._odd = nothing, False, nothing, frozenset()
     contest._held, contest._asked = 1, frozenset({1, 2})

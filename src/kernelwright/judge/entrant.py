@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernelwright.errors import KernelwrightError
+from kernelwright.errors import JudgeFailed, KernelwrightError
 from kernelwright.judge.child import Program
 
 
@@ -23,6 +24,26 @@ class Entrant:
     """Closed before it had a program: whoever starts one must end it."""
     fault: KernelwrightError | None = None
     """The machine's fault that kept it away, or the judge's own: it is started anew for whoever asks next."""
+
+    start: Callable[[], None] | None = None
+    """Starts it anew, where that is cheap."""
+    raced: bool = False
+    """Its process has been in a race."""
+
+    def renew(self) -> None:
+        """A new process for another race, where one is cheap. Raises JudgeFailed where it cannot be had.
+
+        Where the memory of a process lies makes it 4 to 9 % faster or slower than others of the same program on a
+        2-core virtual machine, for all its life: an RMSNorm of 16 MiB judged against itself 100 times, beside one
+        process of eager's, read 0.91, and 81 intervals held 1.
+        """
+        if self.start is None or not self.raced or self.program is None:
+            return
+        self.program.close()
+        self.program, self.raced = None, False
+        self.start()
+        if self.program is None:
+            raise self.fault or JudgeFailed(f"The baseline {self.name} does not start again", self.failure, "a process")
 
     def ready(self) -> None:
         """Wait until it is warm, or has failed. Raises its ``fault``: a speedup over the others would flatter."""

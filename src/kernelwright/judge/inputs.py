@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.random import mtrand
 
-from kernelwright.judge import whole
+from kernelwright.judge import borders, whole
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SPARSE_KEPT = {"sparse": 32, "sparser": 2}
@@ -24,8 +24,8 @@ Few enough that rounding them does not average out in a reduction over all rows;
 """
 
 
-SHIFT, FAR = 2.0, 24.0
-"""What ``shifted`` and ``far`` add, in sizes (RMS) of the tensor: the first leaves the range of what was positive, the
+ADDED = {"shifted": 2.0, "far": 24.0}
+"""What they add, in sizes (RMS) of the tensor: the first leaves the range of what was positive, the
 second makes the mean large against the spread. There E[x^2] - E[x]^2 cancels: in a norm of 256 to 8192 elements it errs
 by 3.3 times the honest error and more (at 8 sizes 1.1 and more, so it passed now and then), in a variance by over 100
 times. Welford's stays within 1.0 in 8 lanes, within 1.6 in one; of a variance that one reaches 2 near 32 sizes.
@@ -60,9 +60,9 @@ class Variant:
     """NaN, +-Inf, -0.0 and denormals sown into the floating inputs."""
     change: str = ""
     """``negated``, ``shifted``, ``far``, ``outliers``, ``sparse``, ``sparser``, ``zero rows``, ``near-duplicate``,
-    ``mixed``, ``strewn``, ``masks``, ``mask rows``, ``skewed``, ``held`` or nothing."""
+    ``mixed``, ``strewn``, ``borders``, ``masks``, ``mask rows``, ``skewed``, ``held`` or nothing."""
     factors: tuple[float, ...] = ()
-    """Scales that ``mixed`` and ``strewn`` deal to rows; the largest is also that of ``outliers``."""
+    """Scales that ``mixed`` and ``strewn`` deal to rows (the largest is also that of ``outliers``), or ``borders``."""
     draws: int = 1
     """Calls worth making: near-duplicates mean nothing alone."""
     seed: int = 0
@@ -311,12 +311,12 @@ def _zero_rows(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *, sparse: bool) -> torch.Tensor:
     if variant.change == "negated":
         leaf = -leaf
-    elif variant.change == "shifted":
-        leaf = leaf + SHIFT * size_of(leaf)
-    elif variant.change == "far":
-        leaf = leaf + FAR * size_of(leaf)
+    elif variant.change in ADDED:
+        leaf = leaf + ADDED[variant.change] * size_of(leaf)
     elif variant.change == "outliers":
         leaf = _outliers(leaf, max(variant.factors, default=1.0), rng)
+    elif variant.change == "borders":
+        leaf = borders.planted(leaf, variant.factors, rng)
     elif variant.change == "mixed":
         leaf = _mixed(leaf, variant, rng)
     elif variant.change == "strewn":

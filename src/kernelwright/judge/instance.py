@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kernelwright.judge.reference import Reference
     from kernelwright.task import Case
 
+Leaves = Sequence[torch.Tensor]
 _DRAWS = ((2 * 10**6, 8), (2 * 10**7, 5), (10**9, 4), (4 * 10**9, 2), (10**30, 1))
 """How many draws one floor takes, by the work of a call (three took 34 s on 2 cores: a Conv3d with GroupNorm)."""
 
@@ -70,8 +71,6 @@ class Instance:
         self.wanted = calls.gradient_names(self.model, first) if self.contract.gradients else None
         self.incoming: list[torch.Tensor] | None = None
         """One incoming gradient per output leaf (floating ones count), where they are asked for: the last call's."""
-        self.work = 0
-        """Multiply-adds of one call, roughly."""
         self._giver = weights.Giver()
         del second  # a call may be gigabytes
         self.call_seconds = self.double_seconds = 0.0
@@ -134,8 +133,9 @@ class Instance:
         first answer."""
         try:
             with seeded(11), Counting() as count:
-                answer = self._call(self.model, leaves)
-            self.work, outputs = count.work, answer.outputs
+                outputs = (answer := self._call(self.model, leaves)).outputs
+            self.work, self.borders, self.exponential = count.work, sorted(count.borders), count.exponential
+            """Multiply-adds of one call, roughly; numbers at which the answer jumps; it has exponentials in it."""
             refusals.positions(self.reference, len(leaves), len(outputs))
             refusals.written(self.reference, self.names, leaves, answer.inputs)
             self.out_skeleton = answer.skeleton
@@ -178,7 +178,7 @@ class Instance:
             )
         return outputs
 
-    def in_other_mode(self, leaves: Sequence[torch.Tensor], state: State) -> list[torch.Tensor] | None:
+    def in_other_mode(self, leaves: Leaves, state: State) -> list[torch.Tensor] | None:
         """What the reference returns in the other of train() and eval(); None where it raises there."""
         self._giver.give(self.model, state)
         self.model.train(not self.training)
@@ -225,7 +225,7 @@ class Instance:
         leaves = inputs.change_leaves(leaves, variant, seed % 2**40)
         return self.given(inputs.laid_out(leaves, variant), seed)
 
-    def given(self, leaves: Sequence[torch.Tensor], seed: int) -> Given:
+    def given(self, leaves: Leaves, seed: int) -> Given:
         """The leaves of a call with incoming gradients of its own, where there are any: those of no other call."""
         made = Given(leaves)
         if self.contract.gradients:
@@ -233,7 +233,7 @@ class Instance:
             made.incoming = [calls.turned(first, dice) for first in self._first_incoming]
         return made
 
-    def adopt(self, leaves: Sequence[torch.Tensor]) -> None:
+    def adopt(self, leaves: Leaves) -> None:
         """The incoming gradients of this call hold until another call brings its own."""
         if isinstance(leaves, Given) and leaves.incoming is not None:
             self.incoming = leaves.incoming
@@ -270,6 +270,8 @@ class Instance:
             work=self.work,
             huge=self.huge,
             masked=self.masked,
+            borders=self.borders,
+            exponential=self.exponential,
             autocast=bool(self.autocast),
             hidden_seed=hidden_seed,
         )
@@ -283,13 +285,13 @@ class Instance:
 
     # -- results -------------------------------------------------------------------------------------------------
 
-    def _call(self, model: torch.nn.Module, leaves: Sequence[torch.Tensor]) -> calls.Answer:
+    def _call(self, model: torch.nn.Module, leaves: Leaves) -> calls.Answer:
         self.adopt(leaves)
         kind = skeletons.dtype(self.autocast) if self.autocast else None
         with torch.autocast(self.device.type, dtype=kind, enabled=bool(self.autocast)):
             return calls.call(model, self.skeleton, leaves, self.wanted, self.incoming)
 
-    def run(self, model: torch.nn.Module, leaves: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def run(self, model: torch.nn.Module, leaves: Leaves) -> list[torch.Tensor]:
         """Outputs, gradients, inputs written to, of a module in the reference's place."""
         return self._everything(self._call(model, leaves))
 
@@ -300,7 +302,7 @@ class Instance:
         """Put the first weights back: a module in train() mode changes its buffers."""
         self._giver.give(self.model, self.first_state)
 
-    def eager(self, leaves: Sequence[torch.Tensor], state: State | None) -> list[torch.Tensor]:
+    def eager(self, leaves: Leaves, state: State | None) -> list[torch.Tensor]:
         """What the reference itself returns for these leaves and weights (None: the first ones), then gradients."""
         self._giver.give(self.model, self.first_state if state is None else state)
         return self.run(self.model, leaves)
@@ -313,7 +315,7 @@ class Instance:
         live = self.model.state_dict()
         return state if all(agreement.same(value, live[name]) for name, value in state) else weights.read(self.model)
 
-    def oracle(self, leaves: Sequence[torch.Tensor], state: State | None) -> tuple[list[torch.Tensor], str]:
+    def oracle(self, leaves: Leaves, state: State | None) -> tuple[list[torch.Tensor], str]:
         """The same in float64, and which kind of oracle that is."""
         if not self.without_double:
             mode = Float64Trace()
@@ -339,32 +341,30 @@ class Instance:
             tuple(out.shape) == spec.shape for out, spec in zip(outputs, specs, strict=True)
         )
 
-    def _several(self, leaves: Sequence[torch.Tensor], state: State | None, seed: int) -> list[list[torch.Tensor]]:
+    def _several(self, leaves: Leaves, state: State | None, seed: int) -> list[list[torch.Tensor]]:
         rng = inputs.generator(seed, self.device)
         return orders.several(lambda given: self.eager(given, state), leaves, rng)
 
-    def _raised(
-        self, leaves: Sequence[torch.Tensor], state: State | None, mode: Float64Trace, jitter: Any = None
-    ) -> list[torch.Tensor]:
+    def _raised(self, leaves: Leaves, state: State | None, mode: Float64Trace, move: Any = None) -> list[torch.Tensor]:
         if self._double is None:
             self._double = weights.doubled(self.model)
         double = self._double
-        self._giver.give(double, self.first_state if state is None else state, lasting=jitter is None)
-        if jitter is not None:  # where they lie: two copies of 512 MB were up to 2.5 s of a draw, with new pages
-            jitter(weights.once(double), write=True)
+        self._giver.give(double, self.first_state if state is None else state, lasting=move is None)
+        if move is not None:  # where they lie: two copies of 512 MB were up to 2.5 s of a draw, with new pages
+            move(weights.once(double), write=True)
         self.adopt(leaves)
         incoming = [raised(value) for value in self.incoming] if self.incoming else None
 
         def answer(values: list[torch.Tensor]) -> list[torch.Tensor]:
-            values = values if jitter is None else jitter(values)
+            values = values if move is None else move(values)
             return self._everything(calls.call(double, self.skeleton, values, self.wanted, incoming))
 
         return run_raised(answer, leaves, mode)
 
     def floors(
-        self, leaves: Sequence[torch.Tensor], state: State | None, exact: Sequence[Magnitudes], seed: int = 0
+        self, leaves: Leaves, state: State | None, exact: Sequence[Magnitudes], seed: int = 0, few: bool = False
     ) -> Floors:
-        """What an honest program may be wrong by on these leaves, per output (see ``rounding``)."""
+        """What an honest program may be wrong by on these leaves, per output (``rounding``, ``borders``)."""
         if self.without_double:
             # Twice the spread: six orders see less than the least careful sensible one.
             runs = functools.cache(lambda: self._several(leaves, state, seed + 1))
@@ -374,8 +374,8 @@ class Instance:
 
         def draw(index: int) -> list[Spread]:
             rng = inputs.generator((seed * 1009 + index) % 2**63, self.device)
-            jitter = functools.partial(noise.half_ulps, unit=unit, rng=rng)
-            return _errors(self._raised(leaves, state, rounding.Rounded(unit, rng), jitter), exact, 1.0)
+            move = functools.partial(noise.half_ulps, unit=unit, rng=rng, few=few)
+            return _errors(self._raised(leaves, state, rounding.Rounded(unit, rng, few), move), exact, 1.0)
 
         return Floors(draw, 1 if self.huge else next(count for most, count in _DRAWS if self.work <= most))
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from kernelwright.judge import lanes
+from kernelwright.judge import borders, lanes
 
 POOL = 1 << 18
 """Random numbers drawn once per run and read from a random start."""
@@ -124,12 +124,20 @@ def _read(numbers: torch.Tensor, start: int, size: int, like: torch.Tensor) -> t
 
 
 def half_ulps(
-    leaves: Sequence[torch.Tensor], unit: float, rng: torch.Generator, *, write: bool = False
+    leaves: Sequence[torch.Tensor], unit: float, rng: torch.Generator, *, write: bool = False, few: bool = False
 ) -> list[torch.Tensor]:
     """Double tensors moved by up to half an ulp of the original precision; integers unchanged. ``write``: in place.
+    ``few``: what has few bits stays (``borders``).
 
     Large ones on a CPU read a pool, every stretch from a start of its own, so that rows do not move together.
     """
+    if few:
+        before = [leaf.clone() for leaf in leaves]
+        moved = half_ulps(leaves, unit, rng, write=write)
+        return [
+            borders.kept(old, new) if new.dtype is torch.float64 else new
+            for old, new in zip(before, moved, strict=True)
+        ]
     out = []
     dice = np.random.default_rng(rng.initial_seed())
     pool: torch.Tensor | None = None

@@ -13,6 +13,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
+from kernelwright.judge import borders
+
 PER_OPERATOR = 20_000
 """Work charged for passing an operator through Python at all, in multiply-adds."""
 MANY, OF_MANY = 4096, 1_000_000
@@ -122,11 +124,13 @@ def convolved(func: Any, values: torch.Tensor, weight: torch.Tensor, *rest: Any)
 
 
 class Counting(TorchDispatchMode):
-    """Adds up ``work``, as ``Float64Trace`` does, and counts operators; changes nothing."""
+    """Adds up ``work``, as ``Float64Trace`` does, counts operators, notes ``borders``; changes nothing."""
 
     def __init__(self) -> None:
         super().__init__()
         self.work = self.operators = 0
+        self.borders: set[float] = set()
+        self.exponential = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -138,6 +142,8 @@ class Counting(TorchDispatchMode):
     ) -> Any:
         """Called by torch for every operator below autograd."""
         out = func(*args, **(kwargs or {}))
+        self.borders |= borders.met(func, args, kwargs or {})
+        self.exponential |= borders.exponential(func)
         layer = func._schema.name == "aten::mkldnn_rnn_layer"
         count = STEP * int(args[0].shape[0]) if layer else 1
         few = min(count, max(0, MANY - self.operators))

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import random
-from collections.abc import Callable, Iterator
+import statistics
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +35,9 @@ FRESH_PAGES = 64
 WARM_US = 200_000.0
 ASKED = 1 / 3
 """How often the weights that calls left are looked at, besides once: a share of the rounds of a stateful program."""
+OUTRUN = 0.05
+"""By how much a baseline must be slower than the best, at the least, for the second process to be raced without it:
+on an H200 the windows of four baselines were most of what a proof took."""
 HELD_BYTES, HELD_WINDOWS, HELD_US = 256 << 20, 8, 50_000.0
 """Results that are alive at once, windows they come from, and microseconds these take: at most, but two windows."""
 Leaves = spot_checks.Leaves
@@ -83,8 +87,8 @@ class Race:
     """Whether calls in this order, which began with these weights, left the right ones; None where none do."""
     threads: int
     device: torch.device
-    again: bool
-    """The baselines have just been raced: only the candidate is new, and must be warmed."""
+    warm: frozenset[str]
+    """Baselines whose processes have just been raced: what is new must be warmed."""
     clocks: Clocks
     """Read between rounds."""
     odd: OddCalls
@@ -135,7 +139,7 @@ class Race:
         A fresh process needs several: on a 2-core virtual machine one call of 16 MB in and out fell from 8.1 to 1.7 ms
         over six windows, while a baseline that had been running for a while stood at 3.5 ms from the first.
         """
-        if self.again and racer is not self.racers[-1]:
+        if racer.name in self.warm and racer is not self.racers[-1]:
             return
         self._fill(racer, [self.draw() for _ in range(self.plan.sets)])
         spent_us, settled = 0.0, 0
@@ -298,3 +302,17 @@ def fill(buffers: Buffers, index: int, leaves: Leaves, *, settle: bool = True) -
         numerics.poison_(tensor)
     if settle and buffers.outputs[index][0].is_cuda:
         torch.cuda.synchronize(buffers.outputs[index][0].device)
+
+
+def outrun(racers: Sequence[Racer], plan: TimingPlan) -> frozenset[str]:
+    """Baselines that are over OUTRUN slower than another one, by all of the interval. Never eager, which is the measure
+    of the others' deliveries and answers; and who is the candidate's rival does not depend on the candidate."""
+    lanes = [racer.lane for racer in racers]
+    counted = measure.chosen_rounds(lanes, plan.least)
+    times = {lane.name: measure.per_call_us(lane, lanes[0], plan.sets, counted) for lane in lanes[:-1]}
+    sound = {r.name for r in racers[:-1] if all(check.passed for check in r.suspect.checks)}
+    best = min(sound, key=lambda name: statistics.median(times[name]), default=None)
+    if best is None:
+        return frozenset()
+    slower = {n for n in times if measure.ratio_interval(times[n], times[best])[1] > 1 + OUTRUN}
+    return frozenset(slower - {lanes[0].name})

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import os
 import random
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,6 @@ from kernelwright.trial import CaseResult, Outcome, Rejected, Timed, Verified
 IMPLAUSIBLE = 0.9
 """A time below this share of the unavoidable bound is not believed (the bound's bandwidth is known to a few %)."""
 IDLE_SECONDS = 0.5
-OUTRUN = 0.05
-"""By how much a baseline must be slower than the best, at the least, for the second process to be raced without it:
-on an H200 the windows of four baselines were most of what a proof took."""
 """How long is looked whether others use the machine, before a time is not believed."""
 
 
@@ -115,7 +113,7 @@ class Judgement(Verification):
                         (self._verify if precise else self._verify_soon)(program)
                         self.points[0].bind(program, self.points[0].as_given, plan.sets)
                     lanes.append(self._race(program, plan, far, number))
-                    self.outrun |= outrun(lanes[-1], plan)
+                    self.outrun |= race.outrun(lanes[-1], plan)
                     self._guards(program)
         return self._timed(lanes, plan)
 
@@ -157,6 +155,7 @@ class Judgement(Verification):
         def check(leaves: race.Leaves, state: Any, outputs: race.Leaves, inputs: race.Leaves) -> CaseResult:
             return point.checker.check(as_given, leaves, state, outputs, inputs)
 
+        self._renew()
         racers = self._racers(program, check)
         dice = random.Random(self.seed + 7919 * (number + 1))
         stock_seed = self.seed if self.level == "precise" else None
@@ -188,7 +187,7 @@ class Judgement(Verification):
             left=self._left_by(program) if self.stateful and not bench.contract.random else None,
             threads=self.threads,
             device=bench.device,
-            again=number > 0,
+            warm=frozenset(e.name for e in self.baselines if e.raced and number > 0),
             clocks=self.clocks,
             odd=self._odd_calls(number, random.Random(dice.getrandbits(62))),
         )
@@ -198,12 +197,19 @@ class Judgement(Verification):
                 self.gains.append(self._gains(contest))
         finally:
             torch.set_num_threads(self.threads)
+            for baseline in self.baselines:
+                baseline.raced = True
             if weights:
                 for baseline in self.baselines:
                     if baseline.program is not None:
                         baseline.program.set_state(point.instance.first_state)
         self.results += racers[-1].suspect.checks
         return racers
+
+    def _renew(self) -> None:
+        with self.shared():
+            for baseline in self.baselines if self.level == "precise" else ():
+                baseline.renew()
 
     def _odd_calls(self, number: int, dice: random.Random) -> OddCalls:
         return OddCalls(
@@ -288,7 +294,12 @@ class Judgement(Verification):
         impossible = self._impossible(median)
         if impossible is not None:
             return impossible
-        baselines = tuple(measure.baseline(name, one, beside[name], self.seed % 2**31) for name, one in samples.items())
+        races = collections.Counter(racer.name for racers in lanes for racer in racers)
+        baselines = tuple(
+            measure.baseline(e.name, samples[e.name], beside[e.name], self.seed % 2**31, self._processes(e, races))
+            for e in self.baselines
+            if e.name in samples
+        )
         eligible = [b for b in baselines if b.name not in failed] or [baselines[0]]
         best = min(eligible, key=lambda b: b.timing.median_us)
         self._describe(plan, failed, (clean, len(candidate.times), rounds))
@@ -307,6 +318,11 @@ class Judgement(Verification):
             repeats=len(lanes),
             profile=(),
         )
+
+    def _processes(self, entrant: Entrant, races: Mapping[str, int]) -> tuple[int, int] | None:
+        """How many processes of the candidate met how many of a baseline; None on a device."""
+        met = races[entrant.name]
+        return (met, met if entrant.start is not None else 1) if self.bench.device.type == "cpu" else None
 
     def _impossible(self, median: float) -> Rejected | None:
         """The refusal of a time in which the device cannot move the bytes, after a second look at its memory.
@@ -382,17 +398,3 @@ class Judgement(Verification):
             self.conditions.append(f"raced in the first process only, clearly slower than another baseline: {names}")
         for name in sorted(failed - {"candidate"}):
             self.conditions.append(f"baseline {name} breaks the contract itself, so it cannot be the best one")
-
-
-def outrun(racers: Sequence[race.Racer], plan: timing_plan.TimingPlan) -> frozenset[str]:
-    """Baselines that are over OUTRUN slower than another one, by all of the interval. Never eager, which is the measure
-    of the others' deliveries and answers; and who is the candidate's rival does not depend on the candidate."""
-    lanes = [racer.lane for racer in racers]
-    counted = measure.chosen_rounds(lanes, plan.least)
-    times = {lane.name: measure.per_call_us(lane, lanes[0], plan.sets, counted) for lane in lanes[:-1]}
-    sound = {r.name for r in racers[:-1] if all(check.passed for check in r.suspect.checks)}
-    best = min(sound, key=lambda name: statistics.median(times[name]), default=None)
-    if best is None:
-        return frozenset()
-    slower = {n for n in times if measure.ratio_interval(times[n], times[best])[1] > 1 + OUTRUN}
-    return frozenset(slower - {lanes[0].name})

@@ -26,6 +26,10 @@ _INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 TOGETHER = ("mixed", "strewn")
 """Changes that hold all others in one draw; of several offered the first that the reference accepts is taken."""
+SPREAD = 20.0
+"""A scale for exponentials: of normal logits 20 times as large as usual a softmax has probabilities of all sizes down
+to 1e-13, 16 and more of each factor of 16. Of those 1000 times as large nearly all are 0 or 1, and who flushed what lay
+below 1e-7 passed."""
 _SEEDED = ("near-duplicate", "zero rows", "held")
 """Changes that every draw makes to the same values, or in the same place."""
 _OF_NUMBERS = ("", "masks", "mask rows", "near-duplicate", "skewed", "held")
@@ -44,17 +48,25 @@ def offered(
     hidden_seed: int,
     huge: bool = False,
     masked: bool = False,
+    borders: Sequence[float] = (),
+    exponential: bool = False,
 ) -> list[Variant]:
     """The variants of a case, the task's own first; the reference has not been asked whether it accepts them.
 
     ``weights``: the case has some, and they may change. ``work``: multiply-adds of a call. ``huge``: over ``HUGE``
-    elements, on a CPU. ``masked``: some floating input is a mask of 0 and -inf.
+    elements, on a CPU. ``masked``: some floating input is a mask of 0 and -inf. ``borders``: where the answer jumps.
+    ``exponential``: it has exponentials in it.
     """
     wanted = _wanted(contract, specs, weights, work, hidden_seed, huge=huge, masked=masked)
     if autocast:  # precision is what it is about
         kept = [v for v in wanted if v.change in ("", "negated") and v.layout == "contiguous"]
         wanted = [v for v in kept if v.scale in (1.0, 1e-3)]
     dealt = [replace(v, seed=hidden_seed % 2**40) if v.change in _SEEDED else v for v in wanted]
+    small = not (huge or autocast or work > HEAVY)
+    if exponential and small and max(contract.scales, default=1.0) > SPREAD:
+        dealt.append(Variant(name=f"scale {SPREAD:g}", required=True, scale=SPREAD))
+    if borders and small:
+        dealt.append(Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2))
     floats = any(spec.dtype in _FLOATS for spec in specs)
     return [v for v in dealt if floats or (v.change in _OF_NUMBERS and v.scale == 1.0)]
 

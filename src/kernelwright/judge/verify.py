@@ -265,7 +265,7 @@ class Checker:
         self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None, exact: Sequence[Magnitudes]
     ) -> Floors:
         """Drawn for this call where that is cheap; else once per variant, scaled with the size of the outputs."""
-        own = self.instance.floors(leaves, state, exact, self.seed + self._count)
+        own = self.instance.floors(leaves, state, exact, self.seed + self._count, few=variant.change == "borders")
         if self.instance.work <= LIGHT:
             return own
         sizes = [scale.own.rms for scale in exact]

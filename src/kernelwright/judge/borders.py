@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a reference's answer jumps: numbers that it compares values with, and whole ones where it rounds to those.
+
+A program with > for >= differs at one number, which drawn values never meet. So the numbers are read from the
+reference's own operators as they pass by, and planted into its inputs beside multiples of one half, which sums,
+differences and products take to other borders exactly. What all programs compute exactly of such numbers is not moved
+when the honest error is drawn (``rounding``): half of it would else lie on the other side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+COMPARED = {
+    "gt", "ge", "lt", "le", "eq", "ne", "clamp", "clamp_min", "clamp_max", "hardtanh", "hardtanh_backward", "threshold",
+    "threshold_backward", "hardshrink", "hardshrink_backward", "softshrink", "softshrink_backward", "heaviside",
+    "bucketize", "searchsorted", "isclose", "huber_loss_backward", "smooth_l1_loss_backward",
+}  # fmt: skip
+"""Operators whose numbers are borders."""
+STEPPED = {
+    "floor", "ceil", "round", "trunc", "frac", "sign", "sgn", "floor_divide", "fmod", "remainder", "hardswish_backward",
+    "hardsigmoid_backward",
+}  # fmt: skip
+"""Operators that jump at whole numbers, or halves."""
+EXACTLY = {"add", "sub", "rsub", "mul", "div", "square"}
+"""Operators that round nothing where numbers of few bits go in and come out."""
+HALVES, PLANTED = 1 / 4, 1 / 8
+"""Shares of elements that become multiples of one half, and borders."""
+MANY = 64
+"""Numbers that a tensor may hold to be read as borders: a table of buckets, no values."""
+_LOW = (1 << 37) - 1
+"""Of the 52 bits of a mantissa those that numbers of 16 significant bits do not use."""
+
+
+def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[float]:
+    """The borders of one operator, 0.0 among them where it has others than numbers of its own."""
+    name = _name(func)
+    if name == "_to_copy":
+        whole = kwargs.get("dtype")
+        narrowed = whole is not None and not whole.is_floating_point and not whole.is_complex
+        return {0.0} if narrowed and args[0].is_floating_point() else set()
+    if name not in COMPARED and name not in STEPPED:
+        return set()
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    if not any(tensor.is_floating_point() for tensor in tensors):
+        return set()
+    found = {0.0} if name in STEPPED or len(tensors) > 1 else set()
+    if name in COMPARED:
+        found |= _few(arg for arg in (*args, *kwargs.values()) if isinstance(arg, int | float))
+        for tensor in tensors:
+            if 0 < tensor.numel() <= MANY and tensor.is_floating_point():
+                found |= _few(tensor.detach().reshape(-1).tolist())
+    return found
+
+
+def exponential(func: Any) -> bool:
+    """Whether an operator makes exponentials, of which small ones beside large ones count as much."""
+    return _name(func) in ("_softmax", "exp")
+
+
+def _name(func: Any) -> str:
+    return str(func._schema.name).removeprefix("aten::").rstrip("_")
+
+
+def _few(numbers: Iterable[float]) -> set[float]:
+    """Those of at most 16 significant bits: 0.3 is another number in float32 than in float64, and no border in both."""
+    return {float(n) for n in numbers if not isinstance(n, bool) and _is_few(float(n))}
+
+
+def _is_few(number: float) -> bool:
+    return math.isfinite(number) and (math.frexp(number)[0] * 2**16).is_integer()
+
+
+def planted(leaf: torch.Tensor, borders: Sequence[float], rng: torch.Generator) -> torch.Tensor:
+    """A floating leaf, some elements of which are multiples of one half or borders; no new signs, none of twice its
+    size."""
+    chance = torch.rand(leaf.shape, generator=rng, device=leaf.device)
+    halves = (leaf.to(torch.float64) * 2).round() / 2
+    low, high = (float(end) for end in torch.aminmax(leaf))
+    most = 2 * max(abs(low), abs(high))
+    near = [value for value in borders if abs(value) <= most and (value > 0 or low < 0 or value == low == 0)]
+    if near:
+        which = torch.randint(len(near), leaf.shape, generator=rng, device=leaf.device)
+        numbers = torch.tensor(near, dtype=torch.float64, device=leaf.device)[which]
+        halves = torch.where(chance < HALVES, halves, numbers)
+    kept = (chance >= HALVES + (PLANTED if near else 0.0)) | ((halves == 0) & (low > 0))
+    return torch.where(kept, leaf, halves.to(leaf.dtype))
+
+
+def few_bits(values: torch.Tensor) -> torch.Tensor:
+    """Which elements of a float64 tensor have at most 16 significant bits."""
+    return (values.view(torch.int64) & _LOW) == 0
+
+
+def exact(func: Any, args: Sequence[Any]) -> bool:
+    """Whether what an operator makes of numbers of few bits, where it has few bits too, is exact in every program."""
+    numbers = [arg for arg in args if isinstance(arg, int | float)]
+    if _name(func) not in EXACTLY or not all(map(_is_few, map(float, numbers))):
+        return False
+    return _name(func) != "div" or all(abs(math.frexp(float(number))[0]) == 0.5 for number in numbers)
+
+
+def kept(before: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
+    """``moved``, written over by what was ``before`` where that has few bits."""
+    with _disable_current_modes():  # who draws the honest error watches all operators, and lets nobody read bits
+        return moved.copy_(torch.where(few_bits(before), before, moved))

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that are wrong at one number: > for >=, a floor for a ceiling less one, a clamp that keeps no gradient at
+its ends; and such as take small exponentials for zero. Drawn values do not meet them; each has a twin that answers by
+another formula and is right there.
+"""
+
+from __future__ import annotations
+
+from cheat_tasks import add
+from corpus import Program, cheat, honest, module, native
+
+from kernelwright.task import Contract
+
+
+def _pair(
+    name: str, reference: str, wrong: str, right: str, *, args: str = "x", inputs: str = "[torch.randn(64, 256)]",
+    head: str = "", contract: Contract | None = None,
+) -> tuple[Program, Program]:  # fmt: skip
+    """A program that errs on the border of a task, which is added, and one that does not."""
+    add(name, reference, inputs, args=args, contract=contract)
+    twin = honest(f"{name}/right on the border", name, module(right, args=args, head=head), level="precise")
+    return _wrong(f"{name}/wrong on the border", name, module(wrong, args=args, head=head), twin.name), twin
+
+
+def _wrong(name: str, task: str, source: str | tuple, twin: str) -> Program:
+    return cheat(0, name, task, source, twin=twin, level="precise")
+
+
+CLAMP = """
+    class Clamp(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, inside):
+            ctx.save_for_backward(inside)
+            return x.clamp(-1.0, 1.0)
+        @staticmethod
+        def backward(ctx, g):
+            return torch.where(ctx.saved_tensors[0], g, 0.0), None
+"""
+GATE = """
+    for (long i = 0; i < n; ++i) y[i] = x[i] SIGN 0.5f ? x[i] + x[i] : -x[i];
+"""
+CALL = "x = x.contiguous()\ny = torch.empty_like(x)\nrun(x, y, x.numel())\nreturn y"
+BORDERS: tuple[Program, ...] = (
+    *_pair("gate", "return torch.where(x >= 0.5, x * 2.0, -x)", "return torch.where(x > 0.5, x * 2.0, -x)",
+           "return torch.where(x < 0.5, -x, x + x)"),
+    honest("gate/C++", "gate", native("const float* x, float* y, long n", GATE.replace("SIGN", ">="), CALL),
+           level="precise"),
+    _wrong("gate/C++, wrong on the border", "gate",
+           native("const float* x, float* y, long n", GATE.replace("SIGN", ">"), CALL), "gate/C++"),
+    *_pair("steps", "return torch.floor(x * 2.0 + 1.0)", "return torch.ceil(x * 2.0 + 1.0) - 1.0",
+           "return torch.floor((x + 0.5) * 2.0)"),
+    *_pair("shrunk", "return F.hardshrink(x, 0.8125)", "return torch.where(x.abs() >= 0.8125, x, 0.0)",
+           "return torch.where(x.abs() > 0.8125, x, 0.0)"),
+    *_pair("buckets", "return torch.bucketize(x, torch.tensor([-1.25, 0.125, 3.0]))",
+           "return torch.bucketize(x, torch.tensor([-1.25, 0.125, 3.0]), right=True)",
+           "return (x > -1.25).long() + (x > 0.125).long() + (x > 3.0).long()"),
+    *_pair("at_least", "return torch.where(x >= y, x * y, y)", "return torch.where(x > y, x * y, y)",
+           "return torch.where(y > x, y, x * y)", args="x, y", inputs="[torch.randn(64, 256), torch.randn(64, 256)]"),
+    *_pair("clamp_ends", "return x.clamp(-1.0, 1.0) * 3.0", "return Clamp.apply(x, x.abs() < 1.0) * 3.0",
+           "return Clamp.apply(x, x.abs() <= 1.0) * 3.0", head=CLAMP,
+           inputs="[torch.randn(64, 96).requires_grad_()]", contract=Contract(gradients=True)),
+    _wrong("softmax/small probabilities are zero", "softmax", module(
+        "y = torch.softmax(x, -1)\nreturn torch.where(y < 1e-9, 0.0, y)"), "softmax/by powers of two"),
+    honest("softmax/by powers of two", "softmax", module(
+        "y = x * 1.4426950408889634\ny = torch.exp2(y - y.amax(-1, keepdim=True))\nreturn y / y.sum(-1, keepdim=True)"),
+        level="precise"),
+    _wrong("exponential/small results are zero", "exponential", module(
+        "y = torch.exp(x)\nreturn torch.where(y < 1e-8 * y.amax(), 0.0, y)"), "exponential/eager"),
+    honest("steps/by whole numbers", "steps", module(
+        "y = x * 2.0 + 1.0\nz = y.to(torch.int64)\nreturn (z - (y < z).long()).to(x.dtype)"), level="precise"),
+)  # fmt: skip

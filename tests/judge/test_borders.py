@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers at which an answer jumps are read from the reference, planted, and not moved when honest error is drawn."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from plain_tasks import instance
+
+from kernelwright.judge import borders, noise
+from kernelwright.judge.inputs import generator
+from kernelwright.judge.variants import HEAVY
+from kernelwright.judge.yardstick import Magnitudes
+
+
+@pytest.mark.parametrize(
+    ("formula", "found"),
+    [
+        ("torch.where(x >= 0.5, x, -x)", [0.5]),
+        ("torch.nn.functional.hardtanh(x, -2.0, 6.0)", [-2.0, 6.0]),
+        ("x.floor()", [0.0]),
+        ("x.to(torch.int32) + 1", [0.0]),
+        ("torch.bucketize(x, torch.tensor([0.25, 3.0]))", [0.0, 0.25, 3.0]),
+        ("torch.where(x > 0.3, x, -x)", []),
+        ("x * 0.5 + 2.0", []),
+        ("torch.where(torch.arange(8) > 3, x, -x)", []),
+    ],
+)
+def test_the_borders_of_a_reference_are_those_it_compares_values_with(formula: str, found: list[float]) -> None:
+    """0.3 is another number in float64, and whole numbers are compared as they are."""
+    made = instance(formula, "[torch.randn(16, 8)]")
+    assert made.borders == found
+    assert [v.factors for v in made.offered(1) if v.change == "borders"] == ([tuple(found)] if found else [])
+
+
+def test_a_dear_call_is_not_judged_on_borders() -> None:
+    """There the cases that are smaller are."""
+    made = instance("torch.where(x >= 0.5, x, -x)", "[torch.randn(16, 8)]")
+    made.work = HEAVY + 1
+    assert not [v for v in made.offered(1) if v.change == "borders"]
+
+
+def test_what_is_planted_keeps_to_the_signs_and_the_size_of_a_leaf() -> None:
+    """Halves and borders are there, most elements are as they were."""
+    leaf = torch.rand(64, 64, generator=torch.Generator().manual_seed(0)) + 0.01
+    made = borders.planted(leaf, [0.8125, -0.5, 64.0], generator(3, "cpu"))
+    changed = made[made != leaf]
+    assert set(changed.tolist()) == {0.5, 0.8125, 1.0}
+    assert 0.25 < changed.numel() / leaf.numel() < 0.5
+    assert made.dtype == leaf.dtype and made.shape == leaf.shape
+
+
+def test_numbers_of_few_bits_are_not_moved_on_borders_only() -> None:
+    """All others are, and nothing else than these stays where halves are multiplied by a third."""
+    values = torch.tensor([0.5, -3.0, 0.0, 1 / 3, 0.3, 2.0**20 + 0.5], dtype=torch.float64)
+    plain = noise.half_ulps([values], 2.0**-24, generator(1, "cpu"))[0]
+    few = noise.half_ulps([values], 2.0**-24, generator(1, "cpu"), few=True)[0]
+    assert [bool(a == b) for a, b in zip(few, values, strict=True)] == [True, True, True, False, False, False]
+    assert torch.equal(few[3:], plain[3:]) and not torch.equal(plain[:2], values[:2])
+    there = values.clone()
+    assert noise.half_ulps([there], 2.0**-24, generator(1, "cpu"), write=True, few=True)[0] is there
+    assert torch.equal(there, few)
+
+
+@pytest.mark.parametrize(("formula", "exact"), [("(x * 2 + 1).floor()", True), ("(x * (1 / 3) + 1).floor()", False)])
+def test_the_honest_error_on_a_border_is_none_where_all_programs_compute_the_same(formula: str, exact: bool) -> None:
+    """A floor of 2 * 0.5 + 1 cannot be another one; that of 1.5 / 3 + 0.5 depends on a rounding."""
+    made = instance(formula, "[torch.randn(64, 64)]")
+    (variant,) = [v for v in made.offered(1) if v.change == "borders"]
+    leaves = [torch.arange(64.0 * 64).reshape(64, 64) / 2]
+    true, _ = made.oracle(leaves, None)
+    floor = made.floors(leaves, None, list(map(Magnitudes, true)), 1, few=True).whole(0)
+    assert variant.draws == 2
+    assert (floor.peak < 0.5) == exact
+
+
+@pytest.mark.parametrize(
+    ("formula", "scaled"), [("x.softmax(-1)", True), ("x.exp() + 1", True), ("x.sigmoid()", False)]
+)
+def test_exponentials_are_judged_where_they_have_all_sizes(formula: str, scaled: bool) -> None:
+    """At a scale between the usual ones."""
+    names = [variant.name for variant in instance(formula, "[torch.randn(16, 8)]").offered(1)]
+    assert ("scale 20" in names) == scaled
