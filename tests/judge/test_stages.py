@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from kernelwright.judge import measure, stages
+from kernelwright.judge import measure, race, stages
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.load import Strain
 from kernelwright.judge.stages import Judgement
@@ -107,13 +107,13 @@ def test_baselines_that_are_clearly_slower_than_another_run_in_the_first_race_on
     """Eager always runs, who is near the best does, and how fast the candidate is plays no part."""
     for candidate in (100.0, 4000.0):
         run = racers(eager=3000.0, compile=1000.0, tuned=1020.0, graphs=1200.0, candidate=candidate)
-        assert stages.outrun(run, PLAN) == {"graphs"}  # type: ignore[arg-type]
-    assert stages.outrun(racers(eager=800.0, compile=1000.0, candidate=1.0), PLAN) == {"compile"}  # type: ignore[arg-type]
+        assert race.outrun(run, PLAN) == {"graphs"}  # type: ignore[arg-type]
+    assert race.outrun(racers(eager=800.0, compile=1000.0, candidate=1.0), PLAN) == {"compile"}  # type: ignore[arg-type]
 
 
 def test_a_baseline_that_breaks_the_contract_outruns_nobody() -> None:
     """It cannot be the best, so it is no measure."""
     run = racers(passed=False, eager=3000.0, compile=100.0, tuned=1020.0, candidate=5.0)
-    assert stages.outrun(run, PLAN) == frozenset()  # type: ignore[arg-type]
+    assert race.outrun(run, PLAN) == frozenset()  # type: ignore[arg-type]
     run = racers(passed=False, eager=3000.0, compile=2000.0, tuned=1020.0, candidate=5.0)
-    assert stages.outrun(run, PLAN) == {"compile"}  # type: ignore[arg-type]
+    assert race.outrun(run, PLAN) == {"compile"}  # type: ignore[arg-type]

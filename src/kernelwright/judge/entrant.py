@@ -45,6 +45,11 @@ class Entrant:
         if self.program is None:
             raise self.fault or JudgeFailed(f"The baseline {self.name} does not start again", self.failure, "a process")
 
+    def met(self, races: int) -> tuple[int, int] | None:
+        """In so many races, how many processes of a candidate met how many of its own; None on a device."""
+        on_device = self.program is None or self.program.device != "cpu"
+        return None if on_device else (races, races if self.start is not None else 1)
+
     def ready(self) -> None:
         """Wait until it is warm, or has failed. Raises its ``fault``: a speedup over the others would flatter."""
         if self.warming is not None:

@@ -9,7 +9,7 @@ import dataclasses
 import os
 import random
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -148,14 +148,13 @@ class Judgement(Verification):
         """One process of the candidate against all baselines."""
         program.stage = "time"
         program.perturb(on=False)
-        bench = self.bench
-        point = self.points[0]
+        bench, point = self.bench, self.points[0]
         as_given = point.as_given
 
         def check(leaves: race.Leaves, state: Any, outputs: race.Leaves, inputs: race.Leaves) -> CaseResult:
             return point.checker.check(as_given, leaves, state, outputs, inputs)
 
-        self._renew()
+        warm = self._renew(number)
         racers = self._racers(program, check)
         dice = random.Random(self.seed + 7919 * (number + 1))
         stock_seed = self.seed if self.level == "precise" else None
@@ -187,7 +186,7 @@ class Judgement(Verification):
             left=self._left_by(program) if self.stateful and not bench.contract.random else None,
             threads=self.threads,
             device=bench.device,
-            warm=frozenset(e.name for e in self.baselines if e.raced and number > 0),
+            warm=warm,
             clocks=self.clocks,
             odd=self._odd_calls(number, random.Random(dice.getrandbits(62))),
         )
@@ -197,8 +196,6 @@ class Judgement(Verification):
                 self.gains.append(self._gains(contest))
         finally:
             torch.set_num_threads(self.threads)
-            for baseline in self.baselines:
-                baseline.raced = True
             if weights:
                 for baseline in self.baselines:
                     if baseline.program is not None:
@@ -206,10 +203,15 @@ class Judgement(Verification):
         self.results += racers[-1].suspect.checks
         return racers
 
-    def _renew(self) -> None:
+    def _renew(self, number: int) -> frozenset[str]:
+        """New processes for baselines where those are cheap; the names of the others, which come from another race."""
         with self.shared():
             for baseline in self.baselines if self.level == "precise" else ():
                 baseline.renew()
+        warm = frozenset(baseline.name for baseline in self.baselines if baseline.raced and number > 0)
+        for baseline in self.baselines:
+            baseline.raced = True
+        return warm
 
     def _odd_calls(self, number: int, dice: random.Random) -> OddCalls:
         return OddCalls(
@@ -296,7 +298,7 @@ class Judgement(Verification):
             return impossible
         races = collections.Counter(racer.name for racers in lanes for racer in racers)
         baselines = tuple(
-            measure.baseline(e.name, samples[e.name], beside[e.name], self.seed % 2**31, self._processes(e, races))
+            measure.baseline(e.name, samples[e.name], beside[e.name], self.seed % 2**31, e.met(races[e.name]))
             for e in self.baselines
             if e.name in samples
         )
@@ -318,11 +320,6 @@ class Judgement(Verification):
             repeats=len(lanes),
             profile=(),
         )
-
-    def _processes(self, entrant: Entrant, races: Mapping[str, int]) -> tuple[int, int] | None:
-        """How many processes of the candidate met how many of a baseline; None on a device."""
-        met = races[entrant.name]
-        return (met, met if entrant.start is not None else 1) if self.bench.device.type == "cpu" else None
 
     def _impossible(self, median: float) -> Rejected | None:
         """The refusal of a time in which the device cannot move the bytes, after a second look at its memory.
