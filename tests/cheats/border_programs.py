@@ -47,7 +47,7 @@ BORDERS: tuple[Program, ...] = (
            level="precise"),
     _wrong("gate/C++, wrong on the border", "gate",
            native("const float* x, float* y, long n", GATE.replace("SIGN", ">"), CALL), "gate/C++"),
-    *_pair("steps", "return torch.floor(x * 2.0 + 1.0)", "return torch.ceil(x * 2.0 + 1.0) - 1.0",
+    *_pair("stairs", "return torch.floor(x * 2.0 + 1.0)", "return torch.ceil(x * 2.0 + 1.0) - 1.0",
            "return torch.floor((x + 0.5) * 2.0)"),
     *_pair("shrunk", "return F.hardshrink(x, 0.8125)", "return torch.where(x.abs() >= 0.8125, x, 0.0)",
            "return torch.where(x.abs() > 0.8125, x, 0.0)"),
@@ -66,6 +66,6 @@ BORDERS: tuple[Program, ...] = (
         level="precise"),
     _wrong("exponential/small results are zero", "exponential", module(
         "y = torch.exp(x)\nreturn torch.where(y < 1e-8 * y.amax(), 0.0, y)"), "exponential/eager"),
-    honest("steps/by whole numbers", "steps", module(
+    honest("stairs/by whole numbers", "stairs", module(
         "y = x * 2.0 + 1.0\nz = y.to(torch.int64)\nreturn (z - (y < z).long()).to(x.dtype)"), level="precise"),
 )  # fmt: skip

@@ -31,6 +31,7 @@ def add(
         f"    def forward(self, {args}):\n{steps}\n\n\n"
         f"def get_inputs({keywords}):\n    return {inputs}\n\n\ndef get_init_inputs():\n    return []\n"
     )
+    assert name not in TASKS, f"two tasks are called {name}"
     INIT[name] = init
     cases = (Case(name="main", axes=axes, timed=True),)
     TASKS[name] = Task(name=name, form="kernelbench", reference=source, cases=cases, contract=contract or Contract())

@@ -16,8 +16,9 @@ from kernelwright.judge.programs import Programs
 
 PLAIN = """class Plain:
     def __init__(self):
-        import sys
+        import os, sys
         assert "torch._inductor" not in sys.modules
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
 """
 COMPILING = """import os
 
@@ -26,6 +27,7 @@ class Compiling:
     def __init__(self):
         found = sorted(os.listdir(os.environ["TORCHINDUCTOR_CACHE_DIR"]))
         assert found == ["answered"], found
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
         open(os.path.join(os.environ["TORCHINDUCTOR_CACHE_DIR"], "mine"), "w").close()
 """
 
@@ -49,7 +51,7 @@ def write(folder: Path, source: str) -> Path:
 
 
 def test_a_program_without_a_folder_of_its_own_comes_from_the_plain_zygote(programs: Programs, tmp_path: Path) -> None:
-    """It has torch and no compiler, and nothing runs in the background for it."""
+    """It has torch and no compiler, sees no GPU, and nothing runs in the background for it."""
     with programs.fork("cpu", write(tmp_path / "plain", PLAIN), 60.0, None) as program:
         program.load("program.py::Plain")
     assert [] == programs.in_background()

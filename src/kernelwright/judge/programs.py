@@ -40,6 +40,9 @@ class Primer(nn.Module):
         with torch.no_grad():
             torch.compile(lambda x: torch.softmax(x, -1) + x.sum(-1, keepdim=True), dynamic=False)(values)
 """
+UNSEEN = {"CUDA_VISIBLE_DEVICES": ""}
+"""Of programs on a CPU, which can reach no GPU. Torch's compiler looks for one, and after a fork of a process that did
+so too it failed: on the host of an H200 nothing was compiled for its CPU (torch 2.11)."""
 NO_HEADERS = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 """Where torch puts precompiled headers is settled at import: in the zygote, for a folder that its forks may not write.
 See ``headers`` for those that they read."""
@@ -115,7 +118,7 @@ class Programs:
                 self.waiting = waiting_policy(idle_share())
         with self._starting[compiles]:
             if compiles not in self._zygotes:
-                answers = NO_HEADERS | ({} if self._probes else TRUSTING)
+                answers = UNSEEN | NO_HEADERS | ({} if self._probes else TRUSTING)
                 plain = PLAIN if device == "cpu" else DEVICE
                 preload, env = (COMPILER, answers) if compiles else (plain, {})
                 self._zygotes[compiles] = Zygote.start(preload, clock=measure.clock, env=self.waiting | env)
@@ -190,6 +193,7 @@ class Programs:
             seconds=seconds, memory_bytes=MEMORY, processes=512, file_bytes=1 << 30, output_bytes=1 << 20
         )
         env = {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads), **self.waiting}
+        env |= UNSEEN if device == "cpu" else {}
         if own is not None:
             own.mkdir(parents=True, exist_ok=True)
             env |= {
