@@ -80,7 +80,7 @@ FORMULAS: tuple[Program, ...] = (
         "bent",
         "return F.gelu(x, approximate='tanh')",
         "[torch.randn(64, 64).requires_grad_()]",
-        "return x * torch.sigmoid(1.5957691216057308 * (x + 0.044715 * x * x * x))",
+        "u = 0.7978845608028654 * (x + 0.044715 * x * x * x)\nreturn 0.5 * x * (1.0 + torch.tanh(u))",
         contract=GRADIENTS,
     ),
     _both(
