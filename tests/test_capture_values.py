@@ -103,3 +103,23 @@ def test_tensors_of_nothing_but_infinity() -> None:
 def test_the_largest_integer_can_be_drawn() -> None:
     """The range ends where the type does."""
     assert (3,) == tensor(torch.tensor([0, 1, 2**63 - 1])).shape
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last), True),
+        (torch.rand(6, 4).T, True),
+        (torch.rand(6, 8)[:, :4], True),
+        (torch.rand(12)[::2] > 0.5, True),
+        (torch.randint(0, 5, (4, 6)).T, True),
+        (torch.rand(1, 4).expand(3, 4), False),
+        (torch.rand(8).unfold(0, 4, 2), False),
+        (torch.rand(4, 1).T, True),
+    ],
+)
+def test_a_tensor_lies_as_the_given_one_does(given: torch.Tensor, kept: bool) -> None:
+    """Channels last, transposed, with gaps; what shares memory with itself is written out flat."""
+    found = tensor(given)
+    assert (given.is_contiguous() or found.stride() == given.stride()) == kept
+    assert kept or found.is_contiguous()

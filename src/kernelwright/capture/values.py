@@ -158,6 +158,23 @@ def _tensor(value: torch.Tensor) -> str:
             expected="dense tensors with data; what is made from them may be sparse or quantised",
             what_next="pass the parts it is made of, and make it inside of the function",
         )
+    text = _contents(value)
+    if value.is_contiguous() or not _apart(value):
+        return text
+    return f"torch.empty_strided({list(value.shape)}, {value.stride()}, dtype={value.dtype}).copy_({text})"
+
+
+def _apart(value: torch.Tensor) -> bool:
+    """Whether no two elements share memory: those of an expanded tensor, or of windows that overlap, do."""
+    reach = 0
+    for step, size in sorted(zip(value.stride(), value.shape, strict=True)):
+        if size > 1 and step <= reach:
+            return False
+        reach += step * (size - 1)
+    return value.numel() > 0
+
+
+def _contents(value: torch.Tensor) -> str:
     shape, dtype = list(value.shape), str(value.dtype)
     if value.dtype is torch.bool:
         return _pattern(value.detach().to("cpu"), leading=False) if value.numel() else f"(torch.rand({shape}) < 0.5)"

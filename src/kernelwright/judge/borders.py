@@ -77,7 +77,7 @@ def _is_few(number: float) -> bool:
 
 
 def planted(leaf: torch.Tensor, borders: Sequence[float], rng: torch.Generator) -> torch.Tensor:
-    """A floating leaf, some elements of which are multiples of one half or borders; no new signs, none of twice its
+    """A floating leaf, some elements of which are multiples of one half or borders; no new signs, none beyond twice its
     size."""
     chance = torch.rand(leaf.shape, generator=rng, device=leaf.device)
     halves = (leaf.to(torch.float64) * 2).round() / 2
