@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from kernelwright.judge import measure, race, stages
+from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.load import Strain
 from kernelwright.judge.stages import Judgement
@@ -117,3 +118,26 @@ def test_a_baseline_that_breaks_the_contract_outruns_nobody() -> None:
     assert race.outrun(run, PLAN) == frozenset()  # type: ignore[arg-type]
     run = racers(passed=False, eager=3000.0, compile=2000.0, tuned=1020.0, candidate=5.0)
     assert race.outrun(run, PLAN) == {"compile"}  # type: ignore[arg-type]
+
+
+def test_a_proof_begins_with_new_processes_of_baselines_and_a_search_keeps_them() -> None:
+    """What comes from the race before, of the same proof alone, is warm; one that was not raced is not renewed."""
+    begun: list[str] = []
+    eager, compiled = (Entrant(name=name, program=None, failure="", warming=None) for name in ("eager", "compile"))
+
+    def start() -> None:
+        begun.append("eager")
+        eager.program = SimpleNamespace(close=lambda: None)  # type: ignore[assignment]
+
+    start()
+    eager.start = start
+    made = judgement("cpu", None)
+    made.baselines, made.shared, made.level = [eager, compiled], contextlib.nullcontext, "precise"
+    made._renew(0)
+    assert begun == ["eager"] and made.warm == frozenset()
+    eager.raced = compiled.raced = True
+    made._renew(1)
+    assert begun == ["eager"] * 2 and made.warm == {"compile"}
+    eager.raced, made.level = True, "coarse"
+    made._renew(0)
+    assert begun == ["eager"] * 2 and made.warm == frozenset()

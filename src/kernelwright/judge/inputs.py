@@ -25,8 +25,8 @@ Few enough that rounding them does not average out in a reduction over all rows;
 
 
 ADDED = {"shifted": 2.0, "far": 24.0}
-"""What they add, in sizes (RMS) of the tensor: the first leaves the range of what was positive, the
-second makes the mean large against the spread. There E[x^2] - E[x]^2 cancels: in a norm of 256 to 8192 elements it errs
+"""What they add, in sizes (RMS) of the tensor: the first leaves the range of what was positive, the second makes the
+mean large against the spread. There E[x^2] - E[x]^2 cancels: in a norm of 256 to 8192 elements it errs
 by 3.3 times the honest error and more (at 8 sizes 1.1 and more, so it passed now and then), in a variance by over 100
 times. Welford's stays within 1.0 in 8 lanes, within 1.6 in one; of a variance that one reaches 2 near 32 sizes.
 """

@@ -206,14 +206,11 @@ class Judgement(Verification):
         return racers
 
     def _renew(self, number: int) -> None:
-        """New processes for baselines where those are cheap, as old as the candidate's: where eager's was begun for
-        the race, after all checks of the candidate's, an RMSNorm was 3 % faster than itself."""
+        """New processes for baselines where those are cheap, begun with the candidate's and not just for the race."""
         with self.shared():
             for baseline in self.baselines if self.level == "precise" else ():
                 baseline.renew()
         self.warm = frozenset(baseline.name for baseline in self.baselines if baseline.raced and number > 0)
-        for baseline in self.baselines:
-            baseline.raced = True
 
     def _odd_calls(self, number: int, dice: random.Random) -> OddCalls:
         return OddCalls(
@@ -250,6 +247,7 @@ class Judgement(Verification):
         """The baselines that run, eager first, then the candidate."""
         for baseline in self.baselines:
             baseline.ready()
+            baseline.raced |= baseline.name not in self.outrun
         running = (e for e in self.baselines if e.name not in self.outrun)
         entrants = [(e.name, e.program) for e in running if e.program is not None]
         racers = []
