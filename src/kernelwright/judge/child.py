@@ -188,7 +188,7 @@ class Program:
         """Look where results lie after every window (1 ms, outside the clock)."""
         self.written: Sequence[int] = ()
         """Inputs that a call writes to, by leaf."""
-        self.leash, self.clock = leash, clock
+        self.leash, self.clock, self._places = leash, clock, Places(leash.pid, learns=device == "cpu")
         leash.cpu_clock, leash.on_device = clock, device != "cpu"
         self._weights: Regions | None = None
         self._names: list[str] = []
@@ -298,16 +298,17 @@ class Program:
         go, done = wires.go(number, order, grad=grad), wires.mark(wires.DONE, number)
         leash, on_device = self.leash, self.device != "cpu"
         leash.expect_silence()
-        places, strained = Places(self.pid), load.strain(self.pid, len(order), first=on_device)
+        self._places.put()
+        strained = load.strain(self.pid, len(order), first=on_device)
         begin = self.clock(0)
         leash.wake()
-        places.free_first()
+        self._places.free_first()
         leash.send(go, self.stage)
-        body = leash.wait(self.stage, self.limits.seconds, places.free_others)
+        body = leash.wait(self.stage, self.limits.seconds, self._places)
         end = self.clock(0)
         if not on_device:  # at once: what another thread still does is not done
             leash.stop()
-        places.free_others()
+        self._places.look(len(order))
         strained = load.strain(self.pid, len(order), first=on_device).since(strained)
         if body[: len(done)] != done:
             leash.stop()
@@ -315,9 +316,8 @@ class Program:
         used = self.clock(self.pid)
         harvest = Harvest(self.pid, self.buffers, order, self.written, grad=grad)
         harvest.read(body[len(done) :], watched=self.watched)
-        deliver = wires.asking(number, taken=harvest.taken, keep=keep)
         asked = self.clock(0)
-        leash.send(deliver, self.stage)
+        leash.send(wires.asking(number, taken=harvest.taken, keep=keep), self.stage)
         leash.wake()
         body = leash.wait(self.stage, self.limits.seconds)
         given = self.clock(0)

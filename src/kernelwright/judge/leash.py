@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from kernelwright import sandbox
 from kernelwright.judge import wires
-from kernelwright.judge.placing import SETTLED_MS
+from kernelwright.judge.placing import Places
 
 SPIN_MS, SPARE_CORES = 50, 4
 """For how long one waits for the end of a window on a device without sleeping, where there are so many cores."""
@@ -118,16 +118,16 @@ class Leash:
         except OSError:
             self.end(stage, "")
 
-    def wait(self, stage: str, seconds: float, settled: Callable[[], None] | None = None) -> bytes:
+    def wait(self, stage: str, seconds: float, places: Places | None = None) -> bytes:
         """The next record, unchecked. Raises ChildFailure for a death, a hang, or too much memory.
 
-        ``settled`` is called once where no record has come after SETTLED_MS.
+        ``places``: where its threads stand; they are freed where no record comes until these are settled.
         """
         deadline = time.monotonic() - self._excused_seconds() + seconds
-        spins = settled is not None and self.on_device and len(os.sched_getaffinity(0)) >= SPARE_CORES
+        spins = places is not None and self.on_device and len(os.sched_getaffinity(0)) >= SPARE_CORES
         heard = self._spun if spins else self._poll.poll
-        if settled is not None and not heard(SETTLED_MS):
-            settled()
+        if places is not None and not heard(places.settled_ms):
+            places.free_others()
             if spins:
                 self._spun(SPIN_MS)
         while not (ready := self._poll.poll(LOOK_SECONDS * 1000)):
