@@ -19,12 +19,14 @@ from kernelwright import sandbox
 from kernelwright.candidate import Candidate
 from kernelwright.errors import DeviceLost, DiskFull, JudgeFailed, KernelwrightError, NotEnoughMemory
 from kernelwright.judge import entrants as entrants_module
+from kernelwright.judge import health
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.child import Program, Zygote
 from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.entrants import Entrants
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.programs import Programs
+from kernelwright.trial import Rejected
 
 COMPILED = Candidate(task="t", language="torch", entry="m.py::M", sources=(("m.py", "M = 1\n"),), proposer="x")
 
@@ -106,7 +108,7 @@ def _bench(device: str, call_bytes: int = 1 << 20) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize("failure", [torch.OutOfMemoryError("full"), NotEnoughMemory("full")])
-def test_on_a_full_device_the_next_try_has_half_the_call_sets(
+def test_on_a_full_device_the_next_try_has_half_the_call_sets_and_the_last_one(
     failure: torch.OutOfMemoryError | NotEnoughMemory, tmp_path: Path
 ) -> None:
     """All programs are bound anew; where one was too many, or on the host, there is no next try."""
@@ -117,7 +119,9 @@ def test_on_a_full_device_the_next_try_has_half_the_call_sets(
         bench.entrants[name] = Entrant(name=name, program=None, failure="", warming=None)
     assert "5 call sets" in entrants.again(bench, failure, first=True)
     assert (2, {}) == (bench.most_sets, bench.entrants)
-    bench.most_sets = 1
+    bench.most_sets = 4
+    assert "4 call sets" in entrants.again(bench, failure, first=False)
+    assert 1 == bench.most_sets
     with pytest.raises(type(failure)):
         entrants.again(bench, failure, first=False)
     bench.device, bench.most_sets = torch.device("cpu"), 5
@@ -125,11 +129,11 @@ def test_on_a_full_device_the_next_try_has_half_the_call_sets(
         entrants.again(bench, failure, first=True)
 
 
-@pytest.mark.parametrize(("sets", "most_sets", "again"), [(5, None, True), (2, 2, False), (1, None, False)])
+@pytest.mark.parametrize(("sets", "most_sets", "again"), [(5, None, True), (2, 2, True), (1, 1, False)])
 def test_a_baseline_without_room_is_not_left_out_before_it_had_more(
     tmp_path: Path, sets: int, most_sets: int | None, again: bool
 ) -> None:
-    """A speedup over the others would flatter; beside half the call sets it may run. After that its failure is said."""
+    """A speedup over the others would flatter; beside fewer call sets it may run. After that its failure is said."""
 
     class Full:
         def fork(self, *_: object) -> Program:
@@ -144,6 +148,38 @@ def test_a_baseline_without_room_is_not_left_out_before_it_had_more(
     assert "Tried to allocate" in entrant.failure
     with pytest.raises(NotEnoughMemory) if again else contextlib.nullcontext():
         entrant.ready()
+
+
+@pytest.mark.parametrize(
+    ("device", "left", "outcome", "blamed"),
+    [
+        ("cuda:0", (3 << 30, 8 << 30), Rejected(stage="smoke", reason="CUDA error: out of memory", detail=""), True),
+        ("cuda:0", (6 << 30, 11 << 30), Rejected(stage="smoke", reason="CUDA error: out of memory", detail=""), False),
+        ("cuda:0", (3 << 30, 8 << 30), Rejected(stage="smoke", reason="ValueError: no", detail=""), False),
+        ("cuda:0", (3 << 30, 8 << 30), None, False),
+        ("cpu", (3 << 30, 8 << 30), Rejected(stage="smoke", reason="CUDA error: out of memory", detail=""), False),
+    ],
+)
+def test_a_device_that_others_fill_is_not_the_fault_of_a_candidate(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    device: str,
+    left: tuple[int, int],
+    outcome: Rejected | None,
+    blamed: bool,
+) -> None:
+    """3 GiB were left for it where eager takes 5; with 6 it is its own fault."""
+    readings = iter(left)
+    monkeypatch.setattr(health, "left_on", lambda device: next(readings))
+    closed: list[str] = []
+    program: Any = SimpleNamespace(close=lambda: closed.append("eager"))
+    bench: Any = SimpleNamespace(device=torch.device(device), task=SimpleNamespace(name="large"))
+    bench.entrants = {"eager": Entrant(name="eager", program=program, failure="", warming=None)}
+    entrants = Entrants(cast(Programs, None), tmp_path, tmp_path)
+    with pytest.raises(NotEnoughMemory, match="large") if blamed else contextlib.nullcontext():
+        entrants.blame_device(bench, outcome)
+    asked = device != "cpu" and outcome is not None and "memory" in outcome.reason
+    assert (["eager"] if asked else []) == closed
 
 
 class One:

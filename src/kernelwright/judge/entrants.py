@@ -35,8 +35,8 @@ There as many are run as take up SIZING_BYTES, at the most."""
 
 def crowded(bench: Bench, said: str) -> bool:
     """Whether it may be the call sets of all programs that filled a device where one says that it is full: several are
-    bound, and none was left out yet."""
-    if str(bench.device) == "cpu" or bench.most_sets is not None or not health.is_full(said):
+    bound."""
+    if str(bench.device) == "cpu" or not health.is_full(said):
         return False
     return bench.plan(timing_plan.PRECISE, 2).sets > 1
 
@@ -123,6 +123,25 @@ class Entrants:
         for entrant in entrants:
             health.blame_disk(entrant.failure, self._state)
 
+    def blame_device(self, bench: Bench, outcome: object) -> None:
+        """Raise NotEnoughMemory where a candidate was refused for want of memory on a device that had less left for it
+        than eager takes: on an H100 of which another program held 64 GiB the reference itself was refused."""
+        eager = bench.entrants.get("eager")
+        if not isinstance(outcome, Rejected) or bench.device.type == "cpu" or not health.is_full(outcome.reason):
+            return
+        if eager is None or eager.program is None:
+            return
+        left = health.left_on(bench.device)
+        self.drop(bench, "eager", "")
+        taken = health.left_on(bench.device) - left
+        if left < taken:
+            raise NotEnoughMemory(
+                f"Too little of {bench.device} is left to judge anything of {bench.task.name} on it.",
+                f"{left >> 20} MiB for the candidate, which says: {outcome.reason[:200]}",
+                f"the {taken >> 20} MiB that eager takes",
+                "end other programs on this device, or give the timed case smaller sizes",
+            )
+
     @staticmethod
     def _size_up(bench: Bench, program: Program, leaves: list[torch.Tensor]) -> int:
         """Eager's time per call as a program, which plans are made with: in the judge it also copies its weights. How
@@ -159,7 +178,8 @@ class Entrants:
 
     def again(self, bench: Bench, failure: race.Lost | torch.OutOfMemoryError | NotEnoughMemory, *, first: bool) -> str:
         """Ready another try: without the process of a baseline that was lost, or with half the call sets where the
-        device was full. What was wrong. Raises the failure where one set was too many."""
+        device was full, and with one where it was full before. What was wrong. Raises the failure where one set was too
+        many."""
         if isinstance(failure, race.Lost):
             last = f"{failure.name}: {failure.failure}"
             self.drop(bench, failure.name, "" if first else last)
@@ -167,7 +187,7 @@ class Entrants:
         sets = bench.plan(timing_plan.PRECISE, 2).sets
         if bench.device.type == "cpu" or sets < 2:
             raise failure
-        bench.most_sets = sets // 2
+        bench.most_sets = sets // 2 if bench.most_sets is None else 1
         for name in list(bench.entrants):
             self.drop(bench, name, "")
         return f"no room for {sets} call sets of each program: {failure}"

@@ -47,6 +47,12 @@ def is_full(text: str) -> bool:
     return any(sign in text for sign in _MEMORY)
 
 
+def left_on(device: torch.device) -> int:
+    """Bytes of a GPU that nobody holds, this process but for what it uses included."""
+    torch.cuda.empty_cache()
+    return int(torch.cuda.mem_get_info(device)[0])
+
+
 def pass_on(error: BaseException) -> None:
     """Raise the machine's fault behind an exception that would else be taken for what a module says of its inputs."""
     found = fault(error)

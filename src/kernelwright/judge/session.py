@@ -303,6 +303,7 @@ class Session:
                 )
                 outcome = by_own_names(judgement.run(), folder)
                 self.entrants.blame_disk(entrants)
+                self.entrants.blame_device(bench, outcome)
                 return outcome
             except (race.Lost, torch.OutOfMemoryError, NotEnoughMemory) as failure:
                 last = self.entrants.again(bench, failure, first=not attempt)
