@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kernelwright.judge import placing
 from kernelwright.judge.placing import ALONE_MS, MOST_THREADS, SETTLED_MS, Places
 
 EVERYWHERE = os.sched_getaffinity(0)
@@ -152,3 +153,11 @@ def test_where_nobody_asks_which_threads_ran_they_are_freed_soon(program: int) -
     places.look(1)
     places.put()
     assert places.settled_ms == SETTLED_MS
+
+
+def test_a_core_gets_its_second_thread_when_every_core_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neighbours share a core here; where the system does not say, every CPU counts as a core."""
+    monkeypatch.setattr(placing, "_core", lambda cpu: f"{cpu // 2 * 2}-{cpu // 2 * 2 + 1}")
+    assert (10, 12, 14, 11, 13) == placing._apart(frozenset({10, 11, 12, 13, 14}))
+    monkeypatch.undo()
+    assert "100000" == placing._core(100_000)

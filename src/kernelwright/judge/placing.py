@@ -12,8 +12,11 @@ theirs for it, threads of an eager RMSNorm (4.2 ms, 2 CPUs) met on one in 40 to 
 
 from __future__ import annotations
 
+import collections
 import ctypes
+import functools
 import os
+from pathlib import Path
 
 from kernelwright.judge import load
 
@@ -29,8 +32,8 @@ IDLE = 0.1
 class Places:
     """The threads of one process, each put on a CPU of its own as far as there are whenever it is about to run.
 
-    The first never shares the CPU this process is on. Where it only waited for others in the calls before, one of them
-    takes its CPU; without ``learns`` all count as busy, always.
+    The first never shares the CPU this process is on, and no two share a core while another is free. Where the first
+    only waited for others in the calls before, one of them takes its CPU; without ``learns`` all count as busy, always.
 
     Call ``put`` while the program is stopped; once it runs ``free_first``, so that threads it starts may go anywhere,
     and ``settled_ms`` later ``free_others``; once it is stopped again ``look``. Threads that stand on one CPU of
@@ -62,7 +65,7 @@ class Places:
             return
         self._before = load.ran_us(self._pid) if self._learns else {}
         here = _current_cpu()
-        first, *cpus = sorted(self._everywhere, key=lambda cpu: (cpu == here, cpu))
+        first, *cpus = sorted(_apart(frozenset(self._everywhere)), key=lambda cpu: cpu == here)
         busy = self._busy(threads)
         if threads[0] not in busy:
             cpus.append(first)
@@ -108,6 +111,26 @@ class Places:
                 os.sched_setaffinity(threads.pop(), self._everywhere)
             except OSError:
                 continue
+
+
+@functools.cache
+def _apart(cpus: frozenset[int]) -> tuple[int, ...]:
+    """These CPUs, one of each core before a second of any: two threads on one core are as slow as one."""
+    seen: collections.Counter[str] = collections.Counter()
+    ranked = []
+    for cpu in sorted(cpus):
+        core = _core(cpu)
+        ranked.append((seen[core], cpu))
+        seen[core] += 1
+    return tuple(cpu for _, cpu in sorted(ranked))
+
+
+def _core(cpu: int) -> str:
+    """The CPUs that share a core with this one; itself alone where the system does not say."""
+    try:
+        return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text(encoding="ascii")
+    except OSError:
+        return str(cpu)
 
 
 def _current_cpu() -> int:
