@@ -165,6 +165,20 @@ def test_nested_user_and_torch_modules_are_rebuilt(user: ModuleType, tmp_path: P
         assert list(module.state_dict()) == list(copy.state_dict())
 
 
+def test_an_input_that_requires_a_gradient_asks_for_all_of_them(user: ModuleType, tmp_path: Path) -> None:
+    """Nested ones too; weights that could learn ask for nothing, or no module in eval() mode could be made faster."""
+    plain, learns = torch.randn(4, 8), torch.randn(4, 8, requires_grad=True)
+    for target, inputs in (
+        (user.norm, (learns,)),
+        (user.gelu_norm, (plain, [learns, {"shift": 2.5}])),
+        (user.Block(8), (learns,)),
+    ):
+        task = capture(target, inputs, tmp_path, None)
+        assert task.contract.gradients
+    assert not capture(user.norm, (plain,), tmp_path, None).contract.gradients
+    assert not capture(user.Block(8), (plain,), tmp_path, None).contract.gradients
+
+
 def test_keywords_are_inputs_too_and_may_be_used_again_on_the_result(user: ModuleType, tmp_path: Path) -> None:
     """Given as a dict or as a pair, left to a default in between, or taken by keyword only."""
     x, factor = torch.randn(3, 8), torch.randn(8)

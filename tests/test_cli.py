@@ -267,6 +267,30 @@ def test_bits_lost_changes_the_contract_that_is_judged(bench: Bench) -> None:
     assert 8.0 == record["task"]["contract"]["bits_lost"]
 
 
+def test_gradients_change_the_contract_that_is_judged(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run, of one candidate and of an admission; a resumed run keeps what it began with."""
+    jobs: list[dict[str, Any]] = []
+    answer = FakeWorker.run
+
+    def noted(worker: FakeWorker, job: dict[str, Any], *more: Any) -> Any:
+        jobs.append(job)
+        return answer(worker, job, *more)
+
+    monkeypatch.setattr(FakeWorker, "run", noted)
+    (bench.folder / "new.py").write_text("class ModelNew: pass\n")
+    commands = (("optimize", bench.task, "--out", bench.folder / "run"),
+                ("judge", bench.folder / "new.py", "--task", bench.task), ("judge", "--admit", bench.task))  # fmt: skip
+    for asked in (False, True):
+        for command in commands:
+            jobs.clear()
+            run = bench.folder / f"run{asked}" if "--out" in command else None
+            given = [run if run and part == bench.folder / "run" else part for part in command]
+            result = bench.run(*given, *["--gradients"][: int(asked)])
+            assert 0 == result.exit_code, result.output
+            assert {asked} == {job["task"]["contract"]["gradients"] for job in jobs if "task" in job}
+    assert 2 == bench.run("optimize", "--resume", bench.folder / "runTrue", "--gradients").exit_code
+
+
 def test_demo_makes_a_row_for_every_task_also_for_one_that_fails(bench: Bench) -> None:
     """One broken example does not hide the others."""
     (bench.folder / "broken.py").write_text("def f(:\n")

@@ -108,6 +108,7 @@ def optimize(
     bits_lost: Annotated[
         float | None, typer.Option(help="Precision that may be lost (default: the task's, 1).")
     ] = None,
+    gradients: Annotated[bool, typer.Option("--gradients", help="Gradients must be right, and fast, too.")] = False,
     seed: Annotated[int | None, typer.Option(help="Seed of the search (default: 0).")] = None,
     proposers: Annotated[
         str | None, typer.Option(help="Of compiler,rewrites,templates (default: all); or none.")
@@ -148,6 +149,7 @@ def optimize(
                 out=out,
                 start=start or (),
                 bits_lost=bits_lost,
+                gradients=gradients,
                 seed=seed,
                 proposers=settings.names(proposers) if proposers is not None else None,
                 guide=cli_models.guide(context.params),

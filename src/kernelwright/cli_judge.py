@@ -34,19 +34,22 @@ def register(
         admit: Annotated[str | None, typer.Option(help="Instead: show which wrong programs this task rejects.")] = None,
         sanitize: Annotated[bool, typer.Option("--sanitize", help="Look for memory errors and races too.")] = False,
         also: Annotated[str, typer.Option(help="Measure besides: of server,cold,memory.")] = "",
+        gradients: Annotated[bool, typer.Option("--gradients", help="Gradients must be right too.")] = False,
         device: Annotated[str | None, typer.Option(help="cpu or cuda:N.")] = None,
         as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output only.")] = False,
     ) -> None:
         """Build, verify and measure one candidate, as a finalist is. Exit code 3: it is rejected."""
         if admit is not None:
-            reply = kernelwright.admit(admit, device=device, say=teller(as_json))
+            reply = kernelwright.admit(admit, device=device, gradients=gradients, say=teller(as_json))
             show(reply, as_json, lambda: admission_lines(reply))
             return
         if candidate is None or task is None:
             raise BadCommand("Nothing to judge.", expected="kernelwright judge CANDIDATE --task FILE, or --admit TASK")
         wanted = settings.names(also)
         say = teller(as_json)
-        trial = kernelwright.judge(candidate, task, device=device, sanitize=sanitize, also=wanted, say=say)
+        trial = kernelwright.judge(
+            candidate, task, device=device, sanitize=sanitize, also=wanted, gradients=gradients, say=say
+        )
         show(kernelwright.to_data(trial), as_json, lambda: verdict_lines(trial))
         if isinstance(trial.outcome, kernelwright.Rejected):
             raise typer.Exit(REJECTED)

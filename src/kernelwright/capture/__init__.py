@@ -55,8 +55,9 @@ def capture(target: object, inputs: object, state_dir: Path, init_args: Sequence
     """The Task of ``target`` called with ``inputs``; weights are saved under ``state_dir`` by their content.
 
     ``inputs``: the positional arguments of one call, a dict of keywords, or a pair of both. The reference is in
-    training mode where the module is. Raises TaskError for lambdas, closures, objects without source, calls that do
-    not fit, and modules whose constructor arguments cannot be found, each with what to do.
+    training mode where the module is, and its gradients are asked for where an input requires one. Raises TaskError
+    for lambdas, closures, objects without source, calls that do not fit, and modules whose constructor arguments
+    cannot be found, each with what to do.
     """
     target = _as_written(target)
     refuse_settings()
@@ -262,8 +263,10 @@ def _subclass(construct: str) -> list[str]:
 def _task(
     name: str, text: str, body: str, inputs: tuple[object, ...], imports: tuple[str, ...], *, training: bool
 ) -> Task:
-    leaves = [leaf for leaf in torch.utils._pytree.tree_leaves(inputs) if not isinstance(leaf, torch.Tensor)]
-    own = [leaf for leaf in leaves if is_plain(leaf) and not is_plain(leaf, own=False)]
+    leaves = torch.utils._pytree.tree_leaves(inputs)
+    learns = any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
+    others = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
+    own = [leaf for leaf in others if is_plain(leaf) and not is_plain(leaf, own=False)]
     if own:
         raise TaskError(
             "An input cannot be written down.",
@@ -292,7 +295,7 @@ def _task(
         name=name,
         form="object",
         reference=reference + "\n",
-        contract=Contract(training=training),
+        contract=Contract(training=training, gradients=learns),
         imports=imports,
         beside=beside,
     )

@@ -3,29 +3,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from kernelwright import kinds, settings, wire
 from kernelwright.candidate import LANGUAGES, Candidate
 from kernelwright.errors import BadCommand
-from kernelwright.load import load_candidate, load_task
 from kernelwright.machine import Machine
 from kernelwright.optimize import comparing, learning, verbs
 from kernelwright.optimize.guide import MINUTES, Guide
 from kernelwright.optimize.replaying import replay_run
 from kernelwright.optimize.result import Listener, Options, Result
 from kernelwright.optimize.run import optimize_task, resume_run
-from kernelwright.optimize.services import Say, Services, caches, silent
+from kernelwright.optimize.services import Say, Services, silent
+from kernelwright.optimize.targets import candidate_of, task_of
 from kernelwright.report.machine import page
 from kernelwright.task import Task
 from kernelwright.training import Environment, Reward, Rubric
 from kernelwright.trial import Trial
 
 PROVED_LEVELS = ("coarse", "precise")
-Noun = TypeVar("Noun", Task, Candidate)
 
 
 @kinds.checked
@@ -38,6 +36,7 @@ def optimize(
     out: str | Path | None = None,
     start: str | Path | Sequence[str | Path] = (),
     bits_lost: float | None = None,
+    gradients: bool = False,
     seed: int | None = None,
     proposers: str | Sequence[str] | None = None,
     guide: Guide | None = None,
@@ -53,17 +52,16 @@ def optimize(
     ``device`` is text or a torch.device, ``budget`` seconds or text such as "2m".
     ``guide`` names models that write candidates too, after the deterministic proposers (``proposers=["none"]``:
     without them); the default budget is then longer by the minutes it allows. ``bits_lost`` loosens (or tightens)
-    the precision contract, and the report says so. ``grid`` is kg CO2e per kWh, for the cost.
+    the precision contract, and the report says so. ``gradients``: those of every floating input and of every parameter
+    that requires one must be right as well, and their time counts; an example input that requires one asks for it too.
+    ``grid`` is kg CO2e per kWh, for the cost.
     ``listen`` hears each Event. Returns a Result, also when
     nothing honest is faster. Raises KernelwrightError's kinds.
     """
     known = settings.read()
     place = _device(device)
     seconds = None if budget is None else settings.seconds(budget)
-    bits = None if bits_lost is None else settings.bits(bits_lost)
-    task = _task(target, place, example_inputs, init_args)
-    if bits is not None:
-        task = dataclasses.replace(task, contract=dataclasses.replace(task.contract, bits_lost=bits))
+    task = task_of(target, place, example_inputs, init_args, bits_lost=bits_lost, gradients=gradients)
     options = Options(
         device=place,
         budget_seconds=known.budget_seconds + _for_models(guide) if seconds is None else seconds,
@@ -103,6 +101,7 @@ def judge(
     level: str = "precise",
     sanitize: bool = False,
     also: str | Sequence[str] = (),
+    gradients: bool = False,
     say: Say = silent,
     services: Services | None = None,
 ) -> Trial:
@@ -111,12 +110,12 @@ def judge(
     ``sanitize``: compiled code is then looked at for memory it must not touch and for threads that race.
     ``also``: measured besides, of the candidate and of every baseline, in ``outcome.profile``: ``server`` (latency of
     single calls after random idle gaps), ``cold`` (from nothing to the first result), ``memory`` (peak of a call).
-    ``say`` hears what it waits for, where another judge has the device.
+    ``gradients``: as of ``optimize``. ``say`` hears what it waits for, where another judge has the device.
     """
     place = _device(device)
-    known = _task(task, place)
+    known = task_of(task, place, gradients=gradients)
     _one_of(level, ("smoke", *PROVED_LEVELS), "level")
-    given = _candidate(candidate, known)
+    given = candidate_of(candidate, known)
     more = _names(also)
     return verbs.judge_candidate(
         known, given, place, level=level, sanitize=sanitize, also=more, say=say, services=services
@@ -125,11 +124,16 @@ def judge(
 
 @kinds.checked
 def admit(
-    task: str | Path | Task, *, device: object = None, say: Say = silent, services: Services | None = None
+    task: str | Path | Task,
+    *,
+    device: object = None,
+    gradients: bool = False,
+    say: Say = silent,
+    services: Services | None = None,
 ) -> dict[str, Any]:
     """Which known-wrong programs the judge rejects on this task, and where. Raises NotAdmitted when one passes."""
     place = _device(device)
-    return verbs.admit_task(_task(task, place), place, say=say, services=services)
+    return verbs.admit_task(task_of(task, place, gradients=gradients), place, say=say, services=services)
 
 
 @kinds.checked
@@ -172,7 +176,7 @@ def measure_limits(
 ) -> dict[str, Any]:
     """Speed-of-light bounds of a task: bytes and operations that cannot be avoided, the time and energy they take."""
     place = _device(device)
-    return verbs.measure_limits(_task(task, place), place, grid=_grid(grid), say=say, services=services)
+    return verbs.measure_limits(task_of(task, place), place, grid=_grid(grid), say=say, services=services)
 
 
 @kinds.checked
@@ -190,9 +194,9 @@ def profile(
 
     ``parent``: the program it was made from; the page then also says what changed since."""
     place = _device(device)
-    known = _task(task, place)
-    given = _candidate(candidate, known)
-    before = None if parent is None else _candidate(parent, known)
+    known = task_of(task, place)
+    given = candidate_of(candidate, known)
+    before = None if parent is None else candidate_of(parent, known)
     return verbs.profile_candidate(known, given, place, parent=before, grid=_grid(grid), say=say, services=services)
 
 
@@ -249,7 +253,7 @@ def compare(
         proposers=_names(proposers),
     )
     given = [targets] if isinstance(targets, Task) else settings.several(targets)
-    tasks = [_task(target, place) for target in given]
+    tasks = [task_of(target, place) for target in given]
     return comparing.compare_recipes(
         tasks, guide, options, Path(out), names=_names(recipes), seeds=seeds, say=say, services=services
     )
@@ -312,7 +316,7 @@ def environment(
     another judge has the device, and what is measured of it at its first use. Raises NotAdmitted."""
     _one_of(level, PROVED_LEVELS, "level")
     _one_of(language or LANGUAGES[0], LANGUAGES, "language")
-    task = _task(target, services.device)
+    task = task_of(target, services.device)
     return learning.training_environment(
         task, services.device, services, turns=turns, level=level, language=language, reward=reward, rubric=rubric,
         say=say,
@@ -346,50 +350,6 @@ def _device(name: object) -> str:
     return settings.device(settings.read().device if name is None else str(name))
 
 
-def _read_again(noun: Noun) -> Noun:
-    """A noun made by hand, with lists as tuples. Raises BadCommand for a field of another kind."""
-    try:
-        return wire.from_data(type(noun), wire.to_data(noun))
-    except (ValueError, TypeError) as error:
-        raise BadCommand(
-            f"This {type(noun).__name__} has a field of another kind.", got=str(error), expected="what its class says"
-        ) from error
-
-
-def _candidate(given: str | Path | Candidate, task: Task) -> Candidate:
-    return _read_again(given) if isinstance(given, Candidate) else load_candidate(given, task)
-
-
 def _names(given: str | Sequence[str]) -> tuple[str, ...]:
     """A list of names, or one text with commas as on the command line."""
     return settings.names(given) if isinstance(given, str) else tuple(str(name) for name in given)
-
-
-def _task(
-    target: object,
-    device: str,
-    example_inputs: object = None,
-    init_args: Sequence[object] | None = None,
-) -> Task:
-    if isinstance(target, Task | str | Path) and (example_inputs is not None or init_args is not None):
-        raise BadCommand(
-            "A task has inputs and constructor arguments of its own.",
-            got="example_inputs or init_args beside it",
-            expected="the task alone, or a module or function with example inputs",
-            what_next="write them into get_inputs and get_init_inputs of the task",
-        )
-    if isinstance(target, Task):
-        settings.bits(target.contract.bits_lost)
-        return _read_again(target)
-    if isinstance(target, str | Path):
-        return load_task(target, device)
-    from kernelwright.capture import capture  # noqa: PLC0415 - the one room that needs the caller's torch
-
-    if example_inputs is None:
-        raise BadCommand(
-            "A module or function needs example inputs.",
-            got=type(target).__name__,
-            expected="optimize(module, (tensor, ...)), or a dict of keyword arguments; other verbs take tasks alone",
-            what_next="pass the arguments of one call",
-        )
-    return capture(target, example_inputs, caches() / "state", init_args)
