@@ -86,7 +86,10 @@ def test_a_judgement_without_room_is_made_again(monkeypatch: pytest.MonkeyPatch,
         monkeypatch.setattr(session, name, lambda *_, found=found: found)
     session.threads, session.cache, session.programs = 1, Path(), SimpleNamespace(waiting={})  # type: ignore[assignment]
     session.entrants = SimpleNamespace(  # type: ignore[assignment]
-        of=lambda *_: eager, blame_disk=lambda _: None, again=lambda bench, failure, first: readied.append(failure)
+        of=lambda *_: eager,
+        blame_disk=lambda _: None,
+        blame_device=lambda *_: None,
+        again=lambda bench, failure, first: readied.append(failure),
     )
     candidate: Any = SimpleNamespace(entry="x.py::M", language="cpp", sources=())
     assert session._judge({}, "smoke", candidate, Path()) == "verdict" and readied == [fault]

@@ -48,7 +48,7 @@ def is_full(text: str) -> bool:
 
 
 def left_on(device: torch.device) -> int:
-    """Bytes of a GPU that nobody holds, this process but for what it uses included."""
+    """Bytes of a GPU that are free once this process has given back what it keeps in reserve."""
     torch.cuda.empty_cache()
     return int(torch.cuda.mem_get_info(device)[0])
 

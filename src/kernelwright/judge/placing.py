@@ -58,31 +58,34 @@ class Places:
         if len(self._everywhere) < 2:
             return
         try:
-            threads = sorted(int(name) for name in os.listdir(f"/proc/{self._pid}/task"))
+            names = os.listdir(f"/proc/{self._pid}/task")
         except OSError:
             return
-        if len(threads) > MOST_THREADS:
+        threads = sorted((int(name) for name in names), key=lambda thread: (thread != self._pid, thread))
+        if not 0 < len(threads) <= MOST_THREADS:
             return
         self._before = load.ran_us(self._pid) if self._learns else {}
         here = _current_cpu()
         first, *cpus = sorted(_apart(frozenset(self._everywhere)), key=lambda cpu: cpu == here)
         busy = self._busy(threads)
-        if threads[0] not in busy:
+        if threads[0] in busy:
+            busy.remove(threads[0])
+        else:
             cpus.append(first)
         self._first += self._put(threads[0], first)
-        for number, thread in enumerate(busy[threads[0] in busy :]):
+        for number, thread in enumerate(busy):
             self._others += self._put(thread, cpus[number % len(cpus)])
         self._free([thread for thread in threads[1:] if thread not in busy])
         if self._ran is not None and len(self._others) <= len(cpus):
             self.settled_ms = ALONE_MS
 
     def _busy(self, threads: list[int]) -> list[int]:
-        """Those that need a CPU, the first before all others, then the busiest; one that is new counts as busy."""
+        """Those that need a CPU, the busiest first; one that is new counts as such."""
         if self._ran is None:
-            return threads
+            return list(threads)
         most = max(self._ran.values(), default=0.0)
         spans = {thread: self._ran.get(str(thread), most) for thread in threads}
-        return sorted((t for t in threads if spans[t] >= IDLE * most), key=lambda t: (t != threads[0], -spans[t]))
+        return sorted((thread for thread in threads if spans[thread] >= IDLE * most), key=lambda thread: -spans[thread])
 
     def free_first(self) -> None:
         """Let the first thread run anywhere; it stays where it is until it sleeps."""
