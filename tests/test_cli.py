@@ -227,8 +227,8 @@ def test_what_was_measured_besides_is_a_table_for_every_program() -> None:
     assert [] == cli_judge.besides_lines("memory", facts)
 
 
-def test_what_is_to_be_measured_besides_reaches_the_judge(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A list by commas; what cannot be measured is the judge's to refuse."""
+def jobs_of(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What the double of the judge is asked for from here on."""
     jobs: list[dict[str, Any]] = []
     answer = FakeWorker.run
 
@@ -237,6 +237,12 @@ def test_what_is_to_be_measured_besides_reaches_the_judge(bench: Bench, monkeypa
         return answer(worker, job, *more)
 
     monkeypatch.setattr(FakeWorker, "run", noted)
+    return jobs
+
+
+def test_what_is_to_be_measured_besides_reaches_the_judge(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list by commas; what cannot be measured is the judge's to refuse."""
+    jobs = jobs_of(monkeypatch)
     (bench.folder / "new.py").write_text("class ModelNew: pass\n")
     bench.run("judge", bench.folder / "new.py", "--task", bench.task, "--also", "server, memory")
     assert [["server", "memory"]] == [job["also"] for job in jobs if job["job"] == "judge"]
@@ -269,14 +275,7 @@ def test_bits_lost_changes_the_contract_that_is_judged(bench: Bench) -> None:
 
 def test_gradients_change_the_contract_that_is_judged(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a run, of one candidate and of an admission; a resumed run keeps what it began with."""
-    jobs: list[dict[str, Any]] = []
-    answer = FakeWorker.run
-
-    def noted(worker: FakeWorker, job: dict[str, Any], *more: Any) -> Any:
-        jobs.append(job)
-        return answer(worker, job, *more)
-
-    monkeypatch.setattr(FakeWorker, "run", noted)
+    jobs = jobs_of(monkeypatch)
     (bench.folder / "new.py").write_text("class ModelNew: pass\n")
     commands = (("optimize", bench.task, "--out", bench.folder / "run"),
                 ("judge", bench.folder / "new.py", "--task", bench.task), ("judge", "--admit", bench.task))  # fmt: skip
