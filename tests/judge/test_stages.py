@@ -61,7 +61,7 @@ def test_a_second_look_that_explains_the_time_ends_the_matter(monkeypatch: pytes
     ("device", "sets", "most_sets", "reason", "again"),
     [
         ("cuda", 5, None, "OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB", True),
-        ("cuda", 2, 2, "OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB", True),
+        ("cuda", 2, 2, "OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB", False),
         ("cuda", 1, 1, "OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB", False),
         ("cuda", 5, None, "ValueError: no", False),
         ("cpu", 5, None, "RuntimeError: can't allocate memory", False),
@@ -70,7 +70,7 @@ def test_a_second_look_that_explains_the_time_ends_the_matter(monkeypatch: pytes
 def test_a_program_without_room_on_a_device_is_asked_again_beside_fewer_call_sets(
     monkeypatch: pytest.MonkeyPatch, device: str, sets: int, most_sets: int | None, reason: str, again: bool
 ) -> None:
-    """It may be the call sets of all that filled it; beside one, the program or the device is to blame."""
+    """Once: it may be the call sets of all that filled it; after that what is left on the device is measured."""
     made = judgement(device, None)
     made.bench.most_sets, made.disk = most_sets, Path()
     made.bench.plan = lambda spend, processes: SimpleNamespace(sets=sets)

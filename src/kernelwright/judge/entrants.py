@@ -125,7 +125,8 @@ class Entrants:
 
     def blame_device(self, bench: Bench, outcome: object) -> None:
         """Raise NotEnoughMemory where a candidate was refused for want of memory on a device that had less left for it
-        than eager takes: on an H100 of which another program held 64 GiB the reference itself was refused."""
+        than eager takes: on an H100 of which another program held 64 GiB the reference itself was refused. That is
+        measured, for who says so falsely would be judged in windows of one call, in which less is seen."""
         eager = bench.entrants.get("eager")
         if not isinstance(outcome, Rejected) or bench.device.type == "cpu" or not health.is_full(outcome.reason):
             return
