@@ -277,14 +277,14 @@ def test_gradients_change_the_contract_that_is_judged(bench: Bench, monkeypatch:
     """Of a run, of one candidate and of an admission; a resumed run keeps what it began with."""
     jobs = jobs_of(monkeypatch)
     (bench.folder / "new.py").write_text("class ModelNew: pass\n")
-    commands = (("optimize", bench.task, "--out", bench.folder / "run"),
-                ("judge", bench.folder / "new.py", "--task", bench.task), ("judge", "--admit", bench.task))  # fmt: skip
     for asked in (False, True):
-        for command in commands:
+        for command in (
+            ("optimize", bench.task, "--out", bench.folder / f"run{asked}"),
+            ("judge", bench.folder / "new.py", "--task", bench.task),
+            ("judge", "--admit", bench.task),
+        ):
             jobs.clear()
-            run = bench.folder / f"run{asked}" if "--out" in command else None
-            given = [run if run and part == bench.folder / "run" else part for part in command]
-            result = bench.run(*given, *["--gradients"][: int(asked)])
+            result = bench.run(*command, *(("--gradients",) if asked else ()))
             assert 0 == result.exit_code, result.output
             assert {asked} == {job["task"]["contract"]["gradients"] for job in jobs if "task" in job}
     assert 2 == bench.run("optimize", "--resume", bench.folder / "runTrue", "--gradients").exit_code
