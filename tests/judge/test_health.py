@@ -131,3 +131,17 @@ def test_the_clocks_of_this_machine_go_alike() -> None:
     steady = Steady()
     for _ in range(50):
         steady.look()
+
+
+@pytest.mark.parametrize(("free", "given_back"), [(3, True), (5, False)])
+def test_what_the_judge_keeps_in_reserve_gives_way_to_programs(
+    monkeypatch: pytest.MonkeyPatch, free: int, given_back: bool
+) -> None:
+    """It keeps 4 of the 9 GiB that it has: more than is free, or less."""
+    called: list[bool] = []
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 9 << 30)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 5 << 30)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free << 30, 80 << 30))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: called.append(True))
+    health.make_room(torch.device("cuda:0"))
+    assert given_back == bool(called)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernelwright.judge import headers
 from kernelwright.judge import programs as module
@@ -121,15 +122,18 @@ def test_on_a_gpu_programs_begin_with_triton_ready(
 ) -> None:
     """There almost every one needs it; importing it takes longer than most checks."""
     asked: list[tuple[str, ...]] = []
+    roomy: list[torch.device] = []
 
     def start(preload: tuple[str, ...], **_: object) -> None:
         asked.append(preload)
 
     monkeypatch.setattr(module.Zygote, "start", start)
+    monkeypatch.setattr(module.health, "make_room", roomy.append)
     monkeypatch.setattr(programs, "start", lambda *_: None)
     programs.fork(device, tmp_path, 1.0, None)
     programs._zygotes.clear()
     assert [ready] == ["kernelwright.judge.triton_ready" in preload for preload in asked]
+    assert [torch.device(device)] * ready == roomy
 
 
 def test_what_triton_takes_of_its_own_files_is_taken_before_programs_start() -> None:

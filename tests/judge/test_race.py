@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,6 +52,33 @@ def test_windows_of_one_call_never_see_the_inputs_that_count(monkeypatch: pytest
         assert 3 == len(after)
         assert mine[1][4] and mine[5][4], "a device may still be writing when the window begins"
     assert called[:1] == list(before) and set(called[1:]) == after, "state is what every call since loading it left"
+
+
+@pytest.mark.parametrize(
+    ("device", "order"),
+    [
+        ("cpu", ["alone", "begin", "run", "conclude", "after", "end of alone"]),
+        ("cuda:0", ["shared", "begin", "end of shared", "alone", "run", "end of alone",
+                    "shared", "conclude", "after", "end of shared"]),
+    ],
+)  # fmt: skip
+def test_on_a_device_only_what_is_timed_keeps_other_judges_away(
+    monkeypatch: pytest.MonkeyPatch, device: str, order: list[str]
+) -> None:
+    log: list[str] = []
+
+    @contextlib.contextmanager
+    def turn(name: str) -> Iterator[None]:
+        log.append(name)
+        yield
+        log.append(f"end of {name}")
+
+    for part in ("begin", "run", "conclude"):
+        monkeypatch.setattr(race.Race, part, lambda self, part=part: log.append(part))
+    contest: Any = object.__new__(race.Race)
+    contest.device = torch.device(device)
+    contest.take_turns(lambda: turn("alone"), lambda: turn("shared"), lambda: log.append("after"))
+    assert order == log
 
 
 class _Odd:

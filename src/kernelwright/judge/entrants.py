@@ -112,7 +112,8 @@ class Entrants:
             entrant.failure = str(failure)[:300] or type(failure).__name__
             if not isinstance(failure, OSError):  # of a full disk ``blame_disk`` asks whether it is full
                 entrant.fault = health.fault(failure)
-            if entrant.fault is None and crowded(bench, entrant.failure):  # it may run beside fewer
+            needed = entrant.name == "eager" and bench.device.type != "cpu" and health.is_full(entrant.failure)
+            if entrant.fault is None and (needed or crowded(bench, entrant.failure)):  # it may run beside fewer
                 entrant.fault = health.fault(torch.OutOfMemoryError(entrant.failure))
             if entrant.program is not None:
                 entrant.program.close()

@@ -19,9 +19,11 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+import torch
+
 from kernelwright import sandbox
 from kernelwright.errors import JudgeFailed
-from kernelwright.judge import headers, measure
+from kernelwright.judge import headers, health, measure
 from kernelwright.judge.child import Program, Zygote
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.load import idle_share, waiting_policy
@@ -99,9 +101,9 @@ class Programs:
 
     def fork(self, device: str, folder: Path, seconds: float, own: Path | None) -> Program:
         """A confined program in ``folder``. ``own`` is a folder that it may write, and keep compiled code in, alone."""
-        if own is None:
-            return self.start(self._zygote(compiles=False, device=device), device, folder, seconds, None)
-        if device != "cpu":  # a fork of a process that has looked at a GPU cannot use it
+        if device != "cpu":
+            health.make_room(torch.device(device))
+        if own is None or device != "cpu":  # a fork of a process that has looked at a GPU cannot use it
             return self.start(self._zygote(compiles=False, device=device), device, folder, seconds, own)
         self.prime()
         assert self._priming is not None

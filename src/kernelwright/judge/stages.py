@@ -193,9 +193,7 @@ class Judgement(Verification):
             odd=self._odd_calls(number, random.Random(dice.getrandbits(62))),
         )
         try:
-            with self.alone():
-                contest.run()
-                self.gains.append(self._gains(contest))
+            contest.take_turns(self.alone, self.shared, lambda: self.gains.append(self._gains(contest)))
         finally:
             torch.set_num_threads(self.threads)
             if weights:
