@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
-from kernelwright.judge import borders, lanes
+from kernelwright.judge import borders, lanes, waves
 from kernelwright.judge.kinds import EXACT, TAKEN_APART
 from kernelwright.judge.noise import STRETCH, Pool, finite, stretches
 from kernelwright.judge.oracle import Float64Trace, convolved
@@ -65,8 +65,8 @@ class Rounded(Float64Trace):
                 self._open.pop()
             if out is not NotImplemented:
                 return out
-        rule = _SUMS.get(func)
-        if rule is not None and self._widest(args):
+        rule = (_SUMS if self._widest(args) else waves.RULES).get(func)
+        if rule is not None:
             return rule(self, func, args, kwargs)
         out = self._rounded(func, args, kwargs)
         if not func.is_view:
@@ -92,7 +92,7 @@ class Rounded(Float64Trace):
             if self.few and borders.exact(func, args):
                 return borders.kept(out, self.roughen(out.clone()))
             return self.roughen(out.clone() if shared else out)
-        return out
+        return waves.rounded(self, func, args, out)
 
     @staticmethod
     def _widest(args: tuple[Any, ...]) -> bool:
@@ -369,10 +369,8 @@ def _pool_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str
 
 _Rule = Callable[[Rounded, Any, tuple[Any, ...], dict[str, Any]], Any]
 _SUMS: dict[Any, _Rule] = {
-    aten.sum.default: _sum_rule,
-    aten.sum.dim_IntList: _sum_rule,
-    aten.mean.default: _sum_rule,
-    aten.mean.dim: _sum_rule,
+    **dict.fromkeys((aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim), _sum_rule),
+    aten._fft_r2c.default: waves.transform,
     aten.mm.default: _product_rule,
     aten.bmm.default: _product_rule,
     aten.addmm.default: _affine_rule,
