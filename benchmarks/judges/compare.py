@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same corpus through this judge and through other evaluators: what each accepts, refuses, and takes.
 
-    python benchmarks/judges/compare.py --peer KernelBench=PATH [--peer NAME=PATH ...] --out FILE
+    python benchmarks/judges/compare.py --peer KernelBench=PATH [--peer NAME=PATH ...] [--anew NAME ...] --out FILE
 
 Programs of one source whose answer is one tensor take part: what the others can be asked at all. Every verdict of
 a peer runs in a process of its own, forked from one that has the peer loaded, and counts as a refusal when it dies.
+With --anew a peer is also asked as KernelBench's own script for a folder of programs asks it
+(``scripts/eval_from_generations.py`` spawns a pool for each batch): in a new interpreter for every program.
 Programs marked hostile are left out: no peer confines them.
 """
 
@@ -17,6 +19,7 @@ import os
 import resource
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -142,6 +145,41 @@ def _in_a_fork(question) -> bool:
     return answer == b"y"
 
 
+_ALONE = """
+import json, os, sys
+from pathlib import Path
+said = json.load(sys.stdin)
+sys.path.insert(0, said["folder"])
+from adapters import ADAPTERS
+judge, _ = ADAPTERS[said["name"]](Path(said["place"]))
+os._exit(ACCEPTED if judge(said["reference"], said["candidate"]) else 1)
+"""
+ACCEPTED = 42
+
+
+def anew(name: str, place: Path, asked: list[Program]) -> dict:
+    """A peer on the same programs, loaded for each of them."""
+    rows = []
+    script = _ALONE.replace("ACCEPTED", str(ACCEPTED))
+    for program in asked:
+        said = {"folder": str(Path(__file__).parent), "name": name, "place": str(place)}
+        said |= {"reference": TASKS[program.task].reference, "candidate": program.sources[0][1]}
+        began = time.monotonic()
+        try:
+            found = subprocess.run(
+                [sys.executable, "-c", script],
+                input=json.dumps(said).encode(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=PATIENCE,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            found = 1
+        rows.append((program, found == ACCEPTED, time.monotonic() - began))
+    return table(rows, ["a new interpreter for every program"])
+
+
 def table(rows: list[tuple[Program, bool, float]], patched: list[str]) -> dict:
     """Counts, names and seconds."""
     cheats = [(p, accepted) for p, accepted, _ in rows if not p.honest and p.gains is None]
@@ -166,9 +204,10 @@ def table(rows: list[tuple[Program, bool, float]], patched: list[str]) -> dict:
     }
 
 
-def command(every: int, paths: dict[str, str]) -> str:
+def command(every: int, paths: dict[str, str], again: list[str]) -> str:
     """What was run, without the folders of this machine."""
     peers = "".join(f" --peer {name}=PATH" for name in ADAPTERS if name in paths)
+    peers += "".join(f" --anew {name}" for name in again)
     return f"python benchmarks/judges/compare.py --every {every}{peers} --out FILE"
 
 
@@ -176,6 +215,9 @@ def main() -> int:
     """Write the table as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PATH", help=", ".join(ADAPTERS))
+    parser.add_argument(
+        "--anew", action="append", default=[], metavar="NAME", help="also with a process for each verdict"
+    )
     parser.add_argument("--out", type=Path)
     parser.add_argument("--every", type=int, default=1, help="take every Nth program only")
     asked = parser.parse_args()
@@ -183,7 +225,7 @@ def main() -> int:
     chosen = programs()[:: asked.every]
     result = {
         "commit": provenance.commit(),
-        "command": command(asked.every, paths),
+        "command": command(asked.every, paths, asked.anew),
         "programs": len(chosen),
         "device": "cpu",
         "load average before": os.getloadavg()[0],
@@ -195,6 +237,11 @@ def main() -> int:
         else:
             result["judges"][name] = {"ran": False, "reason": "no path was named for it"}
         sys.stdout.write(f"{name}: {json.dumps(result['judges'][name])[:400]}\n")
+        sys.stdout.flush()
+    for name in asked.anew:
+        label = f"{name}, a process for each verdict"
+        result["judges"][label] = anew(name, Path(paths[name]).resolve(), chosen)
+        sys.stdout.write(f"{label}: {json.dumps(result['judges'][label])[:400]}\n")
         sys.stdout.flush()
     result["judges"]["kernelwright"] = ours(chosen)
     sys.stdout.write(f"kernelwright: {json.dumps(result['judges']['kernelwright'])[:400]}\n")
