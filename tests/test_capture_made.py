@@ -11,6 +11,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from kernelwright.capture import capture
 from kernelwright.errors import TaskError
@@ -205,3 +206,25 @@ def test_tensors_without_plain_data_are_refused(user: ModuleType, tmp_path: Path
     """No values, or values that a literal cannot place."""
     with pytest.raises(TaskError, match=r"(?s)cannot be written down.*next: pass the parts"):
         capture(user.halved, (given,), tmp_path, None)
+
+
+def test_torchs_own_modules_are_modules_like_others(tmp_path: Path) -> None:
+    """Methods of theirs call one another, and what some were told is in their parts alone: sizes, numbers of layers."""
+    wide, long, pixels = torch.randn(2, 5, 16), torch.randn(2, 7, 16), torch.randn(2, 3, 8, 8)
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    upper = nn.TransformerDecoderLayer(16, 2, 32, batch_first=True)
+    calls: list[tuple[nn.Module, tuple[torch.Tensor, ...]]] = [
+        (nn.BatchNorm2d(3), (pixels,)),
+        (nn.ConvTranspose2d(3, 4, 3, stride=2, output_padding=1), (pixels,)),
+        (nn.MultiheadAttention(16, 2, batch_first=True), (wide, wide, wide)),
+        (nn.MultiheadAttention(16, 2, add_bias_kv=True, batch_first=True), (wide, long, long)),
+        (nn.TransformerEncoder(layer, 3), (wide,)),
+        (nn.TransformerDecoder(upper, 2, norm=nn.LayerNorm(16)), (wide, long)),
+        (nn.Transformer(16, 2, 1, 2, 32, activation="gelu", norm_first=True, batch_first=True), (wide, long)),
+    ]
+    for module, inputs in calls:
+        built = model(capture(module.eval(), inputs, tmp_path, None))
+        with torch.no_grad():
+            wanted, found = (tree_leaves(target(*inputs))[0] for target in (module, built))
+        assert torch.equal(wanted, found)
+        assert list(module.state_dict()) == list(built.state_dict())

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import enum
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from kernelwright.capture.example import drawn
 from kernelwright.capture.values import literal
 
 INF = math.inf
@@ -113,13 +115,40 @@ def test_the_largest_integer_can_be_drawn() -> None:
         (torch.rand(6, 8)[:, :4], True),
         (torch.rand(12)[::2] > 0.5, True),
         (torch.randint(0, 5, (4, 6)).T, True),
-        (torch.rand(1, 4).expand(3, 4), False),
+        (torch.rand(1, 4).expand(3, 4), True),
         (torch.rand(8).unfold(0, 4, 2), False),
         (torch.rand(4, 1).T, True),
     ],
 )
 def test_a_tensor_lies_as_the_given_one_does(given: torch.Tensor, kept: bool) -> None:
-    """Channels last, transposed, with gaps; what shares memory with itself is written out flat."""
+    """Channels last, transposed, with gaps, expanded; windows that overlap are written out flat."""
     found = tensor(given)
     assert (given.is_contiguous() or found.stride() == given.stride()) == kept
     assert kept or found.is_contiguous()
+
+
+def call(*values: object) -> list[Any]:
+    """What the written ``get_inputs`` returns."""
+    names: dict[str, Any] = {"torch": torch}
+    exec(drawn(values), names)
+    found: list[Any] = names["get_inputs"]()
+    return found
+
+
+def test_an_input_that_is_given_twice_is_one() -> None:
+    """sqrt(x * x) has a value where sqrt(x * y) has none; equal tensors of their own stay two."""
+    x = torch.randn(6, 4)
+    for given, one in (((x, x), True), ((x, x.clone()), False), ((x, x[:, :]), True), ((x[:3], x[3:]), False)):
+        first, second = call(*given)
+        assert one == (first is second)
+    nested = call({"a": [x, 3], "b": (x,)}, x.t())
+    assert nested[0]["a"][0] is nested[0]["b"][0]
+    assert (3, torch.Size([4, 6])) == (nested[0]["a"][1], nested[1].shape)
+
+
+def test_an_expanded_input_stays_one_row() -> None:
+    """Its rows are equal in every draw, as they are in the example."""
+    mask = torch.ones(4, 4, dtype=torch.bool).tril().expand(3, 4, 4)
+    for given in (torch.randn(1, 4).expand(6, 4), torch.randn(6, 1).expand(6, 4), torch.ones(()).expand(2, 3), mask):
+        assert given.stride() == tensor(given).stride()
+    assert torch.equal(mask, tensor(mask))

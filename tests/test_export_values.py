@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from export_bench import SQUARE, alone, leaf, trial
+from export_bench import FAST, REFERENCE, SQUARE, alone, leaf, make, trial
 
 from kernelwright import export
 from kernelwright.task import Task
@@ -112,3 +112,57 @@ def test_two_files_whose_references_import_a_module_of_one_name_do_not_mix(tmp_p
         out.append(float(sys.modules["kw_plain"] is own))
     """
     assert [111.0, 11.0, 122.0, 22.0, 1.0] == alone(tmp_path, code)[0]
+
+
+LYING = REFERENCE.replace("[torch.randn(rows, cols), 2]", "[torch.randn(cols, rows).T, 2]")
+
+
+def test_an_input_that_lies_as_the_judged_one_is_inside(tmp_path: Path) -> None:
+    """A transposed example is what was judged: the user's own call must not go to the reference. Other orders do."""
+    across = {"name": "main", "inputs": [leaf(4, 8) | {"stride": [1, 4]}, {"value": 2}], "state": [leaf(8), leaf(1)]}
+    make(tmp_path, reference=LYING, cases=[across])
+    make(tmp_path / "usual", cases=[across | {"inputs": [leaf(4, 8), {"value": 2}]}])
+    out, said = alone(
+        tmp_path,
+        """
+        import optimized
+        model, x = optimized.ModelNew(8), torch.randn(8, 4).T
+        gaps = torch.randn(8, 9)[:, :4].T
+        with torch.no_grad():
+            for given in (x, x.contiguous(), gaps):
+                out.append(torch.equal(model(given, 2), (given * model.weight) ** 2 + 1))
+            sys.path.insert(0, sys.path[0] + "/usual")
+            del sys.modules["optimized"]
+            import optimized
+            model = optimized.ModelNew(8)
+            out.append(torch.equal(model(x, 2), (x * model.weight) ** 2))
+        """,
+    )
+
+    assert [True] * 4 == out
+    assert ["outside the proven input space: input 0 is transposed"] == [
+        text.partition(": ")[2].partition(";")[0] for text in said
+    ]
+
+
+def test_an_expanded_input_is_written_out_where_the_judged_one_was(tmp_path: Path) -> None:
+    """Each element had memory of its own in every judged call; a program that never saw a stride of 0 sees none."""
+    fast = FAST.replace("** power + 1", "** power + 1 + 0 * x.view(-1)[-1]")  # fails on strides of 0
+    facts = {"name": "main", "inputs": [leaf(4, 8) | {"expanded": True}, {"value": 2}], "state": [leaf(8), leaf(1)]}
+    make(tmp_path, fast=fast, cases=[facts])
+    out, said = alone(
+        tmp_path,
+        """
+        import optimized
+        model, x = optimized.ModelNew(8), torch.randn(1, 8).expand(4, 8)
+        with torch.no_grad():
+            for given in (x, x.contiguous()):
+                out.append(torch.equal(model(given, 2), (given * model.weight) ** 2 + 1))
+            out.append(torch.equal(model(torch.randn(8, 4).T, 2), torch.zeros(4, 8)))
+        """,
+    )
+
+    assert [True, True, False] == out
+    assert ["outside the proven input space: input 0 is transposed"] == [
+        text.partition(": ")[2].partition(";")[0] for text in said
+    ]

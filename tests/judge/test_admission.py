@@ -159,3 +159,10 @@ def test_parameters_are_ignored_in_turn_only_as_far_as_time_allows() -> None:
     assert found.admitted
     assert 1 == sum(name.startswith("parameter") for name, _ in found.decoys)
     assert any(note.startswith("of 2 parameters 1 were ignored in turn") for note in found.notes)
+
+
+def test_a_result_of_nothing_but_nan_is_named_first() -> None:
+    """Every constant passes beside it; that alone would not tell the user why."""
+    found = admission("(x - x) / 0", "[torch.randn(16, 64)]")
+    assert "output 0 holds no finite number" in found.reasons[0]
+    assert not any("finite" in reason for reason in admission("x * 0 + 1", "[torch.randn(16, 64)]").reasons)

@@ -154,3 +154,45 @@ def test_answers_that_hang_on_earlier_calls_are_refused_with_what_to_do() -> Non
     with pytest.raises(errors.TaskError, match=r"earlier calls left in its buffers(.|\n)*contract\.mutates"):
         instance(forward.format(" + x"), "[torch.rand(3, 4)]", init=COUNTED, contract=training)
     instance(forward.format(" * 0 + x"), "[torch.rand(3, 4)]", init=COUNTED, contract=training)
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "said"),
+    [
+        ("x.to_sparse()", "[torch.randn(3, 4)]", "Output 0 of raw is no dense tensor.: sparse_coo"),
+        ("x.to_dense() * 2", "[torch.eye(3).to_sparse_csr()]", "Input 0 of raw is no dense tensor.: sparse_csr"),
+        ("x * 2", "[torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])]", "Input 0 of raw is no dense"),
+    ],
+)
+def test_tensors_that_are_not_dense_are_named(forward: str, inputs: str, said: str) -> None:
+    """No defect of the judge's: it says what cannot be handed over, and what to do."""
+    text = f"""import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return {forward}
+def get_inputs():
+    return {inputs}
+"""
+    with pytest.raises(errors.TaskError) as caught:
+        Reference(source_only(text), "cpu").instance(Case(name="main"))
+    assert f"{caught.value.what}: {caught.value.got}".startswith(said)
+
+
+def test_expanded_inputs_are_written_out_and_said_to_be() -> None:
+    """Elements that share memory cannot be given values of their own; the reference never fails for it."""
+    found = instance("x + m", "[torch.randn(6, 4), torch.randn(1, 4).expand(6, 4)]", args="x, m")
+    assert {1} == found.expanded
+    assert [(4, 1), (4, 1)] == [spec.stride for spec in found.specs]
+    windows = instance("x * 2", "[torch.randn(8).unfold(0, 4, 1)]")
+    assert (frozenset(), [(4, 1)]) == (windows.expanded, [spec.stride for spec in windows.specs])
+
+
+def test_advice_names_a_line_only_where_one_is_named() -> None:
+    """Arguments that do not fit raise in no line of the file."""
+    with pytest.raises(errors.ReferenceFails) as caught:
+        instance("x + y", "[torch.randn(3)]", args="x, y")
+    assert "(line" not in caught.value.got
+    assert "run Model(*get_init_inputs())(*get_inputs()) with Python and mend what raises" == caught.value.what_next
+    with pytest.raises(errors.ReferenceFails, match=r"\(line \d+\)") as caught:
+        instance("x + missing", "[torch.randn(3)]")
+    assert "the line named above" in caught.value.what_next

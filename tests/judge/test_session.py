@@ -13,7 +13,15 @@ import pytest
 
 from kernelwright import wire
 from kernelwright.candidate import Candidate
-from kernelwright.errors import BadCommand, CandidateError, KernelwrightError, NoSuchDevice, TaskError, from_json
+from kernelwright.errors import (
+    BadCommand,
+    CandidateError,
+    KernelwrightError,
+    NoSuchDevice,
+    ReferenceFails,
+    TaskError,
+    from_json,
+)
 from kernelwright.load import load_task
 from kernelwright.task import Case, Contract, Task
 from kernelwright.trial import Outcome, Rejected, Timed
@@ -346,6 +354,27 @@ def test_references_that_fail_are_errors_not_verdicts(worker: LocalWorker) -> No
     broken = Task(name="broken", form="kernelbench", reference="x = 1\n")
     with pytest.raises(TaskError):
         worker.run({"job": "describe", "task": wire.to_data(broken)})
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("print('noise ' * 10**6)", "endless output"),
+        ("open('FOLDER/left', 'w').write('x')", "Error: [Errno"),
+    ],
+)
+def test_a_reference_that_cannot_run_confined_is_the_users_to_mend(
+    worker: LocalWorker, tmp_path: Path, line: str, words: str
+) -> None:
+    """It runs in the judge, and not where candidates do: no fault of the judge's, and the message names what it was."""
+    line = line.replace("FOLDER", str(tmp_path))
+    text = REFERENCE.replace("        return torch.relu", f"        {line}\n        return torch.relu")
+    loud = dataclasses.replace(TASK, reference=text)
+    candidate = dataclasses.replace(cpp_candidate(CPP), task=loud.digest())
+    with pytest.raises(ReferenceFails) as caught:
+        worker.run({"job": "judge", "task": wire.to_data(loud), "candidate": wire.to_data(candidate), "level": "smoke"})
+    assert words in caught.value.got
+    assert caught.value.what_next
 
 
 def test_verdicts_survive_json(worker: LocalWorker, tmp_path: Path) -> None:

@@ -177,6 +177,16 @@ def test_shapes_of_outputs_follow_numbers_too(tmp_path: Path) -> None:
     assert [0.0, 1.0] == model(x).tolist()
 
 
+def test_a_number_of_an_unknown_name_is_told_the_names_that_are_known(tmp_path: Path) -> None:
+    """Not that an attribute is missing from a class that the user never wrote."""
+    torch = pytest.importorskip("torch")
+    kernel = 'extern "C" void f(float* out, const float* x, long rows) { (void)rows; out[0] = x[0]; }'
+    reference = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x): return x + 0\n"
+    model = built(tmp_path, kernel, reference).ModelNew()
+    with pytest.raises(TypeError, match=r"number rows of f is not known.*out_d0"):
+        model(torch.ones(3))
+
+
 def test_shapes_of_outputs_follow_attributes_that_the_kernel_takes(tmp_path: Path) -> None:
     """Changed after the first call."""
     torch = pytest.importorskip("torch")

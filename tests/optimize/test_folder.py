@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.candidate import Candidate
-from kernelwright.errors import RunFolderBusy, RunFolderError
+from kernelwright.errors import ReferenceFails, RunFolderBusy, RunFolderError
 from kernelwright.optimize import folder as folders
 
 
@@ -96,3 +96,19 @@ def test_fresh_names_are_free_and_plain(tmp_path: Path) -> None:
     second = folders.fresh_name(tmp_path, "a b/../c")
     assert first != second
     assert {tmp_path} == {first.parent, second.parent}
+
+
+def test_a_folder_whose_run_failed_by_its_task_is_not_to_be_resumed(tmp_path: Path) -> None:
+    """The record keeps the task as it was: a user who has mended the file would resume the broken one."""
+    record = {"status": "failed", "error": ReferenceFails("The reference of x fails (forward).", "no").to_json()}
+    for name, data, words in (("bad", record, "Remove the folder"), ("good", {"status": "stopped"}, "--resume")):
+        run = folders.create(tmp_path / name)
+        run.write(data)
+        run.close()
+        with pytest.raises(RunFolderBusy) as caught:
+            folders.create(tmp_path / name)
+        assert words in caught.value.what_next
+    (tmp_path / "good" / "run.json").write_text("{")
+    with pytest.raises(RunFolderError) as unread:
+        folders.read(tmp_path / "good")
+    assert "another folder" in unread.value.what_next

@@ -7,9 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from templates_bench import request
 
 from kernelwright.proposers.loaded import loaded
 from kernelwright.proposers.rewrites.trace import trace
+from kernelwright.proposers.templates.graph import capture
+from kernelwright.proposers.templates.ir import Fused
+from kernelwright.proposers.templates.lower import lower
 from kernelwright.task import Task
 
 HELPED = """
@@ -52,3 +56,27 @@ def test_annotations_are_what_the_file_says(task: Task) -> None:
         assert {"rows": int} == module.Size.__annotations__
     assert before == sys.path
     assert module.__name__ not in sys.modules
+
+
+TWICE = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x, y, more):
+        return torch.sqrt(x * y) + more["z"]
+
+def get_inputs():
+    x = torch.rand(5, 4)
+    return [x, x, {"z": x}]
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_tensor_that_is_given_twice_is_two_inputs() -> None:
+    """torch.export reads one of them for all, and the judge gives them other values: no such program is right."""
+    flat = TWICE.replace('more["z"]', "more").replace('{"z": x}', "x")
+    assert all(f"leaf({name})" in str(trace(request(flat).task).root) for name in ("x", "y", "more"))
+    fused = next(step for step in lower(capture(request(TWICE).task)).steps if isinstance(step, Fused))
+    assert 3 == len(fused.inputs)

@@ -22,11 +22,11 @@ import torch
 from kernelwright.capture.amended import AMENDED, hooked, no_hooks
 from kernelwright.capture.assembled import PUT_TOGETHER, PUT_TOGETHER_SOURCE
 from kernelwright.capture.construct import constructor, described
-from kernelwright.capture.example import Example, read
+from kernelwright.capture.example import Example, drawn, read
 from kernelwright.capture.origin import source, sources
 from kernelwright.capture.rebuilt import Lost, amended, check_function, check_module, refuse_beside
 from kernelwright.capture.surroundings import refuse_library_changes, refuse_settings
-from kernelwright.capture.values import MADE_OF, MADE_OF_SOURCE, is_plain, literal
+from kernelwright.capture.values import MADE_OF, MADE_OF_SOURCE, is_plain
 from kernelwright.errors import TaskError
 from kernelwright.load.beside import Files, carried
 from kernelwright.neighbours import tells
@@ -209,27 +209,10 @@ def _draft(
         "            self.load_state_dict(weights)",
         "",
     ]
-    body = [
-        "def _built():",
-        f"    return {construct}",
-        "",
-        "",
-        "class Model(torch.nn.Module):",
-        "    def __init__(self):",
-        "        super().__init__()",
-        "        built = _built()",
-        "        self.__dict__.update(built.__dict__)",
-        "        self._kind = type(built)",
-        *loaded,
-        f"    def forward(self, {example.head}):",
-        f"        return self._kind.forward(self, {example.passed})",
-        "",
-    ]
     if type(module).forward is torch.nn.Sequential.forward:
-        # Sequential iterates over itself; the copied submodules are all there is to it.
-        body[-2] = f"        for part in self._modules.values():\n            {example.head} = part({example.head})"
-        body[-1] = f"        return {example.head}\n"
-    elif type(module) in kinds or isinstance(module, torch.nn.RNNBase):  # whose methods call one another
+        # It iterates over itself, and a slice of it is made by its constructor: the parts are all there is to it.
+        body = _sequence(construct, loaded, example.head)
+    else:  # methods call one another, those of torch's classes too
         body = [*_subclass(construct), *loaded]
         if example.keywords:
             body[-1:] = ["", f"    def forward(self, {example.head}):"]
@@ -241,8 +224,26 @@ def _draft(
     return task, kinds, imports
 
 
+def _sequence(construct: str, loaded: Sequence[str], head: str) -> list[str]:
+    """Model with the parts of a sequence, called one after another."""
+    return [
+        "def _built():",
+        f"    return {construct}",
+        "",
+        "",
+        "class Model(torch.nn.Module):",
+        "    def __init__(self):",
+        "        super().__init__()",
+        "        self.__dict__.update(_built().__dict__)",
+        *loaded,
+        f"    def forward(self, {head}):",
+        f"        for part in self._modules.values():\n            {head} = part({head})",
+        f"        return {head}\n",
+    ]
+
+
 def _subclass(construct: str) -> list[str]:
-    """Model as a subclass of the user's class: methods and attributes are then the user's own."""
+    """Model as a subclass of the module's class: methods and attributes are then its own."""
     name, _, arguments = construct[:-1].partition("(")
     made = [f"        super().__init__({arguments})"]
     if name == PUT_TOGETHER:
@@ -274,14 +275,13 @@ def _task(
             expected="tensors, numbers, text, None, and lists, tuples or dicts of them",
             what_next="pass the values it holds",
         )
-    given = ", ".join(literal(value, own=False) for value in inputs)
     parts = [
         "import torch",
         text.strip(),
         MADE_OF_SOURCE.strip() if MADE_OF in body else "",
         PUT_TOGETHER_SOURCE.strip() if PUT_TOGETHER in body else "",
         body.strip(),
-        f"def get_inputs():\n    return [{given}]",
+        drawn(inputs),
         "def get_init_inputs():\n    return []",
     ]
     future = [line for line in text.splitlines() if line.startswith("from __future__")]

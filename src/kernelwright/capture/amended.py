@@ -30,7 +30,7 @@ HOOKS = (
     "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks", "_state_dict_hooks",
     "_state_dict_pre_hooks", "_load_state_dict_pre_hooks", "_load_state_dict_post_hooks",
 )  # fmt: skip
-_TORCHS = {*vars(torch.nn.Module()), "_compiled_call_impl", "_flat_weights", "_flat_weight_refs", "_kind"}
+_TORCHS = {*vars(torch.nn.Module()), "_compiled_call_impl", "_flat_weights", "_flat_weight_refs"}
 _BY_MODE = re.compile(r"Drop|Batch_?Norm|InstanceNorm|RReLU|Attention|Transformer|RNN|LSTM|GRU")
 _HOOK_ADVICE = "register it in the constructor of a class at the top level of a file, or call it in forward"
 

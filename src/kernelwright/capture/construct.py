@@ -25,16 +25,19 @@ def constructor(module: torch.nn.Module, init_args: Sequence[object] | None = No
     """A call that builds such a module, from ``init_args``, from attributes named like the parameters, or from those
     of the parts that its constructor hands them to; and where these do not tell, from its parts and what it keeps.
 
-    ``whole``: the latter at once, for every class of the user's that is no more than that. Raises TaskError.
+    ``whole``: the latter at once, for every class of the user's, and of torch's with parts, that is no more than that.
+    Raises TaskError.
     """
     kind = type(module)
     foreign = kind.__module__.startswith("torch.")
-    name = f"torch.nn.{kind.__name__}" if foreign else kind.__name__
+    name = _of_torchs(kind) if foreign else kind.__name__
+    # A Transformer's numbers of layers are in its parts alone; a Linear is all that its constructor is told.
+    from_parts = not foreign or bool(module._modules)
     if init_args is not None:
         return f"{name}({', '.join(_argument(value) for value in init_args)})"
     if kind in (torch.nn.Sequential, torch.nn.ModuleList, torch.nn.ModuleDict):
         return f"{name}({_contents(module, whole=whole)})"
-    if whole and not foreign and not obstacle(module):
+    if whole and from_parts and not obstacle(module):
         return assembled(module, name, functools.partial(constructor, whole=True))
     found: dict[str, str] = {}
     handed = handed_on(module)
@@ -51,8 +54,8 @@ def constructor(module: torch.nn.Module, init_args: Sequence[object] | None = No
         elif isinstance(value, torch.nn.Module):
             found[parameter.name] = constructor(value, whole=whole)
         elif parameter.default is _EMPTY:
-            stuck = "" if foreign else obstacle(module)
-            if not foreign and not stuck:
+            stuck = obstacle(module) if from_parts else ""
+            if from_parts and not stuck:
                 return assembled(module, name, constructor)
             why = "" if value is _EMPTY else unplain(value, parameter.name)
             other = f"; and it cannot be put together from its parts: {stuck}" if stuck and stuck != why else ""
@@ -63,6 +66,12 @@ def constructor(module: torch.nn.Module, init_args: Sequence[object] | None = No
                 what_next="pass init_args=(...), the arguments it was made with",
             )
     return f"{name}({', '.join(f'{key}={text}' for key, text in found.items())})"
+
+
+def _of_torchs(kind: type) -> str:
+    """Where one of torch's classes is found: some have no name in torch.nn."""
+    here = getattr(torch.nn, kind.__name__, None) is kind
+    return f"torch.nn.{kind.__name__}" if here else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _contents(module: torch.nn.Module, *, whole: bool) -> str:

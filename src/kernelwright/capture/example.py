@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.capture.values import is_plain, literal
+from kernelwright.capture.values import Name, is_plain, literal
 from kernelwright.errors import TaskError
 from kernelwright.task import by_position
 
@@ -78,3 +78,26 @@ def read(target: Callable[..., Any], inputs: object) -> Example:
                 head[i] += "=NotImplemented"  # required by keyword, after one with a default: it fails where it is used
     passed = [f"{name}={name}" if name in alone else name for name in names]
     return Example(values, ", ".join(head), ", ".join(passed), alone)
+
+
+def drawn(values: tuple[object, ...]) -> str:
+    """The source of a ``get_inputs`` that makes such values; a tensor that is given twice is given twice by it too."""
+    tensors = [leaf for leaf in torch.utils._pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+    places = [_place(leaf) for leaf in tensors]
+    twice = dict.fromkeys(place for place in places if places.count(place) > 1)
+    names = {place: Name(f"shared_{number}") for number, place in enumerate(twice)}
+    first = {_place(leaf): leaf for leaf in reversed(tensors)}
+    lines = [f"    {name} = {literal(first[place], own=False)}" for place, name in names.items()]
+
+    def named(leaf: object) -> object:
+        return names.get(_place(leaf), leaf) if isinstance(leaf, torch.Tensor) else leaf
+
+    given = ", ".join(literal(value, own=False) for value in torch.utils._pytree.tree_map(named, values))
+    return "\n".join(["def get_inputs():", *lines, f"    return [{given}]"])
+
+
+def _place(leaf: torch.Tensor) -> object:
+    """What two tensors with the very same elements have in common."""
+    if leaf.layout is not torch.strided or leaf.is_meta or not leaf.numel():
+        return id(leaf)
+    return leaf.data_ptr(), leaf.shape, leaf.stride(), leaf.dtype, leaf.device

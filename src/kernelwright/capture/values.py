@@ -27,6 +27,12 @@ MADE_OF_SOURCE = f"""def {MADE_OF}(kind, attributes):
 _INFINITIES = (float("-inf"), float("inf"), float("nan"))
 
 
+class Name(str):
+    """The name under which a value was written down before: its literal is the name."""
+
+    __slots__ = ()
+
+
 def is_plain(value: object, *, own: bool = True) -> bool:
     """Whether a value is a number, text, None, one of torch's types or functions, or a collection of such: a list, a
     dict, a configuration. ``own``: classes of the user's count too, whose source must then be written down with it."""
@@ -104,6 +110,8 @@ def literal(value: object, *, own: bool = True) -> str:
     """
     if isinstance(value, torch.Tensor):
         return _tensor(value)
+    if isinstance(value, Name):
+        return str(value)
     if own and isinstance(value, enum.Enum):
         return _member(value)
     if isinstance(value, tuple | list):
@@ -158,6 +166,10 @@ def _tensor(value: torch.Tensor) -> str:
             expected="dense tensors with data; what is made from them may be sparse or quantised",
             what_next="pass the parts it is made of, and make it inside of the function",
         )
+    repeats = [step == 0 and size > 1 for step, size in zip(value.stride(), value.shape, strict=True)]
+    if value.numel() and any(repeats):
+        once = value[tuple(slice(1) if again else slice(None) for again in repeats)]
+        return f"{_tensor(once)}.expand({list(value.shape)})"
     text = _contents(value)
     if value.is_contiguous() or not _apart(value):
         return text
@@ -165,7 +177,7 @@ def _tensor(value: torch.Tensor) -> str:
 
 
 def _apart(value: torch.Tensor) -> bool:
-    """Whether no two elements share memory: those of an expanded tensor, or of windows that overlap, do."""
+    """Whether no two elements share memory: those of windows that overlap do."""
     reach = 0
     for step, size in sorted(zip(value.stride(), value.shape, strict=True)):
         if size > 1 and step <= reach:

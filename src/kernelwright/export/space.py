@@ -18,7 +18,8 @@ ENOUGH_SIZES = 3
 def proven_space(cases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Pattern over the leaves of ``cases`` (each with ``inputs`` and ``state``: lists of leaf facts).
 
-    Returns ``inputs`` and ``state`` (per leaf ``dtype`` and ``dims``, symbol numbers; or ``values``), ``symbols``
+    Returns ``inputs`` and ``state`` (per leaf ``dtype`` and ``dims``, symbol numbers, and where the cases give it other
+    than row by row ``lies``, shapes with strides, or ``expanded``; or ``values``), ``symbols``
     (how many), ``tested`` (one row of sizes per case), ``free`` (symbols) and ``ties`` (i, j, up, down:
     size_i * up == size_j * down). Raises ValueError where there is no case, or cases disagree in structure.
     """
@@ -59,7 +60,12 @@ def _leaf(seen: tuple[Mapping[str, Any], ...], columns: dict[tuple[int, ...], in
     if len(dtypes) > 1 or len({len(leaf["shape"]) for leaf in seen}) > 1:
         raise ValueError("a leaf changes its dtype or rank between cases")
     vectors = zip(*(leaf["shape"] for leaf in seen), strict=True)
-    return {"dtype": dtypes.pop(), "dims": [columns.setdefault(tuple(v), len(columns)) for v in vectors]}
+    found = {"dtype": dtypes.pop(), "dims": [columns.setdefault(tuple(v), len(columns)) for v in vectors]}
+    given: list[Any] = []
+    for leaf in seen:
+        if "stride" in leaf and [leaf["shape"], leaf["stride"]] not in given:
+            given.append([list(leaf["shape"]), list(leaf["stride"])])
+    return found | ({"lies": given} if given else {}) | ({"expanded": True} if seen[0].get("expanded") else {})
 
 
 def _ties(vectors: Sequence[tuple[int, ...]], free: Sequence[int]) -> list[list[int]]:

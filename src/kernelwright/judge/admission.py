@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -109,7 +110,18 @@ def admit(
     court.hear(main, given, [item for item in court.standing if item not in shown])
     for variant in others:
         court.hear(main, variant, court.standing)
-    return _conclude(court.standing, order, court.rejected, court.notes)
+    found = _conclude(court.standing, order, court.rejected, court.notes)
+    return found if found.admitted else dataclasses.replace(found, reasons=(*_blank(main, given), *found.reasons))
+
+
+def _blank(bar: _Bar, given: Variant) -> list[str]:
+    """Outputs without a finite number on the task's own inputs: why no wrong program shows."""
+    found = bar.call(given)
+    pairs = enumerate(found[2][: len(bar.instance.out_specs)] if found else ())
+    blank = [index for index, out in pairs if out.numel() and not bool(torch.isfinite(out).any())]
+    return [
+        f"output {index} holds no finite number, NaN or infinity alone, on the task's own inputs" for index in blank
+    ]
 
 
 def _unseen(instance: Instance, seed: int) -> list[str]:

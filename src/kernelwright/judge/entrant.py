@@ -7,8 +7,11 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernelwright.errors import JudgeFailed, KernelwrightError
+from kernelwright.errors import JudgeFailed, KernelwrightError, ReferenceFails
 from kernelwright.judge.child import Program
+
+_OF_ITS_OWN = ("raised ", "endless output")
+"""In a failure's words: it was the program's doing, and no fault of the moment."""
 
 
 @dataclass(slots=True)
@@ -44,6 +47,19 @@ class Entrant:
         self.start()
         if self.program is None:
             raise self.fault or JudgeFailed(f"The baseline {self.name} does not start again", self.failure, "a process")
+
+    def required(self, task: str) -> None:
+        """Raises where there is no program: ReferenceFails for what the reference does wherever it runs confined."""
+        if self.program is not None:
+            return
+        if not any(sign in self.failure for sign in _OF_ITS_OWN):
+            raise JudgeFailed("The reference does not run as a program", self.failure, "a result")
+        raise ReferenceFails(
+            f"The reference of {task} does not run confined, as candidates and baselines do.",
+            got=self.failure,
+            expected="no network, no files written, none read but its own modules', little printed",
+            what_next="take out of its constructor and forward what is named above",
+        )
 
     def met(self, races: int) -> tuple[int, int] | None:
         """In so many races, how many processes of a candidate met how many of its own; None on a device."""

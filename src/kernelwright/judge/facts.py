@@ -141,7 +141,7 @@ def _products(operators: Sequence[Operator], machine: Machine) -> dict[str, Any]
 
 def _point(point: Point) -> dict[str, Any]:
     instance = point.instance
-    tensors = [{"shape": list(spec.shape), "dtype": spec.dtype} for spec in instance.specs]
+    tensors = [_given(spec, index in instance.expanded) for index, spec in enumerate(instance.specs)]
     found = enumerate(zip(instance.out_specs, instance.out_strides, strict=True))
     usual = [index for index, (spec, steps) in found if not laid_out_oddly(steps, spec.stride, spec.shape)]
     return {
@@ -153,6 +153,13 @@ def _point(point: Point) -> dict[str, Any]:
             {"shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch.")} for _, t in instance.first_state
         ],
     }
+
+
+def _given(spec: TensorSpec, expanded: bool) -> dict[str, Any]:
+    """An input leaf; how it lies only where that is not row by row."""
+    usual = TensorSpec.contiguous(spec.shape, spec.dtype).stride == spec.stride
+    lies = {} if usual else {"stride": list(spec.stride)}
+    return {"shape": list(spec.shape), "dtype": spec.dtype, **lies, **({"expanded": True} if expanded else {})}
 
 
 def _leaves(skeleton: Any, tensors: list[dict[str, Any]]) -> list[dict[str, Any]]:

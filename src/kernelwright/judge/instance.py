@@ -110,8 +110,8 @@ class Instance:
             raise
         except (Exception, SystemExit) as error:
             raise self.reference.failure("get_inputs", error) from error
-        refusals.elsewhere(self.reference, leaves)
-        return [leaf.detach().to(self.device) for leaf in leaves], skeleton
+        leaves, self.expanded = refusals.placed(self.reference, leaves)
+        return leaves, skeleton
 
     def _given(self, seed: int) -> Any:
         """What ``get_inputs`` returns, made on the device where it lets itself: 128 Mi normal numbers take 1.2 s on
@@ -136,7 +136,7 @@ class Instance:
                 outputs = (answer := self._call(self.model, leaves)).outputs
             self.work, self.borders, self.exponential = count.work, sorted(count.borders), count.exponential
             """Multiply-adds of one call, roughly; numbers at which the answer jumps; it has exponentials in it."""
-            refusals.positions(self.reference, len(leaves), len(outputs))
+            refusals.results(self.reference, len(leaves), outputs)
             refusals.written(self.reference, self.names, leaves, answer.inputs)
             self.out_skeleton = answer.skeleton
             self.out_specs = tuple(TensorSpec.contiguous(t.shape, t.dtype) for t in outputs)

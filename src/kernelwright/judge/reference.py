@@ -210,9 +210,14 @@ class Reference:
                 expected=f"everything on {self.device}",
                 what_next="create tensors on the device of the inputs, or ask for that device with --device",
             )
+        got = last_line(error)
+        call = f"{self.task.entry}(*get_init_inputs())(*get_inputs())"
+        named = "run the reference on its own inputs and mend the line named above"
         return ReferenceFails(
             f"The reference of {self.task.name} fails ({what}).",
-            got=last_line(error),
+            got=got,
             expected="a result for its own inputs",
-            what_next="run the reference on its own inputs and mend the line named above",
+            what_next=named
+            if got.endswith(")") and " (line " in got
+            else f"run {call} with Python and mend what raises",
         )

@@ -45,8 +45,9 @@ def no_module(reference: Reference, made: object) -> None:
         )
 
 
-def elsewhere(reference: Reference, leaves: Sequence[torch.Tensor]) -> None:
-    """Inputs on a device that was not asked for. Raises WrongDevice."""
+def placed(reference: Reference, leaves: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], frozenset[int]]:
+    """The inputs on the device that was asked for, and which of them were expanded: elements that share memory are
+    none that fresh values can be written to, so those come out whole. Raises WrongDevice, TaskError."""
     for index, leaf in enumerate(leaves):
         if leaf.device.type not in ("cpu", reference.device.type):
             raise WrongDevice(
@@ -54,6 +55,37 @@ def elsewhere(reference: Reference, leaves: Sequence[torch.Tensor]) -> None:
                 got=str(leaf.device),
                 expected=" or ".join(dict.fromkeys(("cpu", str(reference.device)))),
                 what_next="let get_inputs return CPU tensors: they are moved to the device asked for",
+            )
+    _dense(reference, leaves, "Input")
+    given = [leaf.detach() for leaf in leaves]
+    whole = [leaf if _apart(leaf) else leaf.contiguous() for leaf in given]
+    return [leaf.to(reference.device) for leaf in whole], frozenset(i for i, leaf in enumerate(given) if _repeats(leaf))
+
+
+def _repeats(leaf: torch.Tensor) -> bool:
+    return any(step == 0 and size > 1 for step, size in zip(leaf.stride(), leaf.shape, strict=True))
+
+
+def _apart(leaf: torch.Tensor) -> bool:
+    """Whether no two elements share memory."""
+    reach = 0
+    for step, size in sorted(zip(leaf.stride(), leaf.shape, strict=True)):
+        if size > 1 and step <= reach:
+            return False
+        reach += step * (size - 1)
+    return True
+
+
+def _dense(reference: Reference, leaves: Sequence[torch.Tensor], what: str) -> None:
+    """Tensors whose elements do not lie in one storage cannot be handed over. Raises TaskError."""
+    for index, leaf in enumerate(leaves):
+        if leaf.layout is not torch.strided or leaf.is_nested or leaf.is_quantized:
+            kind = "nested" if leaf.is_nested else "quantised" if leaf.is_quantized else str(leaf.layout)
+            raise TaskError(
+                f"{what} {index} of {reference.task.name} is no dense tensor.",
+                got=f"{kind.removeprefix('torch.')}, of {leaf.dtype}",
+                expected="dense tensors in and out; what lies between may be sparse, nested or quantised",
+                what_next="pass and return the parts it is made of, or call to_dense() on it",
             )
 
 
@@ -69,9 +101,11 @@ def empty(reference: Reference, names: Sequence[str], leaves: Sequence[torch.Ten
         )
 
 
-def positions(reference: Reference, inputs: int, outputs: int) -> None:
-    """A place in the contract at which there is no tensor: what was meant is checked nowhere. Raises TaskError."""
-    contract = reference.contract
+def results(reference: Reference, inputs: int, returned: Sequence[torch.Tensor]) -> None:
+    """Results that are no dense tensors, or a place in the contract at which there is no tensor: what was meant is
+    checked nowhere. Raises TaskError."""
+    _dense(reference, returned, "Output")
+    contract, outputs = reference.contract, len(returned)
     said = [("mutates", "input", index, inputs) for index in contract.mutates]
     for name, pairs in (("aliases", contract.aliases), ("index_outputs", contract.index_outputs)):
         for output, source in pairs:

@@ -279,8 +279,7 @@ class Session:
                 for entrant in entrants:
                     if device != "cpu" or entrant is entrants[0]:
                         entrant.ready()  # on a CPU compiling goes on beside the checks; the race waits for it
-                if entrants[0].program is None:
-                    raise JudgeFailed("The reference does not run as a program", entrants[0].failure, "a result")
+                entrants[0].required(bench.task.name)
                 judgement = Judgement(
                     bench=bench,
                     entry=candidate.entry,

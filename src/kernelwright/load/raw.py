@@ -226,6 +226,10 @@ class ModelNew(REFERENCE_CLASS):
             return sizes[int(end[1:])]
         bound = inspect.signature(REFERENCE_CLASS.forward).bind(self, *args)
         bound.apply_defaults()
+        if name not in bound.arguments and not hasattr(self, name):
+            known = "n, and for a pointer such as %s: n_%s, %s_d0, %s_s0" % ((next(iter(pointers)),) * 4)
+            raise TypeError("the number %s of %s is not known: numbers are %s; or named like an argument or an "
+                "attribute of the reference" % (name, FUNCTION, known))
         return bound.arguments[name] if name in bound.arguments else getattr(self, name)
 
     def forward(self, *args):

@@ -15,12 +15,12 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from kernelwright.candidate import Candidate
-from kernelwright.errors import NoSuchRun, RunFolderBusy, RunFolderError, RunFolderUnwritable
+from kernelwright.errors import NoSuchRun, RunFolderBusy, RunFolderError, RunFolderUnwritable, TaskError, from_json
 
 RUN, LEDGER, EVENTS, CANDIDATES, LOCK = "run.json", "ledger.sqlite", "events.jsonl", "candidates", "lock"
 OURS = (LEDGER, EVENTS, CANDIDATES, "optimized.py", "task_modules", "proof.json", "report.html")
@@ -88,7 +88,7 @@ def create(path: Path) -> RunFolder:
             f"There is a run in {path} already.",
             got=RUN,
             expected="an empty folder or a free name",
-            what_next=f"continue it with --resume {path}, or choose another --out",
+            what_next=_instead_of(path),
         )
     taken = [name for name in odd if name in OURS]
     if taken:
@@ -100,6 +100,16 @@ def create(path: Path) -> RunFolder:
             what_next="choose another --out, or move them away",
         )
     return folder
+
+
+def _instead_of(path: Path) -> str:
+    """What to do where there is a run. One that a fault of its task ended keeps that task, and would fail again."""
+    error: object = None
+    with suppress(RunFolderError):
+        error = read(path).get("error")
+    if isinstance(error, dict) and isinstance(from_json(error), TaskError):
+        return "that run ended with " + str(error.get("what")) + " Remove the folder, or choose another --out"
+    return f"continue it with --resume {path}, or choose another --out"
 
 
 def reopen(path: Path) -> tuple[RunFolder, dict[str, Any]]:
@@ -118,10 +128,19 @@ def read(path: Path) -> dict[str, Any]:
             "There is no run.", got=str(path), expected=f"a folder with {RUN}", what_next="kernelwright runs lists them"
         ) from None
     except (ValueError, OSError) as error:
-        raise RunFolderError(f"{path / RUN} cannot be read.", got=str(error), expected="the JSON of a run") from error
+        raise _unreadable(path, str(error)) from error
     if not isinstance(data, dict):
-        raise RunFolderError(f"{path / RUN} cannot be read.", got=type(data).__name__, expected="the JSON of a run")
+        raise _unreadable(path, type(data).__name__)
     return data
+
+
+def _unreadable(path: Path, got: str) -> RunFolderError:
+    return RunFolderError(
+        f"{path / RUN} cannot be read.",
+        got=got,
+        expected="the JSON of a run",
+        what_next="start a new run in another folder; the files beside it are still good",
+    )
 
 
 def fresh_name(parent: Path, task: str) -> Path:
@@ -206,6 +225,6 @@ def unwritable(path: Path) -> Iterator[None]:
         raise RunFolderUnwritable(
             f"The run folder {path} cannot be written.",
             got=str(error),
-            expected="a folder on a disk with free space",
-            what_next="free space or choose another folder with --out; --resume continues what is recorded",
+            expected="a folder that you may write to, on a disk with free space",
+            what_next="free space, or choose another folder with --out; --resume continues what is recorded",
         ) from error

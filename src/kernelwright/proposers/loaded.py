@@ -7,6 +7,9 @@ import sys
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
+
+import torch
 
 from kernelwright.neighbours import Neighbours
 from kernelwright.task import Task
@@ -27,3 +30,18 @@ def loaded(task: Task) -> Iterator[types.ModuleType]:
     finally:
         sys.path[:] = before
         sys.modules.pop(name, None)
+
+
+def apart(arguments: list[Any]) -> list[Any]:
+    """The arguments of a call with a tensor that is given twice as two: torch.export makes one input of both, and the
+    judge gives them values of their own."""
+    seen: set[int] = set()
+
+    def own(leaf: object) -> object:
+        if not isinstance(leaf, torch.Tensor) or id(leaf) not in seen:
+            seen.add(id(leaf))
+            return leaf
+        return leaf.clone()
+
+    found: list[Any] = torch.utils._pytree.tree_map(own, arguments)
+    return found

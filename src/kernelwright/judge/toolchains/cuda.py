@@ -53,7 +53,12 @@ def _compiler() -> str:
 def _architecture(device: str) -> str:
     """``sm_90a`` and the like: the architecture-specific variant, because the binary never leaves this device."""
     if not torch.cuda.is_available():
-        raise NoSuchDevice("There is no CUDA device", device, "a visible NVIDIA GPU", "use --device cpu")
+        raise NoSuchDevice(
+            "A .cu kernel needs an NVIDIA GPU.",
+            f"the device {device}, and no GPU that can be seen",
+            "--device cuda:N on a machine with one",
+            "judge it there, or give a .cpp or .py kernel here",
+        )
     major, minor = torch.cuda.get_device_capability(device)
     return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
 

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree
 
-from kernelwright.proposers.loaded import loaded
+from kernelwright.proposers.loaded import apart, loaded
 from kernelwright.proposers.rewrites import aten
 from kernelwright.proposers.rewrites.terms import Term, leaf, make
 from kernelwright.proposers.templates.recurrent import MOST_STEPS, TooManySteps, short
@@ -61,7 +61,7 @@ def trace(task: Task, *, batch: int | None = None) -> Program:
         init_args, init_kwargs = _arguments(_call(module.get_init_inputs, axes))
         init = (_literal(init_args), _literal(init_kwargs))
         model = getattr(module, task.entry)(*init_args, **init_kwargs).train(task.contract.training)
-        args = by_position(_call(module.get_inputs, axes), inspect.signature(model.forward))
+        args = apart(by_position(_call(module.get_inputs, axes), inspect.signature(model.forward)))
         if batch is not None:
             args = _resized(args, batch)
         try:

@@ -20,7 +20,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._pytree import tree_map
 from torch.utils._sympy.printers import PythonPrinter
 
-from kernelwright.proposers.loaded import loaded
+from kernelwright.proposers.loaded import apart, loaded
 from kernelwright.proposers.templates import nesting
 from kernelwright.proposers.templates.ir import Source, Tensor
 from kernelwright.proposers.templates.recurrent import MOST_OPEN_STEPS, MOST_STEPS, short
@@ -137,7 +137,7 @@ def _attempt(task: Task, module: types.ModuleType, fake: bool, dynamic: bool) ->
         init = _call(module.get_init_inputs, axes) if hasattr(module, "get_init_inputs") else []
         positional, keywords = _split_init(init)
         model = getattr(module, task.entry)(*positional, **keywords)
-        inputs = by_position(_call(module.get_inputs, axes), inspect.signature(model.forward))
+        inputs = apart(by_position(_call(module.get_inputs, axes), inspect.signature(model.forward)))
     model.train(task.contract.training)
     large = sum(1 for _ in model.modules()) > LARGE
     if dynamic and not axes and (large or any(isinstance(part, torch.nn.RNNBase) for part in model.modules())):
