@@ -320,7 +320,7 @@ class Instance:
         if not self.without_double:
             mode = Float64Trace()
             try:
-                outputs, self.double_seconds = timed(lambda: self._raised(leaves, state, mode))
+                outputs, self.double_seconds = timed(lambda: self.doubled(leaves, state, mode))
             except calls.CAUGHT as error:
                 health.pass_on(error)
                 self.distrust_double(f"it does not run in float64 ({type(error).__name__})")
@@ -345,7 +345,7 @@ class Instance:
         rng = inputs.generator(seed, self.device)
         return orders.several(lambda given: self.eager(given, state), leaves, rng)
 
-    def _raised(self, leaves: Leaves, state: State | None, mode: Float64Trace, move: Any = None) -> list[torch.Tensor]:
+    def doubled(self, leaves: Leaves, state: State | None, mode: Float64Trace, move: Any = None) -> list[torch.Tensor]:
         if self._double is None:
             self._double = weights.doubled(self.model)
         double = self._double
@@ -369,13 +369,12 @@ class Instance:
             # Twice the spread: six orders see less than the least careful sensible one.
             runs = functools.cache(lambda: self._several(leaves, state, seed + 1))
             return Floors(lambda index: _errors(runs()[index], exact, 2.0), orders.RUNS)
-        double = any(spec.dtype in ("float64", "complex128") for spec in self.out_specs)
-        unit = 2.0**-53 if double else 2.0**-24
+        unit = rounding.unit_of(self.out_specs)
 
         def draw(index: int) -> list[Spread]:
             rng = inputs.generator((seed * 1009 + index) % 2**63, self.device)
             move = functools.partial(noise.half_ulps, unit=unit, rng=rng, few=few)
-            return _errors(self._raised(leaves, state, rounding.Rounded(unit, rng, few), move), exact, 1.0)
+            return _errors(self.doubled(leaves, state, rounding.Rounded(unit, rng, few), move), exact, 1.0)
 
         return Floors(draw, 1 if self.huge else next(count for most, count in _DRAWS if self.work <= most))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which operators round nothing, and which are taken apart before their rounding is put back (``rounding``)."""
+"""Which operators round nothing, which are taken apart before their rounding is put back, and which choose places."""
 
 from __future__ import annotations
 
@@ -54,3 +54,7 @@ EXACT = {
      "squeeze", "unsqueeze", "detach", "argmax", "argmin", "diagonal_copy", "_unsafe_view",
 }  # fmt: skip
 """Operators that move, choose or compare values and round nothing."""
+CHOOSING = {
+    "argmax", "argmin", "topk", "sort", "max", "min", "kthvalue", "median", "nanmedian", "mode",
+}  # fmt: skip
+"""Operators that answer with places of their first argument, any of them where several hold the same value."""

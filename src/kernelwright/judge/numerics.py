@@ -144,7 +144,7 @@ def compare_indices(got: torch.Tensor, eager: torch.Tensor, source: torch.Tensor
     if got.dtype != eager.dtype or got.shape != eager.shape:
         return failed(f"got {got.dtype}{list(got.shape)}, expected {eager.dtype}{list(eager.shape)}", -1)
     dim = _dimension(eager, source)
-    mine, theirs = _pointed(got, source, dim), _pointed(eager, source, dim)
+    mine, theirs = pointed(got, source, dim), pointed(eager, source, dim)
     if mine is None or theirs is None:
         return failed("an index is out of range", -1)
     wrong = (mine != theirs) & ~(mine.isnan() & theirs.isnan())
@@ -153,7 +153,7 @@ def compare_indices(got: torch.Tensor, eager: torch.Tensor, source: torch.Tensor
         count = int(wrong.sum())
         return failed(f"{count} of {got.numel()} indices point at other values; first at {at}", at)
     if dim is not None and got.dim() == source.dim():  # a rank of its own: several indices along the dimension
-        again = _repeated(got, dim) & ~_repeated(eager, dim)
+        again = repeated(got, dim) & ~repeated(eager, dim)
         if bool(again.any()):
             return failed("an index appears twice where the reference's are all different", first_of(again))
     return Comparison(error_ratio=0.0, bits_lost=0.0, worst_index=-1, nonfinite_mismatch=False, detail="")
@@ -174,16 +174,16 @@ def _dimension(index: torch.Tensor, source: torch.Tensor) -> int | None:
             fits.append(dim)
     for dim in reversed(fits) if len(fits) > 1 else ():
         if index.dim() == source.dim():
-            if not bool(_repeated(index, dim).any()):
+            if not bool(repeated(index, dim).any()):
                 return dim
             continue
-        found = _pointed(index, source, dim)
+        found = pointed(index, source, dim)
         if found is not None and any(torch.equal(found, f(source, dim)) for f in (torch.amax, torch.amin)):
             return dim
     return fits[-1] if fits else None
 
 
-def _repeated(index: torch.Tensor, dim: int) -> torch.Tensor:
+def repeated(index: torch.Tensor, dim: int) -> torch.Tensor:
     """Per slice along ``dim``: whether a value appears twice."""
     ordered = index.sort(dim).values
     size = ordered.shape[dim]
@@ -192,7 +192,7 @@ def _repeated(index: torch.Tensor, dim: int) -> torch.Tensor:
     return (ordered.narrow(dim, 1, size - 1) == ordered.narrow(dim, 0, size - 1)).any(dim)
 
 
-def _pointed(index: torch.Tensor, source: torch.Tensor, dim: int | None) -> torch.Tensor | None:
+def pointed(index: torch.Tensor, source: torch.Tensor, dim: int | None) -> torch.Tensor | None:
     """The values of ``source`` that ``index`` points at, or None where it points outside."""
     index = index.to(torch.int64)
     size = source.numel() if dim is None else source.shape[dim]

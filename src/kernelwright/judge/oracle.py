@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from kernelwright.judge import borders
+from kernelwright.judge.kinds import CHOOSING
 
 PER_OPERATOR = 20_000
 """Work charged for passing an operator through Python at all, in multiply-adds."""
@@ -31,6 +32,9 @@ RAISED = {
     torch.complex32: torch.complex128,
     torch.complex64: torch.complex128,
 }
+
+Chosen = tuple[Any, tuple[Any, ...], dict[str, Any], Any]
+"""An operator that chose places, what it was given, and its answer."""
 
 
 def raised(tensor: torch.Tensor) -> torch.Tensor:
@@ -50,6 +54,8 @@ class Float64Trace(TorchDispatchMode):
         super().__init__()
         self.rewritten = 0
         self.work = 0
+        self.chosen: list[Chosen] | None = None
+        """Not None: every operator of CHOOSING is noted."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -63,6 +69,8 @@ class Float64Trace(TorchDispatchMode):
         self.refuse_bits(func, args)
         args, kwargs = self.raise_arguments(func, tuple(args), dict(kwargs or {}))
         out = self.apply(func, args, kwargs)
+        if self.chosen is not None and func._schema.name.removeprefix("aten::") in CHOOSING:
+            self.chosen.append((func, args, kwargs, out))
         self.work += cost(func, args, out) + PER_OPERATOR
         return out
 

@@ -11,13 +11,14 @@ the floor.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
 
 from kernelwright.judge import borders, lanes, waves
+from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.kinds import EXACT, TAKEN_APART
 from kernelwright.judge.noise import STRETCH, Pool, finite, stretches
 from kernelwright.judge.oracle import Float64Trace, convolved
@@ -41,6 +42,11 @@ ROUND = 0.55
 """RMS of one rounding over the unit roundoff: 0.42 for mantissas spread evenly in logarithm, 0.58 at the worst."""
 
 aten = torch.ops.aten
+
+
+def unit_of(specs: Sequence[TensorSpec]) -> float:
+    """The unit roundoff that outputs are made with: float64's where one is of it, else float32's (halves sum in it)."""
+    return 2.0**-53 if any(spec.dtype in ("float64", "complex128") for spec in specs) else 2.0**-24
 
 
 class Rounded(Float64Trace):
@@ -308,7 +314,7 @@ def _convolution_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: d
     return out
 
 
-def _bound(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+def bound(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments by name, with the schema's defaults."""
     named = {arg.name: arg.default_value for arg in func._schema.arguments if arg.has_default_value()}
     named |= {arg.name: value for arg, value in zip(func._schema.arguments, args, strict=False)}
@@ -316,7 +322,7 @@ def _bound(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str
 
 
 def _variance_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    values, given = args[0], _bound(func, args, kwargs)
+    values, given = args[0], bound(func, args, kwargs)
     correction = given.get("correction", 1) if "unbiased" not in given else int(given["unbiased"])
     correction = 1 if correction is None else correction
     dims = list(given["dim"]) if given.get("dim") else list(range(values.dim()))
@@ -371,13 +377,9 @@ _Rule = Callable[[Rounded, Any, tuple[Any, ...], dict[str, Any]], Any]
 _SUMS: dict[Any, _Rule] = {
     **dict.fromkeys((aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim), _sum_rule),
     aten._fft_r2c.default: waves.transform,
-    aten.mm.default: _product_rule,
-    aten.bmm.default: _product_rule,
-    aten.addmm.default: _affine_rule,
-    aten.baddbmm.default: _affine_rule,
-    aten.dot.default: _vector_rule,
-    aten.vdot.default: _vector_rule,
-    aten.mv.default: _vector_rule,
+    **dict.fromkeys((aten.mm.default, aten.bmm.default), _product_rule),
+    **dict.fromkeys((aten.addmm.default, aten.baddbmm.default), _affine_rule),
+    **dict.fromkeys((aten.dot.default, aten.vdot.default, aten.mv.default), _vector_rule),
     aten.scatter_add.default: _scatter_rule,
     aten.index_add.default: _scatter_rule,
     aten.convolution.default: _convolution_rule,

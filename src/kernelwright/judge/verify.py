@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernelwright.judge import agreement, calls, distribution, health, numerics
+from kernelwright.judge import agreement, calls, choices, distribution, health, numerics
 from kernelwright.judge.draws import Draws
 from kernelwright.judge.floors import NO_FLOOR, Floors, Spread
 from kernelwright.judge.inputs import Variant, seeded
@@ -290,7 +290,8 @@ class Checker:
         yardstick = truth.yardsticks[index]
         if yardstick is not None:
             return yardstick.compare(got, self.contract.bits_lost)
-        return compare(got, truth.eager[index], truth.exact[index], NO_FLOOR, dtype)
+        found = compare(got, truth.eager[index], truth.exact[index], NO_FLOOR, dtype)
+        return found if found.error_ratio == 0.0 else choices.settled(self.instance, truth, index, got, found)
 
     def _written(self, leaves: Sequence[torch.Tensor], after: Sequence[torch.Tensor] | None) -> str:
         """Empty where the inputs are unchanged, bit for bit; else which one was written to."""

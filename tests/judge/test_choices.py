@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole numbers and booleans: ties and borders may fall either way, and nothing else may."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from plain_tasks import instance
+
+from kernelwright.judge.inputs import Variant
+from kernelwright.judge.verify import Checker
+
+SPARSER = Variant(name="sparser", required=True, change="sparser")
+GIVEN = Variant(name="as given", required=True)
+ROWS = "[torch.randn(256, 64)]"
+QUANT = "torch.round(x / (x.abs().amax(-1, keepdim=True) / 127)).to(torch.int8)"
+MANY = "[torch.randn(512, 1024)]"
+Program = Callable[[torch.Tensor], torch.Tensor]
+
+
+def passes(forward: str, inputs: str, other: Program, variant: Variant = GIVEN) -> bool:
+    """Whether a program's answer to one call passes; the last of the draws is one where it is not the reference's."""
+    checker = Checker(instance(forward, inputs), seed=3)
+    for seed in range(40):
+        leaves = checker.instance.draw(variant, seed)
+        (eager,), ((exact,), _) = checker.instance.eager(leaves, None), checker.instance.oracle(leaves, None)
+        got = other(*leaves)
+        if bool(((got != eager) & (got != exact)).any()):
+            return checker.check(variant, leaves, None, [got], leaves).passed
+    raise AssertionError("its answers are always the reference's")
+
+
+def last_of_ties(x: torch.Tensor) -> torch.Tensor:
+    """argmax, from the right."""
+    return x.shape[-1] - 1 - x.flip(-1).argmax(-1)
+
+
+def top(x: torch.Tensor) -> torch.Tensor:
+    """Places of the eight largest, from a stable sort."""
+    return torch.sort(x, dim=-1, descending=True, stable=True).indices[..., :8].contiguous()
+
+
+def second(x: torch.Tensor) -> torch.Tensor:
+    """argmax, but the second largest of the first row."""
+    out = x.argmax(-1)
+    out[0] = x[0].topk(2).indices[1]
+    return out
+
+
+def twice(x: torch.Tensor) -> torch.Tensor:
+    """The eight largest, one of them twice where values are equal."""
+    found = top(x)
+    values = x.gather(-1, found)
+    found[..., 7] = torch.where(values[..., 7] == values[..., 6], found[..., 6], found[..., 7])
+    return found
+
+
+def outside(x: torch.Tensor) -> torch.Tensor:
+    """A place beyond the row, where the reference's is a tie."""
+    out = x.argmax(-1)
+    out[0] = x.shape[-1]
+    return out
+
+
+def by_reciprocal(x: torch.Tensor) -> torch.Tensor:
+    """Whole numbers of 8 bits by a product for a quotient."""
+    return torch.round(x * (127 / x.abs().amax(-1, keepdim=True))).to(torch.int8)
+
+
+def of_16_bits(x: torch.Tensor) -> torch.Tensor:
+    """The same of numbers with 16 bits."""
+    high = x.bfloat16().float()
+    return by_reciprocal(high + (x - high).bfloat16().float())
+
+
+@pytest.mark.parametrize(
+    ("forward", "program"),
+    [("x.argmax(-1)", last_of_ties), ("x.max(-1)[1]", last_of_ties), ("x.topk(8)[1]", top), ("x.argsort(-1)", None)],
+)
+def test_of_equal_values_any_place_is_right(forward: str, program: Program | None) -> None:
+    """Rows of zeros with few other numbers: which zero comes first is nobody's promise."""
+    sort = torch.flip(torch.arange(64), (0,))
+    assert passes(forward, ROWS, program or (lambda x: sort[x.flip(-1).argsort(dim=-1, stable=True)]), SPARSER)
+
+
+@pytest.mark.parametrize(
+    ("forward", "program"),
+    [("x.argmax(-1)", second), ("x.argmax(-1)", outside), ("x.topk(8)[1]", twice),
+     ("x.argsort(dim=-1, stable=True)", lambda x: 63 - x.flip(-1).argsort(dim=-1, stable=True))],
+)  # fmt: skip
+def test_other_places_are_wrong(forward: str, program: Program) -> None:
+    """Smaller values, none at all, one place twice, and another order where one is promised."""
+    assert not passes(forward, ROWS, program, SPARSER)
+
+
+def test_a_number_at_a_border_may_fall_to_either_side() -> None:
+    """One element in 10^5 of a quantised tensor lies within rounding of a half."""
+    assert passes(QUANT, MANY, by_reciprocal)
+
+
+def test_a_number_that_is_no_nearer_to_it_may_not() -> None:
+    """16 bits of the input cross borders that are 2^8 times as far."""
+    assert not passes(QUANT, MANY, of_16_bits)
+
+
+@pytest.mark.parametrize("forward", ["x >= 0.5", "(x * 2.0).floor().to(torch.int32) >= 1"])
+def test_what_is_computed_exactly_has_no_doubtful_side(forward: str) -> None:
+    """Multiples of one half, and a comparison that leaves equality out."""
+    assert not passes(forward, "[torch.randint(-4, 4, (64, 64)) / 2]", lambda x: x > 0.5)
+
+
+def test_sums_in_another_order_may_decide_otherwise() -> None:
+    """Some rows, whose sums are zero but for rounding."""
+    zero = "torch.cat([(a := torch.randn(64, 64)), -a[:, torch.randperm(64)]], 1)"
+    inputs = f"[torch.cat([{zero}, torch.randn(1024, 128)])]"
+    assert passes("x.sum(-1) > 0", inputs, lambda x: sum(x.unbind(-1)) > 0)
+    assert not passes("x.sum(-1) > 0", "[torch.randn(4096, 64)]", lambda x: x.bfloat16().float().sum(-1) > 0)
