@@ -30,6 +30,7 @@ from later_programs import LATER
 from narrow_programs import NARROW
 from other_hands import OTHERS
 from phase_programs import PHASES
+from programs_elsewhere import ELSEWHERE_TOO
 from seam_programs import SEAMS
 from time_cheats import TIME_CHEATS
 from triton_programs import TRITON
@@ -40,7 +41,7 @@ from kernelwright.workers.local import LocalWorker
 
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
-    *TRITON, *HONEST, *FORMULAS, *BORDERS, *GPU,
+    *TRITON, *HONEST, *FORMULAS, *BORDERS, *ELSEWHERE_TOO, *GPU,
 )  # fmt: skip
 
 

@@ -76,6 +76,20 @@ def test_a_sample_suffices_to_reject_and_never_to_accept() -> None:
     assert held.compare(exact.float(), 1.0).error_ratio <= 1.0
 
 
+def test_what_errs_in_one_band_is_shown_by_an_element_of_it() -> None:
+    """The largest error lies among the largest magnitudes, and is no fault there."""
+    exact = torch.rand(4096, dtype=torch.float64) + 1
+    exact[1000:2000] *= 1e-4
+    got = exact.float()
+    got[5] += 3e-7
+    got[1000:2000] *= 1 + 1e-5
+    got[1234] *= 1 + 1e-5
+    found = Yardstick(exact.float(), exact, NO_FLOOR).compare(got)
+    assert "magnitudes near 16^-" in found.detail
+    assert 1000 <= found.worst_index < 2000
+    assert float((got.double() - exact)[found.worst_index].abs()) > 1.5e-9
+
+
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 def test_a_large_output_with_one_stray_element_names_it(wrong: float) -> None:
     """The sample of a large output does not hide it."""

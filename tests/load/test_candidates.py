@@ -24,6 +24,17 @@ def test_a_python_file_is_one_source_with_its_class_as_entry(tmp_path: Path) -> 
     assert ["a.py"] == [name for name, _ in first.sources]
 
 
+def test_the_replacement_may_be_another_name_of_a_class(tmp_path: Path) -> None:
+    """``ModelNew = Fast``, or a class under a condition; what is only imported from the reference is none."""
+    texts = ("class Fast: pass\nModelNew = Fast\n", "try:\n    class ModelNew: pass\nexcept ImportError: pass\n")
+    for text in texts:
+        (tmp_path / "a.py").write_text(text)
+        assert "a.py::ModelNew" == load_candidate(tmp_path / "a.py", TASK).entry
+    (tmp_path / "a.py").write_text("from reference import Model\nclass Fast(Model): pass\n")
+    with pytest.raises(CandidateError, match="no replacement"):
+        load_candidate(tmp_path / "a.py", TASK)
+
+
 def test_a_compiled_source_that_the_python_file_mentions_travels_along(tmp_path: Path) -> None:
     """An exported folder can be judged again; an unrelated source beside it stays out."""
     (tmp_path / "optimized.py").write_text("LIB = 'fast.so'\nclass ModelNew: pass\n")

@@ -118,6 +118,20 @@ def bits_lost(ratio: float) -> float:
     return max(0.0, math.log2(ratio)) if ratio > 0 else 0.0
 
 
+def worst_within(answer: torch.Tensor, exact: torch.Tensor, above: float, most: float) -> int:
+    """Flat index of the largest error among elements of a size ``above`` one bound, and at ``most`` another."""
+    place, largest = 0, -1.0
+    for start in range(0, exact.numel(), MOST_COUNTED):
+        part = exact[start : start + MOST_COUNTED]
+        sizes = part.abs()
+        error = torch.sub(answer[start : start + MOST_COUNTED], part).abs_().nan_to_num_(0.0, 0.0, 0.0)
+        error = error.masked_fill_(~((sizes > above) & (sizes <= most)), -1.0)
+        at = int(error.argmax())
+        if float(error[at]) > largest:
+            place, largest = start + at, float(error[at])
+    return place
+
+
 def compare_exact(got: torch.Tensor, eager: torch.Tensor, exact: torch.Tensor) -> Comparison:
     """Integers and booleans: every element equals eager's, or the oracle's where the two disagree (rounded ties).
 

@@ -20,16 +20,13 @@ import torch
 
 from kernelwright.judge import lanes, numerics
 from kernelwright.judge.floors import BANDS, NO_FLOOR, Floor, Spread
-from kernelwright.judge.native import PASSES
-from kernelwright.judge.native import SAFE as _SAFE
+from kernelwright.judge.native import PASSES, SAFE
 from kernelwright.judge.numerics import Comparison, bits_lost, failed, first_of
 
 BAND_SLACK = 8.0
 """A band may err this much more than the whole: it has fewer elements and its own conditioning."""
 BAND_LEAST = 16
 """Bands with fewer elements are not judged on their own (the peak still sees them)."""
-
-
 CHUNK = {"cpu": 1 << 15, "cuda": 1 << 24}
 """Elements read at a time. 256 KiB of float64 stay in a core's cache; a device wants few launches."""
 SAMPLE, TAIL = 1 << 14, 1 << 12
@@ -81,7 +78,7 @@ class Magnitudes:
         """Sort and measure by compiled passes; False where something is not finite, or squares vanish or overflow."""
         self.top = PASSES.peak(self.exact)
         self.finite = math.isfinite(self.top)
-        if not _SAFE[0] < self.top < _SAFE[1]:
+        if not SAFE[0] < self.top < SAFE[1]:
             return False
         self._bands, self.counts = PASSES.sort(self.exact, self.top)
         own = self._measured(None, 1.0)
@@ -145,8 +142,11 @@ class Magnitudes:
         columns = zip([0.0] * BANDS, *(sizes for _, sizes in found), strict=True)
         return self._spread(worst, chunk, [math.hypot(*column) for column in columns], factor)
 
-    def worst(self, answer: torch.Tensor, spread: Spread) -> int:
-        """Flat index of the largest error of an answer that was measured."""
+    def worst(self, answer: torch.Tensor, spread: Spread, band: int = -1) -> int:
+        """Flat index of the largest error of an answer that was measured; of one band, where one is named."""
+        if band >= 0:
+            within = (self.top * 16.0 ** -(band + 1) if band < BANDS - 1 else -1.0, self.top * 16.0**-band)
+            return numerics.worst_within(numerics.real(answer.detach()).reshape(-1), self.exact, *within)
         part = slice(spread.chunk, spread.chunk + self._step)
         error = _minus(numerics.real(answer.detach()).reshape(-1)[part], self.exact[part])
         return spread.chunk + int(error.abs_().argmax())
@@ -175,7 +175,7 @@ def _norms(
         top = numerics.peak(error)
     if top == 0.0:
         return top, [0.0] * BANDS
-    scale = 1.0 if _SAFE[0] < top < _SAFE[1] else top
+    scale = 1.0 if SAFE[0] < top < SAFE[1] else top
     if order is not None and order.dtype is torch.uint8:
         return top, _sizes(error.numpy(), order.numpy(), counts, scale)
     pieces = (error if order is None else error.index_select(0, order)).split(list(counts))
@@ -295,8 +295,8 @@ class Yardstick:
         spread = self.scale.measure(flat)
         if not math.isfinite(spread.peak):
             return self._irregular(got, flat) or failed("the error is beyond the range of float64", -1)
-        index = self.scale.worst(flat, spread)
-        ratio, name = self._ratio(spread, limit)
+        ratio, name, band = self._ratio(spread, limit)
+        index = self.scale.worst(flat, spread, band)
         return Comparison(
             error_ratio=ratio,
             bits_lost=bits_lost(ratio),
@@ -338,8 +338,8 @@ class Yardstick:
             detail=f"largest error is at least {ratio:.3g} times the honest error (of {sample.numel()} elements read)",
         )
 
-    def _ratio(self, spread: Spread, limit: float) -> tuple[float, str]:
-        """The worst of the ratios and its name."""
+    def _ratio(self, spread: Spread, limit: float) -> tuple[float, str, int]:
+        """The worst of the ratios, its name, and the band it is of (-1: all)."""
         more = self.scale.exact.numel() < MANY or not self._hopeless(spread.peak, limit)
         while (found := self._worst(spread))[0] > 1.0 and more:
             more = self._raise_floor() or self._beyond_it(found[0], limit)
@@ -372,12 +372,12 @@ class Yardstick:
         self._bases(found)
         return True
 
-    def _worst(self, spread: Spread) -> tuple[float, str]:
-        ratios = {"RMS error": spread.rms / self._rms, "largest error": spread.peak / self._peak}
+    def _worst(self, spread: Spread) -> tuple[float, str, int]:
+        ratios = {("RMS error", -1): spread.rms / self._rms, ("largest error", -1): spread.peak / self._peak}
         for band, base in self._bands.items():
-            ratios[f"RMS error of magnitudes near 16^-{band} of the largest"] = spread.bands[band] / base
+            ratios[f"RMS error of magnitudes near 16^-{band} of the largest", band] = spread.bands[band] / base
         name = max(ratios, key=lambda key: ratios[key])
-        return ratios[name], name
+        return ratios[name], *name
 
 
 def _classes(tensor: torch.Tensor) -> torch.Tensor:

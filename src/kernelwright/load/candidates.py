@@ -10,7 +10,7 @@ from kernelwright import kinds
 from kernelwright.candidate import Candidate
 from kernelwright.errors import CandidateError
 from kernelwright.load.raw import wrap
-from kernelwright.load.source import classes, imported_modules, unreachable
+from kernelwright.load.source import classes, imported_modules, top_level_names, unreachable
 from kernelwright.task import Task
 
 ENDINGS = (".py", ".cpp", ".cu")
@@ -64,7 +64,8 @@ def _python(place: Path, text: str, task: Task, proposer: str) -> Candidate:
         line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
         raise CandidateError(f"{place} is not valid Python.", got=line, expected="a file that imports") from error
     found = classes(text)
-    wanted = [name for name in ("ModelNew", task.entry) if name in found]
+    # ModelNew may be another name of a class; one of the reference's name may be imported from it.
+    wanted = ["ModelNew"] if "ModelNew" in top_level_names(text) else [name for name in found if name == task.entry]
     if not wanted:
         raise CandidateError(
             f"{place} defines no replacement.",
