@@ -16,7 +16,7 @@ from kernelwright.testing import FakeHost
 from kernelwright.workers import LocalWorker
 
 JUDGE = """
-import json, os, sys
+import json, os, sys, threading, time
 marker = sys.argv[0] + ".died"
 for line in sys.stdin:
     job = json.loads(line)
@@ -48,6 +48,15 @@ for line in sys.stdin:
         else:
             say(result={"pid": os.getpid()})
         lost.close()
+    elif job["job"] == "stand by":
+        with open(marker + ".by", "a") as file:
+            file.write(f"{os.getpid()} ")
+    elif job["job"] == "lose beside":
+        def lose(say=say):
+            while not os.path.exists(marker + ".by") or str(os.getpid()) not in open(marker + ".by").read().split():
+                time.sleep(0.01)
+            say(error={"error": "DeviceLost", "what": "The device is gone.", "got": "Xid 79"})
+        threading.Thread(target=lose, daemon=True).start()
     elif job["job"] == "die once":
         if not os.path.exists(marker):
             open(marker, "w").close()
@@ -108,6 +117,15 @@ def test_a_fault_that_may_pass_is_tried_again_in_a_fresh_judge(worker: LocalWork
     met = (tmp_path / "judge.py.died").read_text().split()
     assert 2 == len(met) == len(set(met))
     assert worker.run({"job": "lose the device", "times": 2})["pid"] not in map(int, met)
+
+
+def test_a_job_beside_one_that_met_a_fault_reports_that_fault(worker: LocalWorker) -> None:
+    """The judge is ended for it both times: a full disk read as a judge that the system had killed for its memory."""
+    beside = worker.submit({"job": "stand by"})
+    with pytest.raises(DeviceLost):
+        worker.run({"job": "lose beside"})
+    with pytest.raises(DeviceLost, match="Xid 79"):
+        beside.result(timeout=60)
 
 
 @pytest.mark.parametrize("job", ["die", "nonsense"])

@@ -71,7 +71,10 @@ def pass_on(error: BaseException) -> None:
 def full(got: str) -> DiskFull:
     """The error for a full disk."""
     return DiskFull(
-        "The disk is full where the judge writes.", got, "some hundred MiB", "make room, or move the folder"
+        "The disk is full where the judge writes.",
+        got,
+        "some hundred MiB",
+        "make room there, or set KERNELWRIGHT_HOME to a folder on another disk",
     )
 
 

@@ -68,6 +68,7 @@ class LocalWorker:
                 error = from_json(reply["error"])
                 if not error.passing:
                     raise error
+                judge.fault = error
                 judge.end()
                 if attempt or self._closed or abandoned != self._abandoned:
                     raise again(error)
@@ -78,6 +79,8 @@ class LocalWorker:
             restarted = judge.last_words()
             if on_event is not None:
                 on_event({"restarted": restarted})
+        if judge.fault is not None and abandoned == self._abandoned and not self._closed:
+            raise again(judge.fault)  # a job beside this one met it, and the judge was ended for that
         why = ", twice" if abandoned == self._abandoned else ": it was given up"
         raise JudgeFailed(
             "The judge died under a job" + (": the worker was closed" if self._closed else why),
@@ -186,6 +189,8 @@ class _Judge:
 
     def __init__(self, child: sandbox.Child) -> None:
         self.child = child
+        self.fault: KernelwrightError | None = None
+        """The fault of the moment that it was ended for."""
         self._waiting: dict[int, queue.Queue[Reply]] = {}
         self._lock = threading.Lock()
         self._over = False
