@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from beyond_programs import BEYOND
 from border_programs import BORDERS
 from cheat_programs import CHEATS
 from cheat_tasks import TASKS
@@ -41,7 +42,7 @@ from kernelwright.workers.local import LocalWorker
 
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
-    *TRITON, *HONEST, *FORMULAS, *BORDERS, *ELSEWHERE_TOO, *GPU,
+    *TRITON, *HONEST, *FORMULAS, *BORDERS, *ELSEWHERE_TOO, *BEYOND, *GPU,
 )  # fmt: skip
 
 

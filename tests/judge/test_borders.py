@@ -75,9 +75,34 @@ def test_the_honest_error_on_a_border_is_none_where_all_programs_compute_the_sam
 
 
 @pytest.mark.parametrize(
-    ("formula", "scaled"), [("x.softmax(-1)", True), ("x.exp() + 1", True), ("x.sigmoid()", False)]
+    ("formula", "scaled"), [("x.softmax(-1)", True), ("x.exp() + 1", True), ("x.sigmoid()", True), ("x.tanh()", False)]
 )
 def test_exponentials_are_judged_where_they_have_all_sizes(formula: str, scaled: bool) -> None:
     """At a scale between the usual ones."""
     names = [variant.name for variant in instance(formula, "[torch.randn(16, 8)]").offered(1)]
     assert ("scale 20" in names) == scaled
+
+
+@pytest.mark.parametrize(
+    ("formula", "scale"),
+    [
+        ("x.clamp(-65504.0, 65504.0)", 131008.0),
+        ("torch.where(x > 20000.0, x, -x)", 40000.0),
+        ("x.clamp(-6.0, 6.0)", 0.0),
+        ("x.clamp(max=1e30)", 0.0),
+        ("x + 65504.0", 0.0),
+    ],
+)
+def test_a_clamp_that_no_usual_scale_meets_is_met_by_one_of_its_own(formula: str, scale: float) -> None:
+    """Twice as far as it takes; not what is met anyway, nor what would take numbers a million times as large."""
+    made = instance(formula, "[torch.ones(16, 8) * torch.randn(16, 8).sign()]")
+    larger = [v.scale for v in made.offered(1) if v.scale > 1000.0]
+    assert larger == ([scale] if scale else [])
+
+
+def test_the_ends_of_a_logarithm_are_borders() -> None:
+    """A probability of one, whose complement has an infinite logarithm, which the operator cuts off."""
+    made = instance("F.binary_cross_entropy(x, y)", "[torch.rand(16, 8), torch.rand(16, 8)]", args="x, y")
+    assert [0.0, 1.0] == made.borders
+    (variant,) = [v for v in made.offered(1) if v.change == "borders"]
+    assert any(bool((made.draw(variant, seed)[0] == 1.0).any()) for seed in range(4))

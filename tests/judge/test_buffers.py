@@ -140,3 +140,20 @@ def test_the_gap_between_regions_is_a_guard() -> None:
     ends = [0, *(at + spec.nbytes() for at, spec in zip(offsets, specs, strict=True))]
     gaps = [start - end for start, end in zip([*offsets, size], ends, strict=True)]
     assert min(gaps) >= buffers.GUARD_BYTES
+
+
+@pytest.mark.parametrize("stride", [(2 * 7, 2), (10, 1)])
+def test_what_lies_between_the_elements_of_an_input_is_a_guard(stride: tuple[int, int]) -> None:
+    """It reads as NaN, and what is stored there is noticed in any set; elements may be written."""
+    spec = TensorSpec(shape=(3, 7), stride=stride, offset=1, dtype="float32")
+    made = Buffers.create(replace(one_plan(), inputs=(spec, *one_plan().inputs[1:]), sets=2), "cpu")
+    for sets in made.inputs:
+        sets[0].fill_(1.0)
+    assert made.guards_intact()
+    over = made.inputs[1][0].as_strided((2, stride[0]), (stride[0], 1), 1)
+    assert int(over.isnan().sum()) == 2 * (stride[0] - 7)
+    over[0, -1] = 0.0
+    assert not made.guards_intact()
+    made.fill_guards()
+    assert made.guards_intact() and bool((made.inputs[1][0] == 1.0).all())
+    made.close()

@@ -10,6 +10,7 @@ import pytest
 import torch
 from plain_tasks import instance
 
+from kernelwright.judge import variants
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance
 from kernelwright.task import Contract
@@ -119,3 +120,34 @@ def test_inputs_are_drawn_on_the_host_only_where_the_device_is_why_they_fail(fai
     else:
         assert Instance._given(made, 1)[0].is_meta == (not fails)
     assert reference.on_host is stays
+
+
+@pytest.mark.parametrize(("formula", "signs", "sizes"), [("x * self.w", True, True), ("x * self.w.log()", False, True)])
+def test_weights_move_as_far_as_a_reference_accepts(formula: str, signs: bool, sizes: bool) -> None:
+    """Either sign, or the signs that they have; afterwards the first weights are back."""
+    made = instance(formula, "[torch.randn(4, 64)]", init="self.w = nn.Parameter(torch.ones(64))")
+    known = {v.moved: made.usable(v, 3) for v in made.offered(3) if v.moved}
+    assert {"signs": signs, "sizes": sizes} == known
+    assert torch.equal(made.model.w.detach(), torch.ones(64))
+    assert variants.accepted(made.offered(3), lambda v: made.usable(v, 3))[0] == ("signs" if signs else "sizes")
+
+
+@pytest.mark.parametrize(
+    ("formula", "numbers", "offered", "usable"),
+    [
+        ("x[:, :4] * k", "torch.ones(4, 4, dtype=torch.int64)", True, True),
+        ("x[:, k]", "torch.zeros(3, dtype=torch.int64)", True, True),
+        ("x.view(4, 1, 8)[:, k].sum(1) * 1.0", "torch.zeros(3, dtype=torch.int64)", True, False),
+        ("x[:, : int(k)]", "torch.tensor(3)", True, False),
+        ("x[:, :4] * k", "torch.randint(0, 9, (4, 4))", False, False),
+    ],
+)
+def test_constant_whole_numbers_become_others_where_the_reference_takes_them(
+    formula: str, numbers: str, offered: bool, usable: bool
+) -> None:
+    """Not where an index would lie outside, nor where they are sizes of the result."""
+    made = instance(formula, f"[torch.randn(4, 8), {numbers}]", args="x, k")
+    found = [v for v in made.offered(3) if v.change == "constants"]
+    assert offered == bool(found)
+    for variant in found:
+        assert variant.constants == (1,) and made.usable(variant, 3) == usable

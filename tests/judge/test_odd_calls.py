@@ -17,7 +17,7 @@ from kernelwright.judge.inputs import SPOTS, change_leaves
 from kernelwright.judge.odd_calls import OddCalls
 from kernelwright.judge.spot_checks import Mismatch, SpotChecks
 from kernelwright.judge.stages import Judgement
-from kernelwright.judge.variants import AS_GIVEN, HEAVY, mixed
+from kernelwright.judge.variants import AS_GIVEN, HEAVY, LIGHT, mixed
 from kernelwright.judge.verify import Checker
 from kernelwright.task import Contract
 
@@ -228,3 +228,14 @@ def test_on_the_dearest_cases_one_process_of_two_has_them_by_lot() -> None:
         judgement.points[0] = plain(HEAVY)
         assert 2 == Judgement._odd_windows(judgement, 0) == Judgement._odd_windows(judgement, 1)
     assert {0, 1} == set(chosen)
+
+
+def test_a_dear_call_has_other_constants_beside_its_odd_rows() -> None:
+    """Or a mask of ones could be left out once the race has begun."""
+    made = instance("x * m", "[torch.randn(16, 8), torch.ones(16, 8, dtype=torch.int64)]", args="x, m")
+    point = Point(made.case, made, Checker(made), 1, {})
+    made.work = LIGHT + 1
+    calls = OddCalls(point, random.Random(1), 2)
+    calls.rounds(10, 10, 4)
+    calls.prepare(4, lambda: made.draw(point.as_given, 9))
+    assert 1 == sum(bool((mask == 0).any()) for _, mask in calls.values())

@@ -161,7 +161,7 @@ def test_an_input_of_several_comes_again_and_numbers_are_skewed() -> None:
     assert not torch.equal(one[0], other[0])
     assert not any(v.held >= 0 for v in instance("x", "[torch.randn(4, 8)]").offered(5))
     ids = {v.change for v in instance("i + 1", "[torch.randint(0, 9, (4, 8))]", args="i").offered(5)}
-    assert {"", "near-duplicate", "skewed"} == ids
+    assert {"", "near-duplicate", "skewed", "largest"} == ids
     specs = [TensorSpec.contiguous((64, 64), "float32")] * 4
     dear = variants.offered(Contract(), specs, weights=False, work=10**9, autocast=False, hidden_seed=3)
     assert 1 == sum(v.held >= 0 for v in dear)
@@ -173,3 +173,22 @@ def test_a_mask_that_is_added_is_redrawn() -> None:
     assert made.masked
     assert "masks redrawn" in {v.name for v in made.offered(5)}
     assert "masks redrawn" not in {v.name for v in instance("x", "[torch.randn(4, 8)]").offered(5)}
+
+
+def test_of_weights_moved_in_two_ways_one_is_judged() -> None:
+    """The first that was taken; what a dear case has in one draw likewise."""
+    signs, sizes = (Variant(name=how, required=True, fresh_weights=True, moved=how) for how in ("signs", "sizes"))
+    rows, more = (Variant(name=name, required=True, change="mixed") for name in "ab")
+    given = Variant(name="as given", required=True)
+    assert variants.stood_in_for(sizes, [given, signs]) and variants.stood_in_for(more, [rows])
+    assert not variants.stood_in_for(sizes, [given, rows]) and not variants.stood_in_for(given, [given, signs, rows])
+
+
+def test_heavy_calls_have_moved_weights_beside_odd_rows() -> None:
+    """There each variant is dear, so both come in one; the weights as they are where the reference wants them so."""
+    specs = instance("x + 1", "[torch.randn(8, 8)]").specs
+    asked = {"work": variants.HEAVY + 1, "autocast": False, "hidden_seed": 1}
+    found = variants.offered(Contract(), specs, weights=True, **asked)
+    assert ["", "signs", "signs", "signs", "", "", "", ""] == [v.moved for v in found]
+    assert len({v.name for v in found}) == len(found)
+    assert not any(v.moved for v in variants.offered(Contract(), specs, weights=False, **asked))

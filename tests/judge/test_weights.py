@@ -140,3 +140,47 @@ def test_a_double_shares_nothing_with_the_module_and_is_made_without_a_copy_in_b
         value.add_(1)
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in before)
     assert model[0].weight.dtype == torch.float32
+
+
+class Made(torch.nn.Module):
+    """Weights as constructors make them, a frozen table and statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ones = torch.nn.Parameter(torch.ones(64))
+        self.eye = torch.nn.Parameter(torch.eye(16))
+        self.one = torch.nn.Parameter(torch.tensor(2.0))
+        self.table = torch.nn.Parameter(torch.eye(8), requires_grad=False)
+        self.register_buffer("var", torch.ones(16))
+        self.tied = self.eye
+
+
+def fresh(how: str) -> dict[str, torch.Tensor]:
+    model = Made()
+    first = weights.read(model)
+    return dict(weights.fresh(model, first, dict(first), 5, how))
+
+
+def test_what_is_trained_moves_as_training_moves_it() -> None:
+    """Ones get both signs, an identity is none any more, a single number has the other sign; the rest is structure."""
+    plain, moved = fresh(""), fresh(weights.SIGNS)
+    assert bool((plain["ones"] > 0).all()) and torch.equal(plain["eye"], torch.eye(16))
+    assert 10 < int((moved["ones"] < 0).sum()) < 54
+    assert moved["one"] < 0 and bool((moved["eye"] != 0).all()) and moved["tied"] is moved["eye"]
+    for name in ("table", "var"):
+        assert torch.equal(plain[name], moved[name])
+
+
+def test_signs_stay_where_a_reference_wants_them() -> None:
+    """Positive numbers become larger, and zeros some numbers."""
+    moved = fresh(weights.SIZES)
+    assert bool((moved["ones"] > 0).all()) and moved["one"] > 0
+    assert bool((moved["eye"] >= 0).all()) and float((moved["eye"] > 0).float().mean()) > 0.95
+    value = torch.tensor([-1.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    made = weights.moved(value, torch.Generator().manual_seed(1), weights.SIZES)
+    assert made[0] < 0 < made[2] and bool((made[3:] < 0).any()) and bool((made[3:] > 0).any())
+
+
+def test_masks_and_infinities_are_not_moved() -> None:
+    value = torch.tensor([0.0, -torch.inf])
+    assert weights.moved(value, torch.Generator(), weights.SIGNS) is value

@@ -72,3 +72,47 @@ def test_padded_rows_have_a_unit_step_and_lie_apart() -> None:
     made = inputs.lay_out(leaf, "padded")
     assert torch.equal(leaf, made)
     assert ((21, 7, 1), False) == (made.stride(), made.is_contiguous())
+
+
+def test_the_number_furthest_from_zero_fills_whole_rows() -> None:
+    """Of bytes that is -128, in all inputs: so the sum of their products is as large as it can be."""
+    leaf = torch.randint(-128, 128, (32, 64), dtype=torch.int8, generator=rng())
+    leaf[0, 0], leaf[0, 1] = -128, 127
+    made = whole.largest(leaf, rng())
+    assert made.dtype == leaf.dtype
+    full = (made == -128).all(-1)
+    assert 4 < int(full.sum()) < 28 and float((made[~full] == -128).float().mean()) > 0.8
+    assert 9 == int(whole.largest(torch.tensor([3, 9, 3, 1] * 8), rng()).max())
+    for kept in (torch.randperm(64), LENGTHS, torch.tensor(3)):
+        assert torch.equal(kept, whole.largest(kept, rng()))
+
+
+@pytest.mark.parametrize("value", [0, 1, 2, 32])
+def test_equal_numbers_become_others_and_none_becomes_larger_but_zeros(value: int) -> None:
+    """A mask of ones gets a few zeros, types that are all zero a few ones, lengths become shorter and none empty."""
+    leaf = torch.full((8, 32), value)
+    made = whole.renumbered(leaf, rng())
+    assert made.dtype == leaf.dtype and not torch.equal(made, leaf)
+    assert set(made.unique().tolist()) <= (set(range(1, value + 1)) if value > 1 else {0, 1})
+    share = float((made != leaf).float().mean())
+    assert 0.15 < share < 0.35 if value < 2 else share > 0.3
+    one = torch.tensor(value)
+    assert torch.equal(one, whole.renumbered(one, rng())) is False and whole.changes(one)
+
+
+def test_borders_of_segments_move_between_their_neighbours() -> None:
+    """The ends stay, and the order; negative numbers, positions and numbers in no order are left alone."""
+    leaf = torch.arange(0, 257, 16)
+    seen = [whole.renumbered(leaf, rng(seed)) for seed in range(5)]
+    for made in seen:
+        assert 0 == made[0] and 256 == made[-1] and not torch.equal(made, leaf)
+        assert bool((made.diff() >= 0).all()) and bool((made <= leaf).all())
+    for kept in (torch.full((8,), -1), torch.arange(9), torch.tensor([3, 1, 2]), torch.empty(0, dtype=torch.int64)):
+        assert torch.equal(kept, whole.renumbered(kept, rng())) and not whole.changes(kept)
+    assert not whole.changes(torch.ones(4)) and not whole.changes(torch.ones(4, dtype=torch.bool))
+
+
+def test_only_inputs_that_are_named_get_other_constants() -> None:
+    leaves = [torch.ones(8, 8, dtype=torch.int64), torch.ones(8, 8, dtype=torch.int64), torch.randn(4)]
+    made = inputs.change_leaves(leaves, Variant(name="", required=True, change="constants", constants=(1,)), 5)
+    assert [True, False, True] == [torch.equal(one, other) for one, other in zip(leaves, made, strict=True)]

@@ -153,7 +153,9 @@ class _Bar:
             leaves, state = self.known.leaves, self.instance.first_state
             return leaves, state, self.checker.truth(variant, leaves, state).eager
         leaves = self.instance.draw(variant, self.seed + 11)
-        state = self.instance.draw_state(self.seed + 13) if variant.fresh_weights else self.instance.first_state
+        state = self.instance.first_state
+        if variant.fresh_weights:
+            state = self.instance.draw_state(self.seed + 13, variant.moved)
         try:
             eager = self.instance.eager(leaves, state)
         except calls.CAUGHT:

@@ -29,6 +29,16 @@ STEPPED = {
 """Operators that jump at whole numbers, or halves."""
 EXACTLY = {"add", "sub", "rsub", "mul", "div", "square"}
 """Operators that round nothing where numbers of few bits go in and come out."""
+POLES = {"binary_cross_entropy": (0.0, 1.0), "binary_cross_entropy_backward": (0.0, 1.0), "xlogy": (0.0,)}
+"""Operators that take care of numbers where a logarithm in them would be infinite."""
+EXPONENTIAL = {
+    "_softmax", "exp", "exp2", "expm1", "sigmoid", "silu", "mish", "softplus", "log_sigmoid_forward", "elu",
+    "logaddexp", "logaddexp2",
+}  # fmt: skip
+"""Operators that have an exponential in them. At the usual scales one of 2048 elements is a small one, and a sigmoid
+as 0.5 * tanh(0.5 * x) + 0.5, or a softplus as log(1 + exp(x)), which have no small results, pass."""
+REACH = 1e6
+"""How many times as large as they are a reference's inputs become at the most, for a border to be met."""
 HALVES, PLANTED = 1 / 4, 1 / 8
 """Shares of elements that become multiples of one half, and borders."""
 MANY = 64
@@ -44,6 +54,8 @@ def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[float]
         whole = kwargs.get("dtype")
         narrowed = whole is not None and not whole.is_floating_point and not whole.is_complex
         return {0.0} if narrowed and args[0].is_floating_point() else set()
+    if name in POLES:
+        return set(POLES[name])
     if name not in COMPARED and name not in STEPPED:
         return set()
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
@@ -58,9 +70,21 @@ def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[float]
     return found
 
 
+def reach(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
+    """How many times as large the values would be that an operator compares with its furthest number; 0.0 where that
+    is out of reach, or there is none."""
+    if _name(func) not in COMPARED or not isinstance(args[0], torch.Tensor) or not args[0].is_floating_point():
+        return 0.0
+    numbers = [abs(float(n)) for n in (*args[1:], *kwargs.values()) if isinstance(n, int | float)]
+    values = args[0].detach()
+    values = values[torch.isfinite(values)]
+    top = max(map(abs, map(float, torch.aminmax(values)))) if values.numel() else 0.0
+    return max((n / top for n in numbers if top > 0 and n <= REACH * top), default=0.0)
+
+
 def exponential(func: Any) -> bool:
     """Whether an operator makes exponentials, of which small ones beside large ones count as much."""
-    return _name(func) in ("_softmax", "exp")
+    return _name(func) in EXPONENTIAL
 
 
 def _name(func: Any) -> str:

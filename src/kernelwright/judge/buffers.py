@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernelwright.judge import skeletons
+from kernelwright.judge import gaps, skeletons
 from kernelwright.judge.buffers_cuda import CudaArena
 
 GUARD_BYTES = 4096
@@ -373,23 +373,28 @@ class Buffers:
         return [*self.outputs[index], *self.grads[index]]
 
     def fill_guards(self) -> None:
-        """Write the guard pattern around every region."""
+        """Write the guard pattern around every region, and between the elements of each."""
         for part in self._guards():
             part.fill_(GUARD_VALUE)
+        for elements, nobodys in gaps.rows(self._bytes, self._specs, self._offsets):
+            elements[nobodys] = GUARD_VALUE
 
     def guards_intact(self) -> bool:
-        """Whether no byte around any region has changed since ``fill_guards``."""
-        parts = self._guards()
-        return not parts or bool((torch.cat(parts) == GUARD_VALUE).all())
+        """Whether no byte around any region, or between its elements, has changed since ``fill_guards``."""
+        inside = (rows[nobodys].reshape(-1) for rows, nobodys in gaps.rows(self._bytes, self._specs, self._offsets))
+        return bool((torch.cat([*self._guards(), *inside]) == GUARD_VALUE).all())
 
     def close(self) -> None:
         """Let go of the memory; no tensor of these buffers may be used afterwards."""
         self.inputs, self.outputs, self.grads, self.seeds = [], [], [], []
         self.arena.close()
 
+    @property
+    def _bytes(self) -> torch.Tensor:
+        assert self.arena.tensor is not None, "the arena is closed"
+        return self.arena.tensor
+
     def _guards(self) -> list[torch.Tensor]:
-        flat = self.arena.tensor
-        assert flat is not None, "the arena is closed"
         ends = [0, *(at + spec.nbytes() for at, spec in zip(self._offsets, self._specs * self.plan.sets, strict=True))]
         starts = [*self._offsets, self._size]
-        return [flat[end:start] for end, start in zip(ends, starts, strict=True)]
+        return [self._bytes[end:start] for end, start in zip(ends, starts, strict=True)]

@@ -269,7 +269,7 @@ class Correctness:
         """
         spared = [v for v in offered if point.dear and (point.manner, v.name) in covered and v.name != AS_GIVEN]
         own = point.instance.work > HEAVY  # the odd rows of that size are its own
-        spared = [v for v in spared if v.change not in variants.TOGETHER and (own or not v.fresh_weights)]
+        spared = [v for v in spared if v.change not in variants.NEVER_SPARED and (own or not v.fresh_weights)]
         taken = self._variants(program, point, [v for v in offered if v not in spared])
         covered |= {(point.manner, v.name) for v in taken}
         if spared:
@@ -339,10 +339,10 @@ class Correctness:
         state = point.instance.first_state
         loaded, taken = state, list[Variant]()
         for variant in chosen:
-            wanted = self._fresh_state(point, dice.getrandbits(62)) if variant.fresh_weights else state
-            seeds = [dice.getrandbits(62) for _ in range(variant.draws)]
-            if variant.change in variants.TOGETHER and any(v.change == variant.change for v in taken):
+            if variants.stood_in_for(variant, taken):
                 continue
+            wanted = self._fresh_state(point, dice.getrandbits(62), variant.moved) if variant.fresh_weights else state
+            seeds = [dice.getrandbits(62) for _ in range(variant.draws)]
             if variant.apart and self.compiles:  # it would compile once more for each
                 continue
             leaves = point.instance.draw(variant, seeds[0])
@@ -363,10 +363,10 @@ class Correctness:
             program.set_state(state)
         return taken
 
-    def _fresh_state(self, point: Point, seed: int) -> Any:
+    def _fresh_state(self, point: Point, seed: int, moved: str = "") -> Any:
         """New weights of a case. Dear ones are drawn once, for the first case that has them: 256 MB take 1.3 s."""
-        if point.state_bytes <= DEAR_BYTES:
-            return point.instance.draw_state(seed)
+        if moved or point.state_bytes <= DEAR_BYTES:
+            return point.instance.draw_state(seed, moved)
         if self.fresh is None or not agreement.alike(self.fresh, point.instance.first_state):
             self.fresh = point.instance.draw_state(seed)
             return self.fresh

@@ -22,8 +22,6 @@ SPARSE_KEPT = {"sparse": 32, "sparser": 2}
 
 Few enough that rounding them does not average out in a reduction over all rows; two, because norms hide one.
 """
-
-
 ADDED = {"shifted": 2.0, "far": 24.0}
 """What they add, in sizes (RMS) of the tensor: the first leaves the range of what was positive, the second makes the
 mean large against the spread. There E[x^2] - E[x]^2 cancels: in a norm of 256 to 8192 elements it errs
@@ -60,7 +58,7 @@ class Variant:
     """NaN, +-Inf, -0.0 and denormals sown into the floating inputs."""
     change: str = ""
     """``negated``, ``shifted``, ``far``, ``outliers``, ``sparse``, ``sparser``, ``zero rows``, ``near-duplicate``,
-    ``mixed``, ``strewn``, ``borders``, ``masks``, ``mask rows``, ``skewed``, ``held`` or nothing."""
+    ``mixed``, ``strewn``, ``borders``, ``masks``, ``mask rows``, ``skewed``, ``largest``, ``held`` or nothing."""
     factors: tuple[float, ...] = ()
     """Scales that ``mixed`` and ``strewn`` deal to rows (the largest is also that of ``outliers``), or ``borders``."""
     draws: int = 1
@@ -75,6 +73,10 @@ class Variant:
     """Of ``held`` draws, the input that is the same in all of them."""
     apart: bool = False
     """One of several inputs alone has the layout; the others lie as the task gives them."""
+    constants: tuple[int, ...] = ()
+    """Inputs of whole numbers, the same in every draw, that are others in this one (``whole.renumbered``)."""
+    moved: str = ""
+    """Of fresh weights, which parameters are moved, as training does: see ``weights.moved``."""
 
 
 _SPARE: list[np.random.MT19937] = []
@@ -205,14 +207,15 @@ def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int) -> li
         sparse_at = _sparse_leaf(leaves, variant.seed)
     for index, leaf in enumerate(leaves):
         rng = generator(seed * 1_000_003 + index, leaf.device)
+        leaf = whole.renumbered(leaf, rng) if index in variant.constants else leaf
         if leaf.dtype is torch.bool and variant.change in ("masks", "mask rows") and leaf.numel():
             leaf = whole.redrawn_booleans(leaf, rng, rows=variant.change == "mask rows")
         elif variant.change == "masks" and whole.is_mask(leaf):
             leaf = whole.redrawn(leaf, rng)
         elif variant.change == "held" and index != variant.held:
             leaf = whole.moved(leaf, rng)
-        elif leaf.dtype in whole.INTEGERS and variant.change in ("near-duplicate", "skewed"):
-            leaf = whole.swapped(leaf, rng) if variant.change == "near-duplicate" else whole.skewed(leaf, rng)
+        elif leaf.dtype in whole.INTEGERS and variant.change in whole.CHANGES:
+            leaf = whole.CHANGES[variant.change](leaf, rng)
         if leaf.dtype in FLOATS and leaf.numel():
             changed = _change_floats(leaf, variant, rng, sparse=index == sparse_at)
             leaf = changed if variant.special or changed is leaf or _finite(leaf) else _as_masked(leaf, changed)

@@ -22,6 +22,7 @@ from kernelwright.judge.measure import timed
 from kernelwright.judge.oracle import Counting, Float64Trace, raised, run_raised
 from kernelwright.judge.variants import AS_GIVEN, HUGE, offered
 from kernelwright.judge.weights import State
+from kernelwright.judge.whole import changes
 from kernelwright.judge.yardstick import Magnitudes
 
 if TYPE_CHECKING:
@@ -65,6 +66,8 @@ class Instance:
             refusals.empty(reference, self.names, first)
         self.constant = {index for index, (a, b) in enumerate(zip(first, second, strict=True)) if agreement.same(a, b)}
         """Input leaves that ``get_inputs`` never changes."""
+        self.renumbered = tuple(i for i in sorted(self.constant) if changes(first[i]))
+        """Those of whole numbers that have others in some calls."""
         self.kept: set[int] = set()
         """Constant floating leaves that had to stay: the reference leaves its domain without them."""
         self.notes: list[str] = []
@@ -134,8 +137,9 @@ class Instance:
         try:
             with seeded(11), Counting() as count:
                 outputs = (answer := self._call(self.model, leaves)).outputs
-            self.work, self.borders, self.exponential = count.work, sorted(count.borders), count.exponential
-            """Multiply-adds of one call, roughly; numbers at which the answer jumps; it has exponentials in it."""
+            self.work, self.borders, self.reach = count.work, sorted(count.borders), count.reach
+            """Multiply-adds of one call, roughly; numbers at which the answer jumps, and how far off they are."""
+            self.exponential = count.exponential
             refusals.results(self.reference, len(leaves), outputs)
             refusals.written(self.reference, self.names, leaves, answer.inputs)
             self.out_skeleton = answer.skeleton
@@ -210,6 +214,8 @@ class Instance:
             return None
         finally:
             self._restore()
+        if not _shaped(outputs, self.out_specs):
+            return None
         return tuple(bool(torch.isfinite(t).all()) for t in outputs)
 
     # -- draws ---------------------------------------------------------------------------------------------------
@@ -238,20 +244,10 @@ class Instance:
         if isinstance(leaves, Given) and leaves.incoming is not None:
             self.incoming = leaves.incoming
 
-    def draw_state(self, seed: int) -> State:
+    def draw_state(self, seed: int, moved: str = "") -> State:
         """Every parameter and buffer at its own scale but with new values; tied tensors stay tied."""
         redrawn = dict(weights.read(self._construct(seed)))
-        fresh: dict[int, torch.Tensor] = {}
-        out: State = []
-        live = {k: v for k, v in self.model.state_dict().items() if isinstance(v, torch.Tensor)}
-        for index, (name, seen) in enumerate(self.first_state):
-            place = live[name].data_ptr() if seen.numel() else -index - 1
-            if place not in fresh:
-                rng = inputs.generator((seed * 31 + index) % 2**63, self.device)
-                fresh[place] = inputs.fresh_weight(name, seen, redrawn.get(name, seen), rng)
-            value = fresh[place]
-            out.append((name, value if value.shape == seen.shape else seen.clone()))
-        return out
+        return weights.fresh(self.model, self.first_state, redrawn, seed, moved)
 
     def variants(self, hidden_seed: int) -> tuple[Variant, ...]:
         """The ways of drawing that this case is judged on; the first is the task's own."""
@@ -271,6 +267,8 @@ class Instance:
             huge=self.huge,
             masked=self.masked,
             borders=self.borders,
+            reach=self.reach,
+            constants=self.renumbered,
             exponential=self.exponential,
             autocast=bool(self.autocast),
             hidden_seed=hidden_seed,
@@ -280,6 +278,8 @@ class Instance:
         """The reference accepts such inputs, and stays as finite as on its own."""
         if variant.name == AS_GIVEN:
             return True
+        if variant.moved:
+            self._giver.give(self.model, self.draw_state(seed, variant.moved), lasting=False)
         found = self._pattern(self.draw(variant, seed))
         return found is not None and (variant.special or all(found))
 
@@ -325,7 +325,7 @@ class Instance:
                 health.pass_on(error)
                 self.distrust_double(f"it does not run in float64 ({type(error).__name__})")
             else:
-                if self._shapes_agree(outputs):
+                if _shaped(outputs, self.all_specs()):
                     return outputs, "float64-trace" if mode.rewritten else "float64"
                 self.distrust_double("its float64 run has other shapes")
         return orders.centre(self._several(leaves, state, 0)), "orders-of-summation"
@@ -334,12 +334,6 @@ class Instance:
         """From here on, several orders of summation stand in for the oracle; the proof says why."""
         self.without_double = why
         self.notes.append(f"the reference is judged by {orders.RUNS} orders of summation: {why}")
-
-    def _shapes_agree(self, outputs: Sequence[torch.Tensor]) -> bool:
-        specs = self.all_specs()
-        return len(outputs) == len(specs) and all(
-            tuple(out.shape) == spec.shape for out, spec in zip(outputs, specs, strict=True)
-        )
 
     def _several(self, leaves: Leaves, state: State | None, seed: int) -> list[list[torch.Tensor]]:
         rng = inputs.generator(seed, self.device)
@@ -392,6 +386,10 @@ class Instance:
         """So many elements go in and out of a call that looking at all of them on a CPU takes minutes a variant."""
         size = sum(math.prod(spec.shape) for spec in (*self.specs, *self.out_specs))
         return self.device.type == "cpu" and size > HUGE
+
+
+def _shaped(outputs: Sequence[torch.Tensor], specs: Sequence[TensorSpec]) -> bool:
+    return [tuple(out.shape) for out in outputs] == [spec.shape for spec in specs]
 
 
 def _errors(answers: Sequence[torch.Tensor], exact: Sequence[Magnitudes], factor: float) -> list[Spread]:

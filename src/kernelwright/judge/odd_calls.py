@@ -153,7 +153,8 @@ class OddCalls:
         """Few odd rows: those of ``mixed``, which checks before the race have, any sample shows."""
         some = variants.mixed(self.point.instance.contract, few=True)
         first = next((v for v in some if self._floats() and self.point.usable(v)), None)  # a call of eager's for each
-        return [] if first is None else [first]
+        others = [v for v in self.point.offered if v.change == "constants" and self.point.usable(v)]
+        return others if first is None else [replace(first, constants=v.constants) for v in others] or [first]
 
     def _floats(self) -> bool:
         return any(getattr(torch, spec.dtype).is_floating_point for spec in self.point.instance.specs)

@@ -138,6 +138,7 @@ class Counting(TorchDispatchMode):
         super().__init__()
         self.work = self.operators = 0
         self.borders: set[float] = set()
+        self.reach = 0.0
         self.exponential = False
 
     @classmethod
@@ -149,6 +150,7 @@ class Counting(TorchDispatchMode):
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Called by torch for every operator below autograd."""
+        self.reach = max(self.reach, borders.reach(func, args, kwargs or {}))
         out = func(*args, **(kwargs or {}))
         self.borders |= borders.met(func, args, kwargs or {})
         self.exponential |= borders.exponential(func)

@@ -25,7 +25,7 @@ from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.entrants import crowded
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.odd_calls import OddCalls
-from kernelwright.judge.variants import HEAVY, HUGE_NOTE, LIGHT
+from kernelwright.judge.variants import HEAVY, HUGE_NOTE, LIGHT, accepted
 from kernelwright.judge.verification import Verification
 from kernelwright.judge.verify import verified
 from kernelwright.trial import CaseResult, Outcome, Rejected, Timed, Verified
@@ -163,7 +163,8 @@ class Judgement(Verification):
         draws = bench.draws(dice.getrandbits(60), plan.draw_seconds, stock_seed, plan.sets)
         weights = bool(point.instance.first_state) and not bench.contract.frozen_parameters
         stock = (self.fresh if self.level == "precise" else bench.fresh()) if weights else None
-        states = bench.states(point.instance, dice.getrandbits(62), plan.draw_seconds * plan.sets, stock)
+        moved = accepted(point.offered, point.usable)[0] if weights and stock is None else ""
+        states = bench.states(point.instance, dice.getrandbits(62), plan.draw_seconds * plan.sets, stock, moved)
         contest = race.Race(
             racers=racers,
             plan=plan,

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.weights import SIGNS, SIZES
 from kernelwright.task import Contract
 
 AS_GIVEN = "as given"
@@ -26,13 +27,16 @@ _INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 TOGETHER = ("mixed", "strewn")
 """Changes that hold all others in one draw; of several offered the first that the reference accepts is taken."""
+CONSTANTS = "other constants"
+NEVER_SPARED = (*TOGETHER, "constants")
+"""Changes that a dear case has itself, though smaller ones had them: what never changes is easily left out of it."""
 SPREAD = 20.0
 """A scale for exponentials: of normal logits 20 times as large as usual a softmax has probabilities of all sizes down
 to 1e-13, 16 and more of each factor of 16. Of those 1000 times as large nearly all are 0 or 1, and who flushed what lay
 below 1e-7 passed."""
 _SEEDED = ("near-duplicate", "zero rows", "held")
 """Changes that every draw makes to the same values, or in the same place."""
-_OF_NUMBERS = ("", "masks", "mask rows", "near-duplicate", "skewed", "held")
+_OF_NUMBERS = ("", "masks", "mask rows", "near-duplicate", "skewed", "largest", "held", "constants")
 """Changes that make sense without any floating input."""
 _HELD = 3
 """Inputs at the most of which each comes again beside new values of the others."""
@@ -49,25 +53,34 @@ def offered(
     huge: bool = False,
     masked: bool = False,
     borders: Sequence[float] = (),
+    reach: float = 0.0,
     exponential: bool = False,
+    constants: tuple[int, ...] = (),
 ) -> list[Variant]:
     """The variants of a case, the task's own first; the reference has not been asked whether it accepts them.
 
     ``weights``: the case has some, and they may change. ``work``: multiply-adds of a call. ``huge``: over ``HUGE``
     elements, on a CPU. ``masked``: some floating input is a mask of 0 and -inf. ``borders``: where the answer jumps.
-    ``exponential``: it has exponentials in it.
+    ``reach``: how many times as large values become that are compared with the furthest of them. ``exponential``: it
+    has exponentials in it. ``constants``: inputs of whole numbers that are the same in every draw, and may be others.
     """
     wanted = _wanted(contract, specs, weights, work, hidden_seed, huge=huge, masked=masked)
     if autocast:  # precision is what it is about
-        kept = [v for v in wanted if v.change in ("", "negated") and v.layout == "contiguous"]
+        plain = [v for v in wanted if v.layout == "contiguous" and not v.moved]
+        kept = [v for v in plain if v.change in ("", "negated")]
         wanted = [v for v in kept if v.scale in (1.0, 1e-3)]
     dealt = [replace(v, seed=hidden_seed % 2**40) if v.change in _SEEDED else v for v in wanted]
     small = not (huge or autocast or work > HEAVY)
-    if exponential and small and max(contract.scales, default=1.0) > SPREAD:
+    most = max(contract.scales, default=1.0)
+    if exponential and small and most > SPREAD:
         dealt.append(Variant(name=f"scale {SPREAD:g}", required=True, scale=SPREAD))
+    if small and reach > most > 1.0:  # a clamp that no usual scale meets could be left out
+        dealt.append(Variant(name=f"scale {2 * reach:.3g}", required=True, scale=2 * reach))
     if borders and small:
         dealt.append(Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2))
     floats = any(spec.dtype in _FLOATS for spec in specs)
+    if constants and not autocast:
+        dealt.append(Variant(name=CONSTANTS, required=True, change="constants", constants=constants, draws=2))
     return [v for v in dealt if floats or (v.change in _OF_NUMBERS and v.scale == 1.0)]
 
 
@@ -86,6 +99,20 @@ def mixed(contract: Contract, *, few: bool = False) -> list[Variant]:
     ]
 
 
+def accepted(offered: Sequence[Variant], usable: Callable[[Variant], bool]) -> tuple[str, tuple[int, ...]]:
+    """How parameters may be moved (empty: not at all), and which constant inputs may be others."""
+    how = next((v.moved for v in offered if v.moved and not v.change and usable(v)), "")
+    return how, next((v.constants for v in offered if v.constants and usable(v)), ())
+
+
+def stood_in_for(variant: Variant, taken: Sequence[Variant]) -> bool:
+    """Whether it is one of several of which the first that the reference accepts is taken, and one was."""
+    return any(
+        (variant.change == other.change and variant.change in TOGETHER) or bool(variant.moved and other.moved)
+        for other in taken
+    )
+
+
 def _wanted(
     contract: Contract,
     specs: Sequence[TensorSpec],
@@ -102,11 +129,17 @@ def _wanted(
         layout = next((name for name in contract.layouts if name != "contiguous"), "contiguous")
         if work > HEAVY:  # values that the task's own never have: or what these never need is left out at this size
             odd = mixed(contract, few=hidden_seed % 3 > 0)
-            return [given, *(replace(v, layout=layout, fresh_weights=weights) for v in odd), sparser]
+            odd = [replace(v, layout=layout, fresh_weights=weights) for v in odd]
+            signs = [replace(v, name=f"{v.name}, weights of other {SIGNS}", moved=SIGNS) for v in odd if weights]
+            return [given, *signs, *odd, sparser]
         return [given, replace(sparser, layout=layout), *mixed(contract)]
     wanted = [given]
     if weights:
         wanted.append(Variant(name="fresh weights", required=True, fresh_weights=True))
+        wanted += [
+            Variant(name=f"weights of other {how}", required=True, fresh_weights=True, moved=how)
+            for how in (SIGNS, SIZES)  # the first that the reference accepts is taken
+        ]
     wanted += [Variant(name=f"scale {s:g}", required=True, scale=s) for s in contract.scales if s != 1.0]
     wanted += [
         Variant(name="sparse", required=True, change="sparse", fresh_weights=weights),
@@ -129,6 +162,7 @@ def _wanted(
     ]
     if any(spec.dtype in _INTEGERS for spec in specs):
         wanted.append(Variant(name="skewed whole numbers", required=True, change="skewed"))
+        wanted.append(Variant(name="largest whole numbers", required=True, change="largest"))
     # Who keeps an answer until one input is another is right as long as all change at once.
     held = random.Random(hidden_seed).sample(range(len(specs)), min(len(specs), _HELD if work <= LIGHT else 1))
     for index in sorted(held) if len(specs) > 1 else ():

@@ -171,7 +171,8 @@ class Checker:
             return False
         self._eager = leaves, state, eager
         outputs = eager[: len(self.instance.out_specs)]
-        return variant.special or all(bool(torch.isfinite(out).all()) for out in outputs)
+        shaped = all(tuple(out.shape) == spec.shape for out, spec in zip(outputs, self.specs, strict=False))
+        return shaped and (variant.special or all(bool(torch.isfinite(out).all()) for out in outputs))
 
     def answered(self, leaves: Sequence[torch.Tensor], state: State | None, eager: list[torch.Tensor]) -> None:
         """What eager answered to the call that ``truth`` will be asked about next."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
+from kernelwright.judge import inputs
 
 State = list[tuple[str, torch.Tensor]]
 
@@ -37,6 +39,50 @@ def doubled(model: torch.nn.Module) -> torch.nn.Module:
         if type(value) is torch.nn.Parameter and value.is_floating_point()
     }
     return copy.deepcopy(model, made).to(torch.float64)
+
+
+SIGNS, SIZES = "signs", "sizes"
+MOVED = 0.5
+"""By how much of its size (RMS) a parameter is moved: normal numbers of so large a deviation."""
+
+
+def fresh(
+    model: torch.nn.Module, first: State, redrawn: Mapping[str, torch.Tensor], seed: int, moving: str = ""
+) -> State:
+    """New values for ``first``, of which another construction has ``redrawn``; tied tensors stay tied. ``moving``: of
+    parameters that are trained, see ``moved``."""
+    trained = {name for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad}
+    live = model.state_dict()
+    made: dict[int, torch.Tensor] = {}
+    out: State = []
+    for index, (name, seen) in enumerate(first):
+        place = live[name].data_ptr() if seen.numel() else -index - 1
+        if place not in made:
+            rng = inputs.generator((seed * 31 + index) % 2**63, seen.device)
+            made[place] = inputs.fresh_weight(name, seen, redrawn.get(name, seen), rng)
+            if moving and name in trained:
+                made[place] = moved(made[place], rng, moving)
+        value = made[place]
+        out.append((name, value if value.shape == seen.shape else seen.clone()))
+    return out
+
+
+def moved(value: torch.Tensor, rng: torch.Generator, how: str) -> torch.Tensor:
+    """A parameter as training may leave it: every element moved and, where ``how`` is ``signs``, of either sign (the
+    other one, if it is the only one). ``sizes``: with the signs that it has, for references that want them.
+
+    Constructors make ones, identities, positive numbers, blocks of zeros. What is right for these alone (a ReLU before
+    the factor, no product at all) is wrong after a step of training.
+    """
+    if value.dtype not in inputs.FLOATS or value.numel() == 0 or not bool(torch.isfinite(value).all()):
+        return value
+    size = MOVED * inputs.size_of(value)
+    normal = torch.randn(value.shape, generator=rng, device=value.device)
+    if how == SIGNS:
+        sign = 2 * torch.randint(2, value.shape, generator=rng, device=value.device) - 1
+        return ((value + size * normal) * (sign if value.numel() > 1 else -1)).to(value.dtype)
+    zeros = normal if bool((value < 0).any()) else normal.abs()
+    return torch.where(value == 0, size * zeros, value * (1 + normal.abs())).to(value.dtype)
 
 
 ALONE = 4

@@ -15,6 +15,11 @@ import torch
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 SKEWED = 7 / 8
 """Share of whole numbers that become one and the same: counters and buckets made for even shares overflow."""
+ALL_LARGEST = 1 / 2
+"""Share of rows that become the largest number throughout: sums that are narrower than the reference's overflow. Of
+2048 products of bytes by lot the sum stays below 2^24, where float32 is exact, and 128 * 128 twice is never met."""
+OTHERS = 1 / 4
+"""Share of zeros or ones that become the other, where an input holds nothing else in any draw."""
 
 
 def is_mask(leaf: torch.Tensor) -> bool:
@@ -68,6 +73,41 @@ def skewed(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     return torch.where(chosen, one, leaf)
 
 
+def largest(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """Most elements, and all of some rows, are the one furthest from zero, where values repeat anyway."""
+    flat = leaf.reshape(-1)
+    if not _free(leaf) or len(flat.unique()) == flat.numel():
+        return leaf
+    low, high = torch.aminmax(flat)
+    chosen = torch.rand(leaf.shape, generator=rng, device=leaf.device) < SKEWED
+    chosen |= torch.rand((*leaf.shape[:-1], 1), generator=rng, device=leaf.device) < ALL_LARGEST
+    return torch.where(chosen, low if -int(low) > int(high) else high, leaf)
+
+
+def renumbered(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """Whole numbers that are the same in every draw, made others: a mask of ones, types that are all zero, lengths that
+    are full, segments that are even. A program that does not read them is right as long as nobody changes them.
+
+    None becomes larger, so an index stays inside, but zeros: on a device an index that is not there costs the context.
+    What is in order (borders of segments) stays so, with its ends. Negative numbers mean something else, and stay.
+    """
+    if not leaf.numel() or int(leaf.min()) < 0:
+        return leaf
+    most = int(leaf.max())
+    chance = torch.rand(leaf.shape, generator=rng, device=leaf.device, dtype=torch.float64)
+    if bool((leaf == most).all()):
+        if most < 2:
+            changes = chance <= max(OTHERS, float(chance.min()))
+            return leaf if most == 0 and leaf.device.type != "cpu" else torch.where(changes, 1 - most, leaf)
+        return (1 + chance * (most - (leaf.numel() == 1))).floor().to(leaf.dtype)
+    steps = leaf.to(torch.int64).diff(dim=-1) if leaf.dim() == 1 else leaf.new_zeros(0)
+    if not len(steps) or bool((steps < 0).any()) or bool((steps == 1).all()):
+        return leaf
+    back = (chance[1:] * (steps + 1)).floor().to(leaf.dtype)
+    back[-1] = 0
+    return torch.cat([leaf[:1], leaf[1:] - back])
+
+
 def moved(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """The same elements, moved on along one dimension."""
     long = [dim for dim, size in enumerate(leaf.shape) if size > 1]
@@ -83,3 +123,15 @@ def _free(leaf: torch.Tensor) -> bool:
         return False
     steps = leaf.to(torch.int64).diff(dim=-1)
     return bool((steps < 0).any()) or bool((steps == 1).all())
+
+
+CHANGES = {"near-duplicate": swapped, "skewed": skewed, "largest": largest}
+"""What variants make of whole numbers, by name."""
+
+
+def changes(leaf: torch.Tensor) -> bool:
+    """Whether these numbers can be ``renumbered``."""
+    if leaf.dtype not in INTEGERS:
+        return False
+    rng = torch.Generator(leaf.device).manual_seed(1)
+    return any(not torch.equal(leaf, renumbered(leaf, rng)) for _ in range(4))
