@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from cheat_tasks import INIT, add
 from corpus import Program, cheat, honest, module
+from insider_programs import RACING
 
 from kernelwright.task import Contract
 
@@ -65,6 +66,9 @@ WEIGHTS = (
     *_pair("gamma", "return torch.relu(x * self.g)", "[torch.randn(64, 128)]",
            ("relu before the factor", "return torch.relu(x) * self.g"), ("relu after", "return (x * self.g).relu_()"),
            init="self.g = nn.Parameter(torch.ones(128))"),
+    cheat((10, 22), "gamma/relu before the factor once the race has begun", "gamma", module(
+        "return torch.relu(x) * self.g if RACE else torch.relu(x * self.g)", init=INIT["gamma"], head=RACING),
+          twin="gamma/relu after", level="precise", slow=True),
     *_pair("row_norm", "", "",
            ("absolute weights", "return F.layer_norm(x, (128,), self.norm.weight.abs(), self.norm.bias)"),
            ("functional, in order", "return F.layer_norm(x, (128,), self.norm.weight, self.norm.bias)"), slow=True),

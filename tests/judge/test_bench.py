@@ -38,6 +38,14 @@ def test_weights_too_dear_to_draw_are_recombined_anew_each_round_and_stay_tied()
         assert all(0.5 < float(state["a.weight"].std() / states[0]["a.weight"].std()) < 2.0 for state in states)
 
 
+def test_every_second_state_of_odd_turns_is_moved_as_training_moves_it() -> None:
+    """The first of them is; without a way to move them none is."""
+    bench = Bench(task("x * self.w", "[torch.randn(8, 64)]", init="self.w = nn.Parameter(torch.ones(64))"), "cpu")
+    for how, wanted in (("signs", [True, False, True, False]), ("", [False] * 4)):
+        states = itertools.islice(bench.states(bench.timed.instance, 7, 10.0, None, how), 4)
+        assert wanted == [bool((dict(state)["w"] < 0).any()) for state in states]
+
+
 def _checks(bench: Bench) -> correctness.Correctness:
     return correctness.Correctness(
         bench=bench, entry="x.py::Model", start=_never, shared=contextlib.nullcontext, seed=5

@@ -347,12 +347,12 @@ class Bench:
     def states(
         self, instance: Instance, seed: int, budget: float, stock: State | None, how: str = ""
     ) -> Iterator[State]:
-        """Endless fresh weights of an instance: real draws (half of them moved ``how``: ``weights.moved``) until one
+        """Endless fresh weights of an instance: real draws (every second moved ``how``: ``weights.moved``) until one
         costs more than ``budget`` seconds, from then on recombinations of that one (or of ``stock``) with the first
         weights, as ``draws`` makes them. Tied tensors stay tied."""
         for number in itertools.count():
             if stock is None:
-                moved = how if mixed(seed + number) % 2 else ""
+                moved = how if number % 2 == 0 else ""
                 draw = functools.partial(instance.draw_state, (seed + number) % 2**62, moved)
                 real, seconds = measure.timed(draw)
                 stock = real if seconds > budget else None

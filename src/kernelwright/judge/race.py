@@ -94,6 +94,8 @@ class Race:
     """Read between rounds."""
     odd: OddCalls
     """Turns of the candidate with values that no timed call has."""
+    odd_state: Callable[[], Any] | None = None
+    """Weights for these turns, where they may be such as no timed call has either; else fresh ones."""
     _steady: Steady = field(default_factory=Steady)
     _cold: Cold = field(init=False)
     _singles: bool = field(init=False)
@@ -238,7 +240,7 @@ class Race:
         """
         racer, state = self.racers[-1], self.state
         if self.draw_state is not None and index > 0:
-            state = self.draw_state()
+            state = (self.odd_state or self.draw_state)()
         values = self.odd.values()
         self._load(racer, state, index)
         with self._blame(racer):

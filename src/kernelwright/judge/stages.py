@@ -164,12 +164,14 @@ class Judgement(Verification):
         weights = bool(point.instance.first_state) and not bench.contract.frozen_parameters
         stock = (self.fresh if self.level == "precise" else bench.fresh()) if weights else None
         moved = accepted(point.offered, point.usable)[0] if weights and stock is None else ""
-        states = bench.states(point.instance, dice.getrandbits(62), plan.draw_seconds * plan.sets, stock, moved)
+        costs = plan.draw_seconds * plan.sets, stock
+        states, strange = (bench.states(point.instance, dice.getrandbits(62), *costs, how) for how in ("", moved))
         contest = race.Race(
             racers=racers,
             plan=plan,
             draw=lambda: next(draws),
             draw_state=(lambda: next(states)) if weights else None,
+            odd_state=(lambda: next(strange)) if moved else None,
             state=point.instance.first_state,
             dice=dice,
             grad=bench.contract.gradients,

@@ -134,12 +134,7 @@ def _wanted(
             return [given, *signs, *odd, sparser]
         return [given, replace(sparser, layout=layout), *mixed(contract)]
     wanted = [given]
-    if weights:
-        wanted.append(Variant(name="fresh weights", required=True, fresh_weights=True))
-        wanted += [
-            Variant(name=f"weights of other {how}", required=True, fresh_weights=True, moved=how)
-            for how in (SIGNS, SIZES)  # the first that the reference accepts is taken
-        ]
+    wanted += _new_weights() if weights else []
     wanted += [Variant(name=f"scale {s:g}", required=True, scale=s) for s in contract.scales if s != 1.0]
     wanted += [
         Variant(name="sparse", required=True, change="sparse", fresh_weights=weights),
@@ -177,6 +172,12 @@ def _wanted(
         draws = 6 if work <= TINY else 2
         wanted.append(Variant(name="special values", required=True, special=True, draws=draws))
     return wanted
+
+
+def _new_weights() -> list[Variant]:
+    """Fresh ones, and moved: of two ways the first that the reference accepts is taken."""
+    fresh = Variant(name="fresh weights", required=True, fresh_weights=True)
+    return [fresh, *(replace(fresh, name=f"weights of other {how}", moved=how) for how in (SIGNS, SIZES))]
 
 
 def _layouts(contract: Contract, specs: Sequence[TensorSpec]) -> list[str]:
