@@ -15,7 +15,7 @@ import torch
 
 from kernelwright.candidate import Candidate
 from kernelwright.errors import JudgeFailed, NotEnoughMemory
-from kernelwright.judge import baselines, health, race, timing_plan, waiting
+from kernelwright.judge import baselines, health, race, timing_plan, unfinished, waiting
 from kernelwright.judge.also.scene import Contender
 from kernelwright.judge.bench import Bench, bind, load
 from kernelwright.judge.build import build
@@ -100,14 +100,15 @@ class Entrants:
             entrant.program = program
             if entrant.unwanted:
                 raise ChildFailure("load", "nobody waits for it any more")
-            load(program, candidate.entry, instance)
-            ran = 0
-            if entrant.name == "eager" and not bench.sized:  # once: all baselines are bound to equally many sets
-                ran = self._size_up(bench, program, leaves)
-            sets = bench.plan(timing_plan.PRECISE, 2).sets
-            bind(program, bench.timed, sets, leaves)
-            if ran < sets or bench.device.type != "cpu":
-                program.window(list(range(sets)), grad=bench.contract.gradients)
+            with unfinished.written(own):
+                load(program, candidate.entry, instance)
+                ran = 0
+                if entrant.name == "eager" and not bench.sized:  # once: all baselines are bound to equally many sets
+                    ran = self._size_up(bench, program, leaves)
+                sets = bench.plan(timing_plan.PRECISE, 2).sets
+                bind(program, bench.timed, sets, leaves)
+                if ran < sets or bench.device.type != "cpu":
+                    program.window(list(range(sets)), grad=bench.contract.gradients)
         except Exception as failure:  # noqa: BLE001 - one that ends this thread would lose the baseline unsaid
             entrant.failure = str(failure)[:300] or type(failure).__name__
             if not isinstance(failure, OSError):  # of a full disk ``blame_disk`` asks whether it is full
