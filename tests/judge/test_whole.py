@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from plain_tasks import instance
 
 from kernelwright.judge import inputs, whole
 from kernelwright.judge.inputs import Variant
@@ -116,3 +117,18 @@ def test_only_inputs_that_are_named_get_other_constants() -> None:
     leaves = [torch.ones(8, 8, dtype=torch.int64), torch.ones(8, 8, dtype=torch.int64), torch.randn(4)]
     made = inputs.change_leaves(leaves, Variant(name="", required=True, change="constants", constants=(1,)), 5)
     assert [True, False, True] == [torch.equal(one, other) for one, other in zip(leaves, made, strict=True)]
+
+
+def test_what_a_reference_searches_in_stays_in_order() -> None:
+    """Negated borders of buckets are sorted again; what is looked up, and other references' vectors, are not."""
+    edges = "[torch.randn(8, 8), torch.randn(9).sort().values]"
+    made = instance("torch.bucketize(x, b)", edges, args="x, b")
+    other = instance("x.sum() - b", edges, args="x, b")
+    for change in ("negated", "sparse", "outliers", "near-duplicate", "zero rows"):
+        variant = Variant(name=change, required=True, change=change, factors=(1e3,))
+        values, borders = made.draw(variant, 3)
+        assert bool((borders[1:] >= borders[:-1]).all()), change
+        assert not torch.equal(values.flatten(), values.flatten().sort().values)
+    variant = Variant(name="negated", required=True, change="negated")
+    falling = other.draw(variant, 3)[1]
+    assert bool((falling[1:] <= falling[:-1]).all())

@@ -199,8 +199,9 @@ def laid_out(leaves: Sequence[torch.Tensor], variant: Variant) -> list[torch.Ten
     return [lay_out(leaf, layout_for(variant, index, len(leaves))) for index, leaf in enumerate(leaves)]
 
 
-def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int) -> list[torch.Tensor]:
-    """Apply the variant's change, scale and special values to fresh leaves; layouts come last, elsewhere."""
+def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int, sorts: bool = False) -> list[torch.Tensor]:
+    """Apply the variant's change, scale and special values to fresh leaves; layouts come last, elsewhere. ``sorts``:
+    what is sorted stays so, for the reference searches in it."""
     out = []
     sparse_at = _sparse_leaf(leaves, seed) if variant.change in SPARSE_KEPT else -1
     if variant.change == "zero rows":
@@ -220,7 +221,7 @@ def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int) -> li
             changed = _change_floats(leaf, variant, rng, sparse=index == sparse_at)
             leaf = changed if variant.special or changed is leaf or _finite(leaf) else _as_masked(leaf, changed)
         out.append(leaf)
-    return out
+    return list(map(whole.in_order, leaves, out)) if sorts else out
 
 
 def _as_masked(leaf: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:

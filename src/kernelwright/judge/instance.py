@@ -139,7 +139,7 @@ class Instance:
                 outputs = (answer := self._call(self.model, leaves)).outputs
             self.work, self.borders, self.reach = count.work, sorted(count.borders), count.reach
             """Multiply-adds of one call, roughly; numbers at which the answer jumps, and how far off they are."""
-            self.exponential = count.exponential
+            self.exponential, self.searches = count.exponential, count.searches
             refusals.results(self.reference, len(leaves), outputs)
             refusals.written(self.reference, self.names, leaves, answer.inputs)
             self.out_skeleton = answer.skeleton
@@ -228,7 +228,7 @@ class Instance:
             if leaves[index].dtype in inputs.FLOATS:
                 rng = inputs.generator((base * 7919 + index) % 2**63, self.device)
                 leaves[index] = inputs.rerandomise(leaves[index], rng)
-        leaves = inputs.change_leaves(leaves, variant, seed % 2**40)
+        leaves = inputs.change_leaves(leaves, variant, seed % 2**40, self.searches)
         return self.given(inputs.laid_out(leaves, variant), seed)
 
     def given(self, leaves: Leaves, seed: int) -> Given:

@@ -137,7 +137,8 @@ class OddCalls:
         if variant.change == "strewn":
             variant = replace(variant, strewn=self.strewn[0])
             self.strewn = (*self.strewn[1:], self.strewn[0])
-        return self.point.instance.given(inputs.change_leaves(given, variant, seed % 2**40), seed)
+        instance = self.point.instance
+        return instance.given(inputs.change_leaves(given, variant, seed % 2**40, instance.searches), seed)
 
     def _offered(self, calls: int) -> list[Variant]:
         """Changes of value that the reference accepts: layouts have buffers of their own. On a dear case, or where

@@ -139,7 +139,7 @@ class Counting(TorchDispatchMode):
         self.work = self.operators = 0
         self.borders: set[float] = set()
         self.reach = 0.0
-        self.exponential = False
+        self.exponential = self.searches = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -154,6 +154,7 @@ class Counting(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         self.borders |= borders.met(func, args, kwargs or {})
         self.exponential |= borders.exponential(func)
+        self.searches |= func._schema.name in ("aten::bucketize", "aten::searchsorted")
         layer = func._schema.name == "aten::mkldnn_rnn_layer"
         count = STEP * int(args[0].shape[0]) if layer else 1
         few = min(count, max(0, MANY - self.operators))

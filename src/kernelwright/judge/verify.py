@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernelwright.judge import agreement, calls, choices, distribution, health, numerics
+from kernelwright.judge import agreement, as_laid, calls, choices, distribution, health, numerics
 from kernelwright.judge.draws import Draws
 from kernelwright.judge.floors import NO_FLOOR, Floors, Spread
 from kernelwright.judge.inputs import Variant, seeded
@@ -223,7 +223,7 @@ class Checker:
         scales, dear = [Magnitudes(out) for out in exact], self.instance.work > LIGHT
         self._count += 1
         floors = self._floors(variant, leaves, state, scales)
-        return floors, [
+        made = [
             None
             if out.dtype in numerics.EXACT_DTYPES
             else Yardstick(
@@ -231,6 +231,8 @@ class Checker:
             )
             for index, (out, true, size) in enumerate(zip(eager, exact, scales, strict=True))
         ]
+        as_laid.allow(self.instance, variant, leaves, state, made)
+        return floors, made
 
     def _remark(
         self,

@@ -242,7 +242,7 @@ class Yardstick:
         self._draws = self._more = 0
         self._sure = dear and spread.peak > 0.0
         self._beyond = beyond
-        self._bases(floor if isinstance(floor, Floor) else NO_FLOOR)
+        self.bases(floor if isinstance(floor, Floor) else NO_FLOOR)
         self._sample: torch.Tensor | None = None
         count = scale.exact.numel()
         if self.plain and count > 8 * SAMPLE:
@@ -260,7 +260,7 @@ class Yardstick:
         finite = torch.isfinite(mine) & torch.isfinite(true)
         return numerics.rms(true[finite]), numerics.rms((mine - true)[finite])
 
-    def _bases(self, floor: Floor) -> None:
+    def bases(self, floor: Floor) -> None:
         """What each error is divided by."""
         info = torch.finfo(self.dtype)
         own, rounding = self.scale.own, info.eps / 2
@@ -358,7 +358,7 @@ class Yardstick:
         if found is None:
             return False
         self._draws += 1
-        self._bases(found)
+        self.bases(found)
         return True
 
     def _beyond_it(self, ratio: float, limit: float) -> bool:
@@ -369,7 +369,7 @@ class Yardstick:
         if found is None:
             return False
         self._more += 1
-        self._bases(found)
+        self.bases(found)
         return True
 
     def _worst(self, spread: Spread) -> tuple[float, str, int]:

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Half precision where inputs do not lie in order: the operator itself, on inputs put in order, is honest."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from plain_tasks import instance
+
+from kernelwright.judge.inputs import Variant
+from kernelwright.judge.verify import Checker
+
+STRIDED = Variant(name="strided inputs", required=True, layout="strided")
+QKV = "[t.bfloat16() for t in torch.randn(3, 2, 4, 64, 32).unbind()]"
+
+
+def test_the_operator_on_inputs_put_in_order_passes_and_less_does_not() -> None:
+    """Torch's attention on a CPU rounds probabilities to bfloat16 for inputs in order alone; then it lost 4.8 bits."""
+    checker = Checker(instance("F.scaled_dot_product_attention(q, k, v, is_causal=True)", QKV, args="q, k, v"), seed=3)
+    leaves = checker.instance.draw(STRIDED, 1)
+    assert not any(leaf.is_contiguous() for leaf in leaves)
+    q, k, v = (leaf.contiguous() for leaf in leaves)
+
+    def passed(out: torch.Tensor) -> bool:
+        return checker.check(STRIDED, leaves, None, [out], leaves).passed
+
+    scores = (q.float() @ k.float().mT) * 32**-0.5
+    scores = scores.masked_fill(torch.ones(64, 64, dtype=torch.bool).triu(1), float("-inf"))
+    assert passed(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+    assert passed(scores.softmax(-1).bfloat16() @ v)
+    assert not passed((scores.to(torch.float8_e5m2).float().softmax(-1) @ v.float()).bfloat16())
+    assert not passed((scores.softmax(-1) @ v.float().to(torch.float8_e4m3fn).float()).bfloat16())
+
+
+def test_float32_is_judged_by_the_call_as_it_lies() -> None:
+    """There the honest error is known without another kernel's."""
+    checker = Checker(instance("x.softmax(-1)", "[torch.randn(16, 64)]"), seed=3)
+    leaves = checker.instance.draw(STRIDED, 1)
+    before = checker.instance.eager
+    calls: list[bool] = []
+
+    def counted(given: list[torch.Tensor], state: object) -> list[torch.Tensor]:
+        calls.append(given[0].is_contiguous())
+        return before(given, state)
+
+    checker.instance.eager = counted  # type: ignore[method-assign,assignment]
+    assert checker.check(STRIDED, leaves, None, [leaves[0].softmax(-1)], leaves).passed
+    assert [False] == calls
