@@ -196,3 +196,14 @@ def test_advice_names_a_line_only_where_one_is_named() -> None:
     with pytest.raises(errors.ReferenceFails, match=r"\(line \d+\)") as caught:
         instance("x + missing", "[torch.randn(3)]")
     assert "the line named above" in caught.value.what_next
+
+
+def test_a_hidden_state_in_an_attribute_is_no_chance() -> None:
+    """A recurrent module that goes on from its last call: to seed it, or to declare it random, would be no help."""
+    head = "def step(self, x):\n    self.h = torch.tanh(x + self.h)\n    return self.h\n"
+    with pytest.raises(errors.TaskError, match="earlier calls left in its attributes") as caught:
+        instance("step(self, x)", "[torch.randn(3, 4)]", init="self.h = torch.randn(3, 4)", head=head)
+    assert not isinstance(caught.value, errors.ReferenceIsRandom)
+    head = head.replace("torch.tanh(x + self.h)", "torch.rand_like(x)")
+    with pytest.raises(errors.ReferenceIsRandom):
+        instance("step(self, x)", "[torch.randn(3, 4)]", init="self.h = torch.randn(3, 4)", head=head)

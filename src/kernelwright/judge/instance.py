@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.errors import KernelwrightError, ReferenceIsRandom
+from kernelwright.errors import KernelwrightError
 from kernelwright.judge import agreement, calls, health, inputs, noise, orders, refusals, rounding, skeletons, weights
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.calls import Given
@@ -174,11 +174,8 @@ class Instance:
             self.incoming = [calls.incoming_for(out, rng) for out in outputs]
             self._first_incoming = self.incoming
         if not self.contract.random and agreement.differ(outputs, again):
-            raise ReferenceIsRandom(
-                f"Two runs of the reference of {self.reference.task.name} on equal inputs differ.",
-                got=agreement.first_difference(outputs, again),
-                expected="equal results up to rounding",
-                what_next="call eval(), seed it inside forward, or declare contract.random = true in task.toml",
+            raise refusals.differing(
+                self.reference, outputs, again, lambda: self._call(self._construct(seed), leaves).outputs
             )
         return outputs
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.errors import EmptyShape, NoTensorOutput, TaskError, TaskIncomplete, WrongDevice
+from kernelwright.errors import EmptyShape, NoTensorOutput, ReferenceIsRandom, TaskError, TaskIncomplete, WrongDevice
 from kernelwright.judge import agreement
 from kernelwright.judge.inputs import seeded
 from kernelwright.task import by_position
@@ -146,12 +146,40 @@ def carried(
     with seeded(seed):
         second = again()
     if agreement.differ(first, second):
-        raise TaskError(
-            f"The answers of {reference.task.name} depend on what earlier calls left in its buffers.",
-            got=f"a second call on equal inputs: {agreement.first_difference(first, second)}",
-            expected="calls that answer the same whichever came before, or state that is an input",
-            what_next="let forward take the state as an input, and declare it in contract.mutates if it is written to",
-        )
+        raise _remembers(reference, first, second, "buffers")
+
+
+def _remembers(
+    reference: Reference, first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], where: str
+) -> TaskError:
+    return TaskError(
+        f"The answers of {reference.task.name} depend on what earlier calls left in its {where}.",
+        got=f"a second call on equal inputs: {agreement.first_difference(first, second)}",
+        expected="calls that answer the same whichever came before, or state that is an input",
+        what_next="let forward take the state as an input, and declare it in contract.mutates if it is written to",
+    )
+
+
+def differing(
+    reference: Reference,
+    first: Sequence[torch.Tensor],
+    second: Sequence[torch.Tensor],
+    anew: Callable[[], Sequence[torch.Tensor]],
+) -> TaskError:
+    """The error for two calls on equal inputs that differ. ``anew``: the first call of a module made anew. Where these
+    are alike under any seed, it is not chance: the module keeps something from call to call."""
+    fresh = []
+    for seed in (11, 12):
+        with seeded(seed):
+            fresh.append(anew())
+    if not agreement.differ(*fresh):
+        return _remembers(reference, first, second, "attributes")
+    return ReferenceIsRandom(
+        f"Two runs of the reference of {reference.task.name} on equal inputs differ.",
+        got=agreement.first_difference(first, second),
+        expected="equal results up to rounding",
+        what_next="call eval(), seed it inside forward, or declare contract.random = true in task.toml",
+    )
 
 
 def no_tensor(reference: Reference, got: str) -> NoTensorOutput:
