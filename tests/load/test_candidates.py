@@ -72,3 +72,17 @@ def test_a_missing_candidate_is_named(tmp_path: Path) -> None:
     with pytest.raises(CandidateError) as caught:
         load_candidate(tmp_path / "none.py", TASK)
     assert "none.py" in caught.value.got
+
+
+def test_odd_characters_in_a_file_s_name_are_no_reason_to_reject_it(tmp_path: Path) -> None:
+    """The judge takes plain names alone; a space in the user's is nothing that a program did wrong."""
+    (tmp_path / "my kernel é.cpp").write_text(
+        'extern "C" void f(float* out, const float* x, long n) { out[0] = x[0]; }'
+    )
+    (tmp_path / "my (new) model.py").write_text("class ModelNew: pass\n")
+    raw, python = (load_candidate(path, TASK) for path in sorted(tmp_path.iterdir(), key=lambda path: path.suffix))
+    assert ["my_kernel__.cpp", "optimized.py"] == [name for name, _ in raw.sources]
+    assert "'my_kernel__.so'" in dict(raw.sources)["optimized.py"]
+    assert "my__new__model.py::ModelNew" == python.entry
+    assert ["my__new__model.py"] == [name for name, _ in python.sources]
+    assert ("my kernel é.cpp as given", "my (new) model.py as given") == (raw.note, python.note)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 from kernelwright import kinds
@@ -39,14 +40,20 @@ def load_candidate(path: str | Path, task: Task, proposer: str = "start") -> Can
     text = _text(place)
     if place.suffix == ".py":
         return _python(place, text, task, proposer)
+    plain = place.with_name(_plain(place.name))
     return Candidate(
         task=task.digest(),
         language="cuda" if place.suffix == ".cu" else "cpp",
         entry="optimized.py::ModelNew",
-        sources=tuple(sorted([("optimized.py", wrap(task, place, text)), (place.name, text)])),
+        sources=tuple(sorted([("optimized.py", wrap(task, plain, text)), (plain.name, text)])),
         proposer=proposer,
         note=f"{place.name} as given",
     )
+
+
+def _plain(name: str) -> str:
+    """A file's name as one that the judge takes for a source, whatever spaces and letters the user's has."""
+    return re.sub(r"^[^A-Za-z0-9_]|[^A-Za-z0-9_.-]", "_", name)
 
 
 def _text(place: Path) -> str:
@@ -84,11 +91,12 @@ def _python(place: Path, text: str, task: Task, proposer: str) -> Candidate:
         language = "cuda" if any(file.suffix == ".cu" for file in compiled) else "cpp"
     elif "triton" in imported_modules(text):
         language = "triton"
-    sources = [(place.name, text)] + [(file.name, _text(file)) for file in compiled]
+    own = _plain(place.name)
+    sources = [(own, text)] + [(file.name, _text(file)) for file in compiled]
     return Candidate(
         task=task.digest(),
         language=language,
-        entry=f"{place.name}::{wanted[0]}",
+        entry=f"{own}::{wanted[0]}",
         sources=tuple(sorted(sources)),
         proposer=proposer,
         note=f"{place.name} as given",
