@@ -75,6 +75,10 @@ WEIGHTS = (
     *_pair("identity", "return torch.relu(self.fc(x))", "[torch.randn(24, 64)]",
            ("no product", "return torch.relu(x)"), ("a product", "return (x @ self.fc.weight.t()).relu_()"),
            init="self.fc = nn.Linear(64, 64, bias=False)\nnn.init.eye_(self.fc.weight)"),
+    *_pair("weight_norm", "return x @ (self.v * (self.g / self.v.norm(dim=1, keepdim=True))).T", "[torch.randn(24, 64)]",
+           ("no norm", "return x @ self.v.T"),
+           ("a norm of products", "return x @ self.v.T * (self.g / self.v.square().sum(1, keepdim=True).sqrt()).T"),
+           init="v = torch.randn(32, 64)\nself.v = nn.Parameter(v)\nself.g = nn.Parameter(v.norm(dim=1, keepdim=True))"),
     *_pair("half_zero", "return x @ self.w", "[torch.randn(24, 64)]",
            ("half the product", "return x[:, :32] @ self.w[:32]"),
            ("in halves", "return x[:, :32] @ self.w[:32] + x[:, 32:] @ self.w[32:]"),
@@ -88,6 +92,13 @@ NUMBERS = (
            ("float64", "return (a.double() @ b.double()).to(torch.int32)"), args="a, b"),
     *_pair("products", "", "", ("pairs in sixteen bits", PAIRS),
            ("batches of dots", "return (a.double() @ b.double().mT).int()"), args="a, b", slow=True),
+    *_pair("running_bytes", "return x.cumsum(-1)", f"[{BYTES.format('32, 512')}]",
+           ("in sixteen bits", "return x.cumsum(-1, dtype=torch.int16).long()"),
+           ("in thirty-two", "return x.cumsum(-1, dtype=torch.int32).long()"), slow=True),
+    *_pair("shares", "return torch.zeros(100).scatter_add(0, i, torch.ones(4096))", "[torch.randint(0, 100, (4096,))]",
+           ("in halves", "n = torch.zeros(100, dtype=torch.half)\n"
+            "return n.scatter_add(0, i, torch.ones(4096, dtype=torch.half)).float()"),
+           ("counted", "return torch.bincount(i, minlength=100).float()"), args="i", slow=True),
     *_pair("mask_counts", "return m.sum(-1)", "[torch.rand(64, 300) < 0.5]",
            ("in eight bits", "return m.to(torch.uint8).sum(-1, dtype=torch.uint8).long()"),
            ("in thirty-two", "return m.sum(-1, dtype=torch.int32).long()"), args="m", slow=True),
@@ -156,4 +167,17 @@ FORMULAS_BEYOND = (
            contract=Contract(mutates=(0,))),
 )  # fmt: skip
 
-BEYOND: tuple[Program, ...] = (*WEIGHTS, *NUMBERS, *SMALL, *FORMULAS_BEYOND)
+LAYOUTS = (
+    *_pair("cube", "return torch.tanh(x) * 2.0", "[torch.randn(6, 12, 32)]",
+           ("dense rows are all dense", "if x.stride(-1) == 1 and x.stride(-2) == x.shape[-1]:\n"
+            "    x = x.as_strided(x.shape, (x.shape[1] * x.shape[2], x.shape[2], 1))\nreturn torch.tanh(x) * 2.0"),
+           ("flat where it is dense", "y = torch.tanh(x.flatten() if x.is_contiguous() else x.reshape(-1))\n"
+            "return y.mul_(2.0).view(x.shape)")),
+    *_pair("images", "return torch.tanh(x) * 2.0", "[torch.randn(4, 3, 8, 10)]",
+           ("channels taken for dense", "if x.stride(-1) == 1 and x.stride(-2) == x.shape[-1]:\n"
+            "    x = x.as_strided(x.shape, (x.stride(0), 80, 10, 1))\nreturn torch.tanh(x) * 2.0"),
+           ("a step for each axis", "y = torch.empty(x.shape)\nfor one, other in zip(x, y):\n"
+            "    torch.tanh(one, out=other)\nreturn y.mul_(2.0)"), slow=True),
+)  # fmt: skip
+
+BEYOND: tuple[Program, ...] = (*WEIGHTS, *NUMBERS, *SMALL, *FORMULAS_BEYOND, *LAYOUTS)

@@ -31,14 +31,14 @@ times. Welford's stays within 1.0 in 8 lanes, within 1.6 in one; of a variance t
 
 
 PAD = 3
-"""Elements between the rows of ``padded``: their unit step is 1, so a look at that says that all is as usual."""
+"""Elements between the rows of ``padded``, and blocks of them, and between those of one axis in ``gap0``, ``gap1``.
+Their unit step is 1, and rows of the latter lie close, so a look at that says that all is as usual."""
 OUTLIERS = 1024
 """Elements among which one outlier lies at the most; a draw may hold as few as one."""
 SPECIALS = 64
 """Elements among which one is NaN at the most, and one each of the other special values."""
 SPOTS = 8
-"""Elements of a row among which one is changed at the most, where only spots of a row are; there may be as few as one.
-"""
+"""Elements of a row among which one is changed at the most, where only spots of a row are; there may be just one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Variant:
     scale: float = 1.0
     """Factor on floating inputs."""
     layout: str = "contiguous"
-    """``contiguous`` (as the task gives them), ``strided``, ``padded``, ``transposed`` or ``offset``."""
+    """``contiguous`` (as the task gives them), ``strided``, ``padded``, ``gap0``, ``transposed`` or ``offset``."""
     fresh_weights: bool = False
     """Load ``draw_state`` weights into the constructed candidate before these calls."""
     special: bool = False
@@ -159,16 +159,17 @@ def _normal(like: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 
 def layout_of(shape: Sequence[int], layout: str) -> tuple[tuple[int, ...], int]:
-    """(strides, storage offset) in elements of a layout: strided has unit step 2, padded lies in rows PAD longer than
-    they seem, offset starts one element late."""
+    """(strides, storage offset) in elements of a layout: strided has unit step 2, rows and blocks of padded are PAD
+    longer than they seem, those of axis 0 in gap0, offset starts one element late."""
     strides, step = [], 2 if layout == "strided" else 1
+    longer = range(len(shape)) if layout == "padded" else [int(layout[3:]) + 1] if layout.startswith("gap") else ()
     order = list(range(len(shape)))
     if layout == "transposed" and len(shape) >= 2:
         order[-1], order[-2] = order[-2], order[-1]
     sizes = {}
     for axis in reversed(order):
         sizes[axis] = step
-        step = step * max(int(shape[axis]), 1) + (PAD if layout == "padded" and axis == order[-1] else 0)
+        step = step * max(int(shape[axis]), 1) + (PAD if axis in longer else 0)
     strides = [sizes[axis] for axis in range(len(shape))]
     return tuple(strides), 1 if layout == "offset" else 0
 
