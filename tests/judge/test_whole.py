@@ -142,3 +142,10 @@ def test_what_a_reference_searches_in_stays_in_order() -> None:
     variant = Variant(name="negated", required=True, change="negated")
     falling = other.draw(variant, 3)[1]
     assert bool((falling[1:] <= falling[:-1]).all())
+
+
+def test_a_single_flag_is_the_other_one() -> None:
+    """A mask of one element has no rows."""
+    for flag in (True, False):
+        made = inputs.change_leaves([torch.tensor(flag)], Variant(name="", required=True, change="mask rows"), 5)
+        assert bool(made[0]) is not flag

@@ -28,8 +28,6 @@ mean large against the spread. There E[x^2] - E[x]^2 cancels: in a norm of 256 t
 by 3.3 times the honest error and more (at 8 sizes 1.1 and more, so it passed now and then), in a variance by over 100
 times. Welford's stays within 1.0 in 8 lanes, within 1.6 in one; of a variance that one reaches 2 near 32 sizes.
 """
-
-
 PAD = 3
 """Elements between the rows of ``padded``, and blocks of them, and between those of one axis in ``gap0``, ``gap1``.
 Their unit step is 1, and rows of the latter lie close, so a look at that says that all is as usual."""

@@ -107,10 +107,7 @@ def accepted(offered: Sequence[Variant], usable: Callable[[Variant], bool]) -> t
 
 def stood_in_for(variant: Variant, taken: Sequence[Variant]) -> bool:
     """Whether it is one of several of which the first that the reference accepts is taken, and one was."""
-    return any(
-        (variant.change == other.change and variant.change in TOGETHER) or bool(variant.moved and other.moved)
-        for other in taken
-    )
+    return variant.change in TOGETHER and any(other.change == variant.change for other in taken)
 
 
 def _wanted(
@@ -176,7 +173,7 @@ def _wanted(
 
 
 def _new_weights() -> list[Variant]:
-    """Fresh ones, and moved: of two ways the first that the reference accepts is taken."""
+    """Fresh ones, and moved in two ways, each where the reference accepts it."""
     fresh = Variant(name="fresh weights", required=True, fresh_weights=True)
     return [fresh, *(replace(fresh, name=f"weights of other {how}", moved=how) for how in (SIGNS, SIZES))]
 

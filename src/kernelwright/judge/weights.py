@@ -44,6 +44,8 @@ def doubled(model: torch.nn.Module) -> torch.nn.Module:
 SIGNS, SIZES = "signs", "sizes"
 MOVED = 0.5
 """By how much of its size (RMS) a parameter is moved: normal numbers of so large a deviation."""
+TIMES = 4.0
+"""How many times as large elements become at the most; single numbers twice that at the least, and up to 4 times."""
 
 
 def fresh(
@@ -69,10 +71,10 @@ def fresh(
 
 def moved(value: torch.Tensor, rng: torch.Generator, how: str) -> torch.Tensor:
     """A parameter as training may leave it: every element moved and, where ``how`` is ``signs``, of either sign (the
-    other one, if it is the only one). ``sizes``: with the signs that it has, for references that want them.
+    other one, if it is the only one). ``sizes``: larger, with the signs that it has, which some references want.
 
-    Constructors make ones, identities, positive numbers, blocks of zeros. What is right for these alone (a ReLU before
-    the factor, no product at all) is wrong after a step of training.
+    Constructors make ones, identities, positive numbers, blocks of zeros, slopes below one. What is right for these
+    alone (a ReLU before the factor, no product, a maximum for a PReLU) is wrong after a few steps of training.
     """
     if value.dtype not in inputs.FLOATS or value.numel() == 0 or not bool(torch.isfinite(value).all()):
         return value
@@ -82,7 +84,9 @@ def moved(value: torch.Tensor, rng: torch.Generator, how: str) -> torch.Tensor:
         sign = 2 * torch.randint(2, value.shape, generator=rng, device=value.device) - 1
         return ((value + size * normal) * (sign if value.numel() > 1 else -1)).to(value.dtype)
     zeros = normal if bool((value < 0).any()) else normal.abs()
-    return torch.where(value == 0, size * zeros, value * (1 + normal.abs())).to(value.dtype)
+    share = torch.rand(value.shape, generator=rng, device=value.device)
+    times = 2 * TIMES * (1 + share) if value.numel() == 1 else TIMES**share
+    return torch.where(value == 0, size * zeros, value * times).to(value.dtype)
 
 
 ALONE = 4

@@ -39,7 +39,10 @@ def redrawn(mask: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 
 def redrawn_booleans(leaf: torch.Tensor, rng: torch.Generator, *, rows: bool) -> torch.Tensor:
-    """A mask of the same density; with ``rows`` one row of it (along the last dimension) is empty, another full."""
+    """A mask of the same density; with ``rows`` one row of it (along the last dimension) is empty, another full, and a
+    single flag the other one."""
+    if rows and leaf.dim() == 0:
+        return ~leaf
     density = float(leaf.to(torch.float32).mean())
     made = torch.rand(leaf.shape, generator=rng, device=leaf.device) < density
     if rows and leaf.dim() > 0:
