@@ -166,3 +166,27 @@ def test_an_expanded_input_is_written_out_where_the_judged_one_was(tmp_path: Pat
     assert ["outside the proven input space: input 0 is transposed"] == [
         text.partition(": ")[2].partition(";")[0] for text in said
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "inside", "outside"),
+    [("upper", "x.triu()", "x.tril()"), ("lower", "x.tril()", "x.triu()"), ("diagonal", "x.triu().tril()", "x.triu()")],
+)
+def test_a_matrix_that_was_triangular_in_every_test_is_looked_at_in_every_call(
+    tmp_path: Path, kind: str, inside: str, outside: str
+) -> None:
+    """Shapes say nothing of it, so a verdict on them does not answer for the next call."""
+    facts = {"name": "main", "inputs": [leaf(8, 8) | {"triangle": kind}, {"value": 2}], "state": [leaf(8), leaf(1)]}
+    make(tmp_path, cases=[facts])
+    out, said = alone(
+        tmp_path,
+        f"""
+        import optimized
+        model, x = optimized.ModelNew(8), torch.rand(8, 8) + 1
+        with torch.no_grad():
+            for given in ({inside}, {outside}, {inside}):
+                out.append(torch.equal(model(given, 2), (given * model.weight) ** 2 + 1))
+        """,
+    )
+    assert [True, False, True] == out
+    assert 1 == len(said) and f"where it was zero in every test ({kind})" in said[0]

@@ -137,6 +137,14 @@ for t in range(x.shape[0]):
 return out
 """
 MATH = "import math"
+add("triangles", "return torch.triu(a @ b)", "[torch.triu(torch.rand(256, 256)), torch.triu(torch.rand(256, 256))]",
+    args="a, b")  # fmt: skip
+ABOVE = """
+out = torch.zeros_like(a)
+for i in range(0, a.shape[0], 64):
+    out[i:i + 64, i:] = a[i:i + 64, i:] @ b[i:, i:]
+return out
+"""
 
 ELSEWHERE_TOO: tuple[Program, ...] = (
     *_pair("long_filter", "sums of products", _text(DIRECT, args="u", name="long_filter"), "of 16 bits", _text(
@@ -161,4 +169,6 @@ ELSEWHERE_TOO: tuple[Program, ...] = (
            _text(STEPS, "k < u.shape[1]", "2 * k < u.shape[1]", args="u, dt, b, c", name="scan")),
     *_pair("spikes", "all products at once", _text(AT_ONCE, name="spikes"), "a weaker memory",
            _text(AT_ONCE, "0.9)", "0.89)", name="spikes")),
+    *_pair("triangles", "above the diagonal alone", _text(ABOVE, args="a, b"), "not the last rows", _text(
+        ABOVE, "a[i:i + 64, i:] @ b[i:, i:]", "a[i:i + 64, i:-1] @ b[i:-1, i:]", args="a, b"), slow=False),
 )  # fmt: skip

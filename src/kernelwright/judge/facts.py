@@ -141,7 +141,12 @@ def _products(operators: Sequence[Operator], machine: Machine) -> dict[str, Any]
 
 def _point(point: Point) -> dict[str, Any]:
     instance = point.instance
-    tensors = [_given(spec, index in instance.expanded) for index, spec in enumerate(instance.specs)]
+    more: list[dict[str, Any]] = [
+        {"expanded": True} if index in instance.expanded else {} for index in range(len(instance.specs))
+    ]
+    for index, kind in instance.triangles.items():
+        more[index] = {**more[index], "triangle": kind}
+    tensors = [_given(spec, besides) for spec, besides in zip(instance.specs, more, strict=True)]
     found = enumerate(zip(instance.out_specs, instance.out_strides, strict=True))
     usual = [index for index, (spec, steps) in found if not laid_out_oddly(steps, spec.stride, spec.shape)]
     return {
@@ -155,11 +160,11 @@ def _point(point: Point) -> dict[str, Any]:
     }
 
 
-def _given(spec: TensorSpec, expanded: bool) -> dict[str, Any]:
-    """An input leaf; how it lies only where that is not row by row."""
+def _given(spec: TensorSpec, besides: dict[str, Any]) -> dict[str, Any]:
+    """An input leaf; how it lies only where that is not row by row, and what is known besides."""
     usual = TensorSpec.contiguous(spec.shape, spec.dtype).stride == spec.stride
     lies = {} if usual else {"stride": list(spec.stride)}
-    return {"shape": list(spec.shape), "dtype": spec.dtype, **lies, **({"expanded": True} if expanded else {})}
+    return {"shape": list(spec.shape), "dtype": spec.dtype, **lies, **besides}
 
 
 def _leaves(skeleton: Any, tensors: list[dict[str, Any]]) -> list[dict[str, Any]]:

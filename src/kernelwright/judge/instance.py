@@ -20,6 +20,7 @@ from kernelwright.judge.floors import Floors, Spread
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.measure import timed
 from kernelwright.judge.oracle import Counting, Float64Trace, raised, run_raised
+from kernelwright.judge.triangles import kept_so, triangular, words_of
 from kernelwright.judge.variants import AS_GIVEN, HUGE, offered
 from kernelwright.judge.weights import State
 from kernelwright.judge.whole import changes
@@ -68,9 +69,11 @@ class Instance:
         """Input leaves that ``get_inputs`` never changes."""
         self.renumbered = tuple(i for i in sorted(self.constant) if changes(first[i]))
         """Those of whole numbers that have others in some calls."""
+        self.triangles = triangular(first, second, self.constant)
+        """How the matrices of those leaves lie that are triangular in every draw."""
         self.kept: set[int] = set()
         """Constant floating leaves that had to stay: the reference leaves its domain without them."""
-        self.notes: list[str] = []
+        self.notes: list[str] = words_of(self.triangles, self.names)
         self.wanted = calls.gradient_names(self.model, first) if self.contract.gradients else None
         self.incoming: list[torch.Tensor] | None = None
         """One incoming gradient per output leaf (floating ones count), where they are asked for: the last call's."""
@@ -225,8 +228,11 @@ class Instance:
             if leaves[index].dtype in inputs.FLOATS:
                 rng = inputs.generator((base * 7919 + index) % 2**63, self.device)
                 leaves[index] = inputs.rerandomise(leaves[index], rng)
-        leaves = inputs.change_leaves(leaves, variant, seed % 2**40, self.searches)
-        return self.given(inputs.laid_out(leaves, variant), seed)
+        return self.given(inputs.laid_out(self.changed(leaves, variant, seed), variant), seed)
+
+    def changed(self, leaves: list[torch.Tensor], variant: Variant, seed: int) -> list[torch.Tensor]:
+        """A draw with the changes of a variant, but for its layout."""
+        return kept_so(inputs.change_leaves(leaves, variant, seed % 2**40, self.searches), self.triangles)
 
     def given(self, leaves: Leaves, seed: int) -> Given:
         """The leaves of a call with incoming gradients of its own, where there are any: those of no other call."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.judge import inputs, variants
+from kernelwright.judge import variants
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.spot_checks import Leaves, Mismatch, SpotChecks, Suspect
 from kernelwright.judge.variants import AS_GIVEN
@@ -138,7 +138,7 @@ class OddCalls:
             variant = replace(variant, strewn=self.strewn[0])
             self.strewn = (*self.strewn[1:], self.strewn[0])
         instance = self.point.instance
-        return instance.given(inputs.change_leaves(given, variant, seed % 2**40, instance.searches), seed)
+        return instance.given(instance.changed(given, variant, seed), seed)
 
     def _offered(self, calls: int) -> list[Variant]:
         """Changes of value that the reference accepts: layouts have buffers of their own. On a dear case, or where

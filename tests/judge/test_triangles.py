@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs that are triangular in every draw stay so, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+
+from kernelwright.judge import facts, variants
+from kernelwright.judge.instance import Instance
+from kernelwright.judge.reference import Reference
+from kernelwright.judge.triangles import kept_so, kind, triangular, words_of
+from kernelwright.task import Task
+
+SQUARE = torch.arange(1.0, 37.0).reshape(6, 6)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "found"),
+    [
+        (SQUARE.triu(), "upper"),
+        (torch.stack([SQUARE.tril(), 2 * SQUARE.tril()]), "lower"),
+        (SQUARE.triu().tril(), "diagonal"),
+        (SQUARE[:, :4].triu(), "upper"),
+        (torch.stack([SQUARE.tril(), SQUARE]), ""),
+        (SQUARE.triu(-1), ""),
+        (SQUARE, ""),
+        (SQUARE.triu().long(), ""),
+        (torch.zeros(6, 6), ""),
+        (SQUARE.triu()[:3, :3], ""),
+        (torch.full((6, 6), -torch.inf).triu(1), ""),
+        (SQUARE[0], ""),
+        (torch.zeros(0, 6, 6), ""),
+    ],
+)
+def test_what_counts_as_triangular(leaf: torch.Tensor, found: str) -> None:
+    assert found == kind(leaf)
+
+
+def test_only_what_changes_between_draws_and_stays_triangular_counts() -> None:
+    """The same lower triangle in every draw may be a mask of ones."""
+    first = [SQUARE.triu(), SQUARE.triu(), SQUARE.triu()]
+    second = [2 * SQUARE.triu(), 2 * SQUARE, SQUARE.triu()]
+    found = triangular(first, second, {2})
+    assert {0: "upper"} == found
+    moved = kept_so([SQUARE - 50.0, SQUARE], found)
+    assert torch.equal((SQUARE - 50.0).triu(), moved[0]) and torch.equal(SQUARE, moved[1])
+    assert "input a is upper triangular" in words_of(found, ["a", "b"])[0]
+
+
+TASK = Task(
+    name="triangles",
+    form="kernelbench",
+    reference="""
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, a, b):
+        return a @ b
+
+
+def get_inputs():
+    return [torch.tril(torch.rand(16, 16)), torch.rand(16, 16)]
+
+
+def get_init_inputs():
+    return []
+""",
+)
+
+
+def test_every_change_of_value_keeps_the_zeros_of_an_instance_and_the_facts_say_so() -> None:
+    """Those of the race too, which change draws that were made elsewhere."""
+    instance = Instance(Reference(TASK, torch.device("cpu")), TASK.timed_case(), 3)
+    assert {0: "lower"} == instance.triangles
+    assert any("is lower triangular in every draw" in note for note in instance.notes)
+    offered = [v for v in instance.variants(5) if v.layout == "contiguous"]
+    changes = [*offered, *variants.mixed(TASK.contract), *variants.mixed(TASK.contract, few=True)]
+    assert any(v.change == "shifted" for v in changes)
+    for variant in changes:
+        for leaves in (instance.draw(variant, 7), instance.changed([SQUARE.new_ones(16, 16)] * 2, variant, 7)):
+            assert not leaves[0].triu(1).any(), variant.name
+    assert instance.draw(dataclasses.replace(offered[0], change="shifted"), 7)[1].triu(1).any()
+    point: Any = type("Point", (), {"instance": instance, "case": TASK.timed_case()})
+    assert ["lower", None] == [leaf.get("triangle") for leaf in facts._point(point)["inputs"]]
