@@ -135,3 +135,15 @@ def test_weights_change_and_structure_stays() -> None:
     assert 0.0 < float(inputs.fresh_weight("running_var", ones, ones, rng()).min())
     assert torch.equal(mask, inputs.fresh_weight("mask", mask, mask, rng()))
     assert torch.equal(count, inputs.fresh_weight("num_batches_tracked", count, count, rng()))
+
+
+@pytest.mark.parametrize("layout", ["gap0", "gap1"])
+def test_blocks_that_lie_apart_begin_where_vectors_do(layout: str) -> None:
+    """Torch's attention on a GPU reads 16 bytes at a time: a step of three floats more is a misaligned address there,
+    and ends the context of whoever asked."""
+    shape = (3, 2, 64, 32)
+    usual, _ = inputs.layout_of(shape, "contiguous")
+    steps, offset = inputs.layout_of(shape, layout)
+    assert 0 == offset and steps[0] > usual[0] and steps[2:] == usual[2:]
+    assert (steps[1] > usual[1]) == (layout == "gap1")
+    assert all(step * 2 % 16 == 0 for step in steps[:3]), "of half precision too"

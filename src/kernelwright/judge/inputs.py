@@ -28,9 +28,10 @@ mean large against the spread. There E[x^2] - E[x]^2 cancels: in a norm of 256 t
 by 3.3 times the honest error and more (at 8 sizes 1.1 and more, so it passed now and then), in a variance by over 100
 times. Welford's stays within 1.0 in 8 lanes, within 1.6 in one; of a variance that one reaches 2 near 32 sizes.
 """
-PAD = 3
-"""Elements between the rows of ``padded``, and blocks of them, and between those of one axis in ``gap0``, ``gap1``.
-Their unit step is 1, and rows of the latter lie close, so a look at that says that all is as usual."""
+PAD, GAP = 3, 16
+"""Elements between the rows of ``padded``, and the blocks of one axis in ``gap0``, ``gap1``. Their unit step is 1, and
+rows of the latter lie close, so a look at that says that all is as usual. Torch's attention on a GPU reads vectors of
+16 bytes whatever the step between batches: by 3 floats that would end the judge's context."""
 OUTLIERS = 1024
 """Elements among which one outlier lies at the most; a draw may hold as few as one."""
 SPECIALS = 64
@@ -157,17 +158,17 @@ def _normal(like: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 
 def layout_of(shape: Sequence[int], layout: str) -> tuple[tuple[int, ...], int]:
-    """(strides, storage offset) in elements of a layout: strided has unit step 2, rows and blocks of padded are PAD
-    longer than they seem, those of axis 0 in gap0, offset starts one element late."""
+    """(strides, storage offset) in elements of a layout: strided has unit step 2, rows of padded are PAD longer than
+    they seem, blocks of axis 0 in gap0 GAP, offset starts one element late."""
     strides, step = [], 2 if layout == "strided" else 1
-    longer = range(len(shape)) if layout == "padded" else [int(layout[3:]) + 1] if layout.startswith("gap") else ()
+    longer = {int(layout[3:]) + 1: GAP} if layout.startswith("gap") else {len(shape) - 1: PAD * (layout == "padded")}
     order = list(range(len(shape)))
     if layout == "transposed" and len(shape) >= 2:
         order[-1], order[-2] = order[-2], order[-1]
     sizes = {}
     for axis in reversed(order):
         sizes[axis] = step
-        step = step * max(int(shape[axis]), 1) + (PAD if axis in longer else 0)
+        step = step * max(int(shape[axis]), 1) + longer.get(axis, 0)
     strides = [sizes[axis] for axis in range(len(shape))]
     return tuple(strides), 1 if layout == "offset" else 0
 
