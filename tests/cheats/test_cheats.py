@@ -27,7 +27,7 @@ ON_GPU = [p for p in by_task(ALL) if p.device == "cuda"]
 THOROUGH = {
     "pointwise/erf", "pointwise/C++ strides", "row_norm/split sums", "softmax/online in blocks", "several/eager",
     "matmul/three-term bfloat16 split", "argmax/last of ties", "shapes/a path for one shape", "gradient/own backward",
-    "in_place/add_", "masked_future/another formula", "bent/another formula",
+    "in_place/add_",
 }  # fmt: skip
 """Honest programs judged in all cases and variants in the quick run too."""
 ON_DEVICE = {"loss", "total", "dropout", "drop_gradient", "top", "argmax", "backward", "half", "special", "attention"}

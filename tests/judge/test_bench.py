@@ -245,9 +245,7 @@ def test_draws_recombined_many_at_a_time_are_as_new_as_one_at_a_time() -> None:
         )
         nearest = torch.stack([bounds / one[2] for one in stock])
         nearest = nearest.gather(0, (nearest - 1).abs().argmin(0, keepdim=True))
-        assert (
-            float(((nearest - nearest.median()).abs() < 1e-5).float().mean()) > 0.5
-        )  # one factor for all
+        assert float(((nearest - nearest.median()).abs() < 1e-5).float().mean()) > 0.5  # one factor for all
         elsewhere = torch.stack([rows / one[1] for one in stock])
         elsewhere = elsewhere.gather(0, (elsewhere - 1).abs().argmin(0, keepdim=True))
         assert float(((elsewhere - elsewhere.median()).abs() < 1e-5).float().mean()) < 0.1  # one for each

@@ -240,8 +240,10 @@ def test_a_returned_input_is_refused(worker: LocalWorker) -> None:
 
 
 def test_a_hanging_program_is_ended(worker: LocalWorker) -> None:
-    """It costs some seconds, not the run: patience shortens the waiting for compilers alone."""
-    outcome = rejected(worker, torch_candidate("        while True:\n            pass\n"), "smoke", patience=1.0)
+    """It costs some seconds, not the run, and not fewer than a slow machine may need."""
+    outcome = rejected(
+        worker, torch_candidate("        while True:\n            pass\n"), "smoke", patience=1.0, hanging=1.0
+    )
     assert outcome.reason.startswith("no answer within ")
 
 
