@@ -80,7 +80,7 @@ def test_a_judgement_without_room_is_made_again(monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setattr(sessions, "Judgement", Judgement)
     monkeypatch.setattr(sessions, "by_own_names", lambda outcome, folder: outcome)
-    bench = SimpleNamespace(device=torch.device("cpu"))
+    bench = SimpleNamespace(device=torch.device("cpu"), task=SimpleNamespace(name="any"))
     eager = SimpleNamespace(program=1, ready=lambda: None, required=lambda task: None)
     for name, found in {"_bench": bench, "_bound": (None, ""), "_tested": SimpleNamespace(cases=())}.items():
         monkeypatch.setattr(session, name, lambda *_, found=found: found)
