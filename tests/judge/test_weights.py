@@ -184,3 +184,15 @@ def test_signs_stay_where_a_reference_wants_them() -> None:
 def test_masks_and_infinities_are_not_moved() -> None:
     value = torch.tensor([0.0, -torch.inf])
     assert weights.moved(value, torch.Generator(), weights.SIGNS) is value
+
+
+@pytest.mark.parametrize("how", [weights.SIGNS, weights.SIZES])
+def test_large_parameters_are_moved_by_numbers_that_come_again(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    """Every element of every part, and zeros too; tensors that do not lie in order come out right as well."""
+    monkeypatch.setattr(weights, "PERIOD", 7)
+    rng = torch.Generator().manual_seed(3)
+    value = torch.cat([torch.ones(4, 5), torch.zeros(4, 5)]).t()
+    made = weights.moved(value, rng, how)
+    assert made.shape == value.shape and bool((made != value).all())
+    assert bool((made[value == 1] > 1).all()) if how == weights.SIZES else bool((made < 0).any() and (made > 0).any())
+    assert 7 >= len(set(made[value == 0].tolist()))
