@@ -31,7 +31,7 @@ from later_programs import LATER
 from narrow_programs import NARROW
 from other_hands import OTHERS
 from phase_programs import PHASES
-from programs_elsewhere import ELSEWHERE_TOO
+from ported_programs import PORTED
 from seam_programs import SEAMS
 from time_cheats import TIME_CHEATS
 from triton_programs import TRITON
@@ -42,7 +42,7 @@ from kernelwright.workers.local import LocalWorker
 
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
-    *TRITON, *HONEST, *FORMULAS, *BORDERS, *ELSEWHERE_TOO, *BEYOND, *GPU,
+    *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *GPU,
 )  # fmt: skip
 
 

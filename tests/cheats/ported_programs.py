@@ -146,7 +146,7 @@ for i in range(0, a.shape[0], 64):
 return out
 """
 
-ELSEWHERE_TOO: tuple[Program, ...] = (
+PORTED: tuple[Program, ...] = (
     *_pair("long_filter", "sums of products", _text(DIRECT, args="u", name="long_filter"), "of 16 bits", _text(
         DIRECT, "F.pad(u,", "F.pad(short(u),", args="u", name="long_filter", head=HALVES), slow=False),
     *_pair("spectrum", "product with a table", _text(TABLE, head=MATH), "large angles in float32",
