@@ -113,7 +113,7 @@ class Lease:
         if handle is None:
             return False
         try:
-            return not _try_lock(handle, fcntl.LOCK_SH)
+            return not try_lock(handle, fcntl.LOCK_SH)
         finally:
             os.close(handle)
 
@@ -161,7 +161,7 @@ class Lease:
     def _claimed(self, handle: int, how: int) -> bool:
         """Lock it if it is free, and from then on have a part in the device."""
         with self._claiming:
-            if not _try_lock(handle, how):
+            if not try_lock(handle, how):
                 return False
             self._apart.clear()
             return True
@@ -179,7 +179,7 @@ class Lease:
             return None
         deadline = time.monotonic() + PATIENCE_SECONDS
         try:
-            _wait_for(lambda: _try_lock(gate, fcntl.LOCK_EX), deadline, self.gate, handle)
+            _wait_for(lambda: try_lock(gate, fcntl.LOCK_EX), deadline, self.gate, handle)
             _wait_for(lambda: self._claimed(handle, how), deadline, self.path, handle)
         except BaseException:
             os.close(handle)
@@ -234,7 +234,8 @@ def _lock_file(path: Path) -> int | None:
     return None
 
 
-def _try_lock(handle: int, how: int) -> bool:
+def try_lock(handle: int, how: int) -> bool:
+    """Take the lock of an open file (``fcntl.LOCK_EX`` or ``LOCK_SH``) unless another holds it; whether it is taken."""
     try:
         fcntl.flock(handle, how | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -15,6 +15,8 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+from kernelwright.judge.lease import try_lock
+
 WRITTEN_IN_PLACE = (".so", ".o", ".gch", ".pch")
 """Everything else appears under its name by a rename, when it is whole."""
 
@@ -65,9 +67,6 @@ def _mend(folder: Path) -> None:
 def _is_held(mark: Path) -> bool:
     handle = os.open(mark, os.O_RDWR)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(handle, fcntl.LOCK_EX)
     finally:
         os.close(handle)
-    return False
