@@ -50,10 +50,13 @@ ALLOWED: dict[str, set[str]] = {
     | {"settings", "kinds", "neighbours", "sandbox", "workers", "proposers", "search", "ledger", "knowledge", "tuning"}
     | {"load", "capture", "export", "report", "llm", "recipes", "diagnosis", "training", "energy"},
     "__init__": NOUNS | {"optimize", "report", "load", "capture", "settings", "workers", "export"},
-    "cli": {"__init__", "settings", "errors", "cli_judge", "cli_models", "cli_compare", "cli_environment"},
+    "cli": {"__init__", "settings", "errors"}
+    | {"cli_judge", "cli_models", "cli_compare", "cli_demo", "cli_display", "cli_environment"},
     "cli_judge": {"__init__", "settings", "errors"},
     "cli_models": {"__init__", "settings", "errors"},
     "cli_compare": {"__init__", "settings", "errors", "cli_judge", "cli_models"},
+    "cli_demo": {"__init__", "settings", "errors", "cli_display", "cli_judge", "cli_models"},
+    "cli_display": {"__init__"},
     "cli_environment": {"__init__", "settings", "errors", "cli_models"},
     "mcp_server": {"__init__", "settings", "errors"},
     "__main__": {"cli"},

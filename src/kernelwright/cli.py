@@ -9,21 +9,15 @@ from __future__ import annotations
 
 import functools
 import json
-import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
 import kernelwright
-from kernelwright import cli_compare, cli_environment, cli_judge, cli_models, settings
+from kernelwright import cli_compare, cli_demo, cli_display, cli_environment, cli_judge, cli_models, settings
 from kernelwright.errors import BadCommand, KernelwrightError
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -138,7 +132,7 @@ def optimize(
             got="both FILE and --resume" if file else "neither FILE nor --resume",
             expected="kernelwright optimize FILE, or kernelwright optimize --resume RUN",
         )
-    with _display(quiet=as_json) as listen, _terminable():
+    with cli_display.display(quiet=as_json) as listen, cli_display.terminable():
         if resume is not None:
             result = _resumed(resume, budget, context.params, listen)
         else:
@@ -159,7 +153,7 @@ def optimize(
     _print_result(result, as_json)
 
 
-def _resumed(run: str, budget: str | None, given: Mapping[str, Any], listen: Listen) -> kernelwright.Result:
+def _resumed(run: str, budget: str | None, given: Mapping[str, Any], listen: cli_display.Listen) -> kernelwright.Result:
     allowed = {"context", "file", "resume", "budget", "as_json", *cli_models.LIMITS}
     said = [value for name, value in given.items() if name not in allowed]
     if any(value not in ((), []) for value in said if value is not None and value is not False):  # a 0 is said too
@@ -207,7 +201,8 @@ def runs(
 ) -> None:
     """List the runs, newest first."""
     found = kernelwright.runs(parent)
-    rows = [(item["run"], item["task"], item["device"], item["status"], _times(item["speedup"])) for item in found]
+    times = cli_display.times
+    rows = [(item["run"], item["task"], item["device"], item["status"], times(item["speedup"])) for item in found]
     _show(found, as_json, lambda: cli_judge.table(("run", "task", "device", "status", "speedup"), rows) or ["no runs"])
 
 
@@ -251,129 +246,8 @@ def profile(
     _show(reply, as_json, lambda: [str(reply["text"]).rstrip()])
 
 
-@app.command()
-@_guarded
-def demo(
-    folder: Annotated[str, typer.Argument(help="Folder of tasks.")] = "tasks",
-    device: Device = None,
-    budget: Annotated[str, typer.Option(help="Wall time for each task.")] = "5s",
-    out: Annotated[str | None, typer.Option(help="Folder of the runs.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Optimise every task below a folder, one after another, and print a table."""
-    places = sorted(path.parent for path in Path(folder).rglob("task.toml")) or sorted(Path(folder).glob("*.py"))
-    if not places:
-        raise BadCommand("There is nothing to show.", got=folder, expected="a folder with task folders or .py files")
-    chosen = settings.device(device or settings.read().device)
-    rows: list[dict[str, Any]] = []
-    with kernelwright.Services(chosen) as services, _terminable():
-        for number, place in enumerate(places, 1):
-            if not as_json:
-                print(f"[{number}/{len(places)}] {place.stem}", flush=True)
-            with _display(quiet=as_json or not sys.stdout.isatty()) as listen:
-                rows.append(_one_example(place, chosen, budget, out, services, listen))
-            if rows[-1]["status"] == "interrupted":
-                raise KeyboardInterrupt
-    headings = ("task", "result", "speedup", "against", "vs eager", "of bound", "bits lost", "trials", "s")
-    table = [tuple(str(row[name]) for name in headings) for row in rows]
-    _show(rows, as_json, lambda: cli_judge.table(headings, table))
-
-
-def _one_example(
-    place: Path, device: str, budget: str, out: str | None, services: kernelwright.Services, listen: Listen
-) -> dict[str, Any]:
-    """One row of the demo's table; a task that fails is a row too."""
-    target = Path(out) / place.stem if out is not None else None
-    blank = dict.fromkeys(("speedup", "against", "vs eager", "of bound", "bits lost", "trials", "s"), "")
-    try:
-        result = kernelwright.optimize(
-            str(place), device=device, budget=budget, out=target, services=services, listen=listen
-        )
-    except KernelwrightError as error:
-        return {
-            "task": place.stem,
-            "result": f"{type(error).__name__}: {error.what} ({error.got[:120]})",
-            "status": "failed",
-            **blank,
-        }
-    row: dict[str, Any] = {"task": place.stem, "result": result.status, "status": result.status, **blank}
-    row |= {"trials": result.tried, "s": round(result.seconds, 1), "run": str(result.run)}
-    outcome = result.winner.outcome if result.winner else None
-    if isinstance(outcome, kernelwright.Timed):
-        eager = next((b.speedup for b in outcome.baselines if b.name == "eager"), None)
-        row |= {
-            "speedup": _times(outcome.speedup),
-            "against": outcome.best_baseline,
-            "vs eager": _times(eager),
-            "of bound": "" if outcome.bound_fraction is None else f"{outcome.bound_fraction:.0%}",
-            "bits lost": f"{outcome.proof.bits_lost:.2f}",
-        }
-    return row
-
-
-Listen = Callable[["kernelwright.Event"], None]
-
-
-@contextmanager
-def _display(*, quiet: bool) -> Iterator[Listen]:
-    """What hears the events: nothing, plain lines, or a live line on a terminal."""
-    if quiet:
-        yield lambda event: None
-    elif not sys.stdout.isatty():
-        yield _plain_line
-    else:
-        from rich.console import Console  # noqa: PLC0415 - 0.1 s that only a terminal pays
-
-        console = Console(highlight=False)
-        with console.status("starting") as status:
-
-            def listen(event: kernelwright.Event) -> None:
-                status.update(f"[{event.seconds:5.1f} s] {_escaped(event.text)}")
-                if event.kind != "phase":
-                    _rich_line(console, event)
-
-            yield listen
-
-
-def _plain_line(event: kernelwright.Event) -> None:
-    if event.kind != "done":  # the result itself is printed after it
-        print(f"{event.seconds:7.1f}  {event.text}", flush=True)
-
-
-_COLOURS = {"best": "bold green", "note": "yellow", "admitted": "cyan", "structures": "cyan"}
-
-
-def _rich_line(console: Console, event: kernelwright.Event) -> None:
-    if event.kind == "done":
-        return
-    colour = "red" if "stage" in event.data else _COLOURS.get(event.kind, "default")
-    console.print(f"[{colour}]{event.seconds:7.1f}  {_escaped(event.text)}[/]", soft_wrap=True)
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", "\\[")
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: cleanly, with everything found so far kept."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _show(data: object, as_json: bool, lines: Callable[[], list[str]]) -> None:
     print(json.dumps(data, indent=1) if as_json else "\n".join(lines()))
-
-
-def _times(speedup: float | None) -> str:
-    return "" if speedup is None else f"{speedup:.2f}x"
 
 
 def _teller(as_json: bool) -> Callable[[str], None]:
@@ -384,6 +258,7 @@ def _teller(as_json: bool) -> Callable[[str], None]:
 cli_judge.register(app, _guarded, _show, _teller)
 cli_models.register(app, _guarded, _show)
 cli_compare.register(app, _guarded, _show)
+cli_demo.register(app, _guarded, _show)
 cli_environment.register(app, _guarded, _show, _teller)
 
 if __name__ == "__main__":

@@ -135,6 +135,9 @@ class FakeWorker:
             future.set_exception(error)
         return future
 
+    def interrupt(self) -> None:
+        """See Worker."""
+
     def abandon(self) -> None:
         """Nothing is in progress; that it was asked for is recorded among the jobs."""
         self.jobs.append("abandon")

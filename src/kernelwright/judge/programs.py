@@ -52,6 +52,10 @@ TRUSTING = {"TORCHINDUCTOR_VEC_ISA_OK": "1"}
 """Read at import too: AVX2 and AVX-512 are not tried with a compilation of torch's headers each (10 s on two cores)."""
 PLAIN, DEVICE = ("torch",), ("torch", "kernelwright.judge.triton_ready")
 COMPILER = ("torch", "torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codecache")
+DEVICE_COMPILER = (*DEVICE, *COMPILER, "kernelwright.judge.inductor_ready")
+MOST_COMPILING = 16
+"""Threads of one program in which torch's compiler prepares its choices for a GPU: a product of 8448 x 8448 with 20 of
+them took 46 s in one and 20 s in 16, as long as with 16 processes (H200)."""
 
 
 class Programs:
@@ -82,11 +86,11 @@ class Programs:
         none that holds task folders, where cases and decoys are written down."""
         self._imports |= set(readable(imports))
 
-    def prime(self) -> None:
-        """Start what programs that compile on a CPU will need, in the background; asking again does nothing."""
+    def prime(self, device: str = "cpu") -> None:
+        """Start what programs that compile will need, in the background; asking again does nothing."""
         with self._lock:
             if self._priming is None:
-                self._priming = threading.Thread(target=self._prime, daemon=True)
+                self._priming = threading.Thread(target=self._prime, args=(device,), daemon=True)
                 self._priming.start()
 
     @property
@@ -99,12 +103,15 @@ class Programs:
         primer = self._primer
         return [] if primer is None or self._priming is None else [(self._priming, primer.pid)]
 
-    def fork(self, device: str, folder: Path, seconds: float, own: Path | None) -> Program:
-        """A confined program in ``folder``. ``own`` is a folder that it may write, and keep compiled code in, alone."""
+    def fork(self, device: str, folder: Path, seconds: float, own: Path | None, *, inductor: bool = True) -> Program:
+        """A confined program in ``folder``. ``own`` is a folder that it may write, and keep compiled code in, alone;
+        ``inductor`` false: it compiles by other means than torch's compiler."""
         if device != "cpu":
             health.make_room(torch.device(device))
-        if own is None or device != "cpu":  # a fork of a process that has looked at a GPU cannot use it
-            return self.start(self._zygote(compiles=False, device=device), device, folder, seconds, own)
+            zygote = self._zygote(compiles=inductor and own is not None, device=device)
+            return self.start(zygote, device, folder, seconds, own)
+        if own is None:
+            return self.start(self._zygote(compiles=False), device, folder, seconds, own)
         self.prime()
         assert self._priming is not None
         self._priming.join()
@@ -121,8 +128,9 @@ class Programs:
         with self._starting[compiles]:
             if compiles not in self._zygotes:
                 answers = UNSEEN | NO_HEADERS | ({} if self._probes else TRUSTING)
-                plain = PLAIN if device == "cpu" else DEVICE
-                preload, env = (COMPILER, answers) if compiles else (plain, {})
+                plain, compiler = (PLAIN, COMPILER) if device == "cpu" else (DEVICE, DEVICE_COMPILER)
+                preload: tuple[str, ...] = compiler if compiles else plain
+                env = {} if not compiles else answers if device == "cpu" else NO_HEADERS
                 self._zygotes[compiles] = Zygote.start(preload, clock=measure.clock, env=self.waiting | env)
             return self._zygotes[compiles]
 
@@ -138,8 +146,11 @@ class Programs:
         """Whether a primer has run here, and made the headers of this torch; where it probes, it makes none."""
         return self._seed.is_dir() and (self._probes or self._headers.is_dir())
 
-    def _prime(self) -> None:
+    def _prime(self, device: str = "cpu") -> None:
         """Fill the cache that others begin with. Without it they only take longer, so its failures are nobody's."""
+        if device != "cpu":
+            self._zygote(compiles=True, device=device)
+            return
         if self._primed() or self._probes:
             return
         with self._starting[True]:
@@ -196,12 +207,14 @@ class Programs:
         )
         env = {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads), **self.waiting}
         env |= UNSEEN if device == "cpu" else {}
+        ready = zygote is self._zygotes.get(True) and device != "cpu"
         if own is not None:
             own.mkdir(parents=True, exist_ok=True)
             env |= {
                 "TORCHINDUCTOR_CACHE_DIR": str(own / "inductor"),
                 "TRITON_CACHE_DIR": str(own / "triton"),
-                "TORCHINDUCTOR_COMPILE_THREADS": "1",  # workers would be programs that nothing stops between windows
+                # On a CPU these would be other programs, which nothing stops between windows; see ``inductor_ready``.
+                "TORCHINDUCTOR_COMPILE_THREADS": str(min(self.threads, MOST_COMPILING)) if ready else "1",
                 "TMPDIR": str(own / "tmp"),
                 "HOME": str(own),
             }

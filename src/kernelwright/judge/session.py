@@ -131,10 +131,9 @@ class Session:
         found = store.known(device, self.state)
         if not found.facts and job.get("measure"):
             with self._lease(device).alone():
-                found = calibration.calibrate(
-                    device, self.cache / "calibration", lambda what, share: emit({"measuring": what, "share": share})
+                found = store.measured(
+                    device, self.state, self.cache, lambda what, share: emit({"measuring": what, "share": share})
                 )
-            store.keep(found, self.state)
         return {"machine": wire.to_data(found)}
 
     def describe(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
@@ -183,9 +182,8 @@ class Session:
             return profiles.run(bench, candidate, folder, self._machine(job), own, self.threads, count=count)
 
     def prime(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
-        """{device} -> {}: begin to load what compiled baselines on a CPU will need; of no use elsewhere."""
-        if requests.device_of(job, self.device) == "cpu":
-            self.programs.prime()
+        """{device} -> {}: begin to load what compiled baselines will need."""
+        self.programs.prime(requests.device_of(job, self.device))
         return {}
 
     def prepare(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:

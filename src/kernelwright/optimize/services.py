@@ -94,6 +94,10 @@ class Services:
             }
         )
 
+    def interrupt(self) -> None:
+        """End the runs that use these as an interrupt would, from another thread: each keeps what it has found."""
+        self.worker.interrupt()
+
     def close(self) -> None:
         """End both; calling it twice is harmless."""
         self.host.close()

@@ -32,6 +32,10 @@ class Worker(Protocol):
         """Give up every job in progress or waiting, at once; the next job is served as if by a new worker."""
         ...
 
+    def interrupt(self) -> None:
+        """From another thread: whoever asks for a job, or waits for one, gets a KeyboardInterrupt from now on."""
+        ...
+
     def close(self) -> None:
         """End the judge and everything it started."""
         ...

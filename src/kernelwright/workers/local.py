@@ -45,7 +45,7 @@ class LocalWorker:
         self._sending = threading.Lock()
         self._ids = itertools.count(1)
         self._judge: _Judge | None = None
-        self._closed = False
+        self._closed = self._interrupted = False
         self._abandoned = 0
         self._threads = threads
         self.hears: Callable[[str], None] | None = None
@@ -55,11 +55,13 @@ class LocalWorker:
     def run(self, job: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None) -> Reply:
         """The result of ``job``; its events go to ``on_event`` as they come.
 
-        Raises the KernelwrightError that the judge answered, or JudgeFailed when two judges died under it. A fault that
+        Raises the KernelwrightError that the judge answered, JudgeFailed when two judges died under it, or
+        KeyboardInterrupt (``interrupt``). A fault that
         may pass (``errors``: a lost device, a full disk) counts once it has come again in a fresh judge."""
         request, abandoned = {"device": self.device, **job}, self._abandoned
         restarted = ""
         for attempt in range(2):
+            self._go_on()
             judge = self._live_judge()
             reply = self._ask(judge, {**request, "id": next(self._ids)}, on_event)
             if "result" in reply:
@@ -79,6 +81,7 @@ class LocalWorker:
             restarted = judge.last_words()
             if on_event is not None:
                 on_event({"restarted": restarted})
+        self._go_on()
         if judge.fault is not None and abandoned == self._abandoned and not self._closed:
             raise again(judge.fault)  # a job beside this one met it, and the judge was ended for that
         why = ", twice" if abandoned == self._abandoned else ": it was given up"
@@ -105,6 +108,17 @@ class LocalWorker:
             if self._judge is not None:
                 self._judge.end()
         pool.shutdown(wait=False, cancel_futures=True)
+
+    def interrupt(self) -> None:
+        """See Worker."""
+        self._interrupted = True
+        with self._starting:
+            if self._judge is not None:
+                self._judge.end()
+
+    def _go_on(self) -> None:
+        if self._interrupted:
+            raise KeyboardInterrupt
 
     def _new_pool(self) -> concurrent.futures.ThreadPoolExecutor:
         return concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix=f"worker-{self.device}")

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from kernelwright import wire
-from kernelwright.judge.calibration import capacity, identity
+from kernelwright.judge.calibration import Progress, calibrate, capacity, identity
 from kernelwright.machine import Machine, fingerprint
 
 
@@ -35,3 +35,12 @@ def keep(machine: Machine, state: Path) -> None:
 
 def _file(key: str, state: Path) -> Path:
     return state / "machines" / f"{key}.json"
+
+
+def measured(device: str, state: Path, cache: Path, progress: Progress) -> Machine:
+    """As measured before, by another judge perhaps while this one waited for the device; else measured, and kept."""
+    found = known(device, state)
+    if not found.facts:
+        found = calibrate(device, cache / "calibration", progress)
+        keep(found, state)
+    return found

@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verb ``demo``: every task below a folder, a few at a time, in one table.
+
+On two cores most of a proof keeps one of them busy, and on a GPU most of it waits for a compiler; a judge has the
+device to itself only while it times, and what others have in the background stands still then. So several judges, each
+with a task of its own, take little longer than one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import kernelwright
+from kernelwright import cli_display, cli_models, settings
+from kernelwright.cli_judge import table
+from kernelwright.errors import BadCommand, KernelwrightError
+
+MOST_LANES, LANE_BYTES, DEVICE_CORES = 3, 6 << 30, 4
+"""Tasks at a time: at the most, by memory, and by the cores that one takes where compilers work for a GPU."""
+HEADINGS = ("task", "result", "speedup", "against", "vs eager", "of bound", "bits lost", "trials", "s")
+
+
+def register(app: typer.Typer, guarded: cli_models.Guarded, show: cli_models.Show) -> None:
+    """Add the verb to ``app``; ``guarded`` turns errors into exit codes, ``show`` prints."""
+
+    @app.command()
+    @guarded
+    def demo(
+        folder: Annotated[str, typer.Argument(help="Folder of tasks.")] = "tasks",
+        device: Annotated[
+            str | None, typer.Option(help="cpu or cuda:N (default: KERNELWRIGHT_DEVICE, else cpu).")
+        ] = None,
+        budget: Annotated[str, typer.Option(help="Wall time for each task.")] = "5s",
+        out: Annotated[str | None, typer.Option(help="Folder of the runs.")] = None,
+        lanes: Annotated[
+            int | None, typer.Option(min=1, help="Tasks at a time (default: by cores and memory, at most 3).")
+        ] = None,
+        as_json: Annotated[
+            bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")
+        ] = False,
+    ) -> None:
+        """Optimise every task below a folder and print a table."""
+        places = sorted(path.parent for path in Path(folder).rglob("task.toml")) or sorted(Path(folder).glob("*.py"))
+        if not places:
+            wanted = "a folder with task folders or .py files"
+            raise BadCommand("There is nothing to show.", got=folder, expected=wanted)
+        chosen = settings.device(device or settings.read().device)
+        with _board(len(places), quiet=as_json) as board:
+            rows = _Lanes(places, chosen, budget, out, board).run(lanes or usual(chosen))
+        cells = [tuple(str(row[name]) for name in HEADINGS) for row in rows]
+        show(rows, as_json, lambda: table(HEADINGS, cells))
+        if any(row["status"] == "interrupted" for row in rows) or len(rows) < len(places):
+            raise KeyboardInterrupt
+
+
+def usual(device: str) -> int:
+    """How many tasks go on at a time where nobody says."""
+    import psutil  # noqa: PLC0415 - of no use to other verbs
+
+    cores = len(os.sched_getaffinity(0))
+    of_cores = cores if device == "cpu" else cores // DEVICE_CORES
+    return max(1, min(MOST_LANES, of_cores, psutil.virtual_memory().available // LANE_BYTES))
+
+
+class _Lanes:
+    """Tasks in order, each taken by the first of several judges that is free."""
+
+    def __init__(self, places: list[Path], device: str, budget: str, out: str | None, board: _Board) -> None:
+        self._device, self._budget, self._out, self._board = device, budget, out, board
+        self._places = places
+        self._left: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for number in range(len(places)):
+            self._left.put(number)
+        self._rows: dict[int, dict[str, Any]] = {}
+        self._services: list[kernelwright.Services] = []
+        self._over = threading.Event()
+
+    def run(self, lanes: int) -> list[dict[str, Any]]:
+        """The rows that there are once all tasks are done, or after an interrupt."""
+        lanes = min(lanes, len(self._places))
+        with cli_display.terminable(), ThreadPoolExecutor(lanes, thread_name_prefix="lane") as pool:
+            going = [pool.submit(self._lane) for _ in range(lanes)]
+            try:
+                wait(going)
+            except KeyboardInterrupt:
+                self._over.set()
+                for services in list(self._services):
+                    services.interrupt()
+                wait(going)
+        for lane in going:
+            lane.result()
+        return [self._rows[number] for number in sorted(self._rows)]
+
+    def _lane(self) -> None:
+        with kernelwright.Services(self._device) as services:
+            self._services.append(services)
+            while not self._over.is_set():
+                try:
+                    number = self._left.get_nowait()
+                except queue.Empty:
+                    return
+                place = self._places[number]
+                self._board.begins(number, place.stem)
+                with contextlib.suppress(KeyboardInterrupt):
+                    self._rows[number] = self._row(place, services)
+                self._board.ends(place.stem)
+
+    def _row(self, place: Path, services: kernelwright.Services) -> dict[str, Any]:
+        """One row of the table; a task that fails is a row too."""
+        target = Path(self._out) / place.stem if self._out is not None else None
+        blank = dict.fromkeys(("speedup", "against", "vs eager", "of bound", "bits lost", "trials", "s"), "")
+        try:
+            result = kernelwright.optimize(
+                str(place),
+                device=self._device,
+                budget=self._budget,
+                out=target,
+                services=services,
+                listen=lambda event: self._board.hears(place.stem, event),
+            )
+        except KernelwrightError as error:
+            return {
+                "task": place.stem,
+                "result": f"{type(error).__name__}: {error.what} ({error.got[:120]})",
+                "status": "failed",
+                **blank,
+            }
+        row: dict[str, Any] = {"task": place.stem, "result": result.status, "status": result.status, **blank}
+        row |= {"trials": result.tried, "s": round(result.seconds, 1), "run": str(result.run)}
+        outcome = result.winner.outcome if result.winner else None
+        if isinstance(outcome, kernelwright.Timed):
+            eager = next((b.speedup for b in outcome.baselines if b.name == "eager"), None)
+            row |= {
+                "speedup": cli_display.times(outcome.speedup),
+                "against": outcome.best_baseline,
+                "vs eager": cli_display.times(eager),
+                "of bound": "" if outcome.bound_fraction is None else f"{outcome.bound_fraction:.0%}",
+                "bits lost": f"{outcome.proof.bits_lost:.2f}",
+            }
+        return row
+
+
+class _Board:
+    """Which tasks go on: a line when one begins, on a terminal also what each is doing. Called by all lanes."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def begins(self, number: int, task: str) -> None:
+        typer.echo(f"[{number + 1}/{self._count}] {task}")
+
+    def hears(self, task: str, event: kernelwright.Event) -> None: ...
+
+    def ends(self, task: str) -> None: ...
+
+
+class _Silent(_Board):
+    def begins(self, number: int, task: str) -> None: ...
+
+
+class _Live(_Board):
+    def __init__(self, count: int) -> None:
+        from rich.console import Console  # noqa: PLC0415 - 0.1 s that only a terminal pays
+
+        super().__init__(count)
+        self._console = Console(highlight=False)
+        self.status = self._console.status("starting")
+        self._doing: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def begins(self, number: int, task: str) -> None:
+        self._console.print(cli_display.escaped(f"[{number + 1}/{self._count}] {task}"))
+
+    def hears(self, task: str, event: kernelwright.Event) -> None:
+        self._now(task, f"{task} [{event.seconds:5.1f} s] {event.text}")
+        if event.kind != "phase":
+            cli_display.rich_line(self._console, event, f"{task}: ")
+
+    def ends(self, task: str) -> None:
+        self._now(task, None)
+
+    def _now(self, task: str, doing: str | None) -> None:
+        with self._lock:
+            self._doing.pop(task, None)
+            if doing is not None:
+                self._doing[task] = doing
+            self.status.update(cli_display.escaped("\n".join(self._doing[name] for name in sorted(self._doing))))
+
+
+@contextlib.contextmanager
+def _board(count: int, *, quiet: bool) -> Iterator[_Board]:
+    if quiet or not sys.stdout.isatty():
+        yield _Silent(count) if quiet else _Board(count)
+        return
+    live = _Live(count)
+    with live.status:
+        yield live
