@@ -264,9 +264,7 @@ class Correctness:
         self, program: Program, point: Point, offered: Sequence[Variant], covered: set[tuple[Any, str]]
     ) -> None:
         """The variants of a case; on a dear one, those ``covered`` by others in the same manner come mixed into one.
-
-        What was taken joins ``covered``.
-        """
+        What was taken joins ``covered``."""
         spared = [v for v in offered if point.dear and (point.manner, v.name) in covered and v.name != AS_GIVEN]
         own = point.instance.work > HEAVY  # the odd rows of that size are its own
         spared = [v for v in spared if v.change not in variants.NEVER_SPARED and (own or not v.fresh_weights)]
@@ -365,12 +363,13 @@ class Correctness:
 
     def _fresh_state(self, point: Point, seed: int, moved: str = "") -> Any:
         """New weights of a case. Dear ones are drawn once, for the first case that has them: 256 MB take 1.3 s."""
-        if moved or point.state_bytes <= DEAR_BYTES:
+        if point.state_bytes <= DEAR_BYTES:
             return point.instance.draw_state(seed, moved)
-        if self.fresh is None or not agreement.alike(self.fresh, point.instance.first_state):
-            self.fresh = point.instance.draw_state(seed)
-            return self.fresh
-        return next(self.bench.states(point.instance, seed, 0.0, self.fresh))
+        known = self.fresh is not None and agreement.alike(self.fresh, point.instance.first_state)
+        self.fresh = self.fresh if known else point.instance.draw_state(seed)
+        if moved:
+            return point.instance.draw_state(seed, moved, self.fresh)
+        return next(self.bench.states(point.instance, seed, 0.0, self.fresh)) if known else self.fresh
 
     def _guards(self, program: Program) -> None:
         if program.buffers is not None and not program.buffers.guards_intact():

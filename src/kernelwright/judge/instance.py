@@ -247,10 +247,10 @@ class Instance:
         if isinstance(leaves, Given) and leaves.incoming is not None:
             self.incoming = leaves.incoming
 
-    def draw_state(self, seed: int, moved: str = "") -> State:
-        """Every parameter and buffer at its own scale but with new values; tied tensors stay tied."""
-        redrawn = dict(weights.read(self._construct(seed)))
-        return weights.fresh(self.model, self.first_state, redrawn, seed, moved)
+    def draw_state(self, seed: int, moved: str = "", redrawn: State | None = None) -> State:
+        """All parameters and buffers, new at their own scale (``redrawn``: an earlier draw of them); tied ones stay."""
+        redrawn = weights.read(self._construct(seed)) if redrawn is None else redrawn
+        return weights.fresh(self.model, self.first_state, dict(redrawn), seed, moved)
 
     def variants(self, hidden_seed: int) -> tuple[Variant, ...]:
         """The ways of drawing that this case is judged on; the first is the task's own."""
