@@ -30,8 +30,12 @@ THOROUGH = {
     "in_place/add_",
 }  # fmt: skip
 """Honest programs judged in all cases and variants in the quick run too."""
-ON_DEVICE = {"loss", "total", "dropout", "drop_gradient", "top", "argmax", "backward", "half", "special", "attention"}
-"""Tasks whose references are judged on a GPU in the quick run: single numbers, random, whole, half ones, gradients."""
+ON_DEVICE = {
+    "loss", "total", "dropout", "drop_gradient", "top", "argmax", "backward", "half", "special", "attention",
+    "cross_binary",
+}  # fmt: skip
+"""Tasks whose references are judged on a GPU in the quick run: single numbers, random, whole, half ones, gradients,
+and one that a value above one would end there, with the judge."""
 REFUSED = {"degenerate": "passes as an answer", "unread": "nothing shows whether a program reads it"}
 
 

@@ -16,6 +16,7 @@ from kernelwright.errors import KernelwrightError
 from kernelwright.judge import agreement, calls, health, inputs, noise, orders, refusals, rounding, skeletons, weights
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.calls import Given
+from kernelwright.judge.domains import kept
 from kernelwright.judge.floors import Floors, Spread
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.measure import timed
@@ -79,7 +80,7 @@ class Instance:
         """One incoming gradient per output leaf (floating ones count), where they are asked for: the last call's."""
         self._giver = weights.Giver()
         del second  # a call may be gigabytes
-        self.call_seconds = self.double_seconds = 0.0
+        self.call_seconds, self.double_seconds, self.particular = 0.0, 0.0, False
         """What a call took the second time, and the last one in float64: rough, for planning."""
         self.opened: tuple[Given, list[torch.Tensor]] | None = None
         """The first call and its answer under the seed ``opening``, for whoever takes it, where one was named."""
@@ -142,7 +143,7 @@ class Instance:
                 outputs = (answer := self._call(self.model, leaves)).outputs
             self.work, self.borders, self.reach = count.work, sorted(count.borders), count.reach
             """Multiply-adds of one call, roughly; numbers at which the answer jumps, and how far off they are."""
-            self.exponential, self.searches = count.exponential, count.searches
+            self.exponential, self.searches, self.particular = count.exponential, count.searches, count.particular
             refusals.results(self.reference, len(leaves), outputs)
             refusals.written(self.reference, self.names, leaves, answer.inputs)
             self.out_skeleton = answer.skeleton
@@ -291,7 +292,8 @@ class Instance:
     def _call(self, model: torch.nn.Module, leaves: Leaves) -> calls.Answer:
         self.adopt(leaves)
         kind = skeletons.dtype(self.autocast) if self.autocast else None
-        with torch.autocast(self.device.type, dtype=kind, enabled=bool(self.autocast)):
+        cast = torch.autocast(self.device.type, dtype=kind, enabled=bool(self.autocast))
+        with cast, kept(self.device, self.particular):
             return calls.call(model, self.skeleton, leaves, self.wanted, self.incoming)
 
     def run(self, model: torch.nn.Module, leaves: Leaves) -> list[torch.Tensor]:
@@ -354,7 +356,8 @@ class Instance:
 
         def answer(values: list[torch.Tensor]) -> list[torch.Tensor]:
             values = values if move is None else move(values)
-            return self._everything(calls.call(double, self.skeleton, values, self.wanted, incoming))
+            with kept(self.device, self.particular):
+                return self._everything(calls.call(double, self.skeleton, values, self.wanted, incoming))
 
         return run_raised(answer, leaves, mode)
 
@@ -365,13 +368,13 @@ class Instance:
         if self.without_double:
             # Twice the spread: six orders see less than the least careful sensible one.
             runs = functools.cache(lambda: self._several(leaves, state, seed + 1))
-            return Floors(lambda index: _errors(runs()[index], exact, 2.0), orders.RUNS)
+            return Floors(lambda index: noise.errors(runs()[index], exact, 2.0), orders.RUNS)
         unit = rounding.unit_of(self.out_specs)
 
         def draw(index: int) -> list[Spread]:
             rng = inputs.generator((seed * 1009 + index) % 2**63, self.device)
             move = functools.partial(noise.half_ulps, unit=unit, rng=rng, few=few)
-            return _errors(self.doubled(leaves, state, rounding.Rounded(unit, rng, few), move), exact, 1.0)
+            return noise.errors(self.doubled(leaves, state, rounding.Rounded(unit, rng, few), move), exact, 1.0)
 
         return Floors(draw, 1 if self.huge else next(count for most, count in _DRAWS if self.work <= most))
 
@@ -393,8 +396,3 @@ class Instance:
 
 def _shaped(outputs: Sequence[torch.Tensor], specs: Sequence[TensorSpec]) -> bool:
     return [tuple(out.shape) for out in outputs] == [spec.shape for spec in specs]
-
-
-def _errors(answers: Sequence[torch.Tensor], exact: Sequence[Magnitudes], factor: float) -> list[Spread]:
-    """The errors of one run at all outputs; elements that are not finite count as right."""
-    return [scale.measure(out, factor, lenient=True) for out, scale in zip(answers, exact, strict=True)]

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 
 from kernelwright.judge import borders, lanes
+from kernelwright.judge.floors import Spread
+from kernelwright.judge.yardstick import Magnitudes
 
 POOL = 1 << 18
 """Random numbers drawn once per run and read from a random start."""
@@ -167,3 +169,8 @@ def _moved_apart(
 
     lanes.each(move, range(len(old)))
     return moved
+
+
+def errors(answers: Sequence[torch.Tensor], exact: Sequence[Magnitudes], factor: float) -> list[Spread]:
+    """The errors of one run at all outputs; elements that are not finite count as right."""
+    return [scale.measure(out, factor, lenient=True) for out, scale in zip(answers, exact, strict=True)]

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from kernelwright.judge import borders
+from kernelwright.judge import borders, domains
 from kernelwright.judge.kinds import CHOOSING
 
 PER_OPERATOR = 20_000
@@ -139,7 +139,7 @@ class Counting(TorchDispatchMode):
         self.work = self.operators = 0
         self.borders: set[float] = set()
         self.reach = 0.0
-        self.exponential = self.searches = False
+        self.exponential = self.searches = self.particular = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -154,6 +154,7 @@ class Counting(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         self.borders |= borders.met(func, args, kwargs or {})
         self.exponential |= borders.exponential(func)
+        self.particular |= domains.particular(func)
         self.searches |= func._schema.name in ("aten::bucketize", "aten::searchsorted")
         layer = func._schema.name == "aten::mkldnn_rnn_layer"
         count = STEP * int(args[0].shape[0]) if layer else 1

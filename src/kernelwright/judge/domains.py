@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What operators refuse, asked before a device is: there an index that is not there, or a probability above one, does
+not raise but ends the context of the process, and with it the judge.
+
+A judge tries many values on a reference to see which it takes. On a CPU the operators that are particular about values
+raise, and that is the answer; on a device they assert. So there these are looked at first, and raise here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Checks = Callable[..., None]
+
+
+def _within(values: torch.Tensor, low: float, high: float, what: str) -> None:
+    if not values.numel():
+        return
+    least, most = (float(value) for value in torch.aminmax(values.detach()))
+    if not (low <= least and most <= high):
+        raise ValueError(f"{what} from {least:g} to {most:g}, where {low:g} to {high:g} are accepted")
+
+
+def _probabilities(values: torch.Tensor, *others: Any, **_: Any) -> None:
+    _within(values, 0.0, 1.0, "probabilities")
+
+
+def _cross_entropy(values: torch.Tensor, target: torch.Tensor, *others: Any, **_: Any) -> None:
+    _probabilities(values)
+    _probabilities(target)
+
+
+def _shares(values: torch.Tensor, *others: Any, **_: Any) -> None:
+    _within(values, 0.0, torch.finfo(values.dtype).max, "shares")
+
+
+def _rows(weight: torch.Tensor, indices: torch.Tensor, *others: Any, **_: Any) -> None:
+    _within(indices, 0, weight.shape[0] - 1, "rows")
+
+
+def _along(values: torch.Tensor, dim: int, indices: torch.Tensor, *others: Any, **_: Any) -> None:
+    _within(indices, 0, (values.shape[dim] if values.dim() else 1) - 1, "indices")
+
+
+def _classes(values: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, ignored: int, *_: Any) -> None:
+    counted = target[target != ignored]
+    _within(counted, 0, values.shape[1 if values.dim() > 1 else 0] - 1, "classes")
+
+
+def _places(values: torch.Tensor, indices: Sequence[torch.Tensor | None], *others: Any, **_: Any) -> None:
+    dim = 0
+    for index in indices:
+        if index is None or index.dtype in (torch.bool, torch.uint8):
+            dim += 1 if index is None else index.dim()
+            continue
+        _within(index, -values.shape[dim], values.shape[dim] - 1, "indices")
+        dim += 1
+
+
+CHECKS: Mapping[str, Checks] = {
+    "aten::binary_cross_entropy": _cross_entropy,
+    "aten::bernoulli": _probabilities,
+    "aten::multinomial": _shares,
+    "aten::embedding": _rows,
+    "aten::_embedding_bag": _rows,
+    "aten::_embedding_bag_forward_only": _rows,
+    "aten::index_select": _along,
+    "aten::gather": _along,
+    "aten::scatter": _along,
+    "aten::scatter_add": _along,
+    "aten::index_add": _along,
+    "aten::nll_loss_forward": _classes,
+    "aten::nll_loss2d_forward": _classes,
+    "aten::index": _places,
+}
+"""By operator, what it refuses on a CPU and asserts on a device."""
+
+
+def particular(func: Any) -> bool:
+    """Whether an operator is one of these."""
+    return func._schema.name in CHECKS
+
+
+class Kept(TorchDispatchMode):
+    """Operators that are particular about values raise for those they do not take."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch's own hook: True would import torch._dynamo (2 to 4 s) at the first operator, to no use here."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for every operator below autograd. Raises ValueError."""
+        check = CHECKS.get(func._schema.name)
+        if check is not None:
+            check(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def kept(device: torch.device, asked: bool) -> contextlib.AbstractContextManager[Any]:
+    """``Kept`` where a device would assert and a reference was seen to have such operators (``asked``)."""
+    return Kept() if asked and device.type != "cpu" else contextlib.nullcontext()

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that a device asserts for raise before it is asked, for the values that a CPU raises for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import tensor
+
+from kernelwright.judge.domains import Kept, kept
+from kernelwright.judge.oracle import Counting
+
+ROWS, SCORES = torch.ones(4, 3), torch.zeros(2, 5)
+HALF = torch.full((3,), 0.5)
+ASKED: dict[str, Callable[[int], object]] = {
+    "probabilities": lambda out: F.binary_cross_entropy(HALF + out, HALF),
+    "targets": lambda out: F.binary_cross_entropy(HALF, HALF + out),
+    "coins": lambda out: torch.bernoulli(HALF + out),
+    "shares": lambda out: torch.multinomial(HALF - out, 2),
+    "embedding": lambda out: F.embedding(tensor([0, 3 + out]), ROWS),
+    "bag": lambda out: F.embedding_bag(tensor([0, 3 + out]), ROWS, tensor([0])),
+    "rows": lambda out: ROWS.index_select(0, tensor([3 + out])),
+    "gathered": lambda out: ROWS.gather(1, tensor([[2 + out]])),
+    "scattered": lambda out: torch.zeros(4, 3).scatter(1, tensor([[2 + out]]), 1.0),
+    "added": lambda out: torch.zeros(4, 3).scatter_add(0, tensor([[3 + out]]), torch.ones(1, 1)),
+    "added rows": lambda out: torch.zeros(4, 3).index_add(0, tensor([3 + out]), torch.ones(1, 3)),
+    "classes": lambda out: F.cross_entropy(SCORES, tensor([0, 4 + out])),
+    "places": lambda out: ROWS[:, tensor([2 + out])],
+    "places beside flags": lambda out: ROWS[tensor([True, False, True, True]), tensor([0, 1, 2 + out])],
+}
+"""Calls that are accepted as they are, and not with values one too large."""
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_a_cpu_refuses_is_refused_before_it_is_asked(name: str) -> None:
+    """And nothing else is; that the operator is particular is seen in a call that it takes."""
+    call = ASKED[name]
+    with pytest.raises((RuntimeError, IndexError)):
+        call(1)
+    with Counting() as count, Kept():
+        call(0)
+    assert count.particular
+    with Kept(), pytest.raises(ValueError, match="are accepted"):
+        call(1)
+
+
+def test_classes_that_do_not_count_and_nothing_at_all_are_accepted() -> None:
+    """As they are on a CPU, and places from the end."""
+    with Kept():
+        F.cross_entropy(SCORES, tensor([0, -100]))
+        ROWS[tensor([-4])]
+        F.embedding(torch.zeros(0, dtype=torch.int64), ROWS)
+        F.binary_cross_entropy(torch.zeros(0), torch.zeros(0))
+
+
+def test_only_on_a_device_and_where_a_reference_has_such_operators() -> None:
+    """Elsewhere it would cost time for nothing: a CPU raises itself."""
+    device = torch.device("cuda:0")
+    assert isinstance(kept(device, True), Kept)
+    assert not isinstance(kept(device, False), Kept)
+    assert not isinstance(kept(torch.device("cpu"), True), Kept)
+    with Counting() as count:
+        torch.softmax(ROWS, -1)
+    assert not count.particular
