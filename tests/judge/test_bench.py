@@ -279,3 +279,29 @@ def test_an_incoming_gradient_that_was_written_over_is_refused() -> None:
     now[1] = 0.0
     with pytest.raises(correctness.Wrong, match="incoming gradient of output 0"):
         correctness._incoming_kept(buffers, {0: given})
+
+
+@pytest.mark.parametrize("shape", [(64, 32), (512, 256), (64,), (64, 4)])
+def test_recombined_draws_stay_within_bounds(shape: tuple[int, ...]) -> None:
+    """Probabilities stay below one, which some references insist on; each draw is another one all the same. Numbers
+    that only seem to end somewhere go on beyond that."""
+    dice = torch.Generator().manual_seed(3)
+    made = recombined.Recombiner(torch.device("cpu"))
+    stock = [torch.rand(shape, generator=dice) for _ in range(3)]
+    if len(shape) == 1:
+        stock = [values.sort().values for values in stock]
+    draws = [made.of(stock[0], stock[0], dice) for _ in range(20)]
+    draws += [drawn[0] for drawn in made.batch([[values] for values in stock], (), 20, dice)]
+    assert all(0.0 <= float(values.min()) and float(values.max()) <= 1.0 for values in draws)
+    assert all(float((values != stock[0]).float().mean()) > 0.8 for values in draws)
+    if len(shape) == 1:
+        assert all(bool((values.diff() >= 0).all()) for values in draws[:20])
+
+
+def test_recombined_draws_of_what_has_no_bounds_go_beyond_those_of_others() -> None:
+    """Normal numbers, the largest of which is moved as others are; zeros of a ReLU stay zeros."""
+    dice = torch.Generator().manual_seed(3)
+    made = recombined.Recombiner(torch.device("cpu"))
+    values = torch.randn(512, 256)
+    assert any(float(made.of(values, values, dice).abs().max()) > float(values.abs().max()) for _ in range(20))
+    assert torch.equal(made.of(values.relu(), values.relu(), dice) == 0, values.relu() == 0)
