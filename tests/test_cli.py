@@ -299,6 +299,62 @@ def test_demo_makes_a_row_for_every_task_also_for_one_that_fails(bench: Bench) -
     assert "TaskDoesNotImport" in rows["broken"]
 
 
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_demo_takes_each_task_once_whatever_the_lanes(bench: Bench, lanes: int) -> None:
+    """The rows come in the order of the tasks."""
+    for number in range(5):
+        (bench.folder / f"more{number}.py").write_text(TASK)
+    result = bench.run("demo", bench.folder, "--json", "--lanes", lanes)
+    assert 0 == result.exit_code
+    rows = [(row["task"], row["status"]) for row in json.loads(result.stdout)]
+    assert [("add", "faster"), *((f"more{number}", "faster") for number in range(5))] == rows
+
+
+def test_a_demo_is_interrupted_in_all_its_lanes(tmp_path: Path) -> None:
+    """A real process, a real signal: two lanes wait for their judges; what was found stays, and no third task begins.
+
+    That a lane hears of it is the worker's doing: whoever waits for a job gets the interrupt.
+    """
+    code = f"""
+import sys, threading
+from kernelwright.optimize import services
+from kernelwright.testing import FakeHost, FakeWorker
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_cli import ONE
+class Waiting(FakeWorker):
+    def __init__(self):
+        super().__init__(lambda c: 25.0, after=self.wait)
+        self.told = threading.Event()
+    def wait(self, count):
+        print("judging", flush=True)
+        self.told.wait(60)
+        raise KeyboardInterrupt
+    def interrupt(self):
+        self.told.set()
+services.LocalWorker = lambda *a, **k: Waiting()
+services.ProposerHost = lambda *a, **k: FakeHost({{"templates": [ONE]}})
+from kernelwright.cli import app
+app(["demo", {str(tmp_path / "tasks")!r}, "--out", {str(tmp_path / "out")!r}, "--lanes", "2"])
+"""
+    (tmp_path / "tasks").mkdir()
+    for name in ("one", "three", "two"):
+        (tmp_path / "tasks" / f"{name}.py").write_text(TASK)
+    env = {**os.environ, "KERNELWRIGHT_HOME": str(tmp_path / "home")}
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env)
+    assert child.stdout is not None
+    waiting = 0
+    while waiting < 2:
+        waiting += "judging" in child.stdout.readline()
+        assert child.poll() is None
+    child.send_signal(signal.SIGTERM)
+    rest = child.stdout.read()
+    assert 130 == child.wait(30), rest
+    assert ["interrupted", "interrupted"] == [line.split()[1] for line in rest.splitlines() if "interrupted" in line]
+    for name in ("one", "three"):
+        assert "interrupted" == json.loads((tmp_path / "out" / name / "run.json").read_text())["status"]
+    assert not (tmp_path / "out" / "two").exists()
+
+
 def test_ctrl_c_saves_and_exits_130(tmp_path: Path) -> None:
     """A real process, a real signal: the run folder says interrupted and can be resumed."""
     code = f"""

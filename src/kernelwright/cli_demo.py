@@ -111,14 +111,15 @@ class _Lanes:
                     return
                 place = self._places[number]
                 self._board.begins(number, place.stem)
-                with contextlib.suppress(KeyboardInterrupt):
+                try:
                     self._rows[number] = self._row(place, services)
+                except KeyboardInterrupt:  # before there was anything to keep
+                    self._rows[number] = _without_result(place, "interrupted", "interrupted")
                 self._board.ends(place.stem)
 
     def _row(self, place: Path, services: kernelwright.Services) -> dict[str, Any]:
         """One row of the table; a task that fails is a row too."""
         target = Path(self._out) / place.stem if self._out is not None else None
-        blank = dict.fromkeys(("speedup", "against", "vs eager", "of bound", "bits lost", "trials", "s"), "")
         try:
             result = kernelwright.optimize(
                 str(place),
@@ -129,13 +130,8 @@ class _Lanes:
                 listen=lambda event: self._board.hears(place.stem, event),
             )
         except KernelwrightError as error:
-            return {
-                "task": place.stem,
-                "result": f"{type(error).__name__}: {error.what} ({error.got[:120]})",
-                "status": "failed",
-                **blank,
-            }
-        row: dict[str, Any] = {"task": place.stem, "result": result.status, "status": result.status, **blank}
+            return _without_result(place, f"{type(error).__name__}: {error.what} ({error.got[:120]})", "failed")
+        row = _without_result(place, result.status, result.status)
         row |= {"trials": result.tried, "s": round(result.seconds, 1), "run": str(result.run)}
         outcome = result.winner.outcome if result.winner else None
         if isinstance(outcome, kernelwright.Timed):
@@ -148,6 +144,10 @@ class _Lanes:
                 "bits lost": f"{outcome.proof.bits_lost:.2f}",
             }
         return row
+
+
+def _without_result(place: Path, result: str, status: str) -> dict[str, Any]:
+    return {"task": place.stem, **dict.fromkeys(HEADINGS[2:], ""), "result": result, "status": status}
 
 
 class _Board:

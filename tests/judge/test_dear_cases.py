@@ -163,7 +163,7 @@ def test_eager_is_not_warmed_again_on_sets_it_was_sized_on(
     )  # fmt: skip
     monkeypatch.setattr(entrants_module, "bind", lambda *_: None)
     monkeypatch.setattr(entrants_module, "load", lambda *_: None)
-    programs = cast(Any, SimpleNamespace(fork=lambda *_: Sized()))
+    programs = cast(Any, SimpleNamespace(fork=lambda *_, **__: Sized()))
     entrant = Entrant(name="eager", program=None, failure="", warming=None)
     candidate = cast(Any, SimpleNamespace(entry="m.py::M"))
     Entrants(programs, Path(), Path())._begin(cast(Bench, bench), entrant, candidate, Path(), None, [])

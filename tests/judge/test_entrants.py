@@ -34,7 +34,7 @@ COMPILED = Candidate(task="t", language="torch", entry="m.py::M", sources=(("m.p
 class NoRoom:
     """Programs of a judge whose disk is full: their folders cannot be made."""
 
-    def fork(self, *_: object) -> Any:  # noqa: ANN401 - it never returns
+    def fork(self, *_: object, **__: object) -> Any:  # noqa: ANN401 - it never returns
         raise OSError(errno.ENOSPC, "No space left on device", "/state/baselines")
 
 
@@ -140,7 +140,7 @@ def test_a_baseline_without_room_is_not_left_out_before_it_had_more(
     for eager's: without it there is no judging, and that is for want of memory, not for a reference that fails."""
 
     class Full:
-        def fork(self, *_: object) -> Program:
+        def fork(self, *_: object, **__: object) -> Program:
             raise ChildFailure("smoke", "OutOfMemoryError: CUDA out of memory. Tried to allocate 9 GiB")
 
     entrants = Entrants(cast(Programs, Full()), tmp_path, tmp_path)
@@ -192,7 +192,7 @@ class One:
     def __init__(self, zygote: Zygote, folder: Path, wait: threading.Event) -> None:
         self.zygote, self.folder, self.wait = zygote, folder, wait
 
-    def fork(self, *_: object) -> Program:
+    def fork(self, *_: object, **__: object) -> Program:
         self.wait.wait(20)
         limits = sandbox.Limits(
             seconds=60.0, memory_bytes=1 << 30, processes=64, file_bytes=1 << 20, output_bytes=1 << 16
@@ -233,7 +233,7 @@ class Ill:
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    def fork(self, *_: object) -> Program:
+    def fork(self, *_: object, **__: object) -> Program:
         raise self.error
 
 
@@ -283,7 +283,7 @@ def test_a_baseline_that_could_not_be_bound_is_ended(tmp_path: Path, monkeypatch
     held = Held()
     monkeypatch.setattr(entrants_module, "load", lambda *_: None)
     monkeypatch.setattr(entrants_module, "bind", no_room)
-    entrants = Entrants(cast(Programs, SimpleNamespace(fork=lambda *_: held)), tmp_path, tmp_path)
+    entrants = Entrants(cast(Programs, SimpleNamespace(fork=lambda *_, **__: held)), tmp_path, tmp_path)
     bench: Any = SimpleNamespace(
         timed=SimpleNamespace(instance=None), device="cuda", eager_us=100.0, plan=lambda *_: SimpleNamespace(sets=2)
     )

@@ -129,7 +129,7 @@ def test_on_a_gpu_programs_begin_with_triton_ready(
 
     monkeypatch.setattr(module.Zygote, "start", start)
     monkeypatch.setattr(module.health, "make_room", roomy.append)
-    monkeypatch.setattr(programs, "start", lambda *_: None)
+    monkeypatch.setattr(programs, "start", lambda *_, **__: None)
     programs.fork(device, tmp_path, 1.0, None)
     programs._zygotes.clear()
     assert [ready] == ["kernelwright.judge.triton_ready" in preload for preload in asked]
@@ -157,3 +157,37 @@ print(sorted({name for name in sys.modules if name.startswith("triton.")} - modu
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:3] == ["1", "1", "[]"]
+
+
+@pytest.mark.parametrize(("device", "in_threads", "wanted"), [("cuda:0", True, 3), ("cuda:0", False, 1)])
+def test_a_baseline_prepares_its_choices_for_a_device_in_threads(
+    programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, in_threads: bool, wanted: int
+) -> None:
+    """As many as there are cores, and no candidate does."""
+    asked: list[str] = []
+
+    class Forks:
+        def fork(self, *_: object, env: dict[str, str], **__: object) -> None:
+            asked.append(env["TORCHINDUCTOR_COMPILE_THREADS"])
+
+    monkeypatch.setattr(programs, "threads", 3)
+    monkeypatch.setattr(programs, "_zygote", lambda **_: Forks())
+    monkeypatch.setattr(module.health, "make_room", lambda _: None)
+    programs.fork(device, tmp_path, 1.0, tmp_path / "own", in_threads=in_threads)
+    assert [str(wanted)] == asked
+
+
+def test_torch_takes_the_number_for_threads_and_the_setting_for_processes() -> None:
+    """Workers would be programs that nothing stops between windows; so a baseline says that there is one at most."""
+    from kernelwright.judge.baselines import KINDS
+
+    for name in ("compile", "cuda-graph"):
+        text = KINDS[name].template.partition("class Baseline")[0].replace("from reference import {entry}", "import os")
+        code = f"""{text.partition(" as Reference")[0]}
+{text.partition(" as Reference")[2]}
+from torch._inductor.async_compile import AsyncCompile, get_compile_threads
+from torch._inductor.select_algorithm import get_num_workers
+assert (get_num_workers(), get_compile_threads(), AsyncCompile.use_process_pool()) == (5, 1, False)
+"""
+        env = {"PATH": "/usr/bin:/bin", "TORCHINDUCTOR_COMPILE_THREADS": "5"}
+        subprocess.run([sys.executable, "-c", code], check=True, env=env)

@@ -172,6 +172,19 @@ def test_abandoned_jobs_end_at_once_and_the_next_one_is_served(worker: LocalWork
     assert "c" == worker.submit({"job": "echo", "text": "c"}).result(timeout=30)["text"]
 
 
+def test_an_interrupted_worker_passes_the_interrupt_on(worker: LocalWorker) -> None:
+    """To whoever waits for a job in another thread, and to whoever asks for one later."""
+    assert worker.run({"job": "echo", "text": ""})
+    running = worker.submit({"job": "hang"})
+    while not running.running():
+        pass
+    worker.interrupt()
+    with pytest.raises(KeyboardInterrupt):
+        running.result(timeout=30)
+    with pytest.raises(KeyboardInterrupt):
+        worker.run({"job": "echo", "text": "b"})
+
+
 def test_a_closed_worker_says_so(tmp_path: Path) -> None:
     """After close, jobs fail at once; closing twice is harmless."""
     worker = LocalWorker("cpu", tmp_path, tmp_path)

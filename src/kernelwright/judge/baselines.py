@@ -18,7 +18,11 @@ class Baseline(Reference):
 """
 
 COMPILED = """import torch
+import torch._inductor.config
 from reference import {entry} as Reference
+
+# Choices are prepared in as many threads as the environment says, and nothing in processes beside this one.
+torch._inductor.config.compile_threads = 1
 
 
 class Baseline(Reference):
@@ -28,8 +32,11 @@ class Baseline(Reference):
 """
 
 GRAPHED = """import torch
+import torch._inductor.config
 from torch.utils._pytree import tree_map_only
 from reference import {entry} as Reference
+
+torch._inductor.config.compile_threads = 1
 
 
 class Baseline(Reference):

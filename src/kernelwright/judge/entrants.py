@@ -96,7 +96,7 @@ class Entrants:
         instance = bench.timed.instance
         try:
             limit = waiting.seconds(bench.eager_us, own is not None)
-            program = self._programs.fork(str(bench.device), folder, limit, own)
+            program = self._programs.fork(str(bench.device), folder, limit, own, in_threads=True)
             entrant.program = program
             if entrant.unwanted:
                 raise ChildFailure("load", "nobody waits for it any more")

@@ -51,11 +51,10 @@ See ``headers`` for those that they read."""
 TRUSTING = {"TORCHINDUCTOR_VEC_ISA_OK": "1"}
 """Read at import too: AVX2 and AVX-512 are not tried with a compilation of torch's headers each (10 s on two cores)."""
 PLAIN, DEVICE = ("torch",), ("torch", "kernelwright.judge.triton_ready")
+MOST_COMPILING = 8
+"""Threads in which the compiler of one baseline prepares its choices for a device: with 20 of them for a product, its
+first call took 46 s in one thread, 18 s in 8 and 20 s in 16, or in 16 processes (H200, torch 2.11)."""
 COMPILER = ("torch", "torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codecache")
-DEVICE_COMPILER = (*DEVICE, *COMPILER, "kernelwright.judge.inductor_ready")
-MOST_COMPILING = 16
-"""Threads of one program in which torch's compiler prepares its choices for a GPU: a product of 8448 x 8448 with 20 of
-them took 46 s in one and 20 s in 16, as long as with 16 processes (H200)."""
 
 
 class Programs:
@@ -86,11 +85,11 @@ class Programs:
         none that holds task folders, where cases and decoys are written down."""
         self._imports |= set(readable(imports))
 
-    def prime(self, device: str = "cpu") -> None:
-        """Start what programs that compile will need, in the background; asking again does nothing."""
+    def prime(self) -> None:
+        """Start what programs that compile on a CPU will need, in the background; asking again does nothing."""
         with self._lock:
             if self._priming is None:
-                self._priming = threading.Thread(target=self._prime, args=(device,), daemon=True)
+                self._priming = threading.Thread(target=self._prime, daemon=True)
                 self._priming.start()
 
     @property
@@ -103,15 +102,15 @@ class Programs:
         primer = self._primer
         return [] if primer is None or self._priming is None else [(self._priming, primer.pid)]
 
-    def fork(self, device: str, folder: Path, seconds: float, own: Path | None, *, inductor: bool = True) -> Program:
+    def fork(self, device: str, folder: Path, seconds: float, own: Path | None, *, in_threads: bool = False) -> Program:
         """A confined program in ``folder``. ``own`` is a folder that it may write, and keep compiled code in, alone;
-        ``inductor`` false: it compiles by other means than torch's compiler."""
+        ``in_threads``: torch's compiler may prepare its choices for a device in several."""
         if device != "cpu":
             health.make_room(torch.device(device))
-            zygote = self._zygote(compiles=inductor and own is not None, device=device)
-            return self.start(zygote, device, folder, seconds, own)
-        if own is None:
-            return self.start(self._zygote(compiles=False), device, folder, seconds, own)
+        if own is None or device != "cpu":  # a fork of a process that has looked at a GPU cannot use it
+            plain = self._zygote(compiles=False, device=device)
+            compiling = min(self.threads, MOST_COMPILING) if in_threads else 1
+            return self.start(plain, device, folder, seconds, own, compiling=compiling)
         self.prime()
         assert self._priming is not None
         self._priming.join()
@@ -128,9 +127,8 @@ class Programs:
         with self._starting[compiles]:
             if compiles not in self._zygotes:
                 answers = UNSEEN | NO_HEADERS | ({} if self._probes else TRUSTING)
-                plain, compiler = (PLAIN, COMPILER) if device == "cpu" else (DEVICE, DEVICE_COMPILER)
-                preload: tuple[str, ...] = compiler if compiles else plain
-                env = {} if not compiles else answers if device == "cpu" else NO_HEADERS
+                plain = PLAIN if device == "cpu" else DEVICE
+                preload, env = (COMPILER, answers) if compiles else (plain, {})
                 self._zygotes[compiles] = Zygote.start(preload, clock=measure.clock, env=self.waiting | env)
             return self._zygotes[compiles]
 
@@ -146,11 +144,8 @@ class Programs:
         """Whether a primer has run here, and made the headers of this torch; where it probes, it makes none."""
         return self._seed.is_dir() and (self._probes or self._headers.is_dir())
 
-    def _prime(self, device: str = "cpu") -> None:
+    def _prime(self) -> None:
         """Fill the cache that others begin with. Without it they only take longer, so its failures are nobody's."""
-        if device != "cpu":
-            self._zygote(compiles=True, device=device)
-            return
         if self._primed() or self._probes:
             return
         with self._starting[True]:
@@ -200,6 +195,7 @@ class Programs:
         own: Path | None,
         *,
         headers: Path | None = None,
+        compiling: int = 1,
     ) -> Program:
         """``fork``, from a zygote of one's own choice. ``headers``: a folder of them; see ``headers``."""
         limits = sandbox.Limits(
@@ -207,14 +203,13 @@ class Programs:
         )
         env = {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads), **self.waiting}
         env |= UNSEEN if device == "cpu" else {}
-        ready = zygote is self._zygotes.get(True) and device != "cpu"
         if own is not None:
             own.mkdir(parents=True, exist_ok=True)
             env |= {
                 "TORCHINDUCTOR_CACHE_DIR": str(own / "inductor"),
                 "TRITON_CACHE_DIR": str(own / "triton"),
-                # On a CPU these would be other programs, which nothing stops between windows; see ``inductor_ready``.
-                "TORCHINDUCTOR_COMPILE_THREADS": str(min(self.threads, MOST_COMPILING)) if ready else "1",
+                # Workers would be programs that nothing stops between windows. Baselines have none all the same.
+                "TORCHINDUCTOR_COMPILE_THREADS": str(compiling),
                 "TMPDIR": str(own / "tmp"),
                 "HOME": str(own),
             }

@@ -182,8 +182,9 @@ class Session:
             return profiles.run(bench, candidate, folder, self._machine(job), own, self.threads, count=count)
 
     def prime(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
-        """{device} -> {}: begin to load what compiled baselines will need."""
-        self.programs.prime(requests.device_of(job, self.device))
+        """{device} -> {}: begin to load what compiled baselines on a CPU will need; of no use elsewhere."""
+        if requests.device_of(job, self.device) == "cpu":
+            self.programs.prime()
         return {}
 
     def prepare(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:

@@ -50,12 +50,8 @@ class Warm:
         with self._starting:  # the next one may be started beside this one
             own = self._fresh()
             self._begin(candidate, own)
-            self._used[own] = program = self._fork(bench, candidate, folder, seconds, own)
+            self._used[own] = program = self._programs.fork(device, folder, seconds, own)
         return program
-
-    def _fork(self, bench: Bench, candidate: Candidate, folder: Path, seconds: float, own: Path) -> Program:
-        inductor = candidate.language == "torch"  # Triton compiles without it
-        return self._programs.fork(str(bench.device), folder, seconds, own, inductor=inductor)
 
     def aside(self, candidate: Candidate) -> Path | None:
         """A folder for processes that no verdict comes from, valid until asked for again; None where none is due."""
@@ -99,7 +95,7 @@ class Warm:
     def _warm_up(self, bench: Bench, candidate: Candidate, folder: Path, seconds: float) -> None:
         own, point = self._fresh(), bench.timed
         instance = point.instance
-        with self._fork(bench, candidate, folder, seconds, own) as program:
+        with self._programs.fork(str(bench.device), folder, seconds, own) as program:
             load(program, candidate.entry, instance)
             program.stage = "smoke"
             buffers = point.bind(program, point.as_given, 1)
