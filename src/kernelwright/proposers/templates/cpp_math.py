@@ -33,6 +33,12 @@ KW_IN void kw_fence() {
     __builtin_ia32_sfence();
 #endif
 }
+#ifdef _OPENMP
+extern "C" int omp_get_max_threads(void);
+KW_IN int64_t kw_threads() { return omp_get_max_threads(); }
+#else
+KW_IN int64_t kw_threads() { return 1; }
+#endif
 // A row of a table of n: a negative number counts from the end, others outside read the first or the last.
 KW_IN int64_t kw_row(int64_t i, int64_t n) { i = i < 0 ? i + n : i; return i < 0 ? 0 : i < n ? i : n - 1; }
 // Ask for huge pages under a large fresh output: fewer faults on its first touch. Advice only.
