@@ -108,3 +108,30 @@ def test_what_was_begun_is_taken_or_closed_and_its_failure_heard_when_taken() ->
     programs.begin()
     programs.close()
     assert [(one.item, one.open) for one in made] == [(1, True), (2, True), (4, False)]
+
+
+def test_a_program_ends_beside_the_next_one_where_that_was_begun_and_before_it_is_timed() -> None:
+    """In the other thread, so that the caller goes on; ``rest`` waits for it. Without a next one it ends at once."""
+    made: list[_Started] = []
+    ended = threading.Event()
+
+    class Slow(_Started):
+        def close(self) -> None:
+            here = threading.current_thread() is threading.main_thread()
+            assert here or ended.wait(60), "nobody waited for the end of the first"
+            super().close()
+
+    def start() -> Any:
+        made.append(Slow(len(made)))
+        return made[-1]
+
+    programs = ahead.Ahead(start)
+    with programs.turn():
+        programs.begin()
+    with programs.turn():
+        assert [True, True] == [one.open for one in made]
+        ended.set()
+        programs.rest()
+        assert [False, True] == [one.open for one in made]
+    assert [False, False] == [one.open for one in made]
+    programs.close()

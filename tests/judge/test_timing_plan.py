@@ -133,7 +133,7 @@ def test_a_device_gets_more_rounds_and_seconds_but_for_slow_calls() -> None:
             )
             for us in (20.0, 80.0, 150.0, 300_000.0)
         )
-        assert [(plan.most, plan.seconds) for plan in (tiny, short)] == [(8, quick.seconds), (12, quick.seconds)]
+        assert [(plan.most, plan.seconds) for plan in (tiny, short)] == [(8, quick.seconds), (8, quick.seconds)]
         assert (quick.most, quick.seconds) == (4 * spend.most, 2 * spend.seconds)
         assert (slow.most, slow.seconds) == (spend.most, spend.seconds)
         assert quick.sets * quick.draw_seconds <= timing_plan.DEVICE_DRAWS

@@ -281,11 +281,16 @@ class Leash:
         """Tell its group to stop; whether every thread did within STOP_SECONDS."""
         self._signal(signal.SIGSTOP)
         deadline = time.monotonic() + STOP_SECONDS
+        seen: set[str] = set()
         going = self._threads()
         while going and time.monotonic() < deadline:
             os.sched_yield()  # its threads may need this very CPU to get to their stop
-            # One that stands stays so, and is not asked again: 29 files a look, on an H200. A last look finds new ones.
-            going = [thread for thread in going if self._goes(thread)] or [t for t in self._threads() if self._goes(t)]
+            # One that stands stays so, and is not asked again: 29 files a look, on an H200. A last look finds new ones,
+            # and on a CPU those that another process of the group has woken meanwhile.
+            seen.update(going)
+            going = [t for t in going if self._goes(t)] or [
+                t for t in self._threads() if (t not in seen if self.on_device else self._goes(t))
+            ]
         return not going
 
     def wake(self) -> None:

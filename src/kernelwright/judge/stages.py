@@ -104,7 +104,7 @@ class Judgement(Verification):
             for number in range(processes):
                 self.points[0].checker.draws.another_process()
                 self._renew(number)
-                with programs.take() as program:
+                with programs.turn() as program:
                     far = self.near = self._smoke(program, plan.sets, fresh=precise)
                     if self.level == "smoke":
                         return None
@@ -115,6 +115,7 @@ class Judgement(Verification):
                     if checked and number == 0:
                         (self._verify if precise else self._verify_soon)(program)
                         self.points[0].bind(program, self.points[0].as_given, plan.sets)
+                    programs.rest()
                     lanes.append(self._race(program, plan, far, number))
                     self.outrun |= race.outrun(lanes[-1], plan)
                     self._guards(program)

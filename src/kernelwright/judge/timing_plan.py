@@ -33,11 +33,12 @@ DEVICE_ROUNDS, DEVICE_SECONDS = 4, 2.0
 """So many times the rounds and seconds there: with five programs in the race, windows of five calls of 256 us on an
 H200 scattered by 100 to 400 us, and twelve of them gave an interval of 6 % either way. Since a round takes a tenth of a
 second and no longer four, twice the seconds are twenty rounds."""
-LAUNCHES = ((50.0, 8), (100.0, 12))
+LAUNCHES = ((100.0, 8),)
 """Calls below so many microseconds have at the most so many rounds a process on a device: they are launches more than
 work, and processors differ by more than rounds tell. Of twelve proofs of kernels of 10 to 30 us on an H200, eight
 rounds told the ratio to 4.5 % either way (median), thirty-five to 1.9 %; of a softmax of 90 us ten to 0.7 %. A program
-of four launches counts as 33 us or as 55, by what else the host does."""
+of four launches counts as 33 us or as 55, by what else the host does, and each round of 256 calls takes 75 ms, of which
+23 are timed."""
 DEVICE_DRAWS = 0.02
 """Seconds of real draws in a round there at the most: recombined ones are made for all calls at once, and 256 real ones
 of 0.3 ms each were a fifth of a round."""
