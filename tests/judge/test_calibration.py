@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from kernelwright.judge.calibration import capacity, energy, identity, store
+from kernelwright.judge.calibration import capacity, cpu, energy, identity, store
 from kernelwright.judge.calibration.facts import fact, label, staircase
 from kernelwright.machine import Machine, fingerprint
 
@@ -127,3 +128,19 @@ def test_a_machine_measured_before_is_completed_by_what_can_be_read(tmp_path: Pa
     facts = store.known("cpu", tmp_path).facts
     assert old == facts[0] and {"count.cores", "cache.line_bytes"} <= {one.name for one in facts}
     assert () == store.known("cpu", tmp_path / "other").facts
+
+
+def test_products_that_a_processor_is_slow_at_are_measured_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small product says which sizes take too long: at a GFLOP a second 1536 cubed would take 7 s, six times over."""
+    speed = {torch.float32: 0.09, torch.float64: 0.01, torch.bfloat16: 0.001}
+    asked = []
+
+    def products(dtype: torch.dtype, side: int, runs: int) -> list[float]:
+        asked.append((dtype, side))
+        return [speed[dtype]] * runs
+
+    monkeypatch.setattr(cpu, "_products", products)
+    found = cpu._gemm(2)
+    assert ["torch.mm of 1536 cubed", "torch.mm of 768 cubed", "torch.mm of 384 cubed"] == [f.note for f in found]
+    assert [0.09, 0.01, 0.001] == [f.value for f in found]
+    assert (torch.bfloat16, 768) not in asked
