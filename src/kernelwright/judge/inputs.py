@@ -136,7 +136,7 @@ def rerandomise(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     range. Zeros and ones: the same density. Anything else: its own values permuted, scaled by 0.5 to 1.5.
     Tensors that hold NaN or Inf (masks) are kept.
     """
-    if values.numel() == 0 or not bool(torch.isfinite(values).all()):
+    if values.numel() == 0 or not finite(values):
         return values.clone()
     flat = values.detach().reshape(-1).to(torch.float64)
     noise = torch.rand(flat.shape, generator=rng, dtype=torch.float64, device=flat.device)
@@ -219,7 +219,7 @@ def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int, sorts
             leaf = whole.CHANGES[variant.change](leaf, rng)
         if leaf.dtype in FLOATS and leaf.numel():
             changed = _change_floats(leaf, variant, rng, sparse=index == sparse_at)
-            leaf = changed if variant.special or changed is leaf or _finite(leaf) else _as_masked(leaf, changed)
+            leaf = changed if variant.special or changed is leaf or finite(leaf) else _as_masked(leaf, changed)
         out.append(leaf)
     return list(map(whole.in_order, leaves, out)) if sorts else out
 
@@ -231,8 +231,8 @@ def _as_masked(leaf: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
     return torch.where(finite, changed, leaf) if bool((finite & (leaf != 0)).any()) else leaf
 
 
-def _finite(leaf: torch.Tensor) -> bool:
-    """Whether all elements are; in one pass without temporaries, for it is asked of every changed leaf."""
+def finite(leaf: torch.Tensor) -> bool:
+    """Whether all elements are. In one pass: torch.isfinite takes 60 ms of 256 MiB, 70 times a proof."""
     return all(math.isfinite(float(end)) for end in torch.aminmax(leaf))
 
 
@@ -240,7 +240,7 @@ def _sparse_leaf(leaves: list[torch.Tensor], seed: int) -> int:
     """Which floating leaf is thinned out: one of those with rows, by the seed; only one, or products would vanish. A
     mask that adds -inf only where there is no other."""
     rows = [i for i, leaf in enumerate(leaves) if leaf.dtype in FLOATS and leaf.dim() >= 1 and leaf.numel() > 8]
-    rows = [i for i in rows if _finite(leaves[i])] or rows
+    rows = [i for i in rows if finite(leaves[i])] or rows
     return rows[seed % len(rows)] if rows else -1
 
 
@@ -385,7 +385,7 @@ def fresh_weight(name: str, seen: torch.Tensor, redrawn: torch.Tensor, rng: torc
     the constructor draws at random takes the redrawn values. Constants are scattered by a half; zeros become
     normal with standard deviation 0.1. Variances stay positive.
     """
-    if seen.dtype not in FLOATS or seen.numel() == 0 or not bool(torch.isfinite(seen).all()):
+    if seen.dtype not in FLOATS or seen.numel() == 0 or not finite(seen):
         return seen.clone()
     if not torch.equal(seen, redrawn):
         return redrawn.clone()

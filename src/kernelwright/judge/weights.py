@@ -79,7 +79,7 @@ def moved(value: torch.Tensor, rng: torch.Generator, how: str) -> torch.Tensor:
     Constructors make ones, identities, positive numbers, blocks of zeros, slopes below one. What is right for these
     alone (a ReLU before the factor, no product, a maximum for a PReLU) is wrong after a few steps of training.
     """
-    if value.dtype not in inputs.FLOATS or value.numel() == 0 or not bool(torch.isfinite(value).all()):
+    if value.dtype not in inputs.FLOATS or value.numel() == 0 or not inputs.finite(value):
         return value
     count, step = min(value.numel(), PERIOD), max(1, value.numel() // PERIOD)
     size = MOVED * inputs.size_of(value.reshape(-1)[::step])  # of all of 256 MiB that took 4 s
