@@ -13,6 +13,9 @@ STRIP = 4096
 """Most neighbouring rows in a block, whose sums then lie in the first two caches. A walk along the reduced axis reads
 as many elements on end before it jumps: sums over the 8192 rows of a 256 MiB matrix took 40 ms in strips of 16, each
 of whose reads misses the TLB, 22 of 256, and 13 of 4096, where reading it takes 12 (2-core AMD EPYC)."""
+FEW, MANY, PARTS = 4096, 8192, 32
+"""Fewer rows than that, of at least so many columns, are added up in so many parts of the columns: the 64 sums of a
+million columns took 21 ms where each thread read half of every 256 bytes, and eager 10."""
 KEPT = 262144
 """Bytes that a block may keep between passes: half of a second-level cache of 512 KiB."""
 
@@ -29,23 +32,23 @@ class Strided(Kernel):
                 raise NotEmittable("not in a strided region")
         w.add(signature(self.name, region, self.types) + " {")
         self._before()
-        kept = len(self.cache_slot)
         w.add(f"constexpr int U = {STRIP} / W;")
-        # Strips are halved until every thread has one; whose column a sum is of does not depend on it.
-        w.add("int64_t strip = U * W;")
-        w.add("while (strip > 2 * W && (R / N * ((N + strip - 1) / strip) < kw_threads()")
-        w.add(f"    || {kept} * C * strip * (int64_t)sizeof(E) > {KEPT})) strip /= 2;")
-        w.add("const int64_t chunks = (N + strip - 1) / strip, blocks = R / N * chunks;")
-        w.add(f"#pragma omp parallel for schedule(static) if (R * C >= {self.knobs.threshold})")
-        w.add("for (int64_t block = 0; block < blocks; ++block) {")
-        w.add("const int64_t o = block / chunks, s0 = block % chunks * strip;")
-        w.add("const int lanes = (int)(N - s0 < strip ? N - s0 : strip), whole = lanes / W * W;")
-        for slot in self.cache_slot.values():
-            w.add(f"E* const kept{slot} = kw_scratch({kept} * C * strip) + {slot} * C * strip;")
-        w.add("auto run = [&]<bool T, int ONLY>(const int64_t i0, const int some, const int n)")
+        self._run()
+        self._in_strips()
+        w.add("}")
+        return "\n".join(w.lines) + "\n"
+
+    def _run(self) -> None:
+        """What is done for some vectors of rows from ``i0`` on: all of it, or one STEP of sums made in parts."""
+        region, w, kept = self.region, self.w, len(self.cache_slot)
+        w.add("// STEP 1 adds up the columns [from, to) of a part, 2 adds up the parts and does the rest; 0 is both.")
+        w.add("auto run = [&]<bool T, int ONLY, int STEP>(const int64_t o, const int64_t i0, const int some,")
+        w.add("    const int n, const int64_t from, const int64_t to, double* parts, const int64_t size)")
         w.add("    __attribute__((always_inline)) {")
         w.add("const int S = ONLY ? ONLY : some;")
-        w.add("const int64_t r0 = o * N + i0; (void)r0; (void)n;")
+        w.add("const int64_t r0 = o * N + i0; (void)r0; (void)n; (void)parts; (void)size;")
+        for slot in self.cache_slot.values():
+            w.add(f"E* const kept{slot} = kw_scratch({kept} * C * S * W) + {slot} * C * S * W;")
         for number in range(self.plan.passes + 1):
             self._row_values(number)
             if number < self.plan.passes:
@@ -55,15 +58,58 @@ class Strided(Kernel):
                 store = {"bool": "kw_storeb", I64: "kw_storel"}.get(region.values[position].dtype, "kw_store")
                 self._per_vector(f"{store}<T>(out{slot} + r0 + u * W, r{position}[u], n);")
         w.add("};")
+
+    def _in_strips(self) -> None:
+        w, kept = self.w, len(self.cache_slot)
+        if self._in_parts():
+            self._split()
+        # Strips are halved until every thread has one; whose column a sum is of does not depend on it.
+        w.add("int64_t strip = U * W;")
+        w.add("while (strip > 2 * W && (R / N * ((N + strip - 1) / strip) < kw_threads()")
+        w.add(f"    || {kept} * C * strip * (int64_t)sizeof(E) > {KEPT})) strip /= 2;")
+        w.add("const int64_t chunks = (N + strip - 1) / strip, blocks = R / N * chunks;")
+        w.add(f"#pragma omp parallel for schedule(static) if (R * C >= {self.knobs.threshold})")
+        w.add("for (int64_t block = 0; block < blocks; ++block) {")
+        w.add("const int64_t o = block / chunks, s0 = block % chunks * strip;")
+        w.add("const int lanes = (int)(N - s0 < strip ? N - s0 : strip), whole = lanes / W * W;")
         # In the narrowest strips, those whose sums stay in registers.
-        w.add("if (whole == 2 * W) run.template operator()<false, 2>(s0, 2, W);")
-        w.add("else if (whole) run.template operator()<false, 0>(s0, whole / W, W);")
-        w.add("if (lanes > whole) run.template operator()<true, 1>(s0 + whole, 1, lanes - whole);")
+        w.add("if (whole == 2 * W) run.template operator()<false, 2, 0>(o, s0, 2, W, 0, C, nullptr, 0);")
+        w.add("else if (whole) run.template operator()<false, 0, 0>(o, s0, whole / W, W, 0, C, nullptr, 0);")
+        w.add("const int rest = lanes - whole;")
+        w.add("if (rest) run.template operator()<true, 1, 0>(o, s0 + whole, 1, rest, 0, C, nullptr, 0);")
         if self.knobs.stream:
             w.add("if (streaming) kw_fence();")
         w.add("}")
+
+    def _in_parts(self) -> list[int]:
+        """The reductions of a region that is nothing else: each may be made of those of parts of its columns."""
+        reductions, outputs, kept = self._targets(0)
+        others = self.plan.passes > 1 or outputs or kept or self._scans(0)
+        return [] if others or any(self.reduction(p) == "argmax" for p in reductions) else reductions
+
+    def _split(self) -> None:
+        """Few rows of many columns: in PARTS of the columns, as the sizes alone say, whose sums are added in order."""
+        w, count = self.w, len(self._in_parts())
+        w.add(f"if (R < {FEW} && C >= {MANY}) {{")
+        w.add("const int64_t all = (N + W - 1) / W * W, strip = all < U * W ? all : U * W;")
+        w.add("const int64_t chunks = (N + strip - 1) / strip, blocks = R / N * chunks;")
+        w.add(f"constexpr int64_t P = {PARTS}; const int64_t size = {count} * strip, each = (C + P - 1) / P;")
+        w.add("double* const sums = (double*)malloc(sizeof(double) * blocks * P * size);")
+        w.add("if (sums) {")
+        for step, jobs in ((1, "blocks * P"), (2, "blocks")):
+            w.add(f"#pragma omp parallel for schedule(static) if (R * C >= {self.knobs.threshold})")
+            w.add(f"for (int64_t job = 0; job < {jobs}; ++job) {{")
+            w.add(f"const int64_t block = {'job / P' if step == 1 else 'job'}, o = block / chunks;")
+            w.add("const int64_t s0 = block % chunks * strip;")
+            w.add(f"double* const mine = sums + {'job' if step == 1 else 'job * P'} * size;")
+            bounds = "job % P * each, job % P * each + each < C ? job % P * each + each : C" if step == 1 else "0, 0"
+            w.add("const int lanes = (int)(N - s0 < strip ? N - s0 : strip), whole = lanes / W * W;")
+            w.add(f"if (whole) run.template operator()<false, 0, {step}>(o, s0, whole / W, W, {bounds}, mine, size);")
+            w.add(f"if (lanes > whole) run.template operator()<true, 1, {step}>")
+            w.add(f"    (o, s0 + whole, 1, lanes - whole, {bounds}, mine + {count} * whole, size);")
+            w.add("}")
+        w.add("free(sums); return; }")
         w.add("}")
-        return "\n".join(w.lines) + "\n"
 
     def _before(self) -> None:
         super()._before()
@@ -104,8 +150,8 @@ class Strided(Kernel):
         self._open(reductions, scans)
         # What goes out does so a row at a time; what is only added up is so from a few rows, in registers.
         together = 1 if outputs else 2 * self.knobs.unroll
-        w.add("for (int64_t b0 = 0; b0 < C; b0 += 16) {")
-        w.add("const int64_t b1 = b0 + 16 < C ? b0 + 16 : C;")
+        w.add("for (int64_t b0 = from; b0 < to; b0 += 16) {")
+        w.add("const int64_t b1 = b0 + 16 < to ? b0 + 16 : to;")
         w.add("auto rows = [&]<int G>(const int64_t d0) __attribute__((always_inline)) {")
         w.add("for (int u = 0; u < S; ++u) {")
         w.add(f'_Pragma("GCC unroll {together}") for (int64_t d = d0; d < d0 + G; ++d) {{')
@@ -133,8 +179,26 @@ class Strided(Kernel):
                 w.add(f"sum{position}[u] += __builtin_convertvector(acc{position}[u], D); acc{position}[u] = V{{}};")
                 w.add("}")
         w.add("}")
+        if self._in_parts():
+            self._joined(reductions)
         for position in reductions:
             self._finish(position)
+
+    def _joined(self, reductions: list[int]) -> None:
+        """A part leaves its sums, or those of all parts are added up: a strip's lie side by side, parts apart."""
+        w = self.w
+        for index, position in enumerate(reductions):
+            op = self.reduction(position)
+            own = f"sum{position}[u]" if op == "sum" else f"acc{position}[u]"
+            w.add("if constexpr (STEP == 1) for (int u = 0; u < S; ++u) for (int i = 0; i < W; ++i)")
+            w.add(f"    parts[({index} * S + u) * W + i] = {own}[i];")
+            w.add(f"if constexpr (STEP == 2) for (int64_t p = 0; p < {PARTS}; ++p) for (int u = 0; u < S; ++u) {{")
+            kind = "D" if op == "sum" else "V"
+            w.add(f"{kind} x; const double* const at = parts + p * size + ({index} * S + u) * W;")
+            w.add("for (int i = 0; i < W; ++i) x[i] = at[i];")
+            w.add(f"{own} = {own} + x;" if op == "sum" else f"{own} = kw_{op}({own}, x);")
+            w.add("}")
+        w.add("if constexpr (STEP == 1) return;")
 
     def _open(self, reductions: list[int], scans: list[int]) -> None:
         """What a pass carries along the reduced axis, for every row of the block."""
