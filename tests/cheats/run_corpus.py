@@ -33,6 +33,7 @@ from other_hands import OTHERS
 from phase_programs import PHASES
 from ported_programs import PORTED
 from seam_programs import SEAMS
+from side_programs import SIDES
 from time_cheats import TIME_CHEATS
 from triton_programs import TRITON
 
@@ -42,7 +43,7 @@ from kernelwright.workers.local import LocalWorker
 
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
-    *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *GPU,
+    *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *GPU,
 )  # fmt: skip
 
 

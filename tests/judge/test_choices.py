@@ -16,7 +16,12 @@ SPARSER = Variant(name="sparser", required=True, change="sparser")
 GIVEN = Variant(name="as given", required=True)
 ROWS = "[torch.randn(256, 64)]"
 QUANT = "torch.round(x / (x.abs().amax(-1, keepdim=True) / 127)).to(torch.int8)"
+FLOATS = QUANT.removesuffix(".to(torch.int8)")
 MANY = "[torch.randn(512, 1024)]"
+HALF_STEPS = "[torch.randint(-4, 4, (64, 64)) / 2]"
+ONE = torch.tensor([3])
+CANCEL = "[torch.cat([torch.cat([(a := torch.randn(64, 64)), -a[:, torch.randperm(64)]], 1), torch.randn(1984, 128)])]"
+"""Some rows whose sums are zero but for rounding."""
 Program = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -108,12 +113,43 @@ def test_a_number_that_is_no_nearer_to_it_may_not() -> None:
 @pytest.mark.parametrize("forward", ["x >= 0.5", "(x * 2.0).floor().to(torch.int32) >= 1"])
 def test_what_is_computed_exactly_has_no_doubtful_side(forward: str) -> None:
     """Multiples of one half, and a comparison that leaves equality out."""
-    assert not passes(forward, "[torch.randint(-4, 4, (64, 64)) / 2]", lambda x: x > 0.5)
+    assert not passes(forward, HALF_STEPS, lambda x: x > 0.5)
 
 
 def test_sums_in_another_order_may_decide_otherwise() -> None:
     """Some rows, whose sums are zero but for rounding."""
-    zero = "torch.cat([(a := torch.randn(64, 64)), -a[:, torch.randperm(64)]], 1)"
-    inputs = f"[torch.cat([{zero}, torch.randn(1024, 128)])]"
-    assert passes("x.sum(-1) > 0", inputs, lambda x: sum(x.unbind(-1)) > 0)
+    assert passes("x.sum(-1) > 0", CANCEL, lambda x: sum(x.unbind(-1)) > 0)
     assert not passes("x.sum(-1) > 0", "[torch.randn(4096, 64)]", lambda x: x.bfloat16().float().sum(-1) > 0)
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "program"),
+    [
+        ("torch.sign(x.sum(-1))", CANCEL, lambda x: torch.sign(sum(x.unbind(-1)))),
+        (FLOATS, MANY, lambda x: torch.round(x * (127 / x.abs().amax(-1, keepdim=True)))),
+        ("(x.sum(-1, keepdim=True) > 0) * x", CANCEL, lambda x: (sum(x.unbind(-1))[:, None] > 0) * x),
+    ],
+)  # fmt: skip
+def test_floats_that_hang_on_a_border_may_fall_to_either_side(forward: str, inputs: str, program: Program) -> None:
+    """The sign of a sum of nearly zero, a step of a quantiser, a row that a sum lets through."""
+    assert passes(forward, inputs, program)
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "program"),
+    [
+        ("torch.sign(x.sum(-1))", "[torch.randn(4096, 64)]", lambda x: torch.sign(x.bfloat16().float().sum(-1))),
+        (FLOATS, MANY, lambda x: of_16_bits(x).to(x.dtype)),
+        ("torch.sign(x.sum(-1))", "[torch.randn(4096, 64)]", lambda x: torch.sign(x.sum(-1)).index_fill(0, ONE, 0.0)),
+        ("x.sum(-1)", "[torch.randn(4096, 64)]", lambda x: x.sum(-1).index_fill(0, ONE, 0.0)),
+    ],
+)  # fmt: skip
+def test_floats_that_are_no_nearer_to_it_may_not(forward: str, inputs: str, program: Program) -> None:
+    """Sides by numbers of 16 bits, of an exact comparison, and one element that is simply wrong."""
+    assert not passes(forward, inputs, program)
+
+
+def test_floats_on_an_exact_border_may_not() -> None:
+    """Halves are halves, and no honest rounding moves them."""
+    borders = Variant(name="on borders", required=True, change="borders")
+    assert not passes("torch.where(x >= 0.5, x, -x)", ROWS, lambda x: torch.where(x > 0.5, x, -x), borders)

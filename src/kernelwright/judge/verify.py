@@ -292,7 +292,7 @@ class Checker:
                 return numerics.compare_indices(got, truth.eager[index], truth.leaves[source])
         yardstick = truth.yardsticks[index]
         if yardstick is not None:
-            return yardstick.compare(got, self.contract.bits_lost)
+            return choices.held(self.instance, truth, index, got, yardstick)
         found = compare(got, truth.eager[index], truth.exact[index], NO_FLOOR, dtype)
         return found if found.error_ratio == 0.0 else choices.settled(self.instance, truth, index, got, found)
 

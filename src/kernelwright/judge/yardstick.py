@@ -266,7 +266,7 @@ class Yardstick:
         own, rounding = self.scale.own, info.eps / 2
         least = info.smallest_normal  # below it, flushing to zero is as honest as not
         self._rms = max(self.spread.rms, math.hypot(floor.rms, rounding * own.rms / math.sqrt(3)), least)
-        self._peak = max(self.spread.peak, floor.peak + rounding * self.scale.top, least)
+        self.peak = max(self.spread.peak, floor.peak + rounding * self.scale.top, least)
         self._bands = {
             band: BAND_SLACK * max(self.spread.bands[band], math.hypot(floor.bands[band], rounding * size), least)
             for band, size in enumerate(own.bands)
@@ -274,7 +274,7 @@ class Yardstick:
         }
         last = BANDS - 1
         if last in self._bands:  # zeros of a ReLU: see ``Yardstick``
-            self._bands[last] = max(self._bands[last], self._peak / math.sqrt(self.scale.counts[last]))
+            self._bands[last] = max(self._bands[last], self.peak / math.sqrt(self.scale.counts[last]))
 
     def compare(self, got: torch.Tensor, limit: float = math.inf) -> Comparison:
         """Hold an answer against it. One that loses over ``limit`` bits on a sample alone is not read further."""
@@ -326,7 +326,7 @@ class Yardstick:
         error = _minus(flat.index_select(0, sample), self._sampled)
         largest = numerics.peak(error)
         more = math.isfinite(largest) and not self._hopeless(largest, limit)
-        while bits_lost(ratio := largest / self._peak) > limit and more:
+        while bits_lost(ratio := largest / self.peak) > limit and more:
             more = self._raise_floor() or self._beyond_it(ratio, limit)
         if not (math.isfinite(ratio) and bits_lost(ratio) > limit):
             return None
@@ -347,7 +347,7 @@ class Yardstick:
 
     def _hopeless(self, largest: float, limit: float) -> bool:
         """Whether an answer with this largest error is past all further draws; see GROSS. Makes the first."""
-        gross = math.isfinite(limit) and bits_lost(largest / self._peak) > max(limit, GROSS)
+        gross = math.isfinite(limit) and bits_lost(largest / self.peak) > max(limit, GROSS)
         if gross and not self._sure and self._draws == 0 and self._raise_floor():
             return self._hopeless(largest, limit)
         return gross
@@ -373,7 +373,7 @@ class Yardstick:
         return True
 
     def _worst(self, spread: Spread) -> tuple[float, str, int]:
-        ratios = {("RMS error", -1): spread.rms / self._rms, ("largest error", -1): spread.peak / self._peak}
+        ratios = {("RMS error", -1): spread.rms / self._rms, ("largest error", -1): spread.peak / self.peak}
         for band, base in self._bands.items():
             ratios[f"RMS error of magnitudes near 16^-{band} of the largest", band] = spread.bands[band] / base
         name = max(ratios, key=lambda key: ratios[key])
