@@ -145,8 +145,17 @@ for i in range(0, a.shape[0], 64):
     out[i:i + 64, i:] = a[i:i + 64, i:] @ b[i:, i:]
 return out
 """
+add("conv_norm", "return torch.relu(self.bn(self.conv(x)))", "[torch.rand(4, 6, 16, 16)]",
+    init="self.conv = nn.Conv2d(6, 12, 3, padding=1, bias=False)\nself.bn = nn.BatchNorm2d(12)")  # fmt: skip
+FOLDED = """
+s = self.bn.weight * torch.rsqrt(self.bn.running_var + self.bn.eps)
+w, b = self.conv.weight * s.view(-1, 1, 1, 1), self.bn.bias - self.bn.running_mean * s
+return F.conv2d(x, w, b, padding=1).relu_()
+"""
 
 PORTED: tuple[Program, ...] = (
+    *_pair("conv_norm", "folded in each call", _text(FOLDED, name="conv_norm"), "of 16 bits",
+           _text(FOLDED, "conv2d(x,", "conv2d(short(x),", name="conv_norm", head=HALVES)),
     *_pair("long_filter", "sums of products", _text(DIRECT, args="u", name="long_filter"), "of 16 bits", _text(
         DIRECT, "F.pad(u,", "F.pad(short(u),", args="u", name="long_filter", head=HALVES), slow=False),
     *_pair("spectrum", "product with a table", _text(TABLE, head=MATH), "large angles in float32",

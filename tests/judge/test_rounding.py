@@ -236,3 +236,20 @@ def test_a_gradient_may_round_each_step_of_its_formula(reference: str, other: Ca
         assert found.passed, found.detail
         wrong = x.grad * (1 + 2.0**-18 * torch.randn(64, 64))
         assert not checker.check(GIVEN, leaves, None, [answer.detach(), wrong], leaves).passed
+
+
+def test_a_sum_may_start_from_what_is_added_later() -> None:
+    """A batch norm folded into the weights and the bias before it: every addend is rounded at the size of the shift."""
+    inputs = "[torch.randn(64, 64) * 1e-3, torch.randn(64, 48), torch.randn(48) + 3.0, torch.rand(48) + 1.0]"
+    made = instance("(x @ w - m) * s", inputs, args="x, w, m, s")
+    checker = Checker(made, seed=3)
+    for seed in range(8):
+        leaves = made.draw(GIVEN, seed)
+        x, w, m, s = leaves
+        total = (-m * s).expand(64, 48)
+        for k in range(64):
+            total = torch.addcmul(total, x[:, k : k + 1], w[k] * s)
+        found = checker.check(GIVEN, leaves, None, [total.contiguous()], leaves)
+        assert found.passed, found.detail
+        narrow = ((x @ w).bfloat16().float() - m) * s
+        assert not checker.check(GIVEN, leaves, None, [narrow], leaves).passed

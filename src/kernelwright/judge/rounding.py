@@ -18,6 +18,7 @@ import torch
 from torch._decomp import decomposition_table
 
 from kernelwright.judge import borders, lanes, waves
+from kernelwright.judge.addends import Chain
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.kinds import EXACT, TAKEN_APART
 from kernelwright.judge.noise import STRETCH, Pool, finite, stretches
@@ -57,6 +58,7 @@ class Rounded(Float64Trace):
         self.unit, self.rng, self.few = unit, rng, few
         self._open: list[Any] = []
         self._pool = Pool(rng)
+        self.chain = Chain(ROUND * unit)
         self._terms: tuple[int, int] | None = None
         """Where the product before this operator lies, and its size: it may be added up as a library adds it up."""
 
@@ -97,7 +99,8 @@ class Rounded(Float64Trace):
             shared = any(isinstance(arg, torch.Tensor) and arg.data_ptr() == out.data_ptr() for arg in args)
             if self.few and borders.exact(func, args):
                 return borders.kept(out, self.roughen(out.clone()))
-            return self.roughen(out.clone() if shared else out)
+            rough = self.roughen(out.clone() if shared else out)
+            return rough if self.few else self.chain.joined(self, func, args, rough)
         return waves.rounded(self, func, args, out)
 
     @staticmethod
@@ -253,21 +256,18 @@ def _product_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[
         )
         squares = sizes[0].square() * sizes[1].square() / inner
     terms = max(1.0, inner * _density(left, -1, mode.unit) * _density(right, -2, mode.unit))
-    return mode.summed(out, squares, terms, 1, LONGEST_DOT)
+    return mode.chain.begun(mode.summed(out, squares, terms, 1, LONGEST_DOT), min(inner, LONGEST_DOT))
 
 
 def _affine_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     product = aten.bmm.default if func._schema.name == "aten::baddbmm" else aten.mm.default
     beta, alpha = kwargs.get("beta", 1), kwargs.get("alpha", 1)
     out = _product_rule(mode, product, args[1:3], {}) * alpha
-    return _added_last_or_first(mode, out, args[0] * beta, args[1].shape[-1]) if beta != 0 else out
+    return _shifted(mode, out, args[0] * beta, args[1].shape[-1]) if beta != 0 else out
 
 
-def _added_last_or_first(mode: Rounded, out: torch.Tensor, bias: torch.Tensor, terms: float) -> torch.Tensor:
-    """``out + bias``, where the running sum may also have started from the bias and rounded at its size ever since."""
-    total = mode.roughen(out + bias)
-    deviation = ROUND * mode.unit * math.sqrt(max(1.0, min(terms, LONGEST_DOT)))
-    return total + mode.bells(total) * finite(bias.abs()) * deviation
+def _shifted(mode: Rounded, out: torch.Tensor, bias: torch.Tensor, terms: float) -> torch.Tensor:
+    return mode.chain.shifted(mode, mode.roughen(out + bias), bias, min(terms, LONGEST_DOT))
 
 
 def _vector_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -310,8 +310,8 @@ def _convolution_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: d
     addends = weight.numel() / max(1, weight.shape[1 if transposed else 0])
     out = mode.summed(out, squares, addends, 1, LONGEST_DOT)
     if bias is not None:
-        out = _added_last_or_first(mode, out, bias.reshape(1, -1, *[1] * (out.dim() - 2)), addends)
-    return out
+        return _shifted(mode, out, bias.reshape(1, -1, *[1] * (out.dim() - 2)), addends)
+    return mode.chain.begun(out, min(addends, LONGEST_DOT))
 
 
 def bound(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
