@@ -68,6 +68,14 @@ def test_degenerate_tasks_are_refused_in_words(forward: str, inputs: str, args: 
     assert reason in caught.value.got
 
 
+@pytest.mark.parametrize("forward", ["x.nonzero()", "x[x > 0.5]"])
+def test_answers_whose_shape_depends_on_values_are_refused(forward: str) -> None:
+    """There is room for those of the first call alone: a copy of the reference had another structure."""
+    with pytest.raises(errors.TaskError, match="depends on the values") as caught:
+        admission(forward, "[torch.randn(16, 16).round()]")
+    assert "for its first inputs" in caught.value.got
+
+
 def test_a_task_degenerate_only_as_published_is_admitted_with_a_note() -> None:
     """The mean of a group norm is zero until its weights are not ones and zeros."""
     found = admission("self.g(x).mean((1, 2))", "[torch.rand(4, 8, 16)]", init="self.g = nn.GroupNorm(2, 8)")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.errors import NotAdmitted, TaskDoesNotImport
-from kernelwright.judge import agreement, calls, decoys
+from kernelwright.judge import agreement, calls, decoys, refusals
 from kernelwright.judge.decoys import Decoy
 from kernelwright.judge.foresight import Say
 from kernelwright.judge.inputs import Variant
@@ -151,7 +151,7 @@ class _Bar:
         """
         if self.known is not None and variant.name == AS_GIVEN:
             leaves, state = self.known.leaves, self.instance.first_state
-            return leaves, state, self.checker.truth(variant, leaves, state).eager
+            return leaves, state, self._of_one_shape(self.checker.truth(variant, leaves, state).eager)
         leaves = self.instance.draw(variant, self.seed + 11)
         state = self.instance.first_state
         if variant.fresh_weights:
@@ -162,8 +162,14 @@ class _Bar:
             if variant.name == AS_GIVEN or self.instance.usable(variant, self.seed):
                 raise
             return None
+        if variant.name == AS_GIVEN:
+            self._of_one_shape(eager)
         finite = all(bool(torch.isfinite(out).all()) for out in eager[: len(self.instance.out_specs)])
         return (leaves, state, eager) if finite or self.instance.usable(variant, self.seed) else None
+
+    def _of_one_shape(self, eager: list[torch.Tensor]) -> list[torch.Tensor]:
+        refusals.of_one_shape(self.instance.reference, self.instance.out_specs, eager)
+        return eager
 
 
 class _Court:

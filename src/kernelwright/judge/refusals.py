@@ -15,6 +15,7 @@ from kernelwright.judge.inputs import seeded
 from kernelwright.task import by_position
 
 if TYPE_CHECKING:
+    from kernelwright.judge.buffers import TensorSpec
     from kernelwright.judge.reference import Reference
 
 
@@ -147,6 +148,19 @@ def carried(
         second = again()
     if agreement.differ(first, second):
         raise _remembers(reference, first, second, "buffers")
+
+
+def of_one_shape(reference: Reference, specs: Sequence[TensorSpec], other: Sequence[torch.Tensor]) -> None:
+    """Answers whose shape depends on values: there is room for those of the first call alone, so a copy of the
+    reference would be refused. ``other``: its answer to another draw. Raises TaskError."""
+    for index, (spec, out) in enumerate(zip(specs, other, strict=False)):
+        if tuple(out.shape) != spec.shape:
+            raise TaskError(
+                f"The shape of what {reference.task.name} returns depends on the values of its inputs.",
+                got=f"output {index}: {list(spec.shape)} for its first inputs, {list(out.shape)} for others",
+                expected="answers of one shape for inputs of one shape",
+                what_next="let forward fill up to the most there may be, or return a mask instead",
+            )
 
 
 def _remembers(
