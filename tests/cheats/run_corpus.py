@@ -36,6 +36,7 @@ from seam_programs import SEAMS
 from side_programs import SIDES
 from time_cheats import TIME_CHEATS
 from triton_programs import TRITON
+from unmet_programs import UNMET
 
 from kernelwright import wire
 from kernelwright.errors import KernelwrightError
@@ -43,7 +44,7 @@ from kernelwright.workers.local import LocalWorker
 
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
-    *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *GPU,
+    *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *GPU,
 )  # fmt: skip
 
 

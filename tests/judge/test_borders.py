@@ -29,7 +29,7 @@ from kernelwright.judge.yardstick import Magnitudes
 def test_the_borders_of_a_reference_are_those_it_compares_values_with(formula: str, found: list[float]) -> None:
     """0.3 is another number in float64, and whole numbers are compared as they are."""
     made = instance(formula, "[torch.randn(16, 8)]")
-    assert made.borders == found
+    assert made.met["borders"] == found
     assert [v.factors for v in made.offered(1) if v.change == "borders"] == ([tuple(found)] if found else [])
 
 
@@ -103,6 +103,6 @@ def test_a_clamp_that_no_usual_scale_meets_is_met_by_one_of_its_own(formula: str
 def test_the_ends_of_a_logarithm_are_borders() -> None:
     """A probability of one, whose complement has an infinite logarithm, which the operator cuts off."""
     made = instance("F.binary_cross_entropy(x, y)", "[torch.rand(16, 8), torch.rand(16, 8)]", args="x, y")
-    assert [0.0, 1.0] == made.borders
+    assert [0.0, 1.0] == made.met["borders"]
     (variant,) = [v for v in made.offered(1) if v.change == "borders"]
     assert any(bool((made.draw(variant, seed)[0] == 1.0).any()) for seed in range(4))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernelwright.judge import inputs
+from kernelwright.judge import inputs, renewed
 from kernelwright.judge.inputs import Variant
 
 
@@ -39,7 +39,7 @@ def test_seeded_restores_all_three_generators() -> None:
 )
 def test_constant_tensors_get_values_of_their_own_kind(constant: torch.Tensor) -> None:
     """New values; same shape, dtype and sign of the constant; sorted stays sorted, zeros and ones stay so."""
-    fresh = inputs.rerandomise(constant, rng())
+    fresh = renewed.rerandomise(constant, rng())
     assert (constant.shape, constant.dtype) == (fresh.shape, fresh.dtype)
     assert not torch.equal(constant, fresh)
     if float(constant.min()) == float(constant.max()) != 0.0:
@@ -53,7 +53,7 @@ def test_constant_tensors_get_values_of_their_own_kind(constant: torch.Tensor) -
 def test_masks_with_infinities_are_structure_and_stay() -> None:
     """An additive attention mask is not made of numbers."""
     mask = torch.full((4, 4), float("-inf")).triu(1)
-    assert torch.equal(mask, inputs.rerandomise(mask, rng()))
+    assert torch.equal(mask, renewed.rerandomise(mask, rng()))
 
 
 @pytest.mark.parametrize("layout", ["strided", "offset", "transposed"])
@@ -130,11 +130,11 @@ def test_weights_change_and_structure_stays() -> None:
     """Ones and zeros are scattered, variances stay positive, masks and counters stay."""
     ones, zeros, mask = torch.ones(32), torch.zeros(32), torch.tril(torch.ones(4, 4))
     count = torch.tensor(7)
-    assert 0.5 <= float(inputs.fresh_weight("weight", ones, ones, rng()).min()) < 1.0
-    assert 0.0 < float(inputs.fresh_weight("bias", zeros, zeros, rng()).std()) < 0.3
-    assert 0.0 < float(inputs.fresh_weight("running_var", ones, ones, rng()).min())
-    assert torch.equal(mask, inputs.fresh_weight("mask", mask, mask, rng()))
-    assert torch.equal(count, inputs.fresh_weight("num_batches_tracked", count, count, rng()))
+    assert 0.5 <= float(renewed.fresh_weight("weight", ones, ones, rng()).min()) < 1.0
+    assert 0.0 < float(renewed.fresh_weight("bias", zeros, zeros, rng()).std()) < 0.3
+    assert 0.0 < float(renewed.fresh_weight("running_var", ones, ones, rng()).min())
+    assert torch.equal(mask, renewed.fresh_weight("mask", mask, mask, rng()))
+    assert torch.equal(count, renewed.fresh_weight("num_batches_tracked", count, count, rng()))
 
 
 @pytest.mark.parametrize("layout", ["gap0", "gap1"])

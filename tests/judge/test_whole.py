@@ -120,7 +120,24 @@ def test_borders_of_segments_move_between_their_neighbours() -> None:
         assert bool((made.diff() >= 0).all()) and bool((made <= leaf).all())
     for kept in (torch.full((8,), -1), torch.arange(9), torch.tensor([3, 1, 2]), torch.empty(0, dtype=torch.int64)):
         assert torch.equal(kept, whole.renumbered(kept, rng())) and not whole.changes(kept)
-    assert not whole.changes(torch.ones(4)) and not whole.changes(torch.ones(4, dtype=torch.bool))
+    assert not whole.changes(torch.ones(4)) and not whole.changes(torch.tensor([True, False]))
+
+
+def test_flags_that_are_all_alike_become_others_but_never_a_whole_row() -> None:
+    """A row is along the last axis that has one; a flag alone stays."""
+    for leaf in (torch.ones(8, 24, dtype=torch.bool), torch.zeros(8, 24, 1, dtype=torch.bool)):
+        assert whole.changes(leaf)
+        rows = (whole.renumbered(leaf, rng()) ^ leaf).view(8, 24)
+        assert rows.any() and not rows.all(-1).any()
+    assert not whole.changes(torch.tensor(True)) and not whole.changes(torch.ones(1, 1, dtype=torch.bool))
+
+
+def test_of_numbers_in_order_a_stretch_becomes_equal() -> None:
+    """Those of segments, which stay in order with their ends; lengths that never repeat stay."""
+    leaf = torch.arange(16).repeat_interleave(8)
+    made = whole.skewed(leaf, rng())
+    assert bool((made.diff() >= 0).all()) and made[0] == 0 and made[-1] == 15 and len(made.unique()) < 8
+    assert torch.equal(torch.arange(0, 64, 4), whole.skewed(torch.arange(0, 64, 4), rng()))
 
 
 def test_only_inputs_that_are_named_get_other_constants() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.random import mtrand
 
-from kernelwright.judge import borders, whole
+from kernelwright.judge import borders, marks, slices, whole
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SPARSE_KEPT = {"sparse": 32, "sparser": 2}
@@ -36,6 +36,8 @@ OUTLIERS = 1024
 """Elements among which one outlier lies at the most; a draw may hold as few as one."""
 SPECIALS = 64
 """Elements among which one is NaN at the most, and one each of the other special values."""
+OF_ONE = ("near-duplicate", "rearranged", "held")
+"""Changes of which every draw begins with the same values."""
 SPOTS = 8
 """Elements of a row among which one is changed at the most, where only spots of a row are; there may be just one."""
 
@@ -57,7 +59,8 @@ class Variant:
     """NaN, +-Inf, -0.0 and denormals sown into the floating inputs."""
     change: str = ""
     """``negated``, ``shifted``, ``far``, ``outliers``, ``sparse``, ``sparser``, ``zero rows``, ``near-duplicate``,
-    ``mixed``, ``strewn``, ``borders``, ``masks``, ``mask rows``, ``skewed``, ``largest``, ``held`` or nothing."""
+    ``mixed``, ``strewn``, ``borders``, ``marks``, ``rearranged``, ``blank samples``, ``blank channels``, ``masks``,
+    ``mask rows``, ``skewed``, ``largest``, ``held`` or nothing."""
     factors: tuple[float, ...] = ()
     """Scales that ``mixed`` and ``strewn`` deal to rows (the largest is also that of ``outliers``), or ``borders``."""
     draws: int = 1
@@ -76,6 +79,15 @@ class Variant:
     """Inputs of whole numbers, the same in every draw, that are others in this one (``whole.renumbered``)."""
     moved: str = ""
     """Of fresh weights, which parameters are moved, as training does: see ``weights.moved``."""
+    marks: marks.Marks = ()
+    """By input, values that the reference looks for in it, of which some come."""
+    group: str = ""
+    """Of several with this name the first is taken that the reference accepts."""
+
+    @property
+    def beyond(self) -> bool:
+        """Whether answers may be infinite or NaN: values are that the contract, or the reference itself, asks for."""
+        return self.special or any(math.isnan(value) for _, values in self.marks for value in values)
 
 
 _SPARE: list[np.random.MT19937] = []
@@ -129,34 +141,6 @@ def size_of(values: torch.Tensor) -> float:
     return found if found > 0 and math.isfinite(found) else 1.0
 
 
-def rerandomise(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
-    """A floating tensor that never changes between draws gets values of its own kind.
-
-    All equal: scattered by a half around the constant (normal where it is zero). Sorted: sorted again within the
-    range. Zeros and ones: the same density. Anything else: its own values permuted, scaled by 0.5 to 1.5.
-    Tensors that hold NaN or Inf (masks) are kept.
-    """
-    if values.numel() == 0 or not finite(values):
-        return values.clone()
-    flat = values.detach().reshape(-1).to(torch.float64)
-    noise = torch.rand(flat.shape, generator=rng, dtype=torch.float64, device=flat.device)
-    low, high = float(flat.min()), float(flat.max())
-    if low == high:
-        new = flat * (0.5 + noise) if low != 0.0 else _normal(flat, rng)
-    elif values.dim() == 1 and flat.numel() > 2 and bool((flat[1:] > flat[:-1]).all()):
-        new = torch.sort(low + (high - low) * noise).values
-    elif bool(((flat == 0) | (flat == 1)).all()):
-        new = (noise < flat.mean()).to(torch.float64)
-    else:
-        order = torch.randperm(flat.numel(), generator=rng, device=flat.device)
-        new = flat[order] * (0.5 + noise)
-    return new.to(values.dtype).reshape(values.shape)
-
-
-def _normal(like: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
-    return torch.randn(like.shape, generator=rng, dtype=like.dtype, device=like.device)
-
-
 def layout_of(shape: Sequence[int], layout: str) -> tuple[tuple[int, ...], int]:
     """(strides, storage offset) in elements of a layout: strided has unit step 2, rows of padded are PAD longer than
     they seem, blocks of axis 0 in gap0 GAP, offset starts one element late."""
@@ -202,7 +186,7 @@ def laid_out(leaves: Sequence[torch.Tensor], variant: Variant) -> list[torch.Ten
 def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int, sorts: bool = False) -> list[torch.Tensor]:
     """Apply the variant's change, scale and special values to fresh leaves; layouts come last, elsewhere. ``sorts``:
     what is sorted stays so, for the reference searches in it."""
-    out = []
+    given, leaves, out = leaves, list(map(slices.real, leaves)), []
     sparse_at = _sparse_leaf(leaves, seed) if variant.change in SPARSE_KEPT else -1
     if variant.change == "zero rows":
         sparse_at = _sparse_leaf(leaves, variant.seed)
@@ -213,15 +197,22 @@ def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int, sorts
             leaf = whole.redrawn_booleans(leaf, rng, rows=variant.change == "mask rows")
         elif variant.change == "masks" and whole.is_mask(leaf):
             leaf = whole.redrawn(leaf, rng)
+        elif variant.change == "rearranged":
+            leaf = whole.swapped(leaf, rng)
+        elif variant.change == "marks":
+            leaf = marks.planted(leaf, dict(variant.marks).get(index, ()), rng)
         elif variant.change == "held" and index != variant.held:
             leaf = whole.moved(leaf, rng)
         elif leaf.dtype in whole.INTEGERS and variant.change in whole.CHANGES:
             leaf = whole.CHANGES[variant.change](leaf, rng)
         if leaf.dtype in FLOATS and leaf.numel():
             changed = _change_floats(leaf, variant, rng, sparse=index == sparse_at)
-            leaf = changed if variant.special or changed is leaf or finite(leaf) else _as_masked(leaf, changed)
+            leaf = changed if variant.beyond or changed is leaf or finite(leaf) else _as_masked(leaf, changed)
         out.append(leaf)
-    return list(map(whole.in_order, leaves, out)) if sorts else out
+    if variant.change in slices.BLANK:
+        out = slices.blanked(out, slices.BLANK[variant.change], generator(seed, leaves[0].device))
+    out = list(map(whole.in_order, leaves, out)) if sorts else out
+    return list(map(slices.again, given, out))
 
 
 def _as_masked(leaf: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
@@ -376,25 +367,3 @@ def _sow_specials(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
         leaf.view(-1)[order[:places]] = value
         order = order.roll(-places)
     return leaf
-
-
-def fresh_weight(name: str, seen: torch.Tensor, redrawn: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
-    """One parameter or buffer, randomised at its own scale.
-
-    Integers, booleans and masks (only 0, 1 or non-finite values, not all equal) are structure and stay. A weight
-    the constructor draws at random takes the redrawn values. Constants are scattered by a half; zeros become
-    normal with standard deviation 0.1. Variances stay positive.
-    """
-    if seen.dtype not in FLOATS or seen.numel() == 0 or not finite(seen):
-        return seen.clone()
-    if not torch.equal(seen, redrawn):
-        return redrawn.clone()
-    flat = seen.to(torch.float64)
-    noise = torch.rand(flat.shape, generator=rng, dtype=torch.float64, device=flat.device)
-    if float(flat.min()) == float(flat.max()):
-        zero = float(flat.min()) == 0.0
-        new = 0.1 * _normal(flat, rng) if zero and "var" not in name else flat * (0.5 + noise)
-        return new.to(seen.dtype)
-    if bool(((flat == 0) | (flat == 1)).all()):
-        return seen.clone()
-    return (flat * (0.5 + noise)).to(seen.dtype)

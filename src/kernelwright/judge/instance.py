@@ -21,6 +21,7 @@ from kernelwright.judge.floors import Floors, Spread
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.measure import timed
 from kernelwright.judge.oracle import Counting, Float64Trace, raised, run_raised
+from kernelwright.judge.renewed import rerandomise
 from kernelwright.judge.triangles import kept_so, triangular, words_of
 from kernelwright.judge.variants import AS_GIVEN, HUGE, offered
 from kernelwright.judge.weights import State
@@ -141,9 +142,10 @@ class Instance:
         try:
             with seeded(11), Counting() as count:
                 outputs = (answer := self._call(self.model, leaves)).outputs
-            self.work, self.borders, self.reach = count.work, sorted(count.borders), count.reach
-            """Multiply-adds of one call, roughly; numbers at which the answer jumps, and how far off they are."""
-            self.exponential, self.searches, self.particular = count.exponential, count.searches, count.particular
+            self.work, self.searches, self.particular = count.work, count.searches, count.particular
+            """Multiply-adds of one call, roughly; whether it searches in an input, or is particular about values."""
+            self.met = count.met(answer.inputs)
+            """What operators said of values, for ``offered``."""
             refusals.results(self.reference, len(leaves), outputs)
             refusals.written(self.reference, self.names, leaves, answer.inputs)
             self.out_skeleton = answer.skeleton
@@ -223,12 +225,12 @@ class Instance:
 
     def draw(self, variant: Variant, seed: int) -> list[torch.Tensor]:
         """Fresh input leaves in private memory, on the device, in the variant's layout."""
-        base = variant.seed if variant.change in ("near-duplicate", "held") else seed
+        base = variant.seed if variant.change in inputs.OF_ONE else seed
         leaves, _ = self._raw(base & (2**63 - 1))
         for index in self.constant - self.kept:
             if leaves[index].dtype in inputs.FLOATS:
                 rng = inputs.generator((base * 7919 + index) % 2**63, self.device)
-                leaves[index] = inputs.rerandomise(leaves[index], rng)
+                leaves[index] = rerandomise(leaves[index], rng)
         return self.given(inputs.laid_out(self.changed(leaves, variant, seed), variant), seed)
 
     def changed(self, leaves: list[torch.Tensor], variant: Variant, seed: int) -> list[torch.Tensor]:
@@ -258,7 +260,7 @@ class Instance:
         return tuple(self.each_variant(hidden_seed))
 
     def each_variant(self, hidden_seed: int) -> Iterator[Variant]:
-        """The same one by one: whether the reference accepts a variant is tried out when it is asked for."""
+        """The same one by one: whether the reference accepts one is tried out when it is asked for."""
         return (variant for variant in self.offered(hidden_seed) if self.usable(variant, hidden_seed))
 
     def offered(self, hidden_seed: int) -> list[Variant]:
@@ -270,10 +272,8 @@ class Instance:
             work=self.work,
             huge=self.huge,
             masked=self.masked,
-            borders=self.borders,
-            reach=self.reach,
             constants=self.renumbered,
-            exponential=self.exponential,
+            **self.met,
             autocast=bool(self.autocast),
             hidden_seed=hidden_seed,
         )
@@ -285,7 +285,7 @@ class Instance:
         if variant.moved:
             self._giver.give(self.model, self.draw_state(seed, variant.moved), lasting=False)
         found = self._pattern(self.draw(variant, seed))
-        return found is not None and (variant.special or all(found))
+        return found is not None and (variant.beyond or all(found))
 
     # -- results -------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from kernelwright.judge import borders, domains
+from kernelwright.judge import borders, domains, marks
 from kernelwright.judge.kinds import CHOOSING
 
 PER_OPERATOR = 20_000
@@ -139,6 +139,8 @@ class Counting(TorchDispatchMode):
         self.work = self.operators = 0
         self.borders: set[float] = set()
         self.reach = 0.0
+        self.marks: set[tuple[int, float]] = set()
+        """Values that were looked for, and the storage that they were looked for in."""
         self.exponential = self.searches = self.particular = False
 
     @classmethod
@@ -153,6 +155,8 @@ class Counting(TorchDispatchMode):
         self.reach = max(self.reach, borders.reach(func, args, kwargs or {}))
         out = func(*args, **(kwargs or {}))
         self.borders |= borders.met(func, args, kwargs or {})
+        if (mark := marks.met(func, args, kwargs or {})) is not None:
+            self.marks.add((mark[0].untyped_storage().data_ptr(), mark[1]))
         self.exponential |= borders.exponential(func)
         self.particular |= domains.particular(func)
         self.searches |= func._schema.name in ("aten::bucketize", "aten::searchsorted")
@@ -162,6 +166,12 @@ class Counting(TorchDispatchMode):
         self.operators += count
         self.work += cost(func, args, out) + few * PER_OPERATOR + (count - few) * OF_MANY
         return out
+
+    def met(self, given: Sequence[torch.Tensor]) -> dict[str, Any]:
+        """What operators said of values that a reference treats in a way of their own, in a call on ``given``."""
+        found = marks.of_inputs(self.marks, given)
+        more = {"reach": self.reach, "exponential": self.exponential}
+        return {"borders": sorted(self.borders), "marks": found, **more}
 
 
 def cost(func: Any, args: Sequence[Any], out: Any) -> int:

@@ -9,7 +9,9 @@ from dataclasses import replace
 
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import Variant
-from kernelwright.judge.weights import SIGNS, SIZES
+from kernelwright.judge.marks import Marks
+from kernelwright.judge.slices import BLANK
+from kernelwright.judge.weights import PRUNED, SIGNS, SIZES
 from kernelwright.task import Contract
 
 AS_GIVEN = "as given"
@@ -24,7 +26,7 @@ HUGE_NOTE = (
 TINY = 2 * 10**6
 """Multiply-adds of one call up to which a draw costs a few milliseconds, and more of them are made."""
 _INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_FLOATS = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 TOGETHER = ("mixed", "strewn")
 """Changes that hold all others in one draw; of several offered the first that the reference accepts is taken."""
 CONSTANTS = "other constants"
@@ -34,9 +36,13 @@ SPREAD = 20.0
 """A scale for exponentials: of normal logits 20 times as large as usual a softmax has probabilities of all sizes down
 to 1e-13, 16 and more of each factor of 16. Of those 1000 times as large nearly all are 0 or 1, and who flushed what lay
 below 1e-7 passed."""
-_SEEDED = ("near-duplicate", "zero rows", "held")
+TAKEN = (20.0, 4.0)
+"""Scales for references that do not take the largest. The hyperbolic sine of normal numbers 1000 times as large is
+infinite, and one that was clipped at -6 passed: nothing else came below the -4 that is drawn."""
+_SEEDED = ("near-duplicate", "rearranged", "zero rows", "held")
 """Changes that every draw makes to the same values, or in the same place."""
-_OF_NUMBERS = ("", "masks", "mask rows", "near-duplicate", "skewed", "largest", "held", "constants")
+_OF_NUMBERS = ("", "masks", "mask rows", "near-duplicate", "rearranged", "skewed", "largest", "held",
+               "constants", "marks")  # fmt: skip
 """Changes that make sense without any floating input."""
 _HELD = 3
 """Inputs at the most of which each comes again beside new values of the others."""
@@ -53,6 +59,7 @@ def offered(
     huge: bool = False,
     masked: bool = False,
     borders: Sequence[float] = (),
+    marks: Marks = (),
     reach: float = 0.0,
     exponential: bool = False,
     constants: tuple[int, ...] = (),
@@ -61,8 +68,9 @@ def offered(
 
     ``weights``: the case has some, and they may change. ``work``: multiply-adds of a call. ``huge``: over ``HUGE``
     elements, on a CPU. ``masked``: some floating input is a mask of 0 and -inf. ``borders``: where the answer jumps.
-    ``reach``: how many times as large values become that are compared with the furthest of them. ``exponential``: it
-    has exponentials in it. ``constants``: inputs of whole numbers that are the same in every draw, and may be others.
+    ``marks``: by input, values that the reference looks for. ``reach``: how many times as large values become that are
+    compared with the furthest of them. ``exponential``: it has exponentials in it. ``constants``: inputs of whole
+    numbers (or flags) that are the same in every draw, and may be others.
     """
     wanted = _wanted(contract, specs, weights, work, hidden_seed, huge=huge, masked=masked)
     if autocast:  # precision is what it is about
@@ -78,6 +86,8 @@ def offered(
         dealt.append(Variant(name=f"scale {2 * reach:.3g}", required=True, scale=2 * reach))
     if borders and small:
         dealt.append(Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2))
+    if marks and small:
+        dealt.append(Variant(name="values looked for", required=True, change="marks", marks=marks, draws=2))
     floats = any(spec.dtype in _FLOATS for spec in specs)
     if constants and not autocast:
         dealt.append(Variant(name=CONSTANTS, required=True, change="constants", constants=constants, draws=2))
@@ -107,6 +117,8 @@ def accepted(offered: Sequence[Variant], usable: Callable[[Variant], bool]) -> t
 
 def stood_in_for(variant: Variant, taken: Sequence[Variant]) -> bool:
     """Whether it is one of several of which the first that the reference accepts is taken, and one was."""
+    if variant.group:
+        return any(other.group == variant.group for other in taken)
     return variant.change in TOGETHER and any(other.change == variant.change for other in taken)
 
 
@@ -132,7 +144,7 @@ def _wanted(
         return [given, replace(sparser, layout=layout), *mixed(contract)]
     wanted = [given]
     wanted += _new_weights() if weights else []
-    wanted += [Variant(name=f"scale {s:g}", required=True, scale=s) for s in contract.scales if s != 1.0]
+    wanted += [v for s in contract.scales if s != 1.0 for v in _scaled(s)]
     wanted += [
         Variant(name="sparse", required=True, change="sparse", fresh_weights=weights),
         sparser,
@@ -140,13 +152,11 @@ def _wanted(
         Variant(name="shifted", required=True, change="shifted"),
         Variant(name="far from zero", required=True, change="far"),
         Variant(name="zero rows", required=True, change="zero rows"),
+        *(Variant(name=name, required=True, change=name) for name in BLANK),
         Variant(name="near-duplicate", required=True, change="near-duplicate", draws=2),
+        Variant(name="rearranged", required=True, change="rearranged", draws=2),
     ]
-    if max(contract.scales, default=1.0) > 1.0:
-        # A softmax without its maximum fails where one is positive and all are where nobody looked: of a program that
-        # looked at every second element that is one draw in five, and two draws let it pass two times in three.
-        draws = 24 if work <= TINY else 4 if work <= LIGHT else 2
-        wanted.append(Variant(name="outliers", required=True, change="outliers", factors=contract.scales, draws=draws))
+    wanted += _outliers(contract.scales, work)
     wanted += [
         Variant(name=f"{layout} inputs", required=True, layout=layout)
         for layout in _layouts(contract, specs)
@@ -172,10 +182,33 @@ def _wanted(
     return wanted
 
 
+def _scaled(scale: float) -> list[Variant]:
+    """Values so many times as large, or as many times as the reference takes, which may have powers in it."""
+    name = f"scale {scale:g}"
+    if scale <= 1.0:
+        return [Variant(name=name, required=True, scale=scale)]
+    first = Variant(name=name, required=True, scale=scale, group=name)
+    return [first, *(replace(first, name=f"scale {s:g}, the largest taken", scale=s) for s in TAKEN if s < scale)]
+
+
+def _outliers(scales: tuple[float, ...], work: int) -> list[Variant]:
+    """Few elements that are much larger, or as much as the reference takes."""
+    most = max(scales, default=1.0)
+    if most <= 1.0:
+        return []
+    # A softmax without its maximum fails where one is positive and all are where nobody looked: of a program that
+    # looked at every second element that is one draw in five, and two draws let it pass two times in three.
+    draws = 24 if work <= TINY else 4 if work <= LIGHT else 2
+    first = Variant(name="outliers", required=True, change="outliers", group="outliers", factors=scales, draws=draws)
+    fewer = [replace(first, name=f"outliers of {s:g}", factors=(s,), draws=min(draws, 4)) for s in TAKEN if s < most]
+    return [first, *fewer]
+
+
 def _new_weights() -> list[Variant]:
-    """Fresh ones, and moved in two ways, each where the reference accepts it."""
+    """Fresh ones, and moved in three ways, each where the reference accepts it."""
     fresh = Variant(name="fresh weights", required=True, fresh_weights=True)
-    return [fresh, *(replace(fresh, name=f"weights of other {how}", moved=how) for how in (SIGNS, SIZES))]
+    names = {SIGNS: "weights of other signs", SIZES: "weights of other sizes", PRUNED: "weights with zero rows"}
+    return [fresh, *(replace(fresh, name=name, moved=how) for how, name in names.items())]
 
 
 def _layouts(contract: Contract, specs: Sequence[TensorSpec]) -> list[str]:

@@ -172,7 +172,7 @@ class Checker:
         self._eager = leaves, state, eager
         outputs = eager[: len(self.instance.out_specs)]
         shaped = all(tuple(out.shape) == spec.shape for out, spec in zip(outputs, self.specs, strict=False))
-        return shaped and (variant.special or all(bool(torch.isfinite(out).all()) for out in outputs))
+        return shaped and (variant.beyond or all(bool(torch.isfinite(out).all()) for out in outputs))
 
     def answered(self, leaves: Sequence[torch.Tensor], state: State | None, eager: list[torch.Tensor]) -> None:
         """What eager answered to the call that ``truth`` will be asked about next."""

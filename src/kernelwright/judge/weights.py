@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import inputs
+from kernelwright.judge import inputs, renewed
 
 State = list[tuple[str, torch.Tensor]]
 
@@ -41,7 +41,9 @@ def doubled(model: torch.nn.Module) -> torch.nn.Module:
     return copy.deepcopy(model, made).to(torch.float64)
 
 
-SIGNS, SIZES = "signs", "sizes"
+SIGNS, SIZES, PRUNED = "signs", "sizes", "zero rows"
+EMPTY = 1 / 8
+"""Share of the rows of a parameter that are zero where some are pruned; one of several at the least."""
 MOVED = 0.5
 """By how much of its size (RMS) a parameter is moved: normal numbers of so large a deviation."""
 PERIOD = 1_048_573
@@ -64,7 +66,7 @@ def fresh(
         place = live[name].data_ptr() if seen.numel() else -index - 1
         if place not in made:
             rng = inputs.generator((seed * 31 + index) % 2**63, seen.device)
-            made[place] = inputs.fresh_weight(name, seen, redrawn.get(name, seen), rng)
+            made[place] = renewed.fresh_weight(name, seen, redrawn.get(name, seen), rng)
             if moving and name in trained:
                 made[place] = moved(made[place], rng, moving)
         value = made[place]
@@ -75,12 +77,18 @@ def fresh(
 def moved(value: torch.Tensor, rng: torch.Generator, how: str) -> torch.Tensor:
     """A parameter as training may leave it: every element moved and, where ``how`` is ``signs``, of either sign (the
     other one, if it is the only one). ``sizes``: larger, with the signs that it has, which some references want.
+    ``zero rows``: some rows are zero, as pruning leaves them, of a vector some elements.
 
     Constructors make ones, identities, positive numbers, blocks of zeros, slopes below one. What is right for these
     alone (a ReLU before the factor, no product, a maximum for a PReLU) is wrong after a few steps of training.
     """
     if value.dtype not in inputs.FLOATS or value.numel() == 0 or not inputs.finite(value):
         return value
+    if how == PRUNED:
+        chance = torch.rand(value.shape[:1], generator=rng, device=value.device)
+        made = value.clone(memory_format=torch.contiguous_format)
+        made[chance <= max(EMPTY, float(chance.min()))] = 0
+        return made if value.numel() > 1 else value
     count, step = min(value.numel(), PERIOD), max(1, value.numel() // PERIOD)
     size = MOVED * inputs.size_of(value.reshape(-1)[::step])  # of all of 256 MiB that took 4 s
     normal = torch.randn(count, generator=rng, device=value.device).mul_(size)

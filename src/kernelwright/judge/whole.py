@@ -21,7 +21,7 @@ ALL_LARGEST = 1 / 2
 """Share of rows that become the largest number throughout: sums that are narrower than the reference's overflow. Of
 2048 products of bytes by lot the sum stays below 2^24, where float32 is exact, and 128 * 128 twice is never met."""
 OTHERS = 1 / 4
-"""Share of zeros or ones that become the other, where an input holds nothing else in any draw."""
+"""Share of zeros or ones (or flags) that become the other, where an input holds nothing else in any draw."""
 
 
 def is_mask(leaf: torch.Tensor) -> bool:
@@ -56,7 +56,7 @@ def redrawn_booleans(leaf: torch.Tensor, rng: torch.Generator, *, rows: bool) ->
 def swapped(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """Two elements that differ have changed places."""
     flat = leaf.reshape(-1)
-    if not _free(leaf) or flat.numel() < 2:
+    if flat.numel() < 2 or leaf.dtype in INTEGERS and not _free(leaf):
         return leaf
     one = int(torch.randint(flat.numel(), (), generator=rng, device=leaf.device))
     others = torch.nonzero(flat != flat[one]).reshape(-1)
@@ -69,13 +69,26 @@ def swapped(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 
 def skewed(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
-    """Most elements are equal, where values repeat anyway."""
+    """Most elements are equal, where values repeat anyway; of those in order a stretch is, which leaves out others."""
     flat = leaf.reshape(-1)
-    if not _free(leaf) or len(flat.unique()) == flat.numel():
+    if leaf.dim() == 0 or len(flat.unique()) == flat.numel():
         return leaf
+    if not _free(leaf):
+        return _stretch(leaf, rng) if leaf.dim() == 1 else leaf
     one = flat[int(torch.randint(flat.numel(), (), generator=rng, device=leaf.device))]
     chosen = torch.rand(leaf.shape, generator=rng, device=leaf.device) < SKEWED
     return torch.where(chosen, one, leaf)
+
+
+def _stretch(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """Numbers in order, most of them equal, the first and the last as they were: segments without elements."""
+    count = int((len(leaf) - 2) * SKEWED)
+    if count < 2:
+        return leaf
+    start = 1 + int(torch.randint(len(leaf) - 1 - count, (), generator=rng, device=leaf.device))
+    made = leaf.clone()
+    made[start : start + count] = leaf[start]
+    return made
 
 
 def largest(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
@@ -95,7 +108,10 @@ def renumbered(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
     None becomes larger, so an index stays inside, but zeros: on a device an index that is not there costs the context.
     What is in order (borders of segments) stays so, with its ends. Negative numbers mean something else, and stay.
+    Flags that are all alike become the other here and there, some of every row stay.
     """
+    if leaf.dtype is torch.bool:
+        return _flags(leaf, rng)
     if not leaf.numel() or int(leaf.min()) < 0:
         return leaf
     most = int(leaf.max())
@@ -113,6 +129,19 @@ def renumbered(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     return torch.cat([leaf[:1], leaf[1:] - back])
 
 
+def _flags(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """A mask in which all elements count (or none does), of which others count; a row is along the last axis there is.
+
+    One of every row stays what it was: a softmax of nothing at all is NaN, and a reference that has one refuses.
+    """
+    long = [dim for dim, size in enumerate(leaf.shape) if size > 1]
+    if not long or bool(leaf.any()) != bool(leaf.all()):
+        return leaf
+    chance = torch.rand(leaf.shape, generator=rng, device=leaf.device)
+    turned = chance <= max(OTHERS, float(chance.min()))
+    return leaf ^ turned.scatter(long[-1], chance.argmax(long[-1], keepdim=True), False)
+
+
 def moved(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """The same elements, moved on along one dimension."""
     long = [dim for dim, size in enumerate(leaf.shape) if size > 1]
@@ -120,6 +149,11 @@ def moved(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
         return leaf
     dim = long[int(torch.randint(len(long), (), generator=rng, device=leaf.device))]
     return leaf.roll(int(torch.randint(leaf.shape[dim], (), generator=rng, device=leaf.device)), dim)
+
+
+def in_place(leaf: torch.Tensor) -> bool:
+    """Whether these are numbers that lie in order, as lengths and borders do."""
+    return leaf.dtype in INTEGERS and leaf.dim() == 1 and not _free(leaf)
 
 
 def _free(leaf: torch.Tensor) -> bool:
@@ -136,7 +170,7 @@ CHANGES = {"near-duplicate": swapped, "skewed": skewed, "largest": largest}
 
 def changes(leaf: torch.Tensor) -> bool:
     """Whether these numbers can be ``renumbered``."""
-    if leaf.dtype not in INTEGERS:
+    if leaf.dtype not in (*INTEGERS, torch.bool):
         return False
     rng = torch.Generator(leaf.device).manual_seed(1)
     return any(not torch.equal(leaf, renumbered(leaf, rng)) for _ in range(4))

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values that a task never changes, inputs and weights, made others of their own kind."""
+
+from __future__ import annotations
+
+import torch
+
+from kernelwright.judge.inputs import FLOATS, finite
+
+
+def rerandomise(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """A floating tensor that never changes between draws gets values of its own kind.
+
+    All equal: scattered by a half around the constant (normal where it is zero). Sorted: sorted again within the
+    range. Zeros and ones: the same density. Anything else: its own values permuted, scaled by 0.5 to 1.5.
+    Tensors that hold NaN or Inf (masks) are kept.
+    """
+    if values.numel() == 0 or not finite(values):
+        return values.clone()
+    flat = values.detach().reshape(-1).to(torch.float64)
+    noise = torch.rand(flat.shape, generator=rng, dtype=torch.float64, device=flat.device)
+    low, high = float(flat.min()), float(flat.max())
+    if low == high:
+        new = flat * (0.5 + noise) if low != 0.0 else _normal(flat, rng)
+    elif values.dim() == 1 and flat.numel() > 2 and bool((flat[1:] > flat[:-1]).all()):
+        new = torch.sort(low + (high - low) * noise).values
+    elif bool(((flat == 0) | (flat == 1)).all()):
+        new = (noise < flat.mean()).to(torch.float64)
+    else:
+        order = torch.randperm(flat.numel(), generator=rng, device=flat.device)
+        new = flat[order] * (0.5 + noise)
+    return new.to(values.dtype).reshape(values.shape)
+
+
+def _normal(like: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    return torch.randn(like.shape, generator=rng, dtype=like.dtype, device=like.device)
+
+
+def fresh_weight(name: str, seen: torch.Tensor, redrawn: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """One parameter or buffer, randomised at its own scale.
+
+    Integers, booleans and masks (only 0, 1 or non-finite values, not all equal) are structure and stay. A weight
+    the constructor draws at random takes the redrawn values. Constants are scattered by a half; zeros become
+    normal with standard deviation 0.1. Variances stay positive.
+    """
+    if seen.dtype not in FLOATS or seen.numel() == 0 or not finite(seen):
+        return seen.clone()
+    if not torch.equal(seen, redrawn):
+        return redrawn.clone()
+    flat = seen.to(torch.float64)
+    noise = torch.rand(flat.shape, generator=rng, dtype=torch.float64, device=flat.device)
+    if float(flat.min()) == float(flat.max()):
+        zero = float(flat.min()) == 0.0
+        new = 0.1 * _normal(flat, rng) if zero and "var" not in name else flat * (0.5 + noise)
+        return new.to(seen.dtype)
+    if bool(((flat == 0) | (flat == 1)).all()):
+        return seen.clone()
+    return (flat * (0.5 + noise)).to(seen.dtype)

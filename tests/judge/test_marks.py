@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values that a reference looks for come, in the inputs it looks into alone; and samples that are zero throughout."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from plain_tasks import instance
+
+from kernelwright.judge import inputs, marks, slices
+from kernelwright.judge.inputs import Variant
+
+IDS, FLOATS = "torch.randint(1, 9, (16, 8))", "torch.randn(16, 8)"
+
+
+@pytest.mark.parametrize(
+    ("formula", "given", "found"),
+    [
+        ("(i != 0).float()", IDS, ((0, (0.0,)),)),
+        ("(i[:, None] < 5).float()", IDS, ((0, (5.0,)),)),
+        ("((i + 1) != 1).float()", IDS, ()),
+        ("F.cross_entropy(torch.ones(16, 9), i[:, 0], ignore_index=-1)", IDS, ((0, (-1.0,)),)),
+        ("F.cross_entropy(torch.ones(16, 9), i[:, 0])", IDS, ()),
+        ("F.cross_entropy(torch.ones(16, 9), i[:, 0], label_smoothing=0.1)", IDS, ()),
+        ("F.embedding(i, torch.ones(9, 4), padding_idx=2)", IDS, ((0, (2.0,)),)),
+        ("F.embedding(i, torch.ones(9, 4))", IDS, ()),
+        ("torch.nan_to_num(torch.softmax(i, -1))", FLOATS, ()),
+        ("torch.nan_to_num(i)", FLOATS, ((0, (math.nan,)),)),
+        ("torch.isfinite(i).float()", FLOATS, ((0, (math.nan,)),)),
+        ("i.nanmean(-1)", FLOATS, ((0, (math.nan,)),)),
+    ],
+)
+def test_values_looked_for_are_those_of_operators_that_read_an_input_itself(
+    formula: str, given: str, found: marks.Marks
+) -> None:
+    """Not what is looked for in something computed, nor what torch ignores unless it is told otherwise."""
+    made = instance(formula, f"[{given}]", args="i")
+    assert repr(found) == repr(made.met["marks"])
+    assert bool(found) is ("values looked for" in [v.name for v in made.variants(3)])
+
+
+def test_an_input_holds_some_of_the_values_looked_for_and_others_do_not() -> None:
+    """What lies in order stays as it is."""
+    variant = Variant(name="", required=True, change="marks", marks=((1, (-1.0, 7.0)),))
+    ids = torch.randint(0, 5, (64,))
+    one, other = inputs.change_leaves([ids, ids], variant, 5)
+    assert torch.equal(one, ids) and {-1, 7} <= set(other.tolist())
+    assert 1 <= int((other != ids).sum()) < 32
+    lengths = torch.arange(4).repeat_interleave(2)
+    assert torch.equal(lengths, inputs.change_leaves([ids, lengths], variant, 5)[1])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_the_same_slices_of_all_inputs_are_zero(axis: int) -> None:
+    """Of all that are as long there as the largest."""
+    name = next(name for name, number in slices.BLANK.items() if number == axis)
+    leaves = [torch.rand(8, 12, 4) + 1, torch.rand(8, 12) + 1, torch.rand(5, 5) + 1, torch.randint(1, 9, (8, 12))]
+    one, other, third, fourth = inputs.change_leaves(leaves, Variant(name=name, required=True, change=name), 5)
+    blank = (one == 0).movedim(axis, 0).flatten(1).all(1)
+    assert 1 <= int(blank.sum()) < 6
+    assert torch.equal(blank, (other == 0).movedim(axis, 0).all(1))
+    assert torch.equal(third, leaves[2]) and torch.equal(fourth, leaves[3])
+
+
+@pytest.mark.parametrize(("change", "more"), [("", {"scale": 8.0}), ("sparse", {}), ("zero rows", {}), ("far", {})])
+def test_complex_inputs_change_as_the_numbers_they_are_made_of(change: str, more: dict[str, Any]) -> None:
+    """Whatever can be done to floats."""
+    leaf = torch.randn(16, 96, dtype=torch.complex64)
+    (made,) = inputs.change_leaves([leaf], Variant(name="", required=True, change=change, **more), 5)
+    assert made.dtype == leaf.dtype and made.shape == leaf.shape and not torch.equal(made, leaf)
+    if more:
+        assert torch.equal(made, leaf * 8.0)
+
+
+def test_an_input_comes_again_with_two_elements_exchanged() -> None:
+    """Whoever tells inputs apart by a sum, in whatever order, takes one for the other."""
+    made = instance("x * 2.0", "[torch.randn(16, 8)]")
+    variant = next(v for v in made.offered(3) if v.change == "rearranged")
+    (one,), (other,) = made.draw(variant, 1), made.draw(variant, 2)
+    assert not torch.equal(one, other)
+    assert torch.equal(one.flatten().sort().values, other.flatten().sort().values)
+
+
+def test_a_reference_that_does_not_take_the_largest_scale_gets_one_that_it_takes() -> None:
+    """The first of a few, and outliers as large."""
+    made = instance("torch.sinh(x)", "[torch.rand(16, 8)]")
+    taken = [v.name for v in made.variants(3)]
+    assert "scale 1000" not in taken and "outliers" not in taken
+    assert {"scale 20, the largest taken", "outliers of 20"} <= set(taken)
