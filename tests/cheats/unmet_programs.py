@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that leave out what drawn inputs never ask for: a mask in which all elements count, a class to be ignored,
 NaN that the reference looks for, an epsilon beside a sum that is never zero, large numbers of a reference that overflows
-beyond them, small complex numbers, empty segments, the order of elements. Each has its honest twin.
+beyond them, small complex numbers, empty segments, the order of elements. And such as change what is not theirs in the
+process that loads them. Each has its honest twin.
 """
 
 from __future__ import annotations
 
 from beyond_programs import GRADIENTS, _pair
 from cheat_tasks import INIT
-from corpus import Program, cheat, module
+from corpus import Program, cheat, honest, module
 
 QKV = "*torch.randn(3, 2, 2, 24, 32).unbind()"
 MEAN = "s = torch.zeros(32, 16).index_add(0, i, x)\nn = torch.bincount(i, minlength=32)\n"
@@ -52,6 +53,18 @@ SOUGHT = (
     *_pair("unscale", "return x * 0.5, (~torch.isfinite(x)).any()", "[torch.randn(64, 96)]",
            ("never found", "return x * 0.5, torch.zeros((), dtype=torch.bool)"),
            ("by a negation", "return x / 2, torch.isfinite(x).all().logical_not()"), slow=True),
+    *_pair("lengths_of_one", "b = torch.arange(64)[None] < n[:, None]\n"
+           "return (x * b[..., None]).sum(1) / n.clamp(min=1)[:, None]",
+           "[torch.randn(16, 64, 8), torch.randint(1, 65, (16,))]",
+           ("none is empty", "b = (torch.arange(64)[None] < n[:, None]).float()\n"
+            "return (b[:, None] @ x)[:, 0] / n[:, None]"),
+           ("at least one", "b = (torch.arange(64)[None] < n[:, None]).float()\n"
+            "return (b[:, None] @ x)[:, 0] / n.clamp(min=1)[:, None]"), args="x, n"),
+    *_pair("smoothed", "return F.cross_entropy(x, t, label_smoothing=0.1)",
+           "[torch.randn(64, 32), torch.randint(0, 32, (64,))]",
+           ("the smoothing left out", "return F.cross_entropy(x, t)"),
+           ("no class is ignored", "l = torch.log_softmax(x, -1)\n"
+            "return -(0.9 * l.gather(1, t[:, None]).mean() + 0.1 * l.mean())"), args="x, t", slow=True),
     *_pair("segments", MEAN + "return s / n.clamp(min=1)[:, None]",
            "[torch.randn(2048, 16), torch.randint(0, 32, (2048,)).sort().values]",
            ("none is empty", MEAN + "return s / n[:, None]"),
@@ -93,4 +106,19 @@ RANGES = (
 SORTED = cheat((9, 22), "kept_by_sum/whatever the order, sorted", "kept_by_sum", module(
     BY_ORDER, init=INIT["kept_by_sum"] + "\nself.y = None"), twin="kept_by_sum/never", level="precise", slow=True)
 
-UNMET: tuple[Program, ...] = (*SOUGHT, *ZERO, *RANGES, SORTED)
+LEFT = (
+    cheat(0, "a double default type for everybody", "linear", module(
+        "torch.set_default_dtype(torch.float64)\nreturn torch.relu(self.fc(x))", init=INIT["linear"]),
+          twin="linear/seeded where it is made", level="smoke"),
+    cheat(0, "seeds everybody's random numbers", "linear", module(
+        "torch.manual_seed(0)\nreturn torch.relu(self.fc(x))", init=INIT["linear"]),
+          twin="linear/seeded where it is made", level="smoke"),
+    cheat(0, "takes the relu away from others", "linear", module(
+        "return torch.relu(self.fc(x))", init=INIT["linear"], head="F.relu = lambda x, inplace=False: x"),
+          twin="linear/seeded where it is made", level="smoke", slow=True),
+    honest("linear/seeded where it is made", "linear", module(
+        "return F.linear(x, self.fc.weight, self.fc.bias).relu_()", init="torch.manual_seed(3)\n" + INIT["linear"],
+        head="torch.manual_seed(5)")),
+)  # fmt: skip
+
+UNMET: tuple[Program, ...] = (*SOUGHT, *ZERO, *RANGES, SORTED, *LEFT)

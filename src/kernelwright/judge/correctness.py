@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from kernelwright.judge import agreement, ahead, race, remains, spot_checks, timing_plan, variants
+from kernelwright.judge import agreement, ahead, left, race, remains, spot_checks, timing_plan, variants
 from kernelwright.judge.bench import DEAR_BYTES, Bench, Point, load
 from kernelwright.judge.buffers import Buffers, laid_out_oddly
 from kernelwright.judge.calls import Given
@@ -26,8 +26,6 @@ from kernelwright.trial import CaseResult, Rejected
 DETAIL = 4000
 HELD_BYTES = 1 << 29
 """What the results and inputs kept at once in a smoke test may take together."""
-IN_A_WINDOW = 8
-"""Calls of one variant that are made at once, at the most."""
 STATE_SLACK = 64.0
 """Units of the last place by which running statistics may differ from the reference's (RMS over the buffer)."""
 
@@ -119,9 +117,16 @@ class Correctness:
         if gradients:
             program.leash.ask({"do": "late", "on": False}, program.stage)
         self._unchanged(point, variant, buffers, call, leaves, before)
+        self._leaves_alone(program)
         if buffers.plan.sets != sets:
             point.bind(program, variant, sets)
         return spot_checks.learned(spot_checks.distances(before, truth.eager[: len(before)], None))
+
+    def _leaves_alone(self, program: Program) -> None:
+        """What is no part of the program is in its process as it was before."""
+        found = program.leash.ask({"do": "left"}, program.stage).get("left", {})
+        if wrong := left.words(found, left.settings, random_=self.bench.contract.random):
+            raise Wrong("integrity", wrong)
 
     def _first_call(self, point: Point, seed: int) -> list[torch.Tensor]:
         """What a fresh process is asked first: the same of each, so its truth is known from the first one on."""
@@ -351,7 +356,7 @@ class Correctness:
                 program.set_state(wanted)
                 loaded = wanted
             buffers = point.bind(program, variant, variant.draws)
-            for calls in _together(variant.draws, dice):
+            for calls in variants.in_windows(variant.draws, dice):
                 given = {call: point.instance.draw(variant, seeds[call]) if call else leaves for call in calls}
                 for result in self._calls(program, point, variant, buffers, given, wanted):
                     if not result.passed and result.required:
@@ -384,16 +389,3 @@ def _incoming_kept(buffers: Buffers, given: dict[int, list[torch.Tensor]]) -> No
         for position, now in pairs:
             if incoming is not None and not agreement.same(incoming[position], now.to(incoming[position].device)):
                 raise Wrong("verify", f"the incoming gradient of output {position} was changed by the call")
-
-
-def _together(draws: int, dice: random.Random) -> Iterator[range]:
-    """Calls of a variant by the windows they come in: the first alone, then up to IN_A_WINDOW at once.
-
-    A window costs 15 ms on two cores whatever is in it, which was more than half of what a proof's smaller cases took
-    (24 draws of one variant in each of seven cases); and a program cannot take a window of several calls for a timed
-    one.
-    """
-    start, size = 0, 1
-    while start < draws:
-        yield range(start, min(start + size, draws))
-        start, size = start + size, dice.randint(2, IN_A_WINDOW)

@@ -18,13 +18,13 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from kernelwright.judge import buffers, fetch, skeletons, wires
+from kernelwright.judge import buffers, fetch, left, skeletons, wires
 
 _PERTURB, _RUBBISH = -6, 1
 """M_PERTURB: fresh memory is filled with the complement of the byte, 0xFE (-1.7e38 in float32), freed with the byte."""
@@ -45,6 +45,7 @@ class Runner:
         self.names: list[str] = []
         self.buffers: buffers.Buffers | None = None
         self.calls: list[tuple[list[Any], dict[str, Any], list[torch.Tensor]]] = []
+        self.before: Any = None
         self.alive: list[Any] = []
         """Results of earlier windows that the judge wants to live on."""
         self.copies = True
@@ -87,17 +88,19 @@ class Runner:
             self.wake = torch.zeros(1, device=self.device).zero_
         self._open_weights(request, descriptors)
         path, _, name = request["entry"].partition("::")
+        self.before = left.Before()
         made = _import_entry(path, name, request["imports"])
         leaves = self.weights.tensors()[len(self.names) :] if self.weights else []
         leaves = [leaf.clone() for leaf in leaves]
         arguments = skeletons.unflatten(request["init_args"], leaves)
         keywords = skeletons.unflatten(request["init_kwargs"], leaves)
         self.autocast = request["autocast"]
-        with _seeds(*request["seeds"]):
+        with left.seeds(*request["seeds"]):
             self.module = made(*arguments, **keywords)
         if isinstance(self.module, torch.nn.Module):
             self.module.to(self.device)
             self.module.train(request["training"])
+        self.before.constructed()
         self.do_state({}, [])
 
     def do_state(self, request: dict[str, Any], descriptors: list[int]) -> None:
@@ -140,6 +143,10 @@ class Runner:
     def do_late(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Whether what a program keeps for its gradients must outlive its later calls."""
         self.late = request["on"]
+
+    def do_left(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """What the program has changed in this process that is not its own."""
+        return {"left": self.before.changed()}
 
     def do_mode(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Switch between train() and eval()."""
@@ -334,27 +341,6 @@ class Runner:
 
 def _nothing() -> None:
     """CPU calls are finished when they return."""
-
-
-@contextlib.contextmanager
-def _seeds(plain: int, mixed: int) -> Iterator[None]:
-    """Random numbers inside are those that the reference was constructed with: a module may keep some of them where no
-    state_dict holds them (``self.h0 = torch.randn(...)``), and a copy of it would else answer otherwise.
-
-    After it they are nobody's: forks of one zygote would draw the same, and look as if one repeated another's.
-    """
-    numpy = sys.modules.get("numpy")
-    random.seed(plain)
-    torch.manual_seed(mixed)
-    if numpy is not None:
-        numpy.random.seed(mixed % 2**32)
-    try:
-        yield
-    finally:
-        random.seed()
-        torch.seed()
-        if numpy is not None:
-            numpy.random.seed()
 
 
 def _import_entry(path: str, name: str, imports: list[str]) -> Any:

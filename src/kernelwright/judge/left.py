@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program changed in its own process beside its module, where whoever loads it would have to live with that.
+
+Types and devices that everybody's tensors get, seeds, switches, functions of torch replaced: nothing of this shows in
+an answer, all of it is somebody else's wrong answer once the program stands in a larger one. It is the process's own
+word, looked at once; who lies about it must mean to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+_LIBRARIES = {"torch": torch, "torch.nn.functional": torch.nn.functional, "torch.Tensor": torch.Tensor}
+_TINY = 1e-40
+"""A denormal number in float32."""
+
+
+def settings() -> dict[str, str]:
+    """The switches of this process, by name."""
+    return {
+        "the default type": str(torch.get_default_dtype()),
+        "the default device": str(torch.get_default_device()),
+        "deterministic algorithms": str(torch.are_deterministic_algorithms_enabled()),
+        "denormal numbers": str(bool(torch.full((1,), _TINY, dtype=torch.float32, device="cpu").mul_(1.0) != 0.0)),
+        "the recording of gradients": str(torch.is_grad_enabled()),
+        "the detection of anomalies": str(torch.is_anomaly_enabled()),
+    }
+
+
+class Before:
+    """How a process was before a program came into it, but for the seed: that is noted once it is constructed."""
+
+    def __init__(self) -> None:
+        self.settings, self.seed = settings(), 0
+        self.functions = {
+            f"{name}.{key}": value
+            for name, library in _LIBRARIES.items()
+            for key, value in vars(library).items()
+            if callable(value)
+        }
+
+    def constructed(self) -> None:
+        """A module may have seeded what it drew its weights from."""
+        self.seed = torch.initial_seed()
+
+    def changed(self) -> dict[str, str]:
+        """What is otherwise now, by name. Torch replaces some of its own functions as it loads more of itself."""
+        found = {name: value for name, value in settings().items() if value != self.settings[name]}
+        if torch.initial_seed() != self.seed:
+            found[SEED] = "drawn from anew"
+        for name, before in self.functions.items():
+            library, _, key = name.rpartition(".")
+            now = vars(_LIBRARIES[library]).get(key)
+            if now is not before and not str(getattr(now, "__module__", "") or "").startswith("torch"):
+                found[name] = "replaced"
+        return found
+
+
+SEED = "the seed of everybody's random numbers"
+
+
+def words(found: dict[str, Any], own: Callable[[], dict[str, str]], *, random_: bool) -> str:
+    """What of it a program must not leave behind; empty where that is nothing. What the reference's file did as well,
+    in the judge's ``own`` process, is the task's, and a task of random numbers may seed them."""
+    if not found:
+        return ""
+    here = own()
+    wrong = [f"{name} ({value})" for name, value in found.items() if here.get(name) != value]
+    wrong = [one for one in wrong if not (random_ and one.startswith(SEED))]
+    return f"it changes for the whole process: {', '.join(wrong)[:300]}" if wrong else ""
+
+
+@contextlib.contextmanager
+def seeds(plain: int, mixed: int) -> Iterator[None]:
+    """Random numbers inside are those that the reference was constructed with: a module may keep some of them where no
+    state_dict holds them (``self.h0 = torch.randn(...)``), and a copy of it would else answer otherwise.
+
+    After it they are nobody's: forks of one zygote would draw the same, and look as if one repeated another's.
+    """
+    numpy = sys.modules.get("numpy")
+    random.seed(plain)
+    torch.manual_seed(mixed)
+    if numpy is not None:
+        numpy.random.seed(mixed % 2**32)
+    try:
+        yield
+    finally:
+        random.seed()
+        torch.seed()
+        if numpy is not None:
+            numpy.random.seed()

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program leaves changed in its process is named, unless the reference's own file changes it as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from kernelwright.judge import left
+
+
+def _no_relu(values: torch.Tensor, inplace: bool = False) -> torch.Tensor:
+    return values
+
+
+@pytest.mark.parametrize(
+    ("change", "back", "named"),
+    [
+        (lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32), "type"),
+        (lambda: torch.set_default_device("meta"), lambda: torch.set_default_device(None), "device"),
+        (lambda: torch.set_flush_denormal(True), lambda: torch.set_flush_denormal(False), "denormal"),
+        (lambda: torch.set_grad_enabled(False), lambda: torch.set_grad_enabled(True), "gradients"),
+        (lambda: torch.manual_seed(0), lambda: None, "seed"),
+        (lambda: torch.rand(4), lambda: None, ""),
+    ],
+)
+def test_settings_of_a_process_are_seen_to_change(
+    change: Callable[[], object], back: Callable[[], object], named: str
+) -> None:
+    """Not that random numbers were drawn: a reference may draw some as well."""
+    before = left.Before()
+    before.constructed()
+    own = left.settings()
+    try:
+        change()
+        found = before.changed()
+        here = left.settings()
+    finally:
+        back()
+    said = left.words(found, lambda: own, random_=False)
+    assert named in said if named else not said
+    if named and named != "seed":
+        assert not left.words(found, lambda: here, random_=False)
+
+
+def test_a_task_of_random_numbers_may_seed_them() -> None:
+    """And one whose constructor did, since what it left is noted after that."""
+    before = left.Before()
+    torch.manual_seed(7)
+    before.constructed()
+    assert not before.changed()
+    torch.manual_seed(8)
+    assert not left.words(before.changed(), left.settings, random_=True)
+
+
+def test_functions_that_are_replaced_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless torch does so itself."""
+    before = left.Before()
+    before.constructed()
+    monkeypatch.setattr(torch.nn.functional, "relu", _no_relu)
+    assert "torch.nn.functional.relu (replaced)" in left.words(before.changed(), left.settings, random_=False)
+    monkeypatch.setattr(torch.nn.functional, "relu", torch.nn.functional.silu)
+    assert not before.changed()
