@@ -19,32 +19,42 @@ from kernelwright.judge.whole import INTEGERS, in_place
 Marks = tuple[tuple[int, tuple[float, ...]], ...]
 """By input, the values."""
 COMPARED = {"eq", "ne", "gt", "ge", "lt", "le"}
+CUT = {"clamp", "clamp_min", "clamp_max"}
+"""Operators that would not be there if all numbers lay within."""
 IGNORING = {"nll_loss_forward": 4, "nll_loss2d_forward": 4, "embedding": 2, "_embedding_bag": 8,
             "_embedding_bag_forward_only": 8}  # fmt: skip
 """Operators whose second argument may hold a number that does not count, and which of their arguments that is."""
 SWEPT = {"nan_to_num", "nansum", "isnan", "nanmedian", "nanquantile"}
 """Operators that look for NaN."""
-NOT_ASKED_FOR = (-100,)
-"""What torch ignores unless something is said: programs for targets that are all there need not know of it."""
+UNASKED, BY_ITSELF = math.inf, -100
+"""What torch ignores unless something is said, and what stands for a target of which that is true: programs for targets
+that are all there need not know of it. Where labels are smoothed torch compares the target with it besides."""
 SHARE = 1 / 8
 """Of the elements of a marked input, those that are a value that it is looked for."""
 
 
-def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[torch.Tensor, float] | None:
-    """The tensor that an operator looks for one value in, and the value."""
+def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[torch.Tensor, float]]:
+    """The tensor that an operator looks for values in, with each of them."""
     name = str(func._schema.name).removeprefix("aten::").rstrip("_")
     if name in IGNORING:
         place = IGNORING[name]
         number = args[place] if len(args) > place else -1
-        named = isinstance(number, int) and (number >= 0 or name.startswith("nll")) and number not in NOT_ASKED_FOR
-        return (args[1], float(number)) if named else None
+        named = isinstance(number, int) and (number >= 0 or name.startswith("nll"))
+        return [(args[1], UNASKED if number == BY_ITSELF else float(number))] if named else []
     if name in SWEPT or name in ("eq", "ne") and args[0] is args[1]:
-        return (args[0], math.nan) if args[0].is_floating_point() else None
-    if name not in COMPARED or len(args) < 2 or args[0].dtype not in INTEGERS:
-        return None
-    number = args[1]
-    whole = isinstance(number, int) and not isinstance(number, bool) and number not in NOT_ASKED_FOR
-    return (args[0], float(number)) if whole else None
+        return [(args[0], math.nan)] if args[0].is_floating_point() else []
+    if name not in (*COMPARED, *CUT) or args[0].dtype not in INTEGERS:
+        return []
+    numbers = [n for n in args[1:2] if _whole(n)]
+    if name in CUT:  # who cuts numbers off expects some beyond
+        low, high = [*([None] if name == "clamp_max" else []), *args[1:], None, None][:2]
+        numbers = [*([low - 1] if _whole(low) else []), *([high + 1] if _whole(high) else [])]
+    limits = torch.iinfo(args[0].dtype)
+    return [(args[0], float(n)) for n in numbers if limits.min <= n <= limits.max]
+
+
+def _whole(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
 
 
 def of_inputs(found: Iterable[tuple[int, float]], leaves: Sequence[torch.Tensor]) -> Marks:
@@ -54,7 +64,10 @@ def of_inputs(found: Iterable[tuple[int, float]], leaves: Sequence[torch.Tensor]
     for place, number in found:
         if place in places:
             values.setdefault(places[place], set()).add(number)
-    return tuple((index, tuple(sorted(numbers))) for index, numbers in sorted(values.items()))
+    for numbers in values.values():
+        if UNASKED in numbers:
+            numbers -= {UNASKED, BY_ITSELF}
+    return tuple((index, tuple(sorted(numbers))) for index, numbers in sorted(values.items()) if numbers)
 
 
 def planted(leaf: torch.Tensor, values: Sequence[float], rng: torch.Generator) -> torch.Tensor:

@@ -155,8 +155,8 @@ class Counting(TorchDispatchMode):
         self.reach = max(self.reach, borders.reach(func, args, kwargs or {}))
         out = func(*args, **(kwargs or {}))
         self.borders |= borders.met(func, args, kwargs or {})
-        if (mark := marks.met(func, args, kwargs or {})) is not None:
-            self.marks.add((mark[0].untyped_storage().data_ptr(), mark[1]))
+        found = marks.met(func, args, kwargs or {})
+        self.marks |= {(looked_into.untyped_storage().data_ptr(), value) for looked_into, value in found}
         self.exponential |= borders.exponential(func)
         self.particular |= domains.particular(func)
         self.searches |= func._schema.name in ("aten::bucketize", "aten::searchsorted")
