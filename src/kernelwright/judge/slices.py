@@ -16,17 +16,22 @@ BLANK = {"blank samples": 0, "blank channels": 1}
 """Changes by the axis that they thin out."""
 SHARE = 1 / 8
 """Of the slices along it those that are zero, and one at the least."""
+ALONE = 1 / 2
+"""Of the draws those in which all are but one: who leaves out what looks like zero in every second place finds out."""
 
 
 def blanked(leaves: Sequence[torch.Tensor], axis: int, rng: torch.Generator) -> list[torch.Tensor]:
-    """Some slices along an axis are zero, the same in all floating inputs that are as long along it as the largest."""
+    """Some slices along an axis are zero, or all but one: the same ones in all floating inputs that are as long there
+    as the largest."""
     sizes = {i: leaf.shape[axis] for i, leaf in enumerate(leaves) if leaf.is_floating_point() and leaf.dim() > axis}
     sizes = {i: size for i, size in sizes.items() if size > 1 and bool(torch.isfinite(leaves[i]).all())}
     if not sizes:
         return list(leaves)
     count = sizes[max(sizes, key=lambda i: leaves[i].numel())]
     chance = torch.rand(count, generator=rng, device=leaves[0].device)
-    blank = chance <= max(SHARE, float(chance.min()))
+    least, most = float(chance.min()), float(chance.max())
+    alone = bool(torch.rand((), generator=rng, device=leaves[0].device) < ALONE)
+    blank = chance < most if alone and least < most else chance <= max(SHARE, least)
     return [_without(leaf, blank, axis) if sizes.get(index) == count else leaf for index, leaf in enumerate(leaves)]
 
 

@@ -154,7 +154,7 @@ def _wanted(
         Variant(name="shifted", required=True, change="shifted"),
         Variant(name="far from zero", required=True, change="far"),
         Variant(name="zero rows", required=True, change="zero rows"),
-        *(Variant(name=name, required=True, change=name) for name in BLANK),
+        *(Variant(name=name, required=True, change=name, draws=2) for name in BLANK),
         Variant(name="near-duplicate", required=True, change="near-duplicate", draws=2),
         Variant(name="rearranged", required=True, change="rearranged", draws=2),
     ]
