@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from kernelwright.judge.kinds import CHOOSING
+
 COMPARED = {
     "gt", "ge", "lt", "le", "eq", "ne", "clamp", "clamp_min", "clamp_max", "hardtanh", "hardtanh_backward", "threshold",
     "threshold_backward", "hardshrink", "hardshrink_backward", "softshrink", "softshrink_backward", "heaviside",
@@ -27,6 +29,8 @@ STEPPED = {
     "hardsigmoid_backward",
 }  # fmt: skip
 """Operators that jump at whole numbers, or halves."""
+SMOOTHLY = {"clamp", "clamp_min", "clamp_max", "hardtanh", "threshold", "softshrink"}
+"""Those of COMPARED whose results do not jump there, but for a threshold with another value, which is rare."""
 EXACTLY = {"add", "sub", "rsub", "mul", "div", "square"}
 """Operators that round nothing where numbers of few bits go in and come out."""
 POLES = {"binary_cross_entropy": (0.0, 1.0), "binary_cross_entropy_backward": (0.0, 1.0), "xlogy": (0.0,)}
@@ -68,6 +72,16 @@ def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[float]
             if 0 < tensor.numel() <= MANY and tensor.is_floating_point():
                 found |= _few(tensor.detach().reshape(-1).tolist())
     return found
+
+
+def jumps(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether rounding of what goes in may move what comes out far: it is compared, stepped, or chosen among."""
+    name = _name(func)
+    if name == "_to_copy":
+        return bool(met(func, args, kwargs))
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    known = name in STEPPED or name in CHOOSING or name in COMPARED - SMOOTHLY
+    return known and any(tensor.is_floating_point() for tensor in tensors)
 
 
 def reach(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:

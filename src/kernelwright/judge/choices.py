@@ -21,6 +21,7 @@ import torch
 from kernelwright.judge import calls, health, inputs, numerics, rounding
 from kernelwright.judge.numerics import Comparison
 from kernelwright.judge.oracle import Chosen, Float64Trace
+from kernelwright.judge.variants import LIGHT
 
 if TYPE_CHECKING:
     from kernelwright.judge.instance import Instance
@@ -36,6 +37,8 @@ DRAWS, PATIENCE = 24, 4
 """Draws of such rounding (of elements as near as that 5 in 10^6 remain), and after how many a crowd of wrong elements
 that has not halved is given up."""
 CROWD = 16
+DEAR_DRAWS = 8
+"""As many at the most where a call is work: of 2^22 elements a draw takes half a second and more."""
 JUMP, BESIDE = 16.0, 8.0
 """Times the honest error by which a float lies on the other side of a border, and by which it may lie beside what a
 draw gives there: SLACK moves none that stays on this side by over 5. It may lie between the two sides."""
@@ -62,12 +65,13 @@ def settled(instance: Instance, truth: Truth, index: int, got: torch.Tensor, fou
 
 def held(instance: Instance, truth: Truth, index: int, got: torch.Tensor, yardstick: Yardstick) -> Comparison:
     """What ``yardstick`` says of the floats ``got`` at output ``index``. Where it refuses them, of those without the
-    few that lie where the reference, rounded otherwise, lies too, far beyond what rounding alone moves anything by."""
+    few that lie where the reference, rounded otherwise, lies too, far beyond what rounding alone moves anything by.
+    Only where one of its operators jumps: such answers are drawn, and admission would take minutes for its decoys."""
     limit, exact = instance.contract.bits_lost, truth.exact[index]
     found = yardstick.compare(got, limit)
     if found.bits_lost <= limit or found.nonfinite_mismatch or not yardstick.plain:
         return found
-    if got.shape != exact.shape or not got.is_floating_point() or instance.without_double:
+    if got.shape != exact.shape or not got.is_floating_point() or instance.without_double or not instance.jumps:
         return found
     wide = got.to(torch.float64)
     far, beside = JUMP * yardstick.peak, BESIDE * yardstick.peak
@@ -98,7 +102,7 @@ def _left(
     """Which ``wrong`` elements agree with no answer that the reference gives with SLACK times honest rounding."""
     unit = SLACK * rounding.unit_of(instance.all_specs())
     first = left = int(wrong.sum())
-    for draw in range(DRAWS):
+    for draw in range(DRAWS if instance.work <= LIGHT else DEAR_DRAWS):
         if left == 0 or left > max(CROWD, first / 2) and draw >= PATIENCE:
             break
         rough = rounding.Rounded(unit, inputs.generator(draw, instance.device), few=True)

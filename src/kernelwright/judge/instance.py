@@ -81,7 +81,7 @@ class Instance:
         """One incoming gradient per output leaf (floating ones count), where they are asked for: the last call's."""
         self._giver = weights.Giver()
         del second  # a call may be gigabytes
-        self.call_seconds, self.double_seconds, self.particular = 0.0, 0.0, False
+        self.call_seconds, self.double_seconds, self.particular, self.jumps = 0.0, 0.0, False, True
         """What a call took the second time, and the last one in float64: rough, for planning."""
         self.opened: tuple[Given, list[torch.Tensor]] | None = None
         """The first call and its answer under the seed ``opening``, for whoever takes it, where one was named."""
@@ -144,6 +144,7 @@ class Instance:
                 outputs = (answer := self._call(self.model, leaves)).outputs
             self.work, self.searches, self.particular = count.work, count.searches, count.particular
             """Multiply-adds of one call, roughly; whether it searches in an input, or is particular about values."""
+            self.jumps = count.jumps
             self.met = count.met(answer.inputs)
             """What operators said of values, for ``offered``."""
             refusals.results(self.reference, len(leaves), outputs)

@@ -141,7 +141,7 @@ class Counting(TorchDispatchMode):
         self.reach = 0.0
         self.marks: set[tuple[int, float]] = set()
         """Values that were looked for, and the storage that they were looked for in."""
-        self.exponential = self.searches = self.particular = False
+        self.exponential = self.searches = self.particular = self.jumps = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -159,6 +159,7 @@ class Counting(TorchDispatchMode):
         self.marks |= {(looked_into.untyped_storage().data_ptr(), value) for looked_into, value in found}
         self.exponential |= borders.exponential(func)
         self.particular |= domains.particular(func)
+        self.jumps |= borders.jumps(func, args, kwargs or {})
         self.searches |= func._schema.name in ("aten::bucketize", "aten::searchsorted")
         layer = func._schema.name == "aten::mkldnn_rnn_layer"
         count = STEP * int(args[0].shape[0]) if layer else 1
