@@ -103,14 +103,9 @@ RANGES = (
            ("whatever the order", "self.k = getattr(self, 'k', None)" + BY_BITS),
            ("never", "return (x @ self.w).tanh_()"), init="self.w = nn.Parameter(torch.randn(64, 48) / 8)"),
 )  # fmt: skip
-TILES = (
-    cheat((9, 22), "no tile of which every second place is zero", "matmul", module(
-        "y = a @ b\nfor i in range(0, 96, 16):\n    if not a[i:i + 16:2, ::2].any():\n        y[i:i + 16] = 0\nreturn y",
-        args="a, b"), twin="matmul/no tile that is zero", level="precise"),
-    honest("matmul/no tile that is zero", "matmul", module(
-        "y = torch.zeros(a.shape[0], b.shape[1])\nfor i in range(0, a.shape[0], 16):\n    if a[i:i + 16].any():\n"
-        "        y[i:i + 16] = a[i:i + 16] @ b\nreturn y", args="a, b"), level="precise"),
-)  # fmt: skip
+TILES = honest("matmul/no tile that is zero", "matmul", module(
+    "y = torch.zeros(a.shape[0], b.shape[1])\nfor i in range(0, a.shape[0], 16):\n    if a[i:i + 16].any():\n"
+    "        y[i:i + 16] = a[i:i + 16] @ b\nreturn y", args="a, b"), level="precise")
 SORTED = cheat((9, 22), "kept_by_sum/whatever the order, sorted", "kept_by_sum", module(
     BY_ORDER, init=INIT["kept_by_sum"] + "\nself.y = None"), twin="kept_by_sum/never", level="precise", slow=True)
 
@@ -129,4 +124,4 @@ LEFT = (
         head="torch.manual_seed(5)")),
 )  # fmt: skip
 
-UNMET: tuple[Program, ...] = (*SOUGHT, *ZERO, *RANGES, *TILES, SORTED, *LEFT)
+UNMET: tuple[Program, ...] = (*SOUGHT, *ZERO, *RANGES, TILES, SORTED, *LEFT)
