@@ -40,8 +40,7 @@ class Bench:
     """A folder with a task, and the command line against doubles."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = folder
-        self.task = folder / "add.py"
+        self.folder, self.task = folder, folder / "add.py"
         self.task.write_text(TASK)
         self.verdict: Verdict = 25.0
         self.admit: errors.KernelwrightError | None = None

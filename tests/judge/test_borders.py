@@ -106,3 +106,20 @@ def test_the_ends_of_a_logarithm_are_borders() -> None:
     assert [0.0, 1.0] == made.met["borders"]
     (variant,) = [v for v in made.offered(1) if v.change == "borders"]
     assert any(bool((made.draw(variant, seed)[0] == 1.0).any()) for seed in range(4))
+
+
+@pytest.mark.parametrize(
+    ("formula", "jumps"),
+    [
+        ("(x @ x.T).sign()", True),
+        ("x[x.argmax(0)]", True),
+        ("torch.where(x > 0.3, x, -x)", True),
+        ("x.to(torch.int32) * 0.5", True),
+        ("x.clamp(-1.0, 1.0).relu()", False),
+        ("torch.log_softmax(x, -1)", False),
+        ("torch.nn.functional.gelu(x) * 2", False),
+    ],
+)
+def test_references_that_jump_are_known(formula: str, jumps: bool) -> None:
+    """Only of those it is asked where an answer lies beyond a border: draws of the honest error are dear."""
+    assert jumps == instance(formula, "[torch.randn(16, 8)]").jumps
