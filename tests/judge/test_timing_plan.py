@@ -77,6 +77,9 @@ def test_the_call_sets_and_results_of_all_programs_fit_the_device(call: int, res
     assert found.sets >= (2 if memory >= 80 << 30 else 1), "one alone does not show what lies in another's place"
     fewer = timing_plan.plan(timing_plan.PRECISE, call_us=200.0, result_bytes=result, most_sets=2, **common)
     assert fewer.sets == min(found.sets, 2)
+    assert (found.sets > 2) == any("for want of memory" in words for words in fewer.words())
+    least = (5 << 30) + 24 * call + 6 * found.sets * (call + result)
+    assert found.sets <= 2 or least / (0.9 * memory) <= found.share <= 1.0
 
 
 def test_cache_size_is_that_of_the_last_level(tmp_path: Path) -> None:

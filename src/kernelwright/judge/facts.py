@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kernelwright import limits
-from kernelwright.judge import skeletons
+from kernelwright.judge import skeletons, timing_plan
 from kernelwright.judge.bench import Bench, Point
 from kernelwright.judge.buffers import TensorSpec, laid_out_oddly
 from kernelwright.limits import Operator, Trace, products
@@ -28,6 +28,7 @@ def describe(bench: Bench, machine: Machine, *, variants: bool = True) -> dict[s
     ``skeleton`` in which the inputs lie.
     ``bound_us``, ``as_written_us`` and ``limiter`` need a measured machine; else None, None, "unknown". ``variants``:
     name the ways of drawing that the reference accepts, which costs a call of eager each (3.5 s for 12 of 16 MB).
+    ``race_share``: of a device's memory, what a proof needs to time the task well; 0 on a CPU.
     """
     instance = bench.timed.instance
     found = bounds(bench, machine)
@@ -40,6 +41,7 @@ def describe(bench: Bench, machine: Machine, *, variants: bool = True) -> dict[s
             for name, t in instance.first_state
         ],
         "call_bytes": bench.call_bytes,
+        "race_share": bench.plan(timing_plan.PRECISE, 2).share,
         "eager_us": bench.eager_us,
         "cases": [point.case.name for point in points],
         "points": [_point(point) for point in points],

@@ -83,10 +83,18 @@ class TimingPlan:
     """What drawing the inputs of one call may cost; where a real draw costs more, real draws are recombined."""
     flush_bytes: int
     """Bytes of unrelated memory walked before each window so that nothing it reads is left in a last-level cache."""
+    wanted: int = 0
+    """Call sets there would be, had other programs left room for them."""
+    share: float = 0.0
+    """Of a device's memory, what those take in a race; 0 on the host."""
 
     def words(self) -> tuple[str, ...]:
         """For the record."""
-        return (f"{self.sets} call sets per window", f"cold cache: {self.flush_bytes >> 20} MiB walked before each")
+        short = f", for want of memory: there would be {self.wanted}" if self.sets < self.wanted else ""
+        return (
+            f"{self.sets} call sets per window{short}",
+            f"cold cache: {self.flush_bytes >> 20} MiB walked before each",
+        )
 
 
 def plan(
@@ -115,7 +123,8 @@ def plan(
         wanted = 1
     fits = _fit(device_bytes, call_bytes, result_bytes) if device_bytes else MOST_SET_BYTES // max(call_bytes, 1)
     crowd = max(1, int(spend.window_us / max(call_us, 0.1)))
-    sets = max(1, min(wanted, MOST_SETS["cuda" if device_bytes else "cpu"], fits, crowd, most_sets or wanted))
+    wanted = max(1, min(wanted, MOST_SETS["cuda" if device_bytes else "cpu"], fits, crowd))
+    sets = min(wanted, most_sets or wanted)
     least = spend.least if call_us < SLOW_CALL_US else max(2, spend.least // 3)
     least_s = 0.2e-6 * call_us
     waits = bool(device_bytes) and call_us < SLOW_CALL_US
@@ -132,15 +141,29 @@ def plan(
             (min(spend.draw_seconds, DEVICE_DRAWS) if device_bytes else spend.draw_seconds) / sets, least_s
         ),
         flush_bytes=2 * cache_bytes,
+        wanted=wanted,
+        share=_share(device_bytes, call_bytes, result_bytes, wanted),
     )
+
+
+def _each(call_bytes: int, result_bytes: int | None) -> int:
+    """What one more call set takes of a device's memory, in all programs of a race."""
+    results = call_bytes if result_bytes is None else result_bytes
+    return DEVICE_PROGRAMS * (call_bytes + results) + 2 * max(call_bytes - results, 0)
+
+
+def _share(device_bytes: int, call_bytes: int, result_bytes: int | None, sets: int) -> float:
+    if not device_bytes:
+        return 0.0
+    taken = DEVICE_CONTEXTS + DEVICE_CALLS * call_bytes + sets * _each(call_bytes, result_bytes)
+    return taken / (DEVICE_FREE * device_bytes)
 
 
 def _fit(device_bytes: int, call_bytes: int, result_bytes: int | None) -> int:
     """How many call sets a race has room for on a device. Two are tried with a third of the room besides: in a window
     of one call nothing shows that a result is written where the last one was."""
-    results = call_bytes if result_bytes is None else result_bytes
     room = DEVICE_FREE * device_bytes - DEVICE_CONTEXTS
-    each = DEVICE_PROGRAMS * (call_bytes + results) + 2 * max(call_bytes - results, 0)
+    each = _each(call_bytes, result_bytes)
     fits = int(max(room - DEVICE_CALLS * call_bytes, 0) // max(each, 1))
     return 2 if fits < 2 and room - DEVICE_CALLS / 3 * call_bytes > 2 * each else fits
 
