@@ -8,13 +8,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from test_cli import TASK, Bench
 
+from kernelwright import cli_demo
 from kernelwright.optimize import services
 from kernelwright.testing import FakeWorker
 
@@ -89,6 +92,7 @@ def test_a_demo_is_interrupted_in_all_its_lanes(tmp_path: Path) -> None:
     """
     code = f"""
 import sys, threading
+from kernelwright import cli_demo
 from kernelwright.optimize import services
 from kernelwright.testing import FakeHost, FakeWorker
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -125,3 +129,39 @@ app(["demo", {str(tmp_path / "tasks")!r}, "--out", {str(tmp_path / "out")!r}, "-
     for name in ("one", "three"):
         assert "interrupted" == json.loads((tmp_path / "out" / name / "run.json").read_text())["status"]
     assert not (tmp_path / "out" / "two").exists()
+
+
+def test_an_interrupt_before_the_last_lane_has_begun_ends_the_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came between two lanes and was heard by none: each judged on until its own judge gave up, and went on."""
+    told, judging = threading.Event(), threading.Event()
+
+    class Waiting(FakeWorker):
+        def __init__(self) -> None:
+            super().__init__(lambda c: 25.0, after=self.wait)
+
+        def wait(self, count: int) -> None:
+            judging.set()
+            if not told.wait(60):
+                raise AssertionError("nobody said that it is over")
+            raise KeyboardInterrupt
+
+        def interrupt(self) -> None:
+            told.set()
+
+    class Interrupted(ThreadPoolExecutor):
+        def submit(self, *arguments: Any, **more: Any) -> Any:
+            if judging.is_set():
+                raise KeyboardInterrupt
+            future = super().submit(*arguments, **more)
+            judging.wait(60)
+            return future
+
+    monkeypatch.setattr(services, "LocalWorker", lambda *a, **k: Waiting())
+    monkeypatch.setattr(cli_demo, "ThreadPoolExecutor", Interrupted)
+    (bench.folder / "more.py").write_text(TASK)
+    result = bench.run("demo", bench.folder, "--lanes", "2")
+    assert 130 == result.exit_code, result.output
+    assert told.is_set()
+    assert 1 == result.output.count(" interrupted"), result.output

@@ -17,7 +17,7 @@ import queue
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -94,10 +94,12 @@ class _Lanes:
         """The rows that there are once all tasks are done, or after an interrupt."""
         self._lanes = lanes = min(lanes, len(self._places))
         with cli_display.terminable(), ThreadPoolExecutor(lanes, thread_name_prefix="lane") as pool:
-            going = [pool.submit(self._lane) for _ in range(lanes)]
+            going: list[Future[None]] = []
             try:
+                for _ in range(lanes):
+                    going.append(pool.submit(self._lane))
                 wait(going)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt:  # it may come before the last lane has begun
                 self._over.set()
                 for services in list(self._services):
                     services.interrupt()

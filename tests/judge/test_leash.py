@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -236,7 +237,7 @@ def test_processes_that_a_program_started_stand_still_too(program: Make) -> None
     one.bind(PLAN)
     one.window([0])
     members = sandbox.family(one.pid)
-    states = {leash._state(f"/proc/{pid}/stat") for pid in members}
+    states = {leash.States().of(f"/proc/{pid}/stat") for pid in members}
     assert (2, {b"T"}) == (len(members), states)
 
 
@@ -298,7 +299,7 @@ def test_nobody_wakes_what_others_made_stand_still(program: Make) -> None:
         os.killpg(one.pid, signal.SIGSTOP)
         asking.start()
         asking.join(0.1)
-        order.append(leash._state(f"/proc/{one.pid}/stat").decode())
+        order.append(leash.States().of(f"/proc/{one.pid}/stat").decode())
         os.killpg(one.pid, signal.SIGCONT)
     asking.join(20)
     assert ["T", "answered"] == order
@@ -313,8 +314,26 @@ def test_what_was_stopped_before_others_froze_it_stands_again_after(program: Mak
         os.killpg(one.pid, signal.SIGCONT)
     states = []
     for _ in range(1000):  # a signal takes its time
-        states.append(leash._state(f"/proc/{one.pid}/stat"))
+        states.append(leash.States().of(f"/proc/{one.pid}/stat"))
         if states[-1] == b"T":
             break
         time.sleep(0.001)
     assert b"T" == states[-1]
+
+
+def test_states_of_threads_are_told_anew_each_time_and_of_one_that_is_gone() -> None:
+    """Their files stay open meanwhile, until they are closed."""
+    states = leash.States()
+    sleeper = subprocess.Popen(["sleep", "60"])
+    own = f"/proc/{sleeper.pid}/stat"
+    assert states.of(own) in (b"S", b"R", b"D")
+    sleeper.send_signal(signal.SIGSTOP)
+    while (now := states.of(own)) != b"T":
+        assert now in b"SRD"
+    sleeper.kill()
+    sleeper.wait()
+    assert b"X" == states.of(own)
+    states.of("/proc/self/stat")
+    before = len(os.listdir("/proc/self/fd"))
+    states.close()
+    assert len(os.listdir("/proc/self/fd")) == before - 1

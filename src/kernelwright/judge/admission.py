@@ -226,7 +226,7 @@ def _try(
     if answer is None:
         return ""
     item.applied += 1
-    result = checker.check(variant, leaves, state, answer, None)
+    result = checker.check(variant, leaves, state, answer, None, brief=True)
     if not result.passed:
         return f"{result.name}: {result.detail}"
     item.equal = item.equal and len(answer) == len(eager) and all(map(agreement.same, answer, eager))

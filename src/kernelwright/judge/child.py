@@ -267,11 +267,9 @@ class Program:
         self.leash.ask({"do": "mode", "training": training}, self.stage)
 
     def bind(self, plan: CallPlan) -> Buffers:
-        """Shared memory for the plan's call sets, mapped on both sides; replaces what was bound.
+        """Shared memory for the plan's call sets, mapped on both sides: that of the plan before, where large enough.
 
-        It is that of the plan before where large enough: 96 MiB of cleared pages take 0.2 s on two cores, and what a
-        program on a GPU has once mapped stays mapped, for it may hold on to an input: of an RMSNorm of 1 GiB a call one
-        had 30 GB of former buffers by the time it was raced.
+        New pages cost 0.2 s for 96 MiB on two cores, and a GPU's stay mapped in the program: 30 GB, once, by its race.
         """
         old = self.buffers
         if old is not None and old.holds(plan):

@@ -272,7 +272,9 @@ class Correctness:
         What was taken joins ``covered``."""
         spared = [v for v in offered if point.dear and (point.manner, v.name) in covered and v.name != AS_GIVEN]
         own = point.instance.work > HEAVY  # the odd rows of that size are its own
-        spared = [v for v in spared if v.change not in variants.NEVER_SPARED and (own or not v.fresh_weights)]
+        dear = point.state_bytes > DEAR_BYTES
+        spared = [v for v in spared if v.change not in variants.NEVER_SPARED]
+        spared = [v for v in spared if own or not v.fresh_weights or (dear and variants.of_weights(v))]
         taken = self._variants(program, point, [v for v in offered if v not in spared])
         covered |= {(point.manner, v.name) for v in taken}
         if spared:

@@ -272,6 +272,7 @@ class Instance:
             weights=bool(self.first_state) and not self.contract.frozen_parameters,
             work=self.work,
             huge=self.huge,
+            timed=self.case == self.reference.task.timed_case(),
             masked=self.masked,
             constants=self.renumbered,
             **self.met,

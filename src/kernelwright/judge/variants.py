@@ -59,6 +59,7 @@ def offered(
     autocast: bool,
     hidden_seed: int,
     huge: bool = False,
+    timed: bool = True,
     masked: bool = False,
     borders: Sequence[float] = (),
     marks: Marks = (),
@@ -68,13 +69,13 @@ def offered(
 ) -> list[Variant]:
     """The variants of a case, the task's own first; the reference has not been asked whether it accepts them.
 
-    ``weights``: the case has some, and they may change. ``work``: multiply-adds of a call. ``huge``: over ``HUGE``
-    elements, on a CPU. ``masked``: some floating input is a mask of 0 and -inf. ``borders``: where the answer jumps.
-    ``marks``: by input, values that the reference looks for. ``reach``: how many times as large values become that are
-    compared with the furthest of them. ``exponential``: it has exponentials in it. ``constants``: inputs of whole
-    numbers (or flags) that are the same in every draw, and may be others.
+    ``weights``: the case has some, and they may change. ``timed``: it is the one that is raced. ``work``: multiply-adds
+    of a call. ``huge``: over ``HUGE`` elements, on a CPU. ``masked``: some floating input is a mask of 0 and -inf.
+    ``borders``: where the answer jumps. ``marks``: by input, values that the reference looks for. ``reach``: how many
+    times as large values become that are compared with the furthest of them. ``exponential``: it has exponentials in
+    it. ``constants``: inputs of whole numbers (or flags) that are the same in every draw, and may be others.
     """
-    wanted = _wanted(contract, specs, weights, work, hidden_seed, huge=huge, masked=masked)
+    wanted = _wanted(contract, specs, weights, work, hidden_seed, huge=huge, timed=timed, masked=masked)
     if autocast:  # precision is what it is about
         plain = [v for v in wanted if v.layout == "contiguous" and not v.moved]
         kept = [v for v in plain if v.change in ("", "negated")]
@@ -132,6 +133,7 @@ def _wanted(
     hidden_seed: int,
     *,
     huge: bool,
+    timed: bool,
     masked: bool,
 ) -> list[Variant]:
     given = Variant(name=AS_GIVEN, required=True)
@@ -158,7 +160,7 @@ def _wanted(
         Variant(name="near-duplicate", required=True, change="near-duplicate", draws=2),
         Variant(name="rearranged", required=True, change="rearranged", draws=2),
     ]
-    wanted += _outliers(contract.scales, work)
+    wanted += _outliers(contract.scales, work, timed)
     wanted += [
         Variant(name=f"{layout} inputs", required=True, layout=layout)
         for layout in _layouts(contract, specs)
@@ -193,14 +195,15 @@ def _scaled(scale: float) -> list[Variant]:
     return [first, *(replace(first, name=f"scale {s:g}, the largest taken", scale=s) for s in TAKEN if s < scale)]
 
 
-def _outliers(scales: tuple[float, ...], work: int) -> list[Variant]:
+def _outliers(scales: tuple[float, ...], work: int, timed: bool) -> list[Variant]:
     """Few elements that are much larger, or as much as the reference takes."""
     most = max(scales, default=1.0)
     if most <= 1.0:
         return []
     # A softmax without its maximum fails where one is positive and all are where nobody looked: of a program that
-    # looked at every second element that is one draw in five, and two draws let it pass two times in three.
-    draws = 24 if work <= TINY else 4 if work <= LIGHT else 2
+    # looked at every second element that is one draw in five, and two draws let it pass two times in three. Small
+    # cases beside the timed one are four at the least, and it is as wrong on each.
+    draws = (24 if timed else 12) if work <= TINY else 4 if work <= LIGHT else 2
     first = Variant(name="outliers", required=True, change="outliers", group="outliers", factors=scales, draws=draws)
     fewer = [replace(first, name=f"outliers of {s:g}", factors=(s,), draws=min(draws, 4)) for s in TAKEN if s < most]
     return [first, *fewer]
@@ -232,6 +235,12 @@ def _apart(contract: Contract, specs: Sequence[TensorSpec], hidden_seed: int) ->
         Variant(name=f"{layout} input {index} alone", required=True, layout=layout, seed=index, apart=True)
         for index in sorted(dice.sample(lying, 2))
     ]
+
+
+def of_weights(variant: Variant) -> bool:
+    """Whether it is one of several ways of having other weights, of which others cost as much and show more: where
+    weights are dear (256 MB take over a second each time) cases smaller than that had them."""
+    return variant.moved in (SIZES, PRUNED) or (variant.fresh_weights and variant.change == "sparse")
 
 
 def in_windows(draws: int, dice: random.Random) -> Iterator[range]:

@@ -81,8 +81,11 @@ class Checker:
         state: State | None,
         got_outputs: Sequence[torch.Tensor],
         got_inputs_after: Sequence[torch.Tensor] | None = None,
+        *,
+        brief: bool = False,
     ) -> CaseResult:
-        """Compare one call: outputs with the truth, inputs (as the call left them) with what was handed in.
+        """Compare one call: outputs with the truth, inputs (as the call left them) with what was handed in. ``brief``:
+        nobody asks how many elements of a wrong answer are wrong.
 
         Where the contract asks for gradients, ``got_outputs`` holds the outputs, then ``instance.gradients``; without
         ``got_inputs_after`` the inputs that calls write to follow.
@@ -101,17 +104,14 @@ class Checker:
         truth = self.truth(variant, leaves, state)
         compared = [self._leaf(index, got.to(self.instance.device), truth) for index, got in enumerate(got_outputs)]
         assert len(compared) == len(self.specs), "an output was not compared"
-        worst = max(range(len(compared)), key=lambda index: compared[index].error_ratio)
-        ratio = compared[worst].error_ratio
-        lost = compared[worst].bits_lost
-        passed = lost <= self.contract.bits_lost
-        detail = ""
-        if not passed:
+        worst, found = max(enumerate(compared), key=lambda pair: pair[1].error_ratio)
+        lost, detail = found.bits_lost, ""
+        if not (passed := lost <= self.contract.bits_lost):
             bits = "" if math.isinf(lost) else f" ({lost:.1f} bits lost, {self.contract.bits_lost:g} allowed)"
-            at = self._at(worst, compared[worst].worst_index)
-            shown = numerics.shown(got_outputs[worst], truth.exact[worst], compared[worst].worst_index) if bits else ""
-            detail = f"{self._label(worst)}{at}: {compared[worst].detail}{bits}{shown}"
-        return self._result(variant, passed=passed, detail=detail, ratio=ratio)
+            place, answer, true = found.worst_index, got_outputs[worst], truth.exact[worst]
+            shown = numerics.shown(answer, true, place, brief=brief) if bits else ""
+            detail = f"{self._label(worst)}{self._at(worst, place)}: {found.detail}{bits}{shown}"
+        return self._result(variant, passed=passed, detail=detail, ratio=found.error_ratio)
 
     def _check_random(
         self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None, got: Sequence[torch.Tensor]

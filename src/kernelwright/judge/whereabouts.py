@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import array
 import bisect
+import functools
 import itertools
 import math
 import re
@@ -20,8 +21,10 @@ from dataclasses import dataclass, replace
 from kernelwright.judge import skeletons
 from kernelwright.judge.buffers import Buffers, TensorSpec
 
-_MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ (\d+)\s+/memfd:kernelwright\b.*$", re.MULTILINE)
-"""First and last address, offset and inode of one mapping of the judge's memory."""
+_MAPPING = re.compile(
+    rb"^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) (\S+) ([1-9]\d*) *(/memfd:kernelwright\b)?", re.MULTILINE
+)
+"""First and last address, offset, device and inode of one mapping of a file, and whether it is the judge's memory."""
 _MAY_BE_GRADIENT = ("input", "incoming gradient")
 """Where autograd itself may leave a gradient: that of x + y is the incoming one, of x * y with ones an input."""
 
@@ -100,18 +103,18 @@ def _in_our_memory(
     maps: bytes, results: Sequence[Result], buffers: Buffers, order: Sequence[int]
 ) -> tuple[set[Result], set[tuple[int, int]], str]:
     """Results that lie in memory of the judge's; which inputs they are; words for one that is none."""
-    mappings = _mappings(maps)
+    mappings = [mapping for mapping in _mappings(maps) if mapping.ours]
     outputs = len(buffers.plan.outputs)
     own: set[Result] = set()
     aliases: set[tuple[int, int]] = set()
     trespass = ""
     for result in results:
-        found = next((m for m in mappings if result.start < m[1] and m[0] < result.end), None)
+        found = next((m for m in mappings if result.start < m.high and m.low < result.end), None)
         if found is None:
             continue
         own.add(result)
-        first, _, offset, inode = found
-        here = buffers.locate(result.start - first + offset) if inode == buffers.arena.inode else None
+        in_arena = found.inode == buffers.arena.inode
+        here = buffers.locate(result.start - found.low + found.offset) if in_arena else None
         gradient = result.leaf >= outputs
         if here is not None and here.set == order[result.call] and here.kind == "input" and not gradient:
             aliases.add((result.leaf, here.position))
@@ -130,10 +133,26 @@ def _maps(pid: int) -> bytes:
         return b""
 
 
-def _mappings(maps: bytes) -> list[tuple[int, int, int, int]]:
-    """(start, end, offset, inode) of every mapping of an arena."""
+@dataclass(frozen=True, slots=True)
+class _Mapping:
+    """Addresses from ``low`` to ``high`` that show a file from ``offset`` on."""
+
+    low: int
+    high: int
+    offset: int
+    file: bytes
+    inode: int
+    ours: bool
+
+
+@functools.lru_cache(maxsize=8)  # a program's map is often as it was: reading it took longer than to ask for it
+def _mappings(maps: bytes) -> tuple[_Mapping, ...]:
+    """Every mapping of a file or of shared memory, by address."""
     found = (match.groups() for match in _MAPPING.finditer(maps))
-    return [(int(a, 16), int(b, 16), int(offset, 16), int(inode)) for a, b, offset, inode in found]
+    return tuple(
+        _Mapping(int(low, 16), int(high, 16), int(offset, 16), device + inode, int(inode), ours is not None)
+        for low, high, offset, device, inode, ours in found
+    )
 
 
 def _mapped_twice(maps: bytes, results: Iterable[Result]) -> bool:
@@ -148,16 +167,14 @@ def _mapped_twice(maps: bytes, results: Iterable[Result]) -> bool:
         else:
             spans.append([result.start, result.end])
     pieces: dict[bytes, list[tuple[int, int]]] = {}
-    starts = [start for start, _ in spans]
-    for line in maps.splitlines() if spans else ():
-        addresses, _, offset, device, inode, *_ = line.split(None, 5)
-        if inode == b"0":
-            continue
-        low, high = (int(number, 16) for number in addresses.split(b"-"))
-        at = int(offset, 16) - low
-        for start, end in spans[max(0, bisect.bisect_right(starts, low) - 1) : bisect.bisect_left(starts, high)]:
-            if start < high and low < end:
-                pieces.setdefault(device + inode, []).append((at + max(start, low), at + min(end, high)))
+    mappings = _mappings(maps) if spans else ()
+    for start, end in spans:
+        for mapping in mappings[max(0, bisect.bisect_right(mappings, start, key=lambda m: m.low) - 1) :]:
+            if mapping.low >= end:
+                break
+            if start < mapping.high:
+                at = mapping.offset - mapping.low
+                pieces.setdefault(mapping.file, []).append((at + max(start, mapping.low), at + min(end, mapping.high)))
     return any(right[0] < left[1] for spots in pieces.values() for left, right in itertools.pairwise(sorted(spots)))
 
 
