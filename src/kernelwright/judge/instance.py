@@ -23,7 +23,7 @@ from kernelwright.judge.measure import timed
 from kernelwright.judge.oracle import Counting, Float64Trace, raised, run_raised
 from kernelwright.judge.renewed import rerandomise
 from kernelwright.judge.triangles import kept_so, triangular, words_of
-from kernelwright.judge.variants import AS_GIVEN, HUGE, offered
+from kernelwright.judge.variants import AS_GIVEN, HEAVY, HUGE, offered
 from kernelwright.judge.weights import State
 from kernelwright.judge.whole import changes
 from kernelwright.judge.yardstick import Magnitudes
@@ -315,9 +315,10 @@ class Instance:
         return self.run(self.model, leaves)
 
     def state_after(self, calls: Sequence[Sequence[torch.Tensor]], state: State) -> State:
-        """Parameters and buffers as calls of the reference leave them in turn; ``state``, not copied, if unchanged."""
+        """Parameters and buffers after calls of the reference in turn; ``state``, not copied, if unchanged. Those over
+        HEAVY are not made where the first one left all as it was."""
         self._giver.give(self.model, state)
-        for leaves in calls:
+        for leaves in () if self._giver.keeps and self.work > HEAVY else calls:
             self.run(self.model, leaves)
         live = self.model.state_dict()
         return state if all(agreement.same(value, live[name]) for name, value in state) else weights.read(self.model)
@@ -391,9 +392,8 @@ class Instance:
 
     @property
     def huge(self) -> bool:
-        """So many elements go in and out of a call that looking at all of them on a CPU takes minutes a variant."""
-        size = sum(math.prod(spec.shape) for spec in (*self.specs, *self.out_specs))
-        return self.device.type == "cpu" and size > HUGE
+        """Looking at all elements that go in and out of a call takes minutes a variant, on a CPU."""
+        return self.device.type == "cpu" and sum(math.prod(s.shape) for s in (*self.specs, *self.out_specs)) > HUGE
 
 
 def _shaped(outputs: Sequence[torch.Tensor], specs: Sequence[TensorSpec]) -> bool:
