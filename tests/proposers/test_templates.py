@@ -29,6 +29,16 @@ CASES = {
                           "self.n.running_var.uniform_(0.5, 2)\nself.s = nn.Parameter(torch.randn(8, 1, 1))"),
     "middle_axis": reference("return x / torch.sqrt(torch.mean(x**2, dim=1, keepdim=True) + 1e-5)",
                              "torch.randn(3, 70, 5, 29)"),
+    "along_rows": reference("y = torch.relu(x * self.w)\n"
+                            "return y.sum(1) + torch.exp(self.w), torch.where(self.m, x, 0.0).amax(1)",
+                            "torch.randn(5, 70, 37)",
+                            "self.w = nn.Parameter(torch.randn(37))\nself.register_buffer('m', torch.rand(37) > 0.4)"),
+    "along_blocks": reference("return (x * self.w).sum(2), x / (1 + (x - self.w).abs().sum(2, keepdim=True))",
+                              "torch.randn(4, 6, 50, 9)", "self.w = nn.Parameter(torch.randn(6, 1, 9))"),
+    "along_parts": reference("return (x * self.w).sum(1)", "torch.randn(4, 50, 6, 5)",
+                             "self.w = nn.Parameter(torch.randn(5))"),
+    "along_few": reference("return (x * self.w).sum(0)", "torch.randn(9001, 37)",
+                           "self.w = nn.Parameter(torch.randn(37))"),
     "tall": reference("return x.mean(0) + 1, (x * y).amin(0), x.amax(0)",
                       "torch.randn(9001, 37), torch.randn(9001, 37)", arguments="x, y"),
     "wide": reference("return (x - x.mean(0)) / x.std(0), x.sum(0) * 2", "torch.randn(53, 5001)"),
@@ -68,7 +78,7 @@ CASES = {
 }  # fmt: skip
 STRUCTURES = {
     "mlp": "segments.cpp", "channels": "segments.cpp", "loss": "pointwise.cpp", "copied": "segments.cpp",
-    "largest": "segments.cpp", "masked": "segments.cpp", "divergence": "segments.cpp",
+    "largest": "segments.cpp", "along_blocks": "segments.cpp", "masked": "segments.cpp", "divergence": "segments.cpp",
     "log_divergence": "pointwise.cpp", "spelled_out": "pointwise.cpp", "written_out": "segments.cpp",
 }  # fmt: skip
 

@@ -76,6 +76,13 @@ LINEAR = reference(
 LINEAR_GELU = reference("return F.gelu(self.fc(x))", "torch.randn(17, 24)", setup="self.fc = nn.Linear(24, 19)")
 PLAIN = reference("return x @ y", "torch.randn(17, 24)", "torch.randn(24, 21)", names="x, y")
 
+ALONG = reference(
+    "return torch.relu(x * self.w).sum(1) * self.w",
+    "torch.randn(3, 11, 21)",
+    setup="self.w = nn.Parameter(torch.randn(n))",
+    init=", n",
+    arguments="21",
+)
 COLUMNS = reference("return x.sum(0)", "torch.randn(100, 37)")
 DOWN = reference("return torch.softmax(x, 0), x.var(0)", "torch.randn(100, 37)")
 DEEP = reference("return torch.tanh(x @ y)", "torch.randn(70, 100) * 0.1", "torch.randn(100, 66)", names="x, y")
@@ -227,6 +234,8 @@ CASES = {
     "cross entropy loop": (LOSS, "looped", {"BLOCK": 32}),
     "mean of squares": (SQUARES, "rowwise", {"BLOCK": 64, "WAVES": 2}),
     "channel": (CHANNEL, "rowwise", {"R": 16}),
+    "along the rows of channels": (ALONG, "rowwise", {"R": 16}),
+    "along the rows of channels, loop": (ALONG, "looped", {"R": 16, "BLOCK": 4}),
     "maximum": (LARGEST, "rowwise", {}),
     "linear": (LINEAR_GELU, "matmul", SMALL_TILE),
     "product": (PLAIN, "matmul", SMALL_TILE | {"CHUNK": 1}),

@@ -20,19 +20,25 @@ KEPT = 262144
 """Bytes that a block may keep between passes: half of a second-level cache of 512 KiB."""
 
 
+_OUTSIDE = (ROW, CYCLE)
+"""Kinds of values that are known for a row before its columns are walked."""
+_LOADS = {F32: "kw_load", F64: "kw_load", I64: "kw_loadl", "bool": "kw_loadb"}
+
+
 class Strided(Kernel):
     """Blocks of up to STRIP rows; each pass walks the reduced axis once for the whole block."""
 
     def source(self) -> str:
-        """The function's text. Raises NotEmittable for totals, picks and cyclic operands."""
+        """The function's text. Raises NotEmittable for totals, picks and whole numbers that repeat along the rows."""
         region, w = self.region, self.w
         for value in region.values:
-            integers = value.kind == ROW and value.dtype == I64 and value.op != "row_argmax"
-            if value.kind in (TOTAL, CYCLE) or value.op == "pick" or integers:
+            integers = value.kind in _OUTSIDE and value.dtype == I64 and value.op != "row_argmax"
+            if value.kind == TOTAL or value.op == "pick" or integers:
                 raise NotEmittable("not in a strided region")
         w.add(signature(self.name, region, self.types) + " {")
         self._before()
         w.add(f"constexpr int U = {STRIP} / W;")
+        self._cyclic()
         self._run()
         self._in_strips()
         w.add("}")
@@ -58,6 +64,17 @@ class Strided(Kernel):
                 store = {"bool": "kw_storeb", I64: "kw_storel"}.get(region.values[position].dtype, "kw_store")
                 self._per_vector(f"{store}<T>(out{slot} + r0 + u * W, r{position}[u], n);")
         w.add("};")
+
+    def _cyclic(self) -> None:
+        """How a value that repeats along the rows is read: on end, where its period holds whole lines of them."""
+        for load in sorted({_LOADS[v.dtype] for v in self.region.values if v.kind == CYCLE and v.op == "input"}):
+            w, kind = self.w, "I" if load == "kw_loadb" else "V"
+            w.add(f"auto {load}_cyclic = [&]<bool T, typename P>(const P* p, int64_t r, int64_t period, int n)")
+            w.add(f"    __attribute__((always_inline)) -> {kind} {{")
+            w.add(f"if (period % N == 0) return {load}<T>(p + r % period, n);")
+            w.add("P some[W]; for (int i = 0; i < W; ++i) some[i] = p[(r + i) % period];")
+            w.add(f"return {load}<false>(some, W);")
+            w.add("};")
 
     def _in_strips(self) -> None:
         w, kept = self.w, len(self.cache_slot)
@@ -126,17 +143,19 @@ class Strided(Kernel):
     def _aliases(self, positions: tuple[int, ...]) -> None:
         for position in positions:
             value = self.region.values[position]
-            if value.kind == ROW:
+            if value.kind in _OUTSIDE:
                 self.w.add(f"const {declared(value)} v{position} = r{position}[u];")
 
     def _row_values(self, number: int) -> None:
         for position, value in enumerate(self.region.values):
-            if value.kind != ROW or self.plan.stage[position] != number or value.op in ROW_REDUCTIONS:
+            if value.kind not in _OUTSIDE or self.plan.stage[position] != number or value.op in ROW_REDUCTIONS:
                 continue
             self.w.add(f"{declared(value)} r{position}[U];")
-            if value.op == "input":
-                load = {F32: "kw_load", F64: "kw_load", "bool": "kw_loadb"}[value.dtype]
-                text = f"{load}<T>(in{value.index} + r0 + u * W, n)"
+            if value.op == "input" and value.kind == CYCLE:
+                given = f"in{value.index}, r0 + u * W, period{value.index}, n"
+                text = f"{_LOADS[value.dtype]}_cyclic.template operator()<T>({given})"
+            elif value.op == "input":
+                text = f"{_LOADS[value.dtype]}<T>(in{value.index} + r0 + u * W, n)"
             else:
                 text = expression(self.region, position)
             self._per_vector(f"r{position}[u] = {text};", value.args)
@@ -157,7 +176,7 @@ class Strided(Kernel):
         w.add(f'_Pragma("GCC unroll {together}") for (int64_t d = d0; d < d0 + G; ++d) {{')
         w.add(f"const int64_t c = {'C - 1 - d' if self.backward(scans) else 'd'};")
         w.add("const int64_t at = (o * C + c) * N + i0; (void)at;")
-        self._aliases(tuple(p for p, v in enumerate(values) if v.kind == ROW and self._known(p, number)))
+        self._aliases(tuple(p for p, v in enumerate(values) if v.kind in _OUTSIDE and self._known(p, number)))
         for line in lines:
             w.add(line)
         for position in reductions:
@@ -255,5 +274,4 @@ class Strided(Kernel):
             read = f"in{value.index}[c]"
             text = f"V{{}} != V{{}} + (E){read}" if value.dtype == "bool" else f"kw_splat((E){read})"
             return f"const {declared(value)} v{position} = {text};"
-        load = {F32: "kw_load", F64: "kw_load", I64: "kw_loadl", "bool": "kw_loadb"}[value.dtype]
-        return f"const {declared(value)} v{position} = {load}<T>(in{value.index} + at + u * W, n);"
+        return f"const {declared(value)} v{position} = {_LOADS[value.dtype]}<T>(in{value.index} + at + u * W, n);"

@@ -164,7 +164,8 @@ class Growing:
         tail, end = min(axes), max(axes) + 1
         if b == n and axes == frozenset(range(tail, end)) and tail <= a < end:
             return TILE if end == n else BAND
-        return CYCLE if b == n and axes == frozenset(range(tail, a)) else None
+        inner = [*range(a), *range(b, n)][-len(axes) :]
+        return CYCLE if axes == frozenset(inner) else None
 
     def _narrow(self, keep: Callable[[Split], bool]) -> None:
         left = [split for split in self.splits if keep(split)]
