@@ -178,6 +178,29 @@ def get_inputs():
     assert f"{caught.value.what}: {caught.value.got}".startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("kind", "wider"),
+    [("float8_e4m3fn", "float32"), ("float8_e5m2", "float32"), ("float8_e8m0fnu", "float32"), ("uint16", "int64"),
+     ("complex32", "complex64")],
+)  # fmt: skip
+def test_types_that_answers_are_not_judged_are_named(kind: str, wider: str) -> None:
+    """At once, with what to return instead; as what lies between, and as inputs, they pass."""
+    with pytest.raises(errors.TaskError) as caught:
+        instance(f"x, x.abs().to(torch.{kind})", "[torch.rand(3, 4)]")
+    assert 10 == caught.value.exit_code
+    assert caught.value.what.startswith("Output 1 of") and kind == caught.value.got
+    assert "float32, float64, complex64" in caught.value.expected and f".to(torch.{wider})" in caught.value.what_next
+    instance(f"x.abs().to(torch.{kind}).to(torch.{wider})", "[torch.rand(3, 4)]")
+    given = f"[torch.rand(3, 4).to(torch.{kind})]"
+    if kind == "complex32":  # torch does not even compare two of them
+        with pytest.raises(errors.TaskError, match="Input 0 of"):
+            instance(f"x.to(torch.{wider})", given)
+        return
+    instance(f"x.to(torch.{wider})", given)
+    with pytest.raises(errors.TaskError, match="Input 0, which is written to, of"):
+        instance(f"(x.copy_(x.to(torch.{wider}) * 0), x.to(torch.{wider}))[1]", given, contract=Contract(mutates=(0,)))
+
+
 def test_expanded_inputs_are_written_out_and_said_to_be() -> None:
     """Elements that share memory cannot be given values of their own; the reference never fails for it."""
     found = instance("x + m", "[torch.randn(6, 4), torch.randn(1, 4).expand(6, 4)]", args="x, m")

@@ -147,7 +147,7 @@ class Instance:
             self.jumps = count.jumps
             self.met = count.met(answer.inputs)
             """What operators said of values, for ``offered``."""
-            refusals.results(self.reference, len(leaves), outputs)
+            refusals.results(self.reference, leaves, outputs)
             refusals.written(self.reference, self.names, leaves, answer.inputs)
             self.out_skeleton = answer.skeleton
             self.out_specs = tuple(TensorSpec.contiguous(t.shape, t.dtype) for t in outputs)

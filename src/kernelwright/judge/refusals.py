@@ -11,12 +11,19 @@ import torch
 
 from kernelwright.errors import EmptyShape, NoTensorOutput, ReferenceIsRandom, TaskError, TaskIncomplete, WrongDevice
 from kernelwright.judge import agreement
-from kernelwright.judge.inputs import seeded
+from kernelwright.judge.inputs import FLOATS, seeded
+from kernelwright.judge.numerics import EXACT_DTYPES
 from kernelwright.task import by_position
 
 if TYPE_CHECKING:
     from kernelwright.judge.buffers import TensorSpec
     from kernelwright.judge.reference import Reference
+
+COMPARED = (*EXACT_DTYPES, *FLOATS, torch.complex64, torch.complex128)
+"""Types of outputs, and of inputs that are written to."""
+_LOW = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
+READ = (*COMPARED, torch.uint16, torch.uint32, torch.uint64, *(getattr(torch, name) for name in _LOW))
+"""Types of inputs: these torch can at least copy and tell apart."""
 
 
 def arguments(reference: Reference, given: Any, forward: Callable[..., Any]) -> list[Any]:
@@ -58,6 +65,7 @@ def placed(reference: Reference, leaves: Sequence[torch.Tensor]) -> tuple[list[t
                 what_next="let get_inputs return CPU tensors: they are moved to the device asked for",
             )
     _dense(reference, leaves, "Input")
+    _typed(reference, [(f"Input {index}", leaf) for index, leaf in enumerate(leaves)], READ)
     given = [leaf.detach() for leaf in leaves]
     whole = [leaf if _apart(leaf) else leaf.contiguous() for leaf in given]
     return [leaf.to(reference.device) for leaf in whole], frozenset(i for i, leaf in enumerate(given) if _repeats(leaf))
@@ -102,11 +110,11 @@ def empty(reference: Reference, names: Sequence[str], leaves: Sequence[torch.Ten
         )
 
 
-def results(reference: Reference, inputs: int, returned: Sequence[torch.Tensor]) -> None:
-    """Results that are no dense tensors, or a place in the contract at which there is no tensor: what was meant is
-    checked nowhere. Raises TaskError."""
+def results(reference: Reference, given: Sequence[torch.Tensor], returned: Sequence[torch.Tensor]) -> None:
+    """Results that are no dense tensors, or of a type without arithmetic, or a place in the contract at which there is
+    no tensor: what was meant is checked nowhere. Raises TaskError."""
     _dense(reference, returned, "Output")
-    contract, outputs = reference.contract, len(returned)
+    contract, inputs, outputs = reference.contract, len(given), len(returned)
     said = [("mutates", "input", index, inputs) for index in contract.mutates]
     for name, pairs in (("aliases", contract.aliases), ("index_outputs", contract.index_outputs)):
         for output, source in pairs:
@@ -118,6 +126,27 @@ def results(reference: Reference, inputs: int, returned: Sequence[torch.Tensor])
                 got=f"{what} {index}",
                 expected=f"{what} 0 to {count - 1}" if count else f"no {what}: there is none",
                 what_next="count tensors from 0, in the order in which they lie in the arguments or in the result",
+            )
+    answers = [(f"Output {index}", leaf) for index, leaf in enumerate(returned)]
+    written_to = [(f"Input {index}, which is written to,", given[index]) for index in contract.mutates]
+    _typed(reference, [*answers, *written_to], COMPARED)
+
+
+def _typed(reference: Reference, leaves: Sequence[tuple[str, torch.Tensor]], allowed: Sequence[torch.dtype]) -> None:
+    """Answers are compared in their own type: torch does no arithmetic in float8 and hardly any in the unsigned types
+    of several bytes, and of 256 patterns none is left that no honest program writes, for what was never written.
+    Raises TaskError."""
+    for what, leaf in leaves:
+        if leaf.dtype not in allowed:
+            kind = str(leaf.dtype).removeprefix("torch.")
+            wider = "int64" if kind.startswith("uint") else "complex64" if leaf.is_complex() else "float32"
+            between = "what lies between" + ("" if leaf.dtype not in READ else " and what is only read")
+            raise TaskError(
+                f"{what} of {reference.task.name} is of a type that is not judged there.",
+                got=kind,
+                expected=", ".join(str(dtype).removeprefix("torch.") for dtype in allowed),
+                what_next=f"let it be .to(torch.{wider}) of that: a wider type holds the same values; {between} may "
+                f"be {kind}",
             )
 
 
