@@ -101,9 +101,15 @@ def test_training_mode_changes_buffers_that_can_be_read_back(linear: Program, pl
 
 
 def test_missing_weights_are_a_load_failure(linear: Program) -> None:
-    """load_state_dict is strict."""
-    with pytest.raises(ChildFailure, match="Missing key"):
-        linear.load("new.py::ModelNew", [4], {}, state(model())[1:])
+    """load_state_dict is strict, and the words say which names are wrong and what to do, as it does not."""
+    first, *others = state(model())
+    extra = rf"wrong structure: {first[0]} is in the candidate's state_dict and not in the ref.*persistent=False"
+    with pytest.raises(ChildFailure, match=extra):
+        linear.load("new.py::ModelNew", [4], {}, others)
+    with pytest.raises(ChildFailure, match=r"wrong structure: \S+ is .*persistent=False.*; other, third are missing"):
+        linear.load("new.py::ModelNew", [4], {}, [*others, ("other", first[1]), ("third", first[1])])
+    with pytest.raises(ChildFailure, match="size mismatch"):
+        linear.load("new.py::ModelNew", [4], {}, [(first[0], torch.zeros(3)), *others])
     linear.close()
 
 

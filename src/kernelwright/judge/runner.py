@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import buffers, fetch, left, skeletons, wires
+from kernelwright.judge import buffers, fetch, left, skeletons, state_names, wires
 
 _PERTURB, _RUBBISH = -6, 1
 """M_PERTURB: fresh memory is filled with the complement of the byte, 0xFE (-1.7e38 in float32), freed with the byte."""
@@ -110,7 +110,12 @@ class Runner:
                 raise WrongStructure("the candidate is no nn.Module, so it cannot take the reference's weights")
             return
         state = dict(zip(self.names, self.weights.tensors()[: len(self.names)], strict=True))
-        self.module.load_state_dict(state, strict=True)
+        try:
+            self.module.load_state_dict(state, strict=True)
+        except RuntimeError as error:
+            if said := state_names.differences(self.module.state_dict(), self.names):
+                raise WrongStructure(said) from error
+            raise
         self.sync()
 
     def do_read_state(self, request: dict[str, Any], descriptors: list[int]) -> None:
