@@ -6,7 +6,7 @@ tiles with tails, workspaces and buffers kept per thread, weights prepared when 
 from __future__ import annotations
 
 from cheat_tasks import INIT
-from corpus import Program, honest, module, native
+from corpus import Program, cheat, honest, module, native
 
 ROWS = "x = x.contiguous()\ny = torch.empty_like(x)\nrun(x, y, x.shape[0], x.shape[1])\nreturn y"
 PLAIN = "const float* x, float* y, long rows, long n"
@@ -161,8 +161,22 @@ if self.key != key:
 return torch.addmm(self.fc.bias, x, self.turned).relu_()
 """
 HEAD = "#include <algorithm>\n"
+OTHER_ORDER = """
+self.bn = nn.Module()
+self.bn.register_buffer('num_batches_tracked', torch.tensor(0))
+self.bn.register_buffer('running_var', torch.ones(12))
+self.bn.register_buffer('running_mean', torch.zeros(12))
+self.bn.bias, self.bn.weight = nn.Parameter(torch.zeros(12)), nn.Parameter(torch.ones(12))
+"""
+NORM = "n = self.bn\nn.num_batches_tracked += 1\nreturn F.batch_norm(x, n.{}, n.{}, n.weight, n.bias, True, 0.1, 1e-5)"
 
 ELSEWHERE: tuple[Program, ...] = (
+    honest("train_norm/names in another order", "train_norm", module(
+        NORM.format("running_mean", "running_var"), init=OTHER_ORDER), level="precise",
+           slow=True),
+    cheat(0, "train_norm/statistics exchanged", "train_norm", module(
+        NORM.format("running_var", "running_mean"), init=OTHER_ORDER), twin="train_norm/names in another order",
+          level="precise", slow=True),
     honest("loss/inner product", "loss", module(
         "d = (x - y).flatten()\nreturn torch.einsum('i,i->', d, d) / d.numel()", args="x, y")),
     honest("loss/einsum over both axes", "loss", module(

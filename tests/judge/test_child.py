@@ -100,6 +100,16 @@ def test_training_mode_changes_buffers_that_can_be_read_back(linear: Program, pl
     linear.close()
 
 
+def test_weights_are_read_back_by_name(linear: Program) -> None:
+    """In the order of the reference's state_dict, whatever the candidate's own is."""
+    given = state(model())[::-1]
+    linear.load("new.py::ModelNew", [4], {}, given)
+    found = linear.read_state()
+    assert [name for name, _ in given] == [name for name, _ in found]
+    assert all(torch.equal(one, other) for (_, one), (_, other) in zip(given, found, strict=True))
+    linear.close()
+
+
 def test_missing_weights_are_a_load_failure(linear: Program) -> None:
     """load_state_dict is strict, and the words say which names are wrong and what to do, as it does not."""
     first, *others = state(model())

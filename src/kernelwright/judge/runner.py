@@ -123,10 +123,10 @@ class Runner:
         if self.weights is None:
             return
         state = self.module.state_dict()
-        if list(state) != self.names:
-            raise WrongStructure(f"state_dict names changed: {list(state)[:20]}")
-        for target, tensor in zip(self.weights.tensors(), state.values(), strict=False):
-            target.copy_(tensor.detach())
+        if said := state_names.differences(state, self.names):
+            raise WrongStructure(f"a call changed the state_dict: {said}")
+        for target, name in zip(self.weights.tensors(), self.names, strict=False):
+            target.copy_(state[name].detach())
         self.sync()
 
     def do_perturb(self, request: dict[str, Any], descriptors: list[int]) -> None:
