@@ -34,6 +34,7 @@ from phase_programs import PHASES
 from ported_programs import PORTED
 from seam_programs import SEAMS
 from side_programs import SIDES
+from slip_programs import SLIPS
 from time_cheats import TIME_CHEATS
 from triton_programs import TRITON
 from unmet_programs import UNMET
@@ -44,7 +45,7 @@ from kernelwright.workers.local import LocalWorker
 
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
-    *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *GPU,
+    *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *GPU,
 )  # fmt: skip
 
 

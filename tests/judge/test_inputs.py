@@ -114,6 +114,15 @@ def test_near_duplicates_differ_in_one_element() -> None:
     assert 1 == int((near[0] != leaves[0]).sum())
 
 
+def test_inputs_that_are_nearly_equal_are_so_element_by_element() -> None:
+    """Where a tolerance takes them for the same; zeros stay."""
+    leaf = torch.randn(16, 16) * (torch.rand(16, 16) < 0.9)
+    variant = Variant(name="n", required=True, change="nearly", factors=(2.0**-18,))
+    near, other = (inputs.change_leaves([leaf], variant, seed)[0] for seed in (1, 2))
+    assert torch.allclose(near, other) and torch.equal(near == 0, leaf == 0)
+    assert int((near != other).sum()) > 100
+
+
 def test_special_values_are_sown() -> None:
     """NaN, both infinities, -0.0 and a denormal; one of each or many, or a loop's tail would hardly ever meet one."""
     special = Variant(name="s", required=True, special=True)

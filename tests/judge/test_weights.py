@@ -97,7 +97,7 @@ def test_weights_that_differ_in_one_tensor_and_then_in_single_elements(model: Co
     first, shared = weights.read(model), torch.randn(2, 3)
     first = [*first, ("tied", first[0][1].clone()), ("count", torch.tensor(3))]
     fresh = [("weight", shared), ("bias", torch.randn(2)), ("tied", shared), ("count", torch.tensor(3))]
-    alone, other, *touched = (state for _, state in weights.partly(first, fresh, random.Random(1)))
+    alone, other, *touched, moved = (state for _, state in weights.partly(first, fresh, random.Random(1)))
     each = [changed(first, alone), changed(alone, other)]
     assert [["bias"], ["weight", "tied"]] == sorted(each)
     assert len(touched) == 2
@@ -105,6 +105,9 @@ def test_weights_that_differ_in_one_tensor_and_then_in_single_elements(model: Co
         assert ["weight", "bias", "tied"] == changed(other, state)
         assert [1, 1, 1, 0] == [int((a != b).sum()) for (_, a), (_, b) in zip(other, state, strict=True)]
         assert torch.equal(state[0][1], state[2][1])
+    assert ["weight", "bias", "tied"] == changed(touched[-1], moved)
+    assert all(torch.allclose(a, b) for (_, a), (_, b) in zip(touched[-1], moved, strict=True))
+    assert torch.equal(moved[0][1], moved[2][1])
 
 
 def test_dear_weights_change_in_two_steps_and_structure_in_none(model: Counted) -> None:

@@ -36,7 +36,7 @@ OUTLIERS = 1024
 """Elements among which one outlier lies at the most; a draw may hold as few as one."""
 SPECIALS = 64
 """Elements among which one is NaN at the most, and one each of the other special values."""
-OF_ONE = ("near-duplicate", "rearranged", "held")
+OF_ONE = ("near-duplicate", "nearly", "rearranged", "held")
 """Changes of which every draw begins with the same values."""
 SPOTS = 8
 """Elements of a row among which one is changed at the most, where only spots of a row are; there may be just one."""
@@ -59,10 +59,11 @@ class Variant:
     """NaN, +-Inf, -0.0 and denormals sown into the floating inputs."""
     change: str = ""
     """``negated``, ``shifted``, ``far``, ``outliers``, ``sparse``, ``sparser``, ``zero rows``, ``near-duplicate``,
-    ``mixed``, ``strewn``, ``borders``, ``marks``, ``rearranged``, ``blank samples``, ``blank channels``, ``masks``,
-    ``mask rows``, ``skewed``, ``largest``, ``held`` or nothing."""
+    ``nearly``, ``mixed``, ``strewn``, ``borders``, ``marks``, ``rearranged``, ``blank samples``, ``blank channels``,
+    ``masks``, ``mask rows``, ``skewed``, ``largest``, ``held`` or nothing."""
     factors: tuple[float, ...] = ()
-    """Scales that ``mixed`` and ``strewn`` deal to rows (the largest is also that of ``outliers``), or ``borders``."""
+    """Scales that ``mixed`` and ``strewn`` deal to rows (the largest is also that of ``outliers``), ``borders``, or by
+    what share of itself an element is ``nearly`` what it was."""
     draws: int = 1
     """Calls worth making: near-duplicates mean nothing alone."""
     seed: int = 0
@@ -308,8 +309,8 @@ def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *
         leaf = -leaf
     elif variant.change in ADDED:
         leaf = leaf + ADDED[variant.change] * size_of(leaf)
-    elif variant.change == "outliers":
-        leaf = _outliers(leaf, max(variant.factors, default=1.0), rng)
+    elif variant.change in _BY_FACTOR:
+        leaf = _BY_FACTOR[variant.change](leaf, max(variant.factors, default=1.0), rng)
     elif variant.change == "borders":
         leaf = borders.planted(leaf, variant.factors, rng)
     elif variant.change == "mixed":
@@ -331,12 +332,20 @@ def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *
     return leaf
 
 
+def nudged(leaf: torch.Tensor, step: float, rng: torch.Generator) -> torch.Tensor:
+    """Every element larger or smaller by up to ``step`` times itself: close to what it was, and not equal."""
+    return leaf * (1.0 + step * (2.0 * torch.rand(leaf.shape, generator=rng, device=leaf.device) - 1.0)).to(leaf.dtype)
+
+
 def _outliers(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
     """One element, or up to one in OUTLIERS (any number of digits as likely), is larger: whoever judges by a sample of
     them sees none. Even half of all elements, as a sample, shows one that is alone every second time only."""
     share = _few(max(1, leaf.numel() // OUTLIERS), rng) / max(1, leaf.numel())
     chance = torch.rand(leaf.shape, generator=rng, device=leaf.device)
     return torch.where(chance <= max(share, float(chance.min())), leaf * factor, leaf)
+
+
+_BY_FACTOR = {"outliers": _outliers, "nearly": nudged}
 
 
 def _far_from(value: float, leaf: torch.Tensor) -> float:

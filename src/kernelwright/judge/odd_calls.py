@@ -132,7 +132,7 @@ class OddCalls:
     def _changed(self, variant: Variant, given: Leaves) -> Leaves:
         """A call drawn as timed ones are, with one change. Near-duplicates are those of one call that others saw."""
         seed = self.dice.getrandbits(62)
-        if variant.change in ("near-duplicate", "rearranged"):
+        if variant.change in ("near-duplicate", "nearly", "rearranged"):
             return self.point.instance.draw(variant, seed)
         if variant.change == "strewn":
             variant = replace(variant, strewn=self.strewn[0])

@@ -41,7 +41,11 @@ below 1e-7 passed."""
 TAKEN = (20.0, 4.0)
 """Scales for references that do not take the largest. The hyperbolic sine of normal numbers 1000 times as large is
 infinite, and one that was clipped at -6 passed: nothing else came below the -4 that is drawn."""
-_SEEDED = ("near-duplicate", "rearranged", "zero rows", "held")
+NEARLY = (2.0**-18, 2.0**-10)
+"""Shares of themselves by which two draws differ. A program that keeps its last answer while ``torch.allclose`` finds
+no other input (1e-5 unless something is said) passes where inputs differ by more than that or not at all; 2^-18 of an
+element moves a result by 10 and more of its roundings, 2^-10 one that is worse conditioned, or in half precision."""
+_SEEDED = ("near-duplicate", "nearly", "rearranged", "zero rows", "held")
 """Changes that every draw makes to the same values, or in the same place."""
 _OF_NUMBERS = ("", "masks", "mask rows", "near-duplicate", "rearranged", "skewed", "largest", "held",
                "constants", "marks")  # fmt: skip
@@ -158,6 +162,7 @@ def _wanted(
         Variant(name="zero rows", required=True, change="zero rows"),
         *(Variant(name=name, required=True, change=name, draws=2) for name in BLANK),
         Variant(name="near-duplicate", required=True, change="near-duplicate", draws=2),
+        *(Variant(name=f"equal to {s:.0e}", required=True, change="nearly", factors=(s,), draws=2) for s in NEARLY),
         Variant(name="rearranged", required=True, change="rearranged", draws=2),
     ]
     wanted += _outliers(contract.scales, work, timed)

@@ -109,6 +109,8 @@ def _by_parts(value: torch.Tensor, change: Callable[[torch.Tensor, slice], torch
     return made
 
 
+STEP = 2.0**-18
+"""What one step of training moves weights by, about: less than ``torch.allclose`` sees, far more than rounding."""
 ALONE = 4
 """Weights at the most of which each is new by itself once."""
 TRIED = 64
@@ -133,8 +135,12 @@ def partly(first: State, fresh: State, dice: random.Random, *, few: bool = False
         for index in (index for group in turn for index in group):
             now[index] = fresh[index]
         yield f"with new values in {', '.join(first[group[0]][0] for group in turn)} alone", list(now)
+    touched = now
     for _ in range(1 if few else 2):
-        yield "with one element of each weight changed", _touched(now, first, fresh, groups, dice)
+        touched = _touched(now, first, fresh, groups, dice)
+        yield "with one element of each weight changed", touched
+    if not few:
+        yield f"with each weight moved by {STEP:.0e} of itself", _nudged(touched, groups, dice)
 
 
 def _touched(now: State, first: State, fresh: State, groups: Sequence[list[int]], dice: random.Random) -> State:
@@ -151,6 +157,20 @@ def _touched(now: State, first: State, fresh: State, groups: Sequence[list[int]]
             places = torch.nonzero(flat != other)
             at = int(places[dice.randrange(len(places)), 0])
         flat[at] = other[at]
+        for index in group:
+            made[index] = made[index][0], value
+    return made
+
+
+def _nudged(now: State, groups: Sequence[list[int]], dice: random.Random) -> State:
+    """All weights a little moved, but for whole numbers and what holds 0, 1 and -1 alone, which may be flags."""
+    made = list(now)
+    for group in groups:
+        value = made[group[0]][1]
+        if value.dtype not in inputs.FLOATS or bool((value.abs().eq(1) | value.eq(0)).all()):
+            continue
+        rng = inputs.generator(dice.getrandbits(62), value.device)
+        value = inputs.nudged(value, STEP, rng)
         for index in group:
             made[index] = made[index][0], value
     return made
