@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the precision line lies: error ratios of honest orders of summation and of dishonest arithmetic, by operator.
 
-    python benchmarks/precision_line.py [--seeds 20] [--quick] [--out FILE]
+    python benchmarks/precision_line.py [--seeds 20] [--only OPERATOR] [--out FILE]
 
 Writes benchmarks/results/<machine>/precision_line.json: for each program the largest, over seeds and variants, of the
 error ratio the judge computes (above 2 it is refused at the default contract), and for the dishonest ones also the
