@@ -121,6 +121,7 @@ def test_inputs_that_are_nearly_equal_are_so_element_by_element() -> None:
     near, other = (inputs.change_leaves([leaf], variant, seed)[0] for seed in (1, 2))
     assert torch.allclose(near, other) and torch.equal(near == 0, leaf == 0)
     assert int((near != other).sum()) > 100
+    assert torch.aminmax(near).max <= leaf.max() and torch.aminmax(near).min >= leaf.min()
 
 
 def test_special_values_are_sown() -> None:

@@ -333,8 +333,10 @@ def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *
 
 
 def nudged(leaf: torch.Tensor, step: float, rng: torch.Generator) -> torch.Tensor:
-    """Every element larger or smaller by up to ``step`` times itself: close to what it was, and not equal."""
-    return leaf * (1.0 + step * (2.0 * torch.rand(leaf.shape, generator=rng, device=leaf.device) - 1.0)).to(leaf.dtype)
+    """Every element larger or smaller by up to ``step`` times itself: close to what it was, and not equal. None leaves
+    the range of all: some references refuse a probability above 1, in a draw that happens to have one close to it."""
+    times = 1.0 + step * (2.0 * torch.rand(leaf.shape, generator=rng, device=leaf.device) - 1.0)
+    return (leaf * times.to(leaf.dtype)).clamp(*torch.aminmax(leaf))
 
 
 def _outliers(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
