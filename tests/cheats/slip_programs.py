@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plausible slips that no drawn value shows: an answer kept as long as a tolerance finds nothing new. Each has its
-honest twin.
+"""Plausible slips that no drawn value shows: an answer kept as long as a tolerance finds nothing new, two elements left
+over at the end of a row. Each has its honest twin.
 """
 
 from __future__ import annotations
 
 from beyond_programs import _pair
+from cheat_tasks import add
 from corpus import Program
 
 DENSE = "self.w = nn.Parameter(torch.randn(64, 48) / 8)\nself.kept = None"
@@ -30,5 +31,19 @@ KEPT = (
            ("by tolerance", NO_OTHER_WEIGHTS), ("to the bit", NO_OTHER_WEIGHTS.replace("allclose", "equal")),
            init=DENSE, slow=True),
 )  # fmt: skip
+add("in_fours", "return x * x + 1.0", "[torch.randn(rows, columns)]", axes=(("rows", 32), ("columns", 64)))
+FOURS = """
+n = x.shape[-1]
+if n % {}:
+    return x * x + 1.0
+y, m = torch.ones(x.shape), n // 4 * 4
+y[:, :m].unflatten(1, (-1, 4)).add_(x[:, :m].square().unflatten(1, (-1, 4)))
+return y
+"""
 
-SLIPS: tuple[Program, ...] = (*KEPT,)
+ENDS = (
+    *_pair("in_fours", "", "",
+           ("even rows end with one", FOURS.format(2)), ("other rows one by one", FOURS.format(4)), slow=True),
+)  # fmt: skip
+
+SLIPS: tuple[Program, ...] = (*KEPT, *ENDS)

@@ -31,6 +31,16 @@ FIRST_SEED = 0x5EED
 """Seed of the constructor; inputs and fresh weights come from the caller's seeds."""
 
 
+def even(size: int, seed: int) -> int:
+    """A size up to ``size`` and 48 that is even, and no multiple of four: of 6, 10, 14 one by the seed.
+
+    All other sizes that anybody is judged on are odd, the timed one, or 48: who leaves out two elements at the end of a
+    row, or errs where there are few rows, would never meet them.
+    """
+    most = (min(size, 48) - 2) // 4
+    return 2 + 4 * (1 + seed % most) if most > 0 else size
+
+
 def execute(source: str, name: str, imports: tuple[str, ...] = ()) -> types.ModuleType:
     """Run source text as a module of its own, with its lines known to tracebacks and to ``inspect.getsource``.
 
@@ -145,8 +155,9 @@ class Reference:
         return given, {}
 
     def hidden_cases(self, seed: int) -> tuple[Case, ...]:
-        """Shapes nobody was told of: each axis of the timed case at 1 and at a nearby odd size, and where one is 1 the
-        next beyond its timed size. Of two with one name the second is for references that do not take the first.
+        """Shapes nobody was told of: each axis of the timed case at 1 and at a nearby odd size, where one is 1 the
+        next beyond its timed size, and where one is odd the others ``even`` (of a single axis every fourth time). Of
+        several with one name the later are for references that do not take those before.
         """
         axes = self.task.timed_case().axes
         cases = []
@@ -159,9 +170,12 @@ class Reference:
                 cases.append(Case(name=f"hidden:{axis}=one", axes=tuple((a, wide.get(a, min(s, 48))) for a, s in axes)))
             elif size <= BEYOND and following == axis and seed >> len(axes) & 1:
                 cases.append(Case(name=f"hidden:{axis}=odd", axes=((axis, size + more),)))
-            for label, value in (("one", 1), ("odd", odd)):
-                small = tuple((a, value if a == axis else min(s, 48)) for a, s in axes)
-                cases.append(Case(name=f"hidden:{axis}={label}", axes=small))
+            elif following == axis and seed >> len(axes) & 2:
+                cases.append(Case(name=f"hidden:{axis}=odd", axes=((axis, even(size, seed >> 8)),)))
+            beside = {a: even(s, seed >> 8 + 4 * place) for place, (a, s) in enumerate(axes)}
+            small = {a: min(s, 48) for a, s in axes}
+            for label, others, value in (("one", small, 1), ("odd", beside, odd), ("odd", small, odd)):
+                cases.append(Case(name=f"hidden:{axis}={label}", axes=tuple((others | {axis: value}).items())))
         return tuple(cases)
 
     def empty_cases(self) -> tuple[Case, ...]:
