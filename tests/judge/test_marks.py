@@ -73,6 +73,20 @@ def test_the_same_slices_of_all_inputs_are_zero(axis: int) -> None:
     assert torch.equal(third, leaves[2]) and torch.equal(fourth, leaves[3])
 
 
+def test_some_rows_are_those_of_another_input_and_all_inputs_are_zero() -> None:
+    """Whole samples where shapes are the same; a mask, single numbers and whole ones stay."""
+    leaves = [torch.rand(8, 3, 4) + 1, torch.rand(8, 3, 4) + 1, torch.rand(6, 4), torch.tensor(2.0), torch.arange(4)]
+    alike = Variant(name="", required=True, change="rows alike")
+    first, second, rows, single, whole = inputs.change_leaves(leaves, alike, 5)
+    same = (second == first).flatten(1).all(1)
+    assert torch.equal(first, leaves[0]) and 1 <= int(same.sum()) < 8
+    assert torch.equal(second[~same], leaves[1][~same])
+    assert 1 <= int((rows == first.reshape(-1, 4)[:6]).all(1).sum()) < 6
+    zero = inputs.change_leaves(leaves, Variant(name="", required=True, change="blank inputs"), 5)
+    assert not any(bool(leaf.any()) for leaf in zero[:3])
+    assert torch.equal(zero[3], single) and torch.equal(zero[4], whole) and torch.equal(single, leaves[3])
+
+
 @pytest.mark.parametrize(("change", "more"), [("", {"scale": 8.0}), ("sparse", {}), ("zero rows", {}), ("far", {})])
 def test_complex_inputs_change_as_the_numbers_they_are_made_of(change: str, more: dict[str, Any]) -> None:
     """Whatever can be done to floats."""

@@ -60,7 +60,7 @@ class Variant:
     change: str = ""
     """``negated``, ``shifted``, ``far``, ``outliers``, ``sparse``, ``sparser``, ``zero rows``, ``near-duplicate``,
     ``nearly``, ``mixed``, ``strewn``, ``borders``, ``marks``, ``rearranged``, ``blank samples``, ``blank channels``,
-    ``masks``, ``mask rows``, ``skewed``, ``largest``, ``held`` or nothing."""
+    ``blank inputs``, ``rows alike``, ``masks``, ``mask rows``, ``skewed``, ``largest``, ``held`` or nothing."""
     factors: tuple[float, ...] = ()
     """Scales that ``mixed`` and ``strewn`` deal to rows (the largest is also that of ``outliers``), ``borders``, or by
     what share of itself an element is ``nearly`` what it was."""
@@ -210,8 +210,8 @@ def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int, sorts
             changed = _change_floats(leaf, variant, rng, sparse=index == sparse_at)
             leaf = changed if variant.beyond or changed is leaf or finite(leaf) else _as_masked(leaf, changed)
         out.append(leaf)
-    if variant.change in slices.BLANK:
-        out = slices.blanked(out, slices.BLANK[variant.change], generator(seed, leaves[0].device))
+    if variant.change in slices.CHANGES:
+        out = slices.CHANGES[variant.change](out, generator(seed, leaves[0].device))
     out = list(map(whole.in_order, leaves, out)) if sorts else out
     return list(map(slices.again, given, out))
 

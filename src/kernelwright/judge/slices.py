@@ -3,11 +3,14 @@
 prediction is, a channel that a ReLU has killed.
 
 Zero rows are rows of one input. A division by the sum over an image, or by the sums of two inputs, never meets zero
-there, and an epsilon that guards it could be left out. Complex inputs are changed as the two numbers they are made of.
+there, and an epsilon that guards it could be left out. Nor does one by the largest number of a whole input, unless all
+of it is zero; nor is a distance zero, or what rounding leaves of one below it, unless rows of two inputs are the same.
+Complex inputs are changed as the two numbers they are made of.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import torch
@@ -16,11 +19,13 @@ BLANK = {"blank samples": 0, "blank channels": 1}
 """Changes by the axis that they thin out."""
 SHARE = 1 / 8
 """Of the slices along it those that are zero, and one at the least."""
+SAME = 1 / 4
+"""Of the rows of an input those that are rows of another, and one at the least."""
 ALONE = 1 / 2
 """Of the draws those in which all are but one: who leaves out what looks like zero in every second place finds out."""
 
 
-def blanked(leaves: Sequence[torch.Tensor], axis: int, rng: torch.Generator) -> list[torch.Tensor]:
+def blanked(leaves: Sequence[torch.Tensor], rng: torch.Generator, axis: int) -> list[torch.Tensor]:
     """Some slices along an axis are zero, or all but one: the same ones in all floating inputs that are as long there
     as the largest."""
     sizes = {i: leaf.shape[axis] for i, leaf in enumerate(leaves) if leaf.is_floating_point() and leaf.dim() > axis}
@@ -41,6 +46,34 @@ def _without(leaf: torch.Tensor, blank: torch.Tensor, axis: int) -> torch.Tensor
     return made
 
 
+def empty(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
+    """All zero, but for single numbers, whole ones and what holds infinities."""
+    return [torch.zeros_like(leaf) if _plain(leaf) else leaf for leaf in leaves]
+
+
+def alike(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
+    """Some samples of inputs of one shape are those of the first of them, at the same place; else, where rows are as
+    long, some rows are rows of it."""
+    out, firsts = list(leaves), dict[tuple[int, torch.dtype], torch.Tensor]()
+    for index, leaf in enumerate(leaves):
+        if not _plain(leaf) or leaf.numel() == 0:
+            continue
+        first = firsts.setdefault((leaf.shape[-1], leaf.dtype), leaf)
+        if first is leaf:
+            continue
+        width = leaf[0].numel() if first.shape == leaf.shape and leaf.dim() > 1 else leaf.shape[-1]
+        mine, theirs = leaf.reshape(-1, width), first.reshape(-1, width)
+        chance = torch.rand(len(mine), generator=rng, device=leaf.device)
+        places = torch.arange(len(mine), device=leaf.device) % len(theirs)
+        same = (chance <= max(SAME, float(chance.min())))[:, None]
+        out[index] = torch.where(same, theirs[places], mine).reshape(leaf.shape)
+    return out
+
+
+def _plain(leaf: torch.Tensor) -> bool:
+    return leaf.is_floating_point() and leaf.numel() > 1 and bool(torch.isfinite(leaf).all())
+
+
 def real(leaf: torch.Tensor) -> torch.Tensor:
     """A complex tensor as floats, rows of it as rows of twice the length; anything else as it is."""
     if not leaf.is_complex():
@@ -54,3 +87,11 @@ def again(before: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
     if not before.is_complex():
         return changed
     return torch.view_as_complex(changed.reshape(*before.shape, 2).contiguous())
+
+
+CHANGES = {
+    **{name: functools.partial(blanked, axis=axis) for name, axis in BLANK.items()},
+    "blank inputs": empty,
+    "rows alike": alike,
+}
+"""Changes of all inputs together, by name."""

@@ -159,11 +159,10 @@ def _wanted(
         Variant(name="negated", required=True, change="negated"),
         Variant(name="shifted", required=True, change="shifted"),
         Variant(name="far from zero", required=True, change="far"),
+        *_far_below(contract.scales),
         Variant(name="zero rows", required=True, change="zero rows"),
-        *(Variant(name=name, required=True, change=name, draws=2) for name in BLANK),
-        Variant(name="near-duplicate", required=True, change="near-duplicate", draws=2),
-        *(Variant(name=f"equal to {s:.0e}", required=True, change="nearly", factors=(s,), draws=2) for s in NEARLY),
-        Variant(name="rearranged", required=True, change="rearranged", draws=2),
+        *_blank(len(specs)),
+        *_much_alike(),
     ]
     wanted += _outliers(contract.scales, work, timed)
     wanted += [
@@ -198,6 +197,27 @@ def _scaled(scale: float) -> list[Variant]:
         return [Variant(name=name, required=True, scale=scale)]
     first = Variant(name=name, required=True, scale=scale, group=name)
     return [first, *(replace(first, name=f"scale {s:g}, the largest taken", scale=s) for s in TAKEN if s < scale)]
+
+
+def _much_alike() -> list[Variant]:
+    """Draws that differ in one element, in all by a little, and in the order of elements."""
+    near = Variant(name="near-duplicate", required=True, change="near-duplicate", draws=2)
+    nearly = [replace(near, name=f"equal to {step:.0e}", change="nearly", factors=(step,)) for step in NEARLY]
+    return [near, *nearly, replace(near, name="rearranged", change="rearranged")]
+
+
+def _blank(inputs: int) -> list[Variant]:
+    """Zero samples, channels, inputs; where there are several ``inputs``, rows of one that are those of another."""
+    some = [Variant(name=name, required=True, change=name, draws=2) for name in BLANK]
+    alike = [Variant(name="rows alike", required=True, change="rows alike", draws=2)] if inputs > 1 else []
+    return [*some, Variant(name="blank inputs", required=True, change="blank inputs"), *alike]
+
+
+def _far_below(scales: tuple[float, ...]) -> list[Variant]:
+    """All values of a row below what programs begin a maximum from, or pad with, instead of minus infinity: -10000 of
+    a kernel in half precision. Normal numbers 1000 times as large never are, all of a row."""
+    most = max(scales, default=1.0)
+    return [Variant(name="far below zero", required=True, change="far", scale=-most)] if most > 1.0 else []
 
 
 def _outliers(scales: tuple[float, ...], work: int, timed: bool) -> list[Variant]:
