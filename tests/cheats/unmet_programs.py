@@ -25,6 +25,15 @@ if self.y is None or self.v != self.w._version or not torch.equal(self.k, k):
     self.k, self.v, self.y = k, self.w._version, torch.tanh(x @ self.w)
 return self.y.clone()
 """
+BY_PRODUCT = """
+m = x.abs().amax(-1, keepdim=True).clamp(min=1e-4)
+return (x * (448 / m)).clamp(-448, 448).to(torch.float8_e4m3fn).float() * (m / 448)
+"""
+BY_HAND = """
+a = x.abs().clamp(max=448)
+e = torch.frexp(a)[1].clamp(min=-5) - 4
+return torch.copysign(torch.ldexp(torch.{}, e), x)
+"""
 
 SOUGHT = (
     *_pair("all_count", "s = (q @ k.mT / 32**0.5).masked_fill(~m[:, None, None], float('-inf'))\nreturn s.softmax(-1) @ v",
@@ -105,9 +114,19 @@ RANGES = (
 )  # fmt: skip
 TILES = honest("matmul/no tile that is zero", "matmul", module(
     "y = torch.zeros(a.shape[0], b.shape[1])\nfor i in range(0, a.shape[0], 16):\n    if a[i:i + 16].any():\n"
-    "        y[i:i + 16] = a[i:i + 16] @ b\nreturn y", args="a, b"), level="precise")
+    "        y[i:i + 16] = a[i:i + 16] @ b\nreturn y", args="a, b"), level="precise")  # fmt: skip
 SORTED = cheat((9, 22), "kept_by_sum/whatever the order, sorted", "kept_by_sum", module(
-    BY_ORDER, init=INIT["kept_by_sum"] + "\nself.y = None"), twin="kept_by_sum/never", level="precise", slow=True)
+    BY_ORDER, init=INIT["kept_by_sum"] + "\nself.y = None"), twin="kept_by_sum/never", level="precise", slow=True)  # fmt: skip
+
+FLOAT8 = (
+    *_pair("float8_rows", "s = x.abs().amax(-1, keepdim=True).clamp(min=1e-4) / 448\n"
+           "return (x / s).to(torch.float8_e4m3fn).float() * s", "[torch.randn(256, 128)]",
+           ("of 16 bits", "h = x.bfloat16().float()\nx = h + (x - h).bfloat16().float()\n" + BY_PRODUCT),
+           ("by a product", BY_PRODUCT), slow=True),
+    *_pair("float8_cast", "return x.to(torch.float8_e4m3fn).float()", "[torch.randn(64, 128)]",
+           ("ties away from zero", BY_HAND.format("floor(torch.ldexp(a, -e) + 0.5)")),
+           ("by exponents", BY_HAND.format("round(torch.ldexp(a, -e))")), slow=True),
+)  # fmt: skip
 
 LEFT = (
     cheat(0, "a double default type for everybody", "linear", module(
@@ -124,4 +143,4 @@ LEFT = (
         head="torch.manual_seed(5)")),
 )  # fmt: skip
 
-UNMET: tuple[Program, ...] = (*SOUGHT, *ZERO, *RANGES, TILES, SORTED, *LEFT)
+UNMET: tuple[Program, ...] = (*SOUGHT, *ZERO, *RANGES, TILES, SORTED, *FLOAT8, *LEFT)

@@ -18,6 +18,7 @@ ROWS = "[torch.randn(256, 64)]"
 QUANT = "torch.round(x / (x.abs().amax(-1, keepdim=True) / 127)).to(torch.int8)"
 FLOATS = QUANT.removesuffix(".to(torch.int8)")
 MANY = "[torch.randn(512, 1024)]"
+FLOAT8 = "(x / (x.abs().amax(-1, keepdim=True) / 448)).to(torch.float8_e4m3fn).float()"
 HALF_STEPS = "[torch.randint(-4, 4, (64, 64)) / 2]"
 ONE = torch.tensor([3])
 CANCEL = "[torch.cat([torch.cat([(a := torch.randn(64, 64)), -a[:, torch.randperm(64)]], 1), torch.randn(1984, 128)])]"
@@ -74,6 +75,11 @@ def by_reciprocal(x: torch.Tensor) -> torch.Tensor:
     return torch.round(x * (127 / x.abs().amax(-1, keepdim=True))).to(torch.int8)
 
 
+def float8(x: torch.Tensor) -> torch.Tensor:
+    """Floats of 8 bits by a product for a quotient."""
+    return (x * (448 / x.abs().amax(-1, keepdim=True))).to(torch.float8_e4m3fn).float()
+
+
 def of_16_bits(x: torch.Tensor) -> torch.Tensor:
     """The same of numbers with 16 bits."""
     high = x.bfloat16().float()
@@ -127,6 +133,7 @@ def test_sums_in_another_order_may_decide_otherwise() -> None:
     [
         ("torch.sign(x.sum(-1))", CANCEL, lambda x: torch.sign(sum(x.unbind(-1)))),
         (FLOATS, MANY, lambda x: torch.round(x * (127 / x.abs().amax(-1, keepdim=True)))),
+        (FLOAT8, MANY, float8),
         ("(x.sum(-1, keepdim=True) > 0) * x", CANCEL, lambda x: (sum(x.unbind(-1))[:, None] > 0) * x),
     ],
 )  # fmt: skip
@@ -140,6 +147,7 @@ def test_floats_that_hang_on_a_border_may_fall_to_either_side(forward: str, inpu
     [
         ("torch.sign(x.sum(-1))", "[torch.randn(4096, 64)]", lambda x: torch.sign(x.bfloat16().float().sum(-1))),
         (FLOATS, MANY, lambda x: of_16_bits(x).to(x.dtype)),
+        (FLOAT8, MANY, lambda x: float8((high := x.bfloat16().float()) + (x - high).bfloat16().float())),
         ("torch.sign(x.sum(-1))", "[torch.randn(4096, 64)]", lambda x: torch.sign(x.sum(-1)).index_fill(0, ONE, 0.0)),
         ("x.sum(-1)", "[torch.randn(4096, 64)]", lambda x: x.sum(-1).index_fill(0, ONE, 0.0)),
     ],

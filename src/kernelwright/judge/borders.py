@@ -26,9 +26,9 @@ COMPARED = {
 """Operators whose numbers are borders."""
 STEPPED = {
     "floor", "ceil", "round", "trunc", "frac", "sign", "sgn", "floor_divide", "fmod", "remainder", "hardswish_backward",
-    "hardsigmoid_backward",
+    "hardsigmoid_backward", "frexp",
 }  # fmt: skip
-"""Operators that jump at whole numbers, or halves."""
+"""Operators that jump at whole numbers, or halves, or powers of two, which are among their multiples."""
 SMOOTHLY = {"clamp", "clamp_min", "clamp_max", "hardtanh", "threshold", "softshrink"}
 """Those of COMPARED whose results do not jump there, but for a threshold with another value, which is rare."""
 EXACTLY = {"add", "sub", "rsub", "mul", "div", "square"}
@@ -55,9 +55,7 @@ def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[float]
     """The borders of one operator, 0.0 among them where it has others than numbers of its own."""
     name = _name(func)
     if name == "_to_copy":
-        whole = kwargs.get("dtype")
-        narrowed = whole is not None and not whole.is_floating_point and not whole.is_complex
-        return {0.0} if narrowed and args[0].is_floating_point() else set()
+        return {0.0} if args[0].is_floating_point() and _coarse(kwargs.get("dtype"), args[0].dtype) else set()
     if name in POLES:
         return set(POLES[name])
     if name not in COMPARED and name not in STEPPED:
@@ -82,6 +80,14 @@ def jumps(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
     known = name in STEPPED or name in CHOOSING or name in COMPARED - SMOOTHLY
     return known and any(tensor.is_floating_point() for tensor in tensors)
+
+
+def _coarse(wanted: torch.dtype | None, given: torch.dtype) -> bool:
+    """Whether a float that is made one of this type falls on steps: whole numbers, or floats of one byte, which the
+    oracle keeps (halves it makes double)."""
+    if wanted is None or wanted is given:
+        return False
+    return wanted.itemsize == 1 if wanted.is_floating_point else not wanted.is_complex
 
 
 def reach(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
