@@ -11,7 +11,7 @@ Complex inputs are changed as the two numbers they are made of.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -89,9 +89,10 @@ def again(before: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
     return torch.view_as_complex(changed.reshape(*before.shape, 2).contiguous())
 
 
-CHANGES = {
+CHANGES: dict[str, Callable[[Sequence[torch.Tensor], torch.Generator], list[torch.Tensor]]] = {
     **{name: functools.partial(blanked, axis=axis) for name, axis in BLANK.items()},
     "blank inputs": empty,
     "rows alike": alike,
 }
 """Changes of all inputs together, by name."""
+"""By name, what is done to all inputs of a call at once."""
