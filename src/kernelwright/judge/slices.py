@@ -95,4 +95,3 @@ CHANGES: dict[str, Callable[[Sequence[torch.Tensor], torch.Generator], list[torc
     "rows alike": alike,
 }
 """Changes of all inputs together, by name."""
-"""By name, what is done to all inputs of a call at once."""
