@@ -28,9 +28,6 @@ from kernelwright import cli_display, cli_models, settings
 from kernelwright.cli_judge import table
 from kernelwright.errors import BadCommand, KernelwrightError
 
-LOOK_SECONDS = 1.0
-"""How often it is seen whether an interrupt came: one that comes just before a thread begins to wait without end is not
-heard until that is over (in two of two runs of the tests beside others, a minute later)."""
 MOST_LANES, LANE_BYTES, LANE_CORES = 3, 6 << 30, 4
 """Tasks at a time: at the most, and the memory and the cores that there must be for each."""
 HEADINGS = ("task", "result", "speedup", "against", "vs eager", "of bound", "bits lost", "trials", "s")
@@ -101,8 +98,7 @@ class _Lanes:
             try:
                 for _ in range(lanes):
                     going.append(pool.submit(self._lane))
-                while wait(going, LOOK_SECONDS).not_done:
-                    pass
+                wait(going)
             except KeyboardInterrupt:  # it may come before the last lane has begun
                 self._over.set()
                 for services in list(self._services):
