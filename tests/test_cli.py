@@ -54,8 +54,7 @@ class Bench:
         return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-@pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """Homes and runs of the test's own."""
     for name in list(os.environ):
         if name.startswith("KERNELWRIGHT_"):
@@ -63,6 +62,9 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setenv("KERNELWRIGHT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("KERNELWRIGHT_RUNS", str(tmp_path / "runs"))
     return Bench(tmp_path, monkeypatch)
+
+
+bench = pytest.fixture(made, name="bench")
 
 
 def test_optimize_prints_plain_lines_and_the_result_when_piped(bench: Bench) -> None:

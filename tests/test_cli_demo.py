@@ -15,22 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import TASK, Bench
+from test_cli import TASK, Bench, made
 
 from kernelwright import cli_demo
 from kernelwright.optimize import services
 from kernelwright.testing import FakeWorker
 
-
-@pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """Homes and runs of the test's own."""
-    for name in list(os.environ):
-        if name.startswith("KERNELWRIGHT_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("KERNELWRIGHT_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("KERNELWRIGHT_RUNS", str(tmp_path / "runs"))
-    return Bench(tmp_path, monkeypatch)
+bench = pytest.fixture(made, name="bench")
 
 
 def test_demo_makes_a_row_for_every_task_also_for_one_that_fails(bench: Bench) -> None:

@@ -97,7 +97,7 @@ class _Lanes:
             going: list[Future[None]] = []
             try:
                 for _ in range(lanes):
-                    going.append(pool.submit(self._lane))
+                    going.append(pool.submit(self._lane, 1 / lanes))
                 wait(going)
             except KeyboardInterrupt:  # it may come before the last lane has begun
                 self._over.set()
@@ -108,10 +108,10 @@ class _Lanes:
             lane.result()
         return [self._rows[number] for number in sorted(self._rows)]
 
-    def _lane(self) -> None:
+    def _lane(self, share: float) -> None:
         with kernelwright.Services(self._device) as services:
             self._services.append(services)
-            self._all_of(self._left, services, 1 / self._lanes)
+            self._all_of(self._left, services, share)
             with self._counting:
                 self._lanes -= 1
                 last = not self._lanes

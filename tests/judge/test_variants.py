@@ -192,3 +192,16 @@ def test_heavy_calls_have_moved_weights_beside_odd_rows() -> None:
     assert ["", "signs", "signs", "signs", "", "", "", ""] == [v.moved for v in found]
     assert len({v.name for v in found}) == len(found)
     assert not any(v.moved for v in variants.offered(Contract(), specs, weights=False, **asked))
+
+
+def test_small_cases_beside_the_timed_one_have_fewer_draws_of_outliers() -> None:
+    """And of the ways of having other weights those are spared on dear cases of which another shows as much."""
+    spec = TensorSpec.contiguous((4, 8), "float32")
+
+    def of(timed: bool) -> list[Variant]:
+        return variants.offered(Contract(), [spec], weights=True, work=1000, autocast=False, hidden_seed=1, timed=timed)
+
+    draws = [max(v.draws for v in of(timed) if v.change == "outliers") for timed in (True, False)]
+    assert [24, 12] == draws
+    spared = {v.name for v in of(True) if variants.of_weights(v)}
+    assert {"weights of other sizes", "weights with zero rows", "sparse"} == spared
