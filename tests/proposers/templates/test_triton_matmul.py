@@ -75,3 +75,13 @@ def test_the_split_that_suits_the_storage_of_the_right_operand_comes_first():
         for name, reference in (("columns", triton_cases.LINEAR_GELU), ("rows", triton_cases.PLAIN))
     }
     assert {"columns": "tf32x3", "rows": "bf16x6"} == first
+
+
+@pytest.mark.parametrize(("columns", "first"), [(1, False), (triton_program.THIN - 1, False), (64, True)])
+def test_a_product_with_few_columns_is_tried_in_tiles_last(columns, first):
+    """Tiles of a product with a few vectors are mostly padding: torch's own kernels (order 1) come before them."""
+    reference = triton_cases.reference(
+        "return torch.relu(x @ y)", "torch.randn(256, 512)", f"torch.randn(512, {columns})", names="x, y"
+    )
+    (matmul,) = (s for s in triton_program.structures(program_of(reference)) if s.name == "matmul.triton")
+    assert (matmul.order < 1) == first

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from kernelwright.candidate import Candidate
 from kernelwright.proposers import Request, Structure
 from kernelwright.proposers.templates import (
+    expected,
     triton_kernels,
     triton_matmul,
     triton_module,
@@ -19,6 +20,8 @@ from kernelwright.proposers.templates.graph import Capture
 from kernelwright.proposers.templates.ir import Program
 from kernelwright.tuning import Parameter, Space
 
+THIN = 16
+"""Rows or columns below which a product is no work for the tensor cores."""
 MATMUL, TERMS, WINDOWS = "matmul", "terms", "windows"
 
 
@@ -35,7 +38,7 @@ def structures(program: Program) -> list[Structure]:
     if products and (triton_plans.supported(program) or not list(program.regions())):
         fused = sum(reader is not None for _, reader, _ in products)
         note = f"{len(products)} matrix products in split float32 on the tensor cores, {fused} with fused epilogue"
-        found.append(_structure(MATMUL, note, triton_matmul.space(program), 0.6))
+        found.append(_structure(MATMUL, note, triton_matmul.space(program), 1.1 if _thin(program) else 0.6))
         if triton_terms.worthwhile(program):
             products = [found for found in products if not found[2].batch]
             fused = sum(reader is not None for _, reader, _ in products)
@@ -60,6 +63,15 @@ _NOTES = {
     triton_kernels.ROWS: "each row read once and held in registers",
     triton_kernels.LOOP: "each row read in blocks, once per dependent reduction",
 }
+
+
+def _thin(program: Program) -> bool:
+    """Whether the largest product is one of a matrix and a few vectors, of which tiles are mostly padding.
+
+    On an H200 the sum of (8192 x 8192) by (8192 x 1) in tiles of 128 columns took 22 % of the bound, torch's 82 %.
+    """
+    shape = expected.largest(program)
+    return shape is not None and min(shape[:2]) < THIN
 
 
 def _structure(name: str, note: str, space: Space, order: float) -> Structure:
