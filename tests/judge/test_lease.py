@@ -17,10 +17,40 @@ from kernelwright.judge.lease import Lease, told
 
 
 def test_shares_overlap(tmp_path: Path) -> None:
-    """Two shares are held at once."""
-    lease = Lease("cpu", tmp_path)
-    with lease.shared(), lease.shared():
-        pass
+    """Two threads hold a share at once."""
+    lease, both = Lease("cpu", tmp_path), threading.Barrier(2)
+
+    def holder() -> None:
+        with lease.shared():
+            both.wait(10)
+
+    other = threading.Thread(target=holder)
+    other.start()
+    holder()
+    other.join(10)
+    assert not both.broken
+
+
+def test_a_thread_with_a_share_asks_again_while_somebody_waits_to_be_alone(tmp_path: Path) -> None:
+    """It has what it asks for; were it to wait, both would, for each other."""
+    lease, done = Lease("cpu", tmp_path), threading.Event()
+
+    def timer() -> None:
+        with lease.alone():
+            done.set()
+
+    def holder() -> None:
+        with lease.shared():
+            threading.Thread(target=timer, daemon=True).start()
+            while not lease._alone:  # the timer is waiting
+                pass
+            with lease.shared():
+                assert not done.is_set()
+
+    thread = threading.Thread(target=holder, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert done.wait(10)
 
 
 def test_alone_waits_for_shares_and_keeps_new_ones_out(tmp_path: Path) -> None:

@@ -344,29 +344,36 @@ class Correctness:
         state = point.instance.first_state
         loaded, taken = state, list[Variant]()
         for variant in chosen:
-            if variants.stood_in_for(variant, taken):
-                continue
-            wanted = self._fresh_state(point, dice.getrandbits(62), variant.moved) if variant.fresh_weights else state
-            seeds = [dice.getrandbits(62) for _ in range(variant.draws)]
-            if variant.apart and self.compiles:  # it would compile once more for each
-                continue
-            leaves = point.instance.draw(variant, seeds[0])
-            if not point.accepts(variant, leaves, wanted):
-                continue
-            taken.append(variant)
-            if wanted is not loaded:
-                program.set_state(wanted)
-                loaded = wanted
-            buffers = point.bind(program, variant, variant.draws)
-            for calls in variants.in_windows(variant.draws, dice):
-                given = {call: point.instance.draw(variant, seeds[call]) if call else leaves for call in calls}
-                for result in self._calls(program, point, variant, buffers, given, wanted):
-                    if not result.passed and result.required:
-                        raise Wrong("verify", f"{result.name}: {result.detail}", result.detail)
-            self._guards(program)
+            if not variants.stood_in_for(variant, taken):
+                loaded, accepted = self._variant(program, point, variant, dice, loaded)
+                taken += [variant] if accepted else []
         if loaded is not state:
             program.set_state(state)
         return taken
+
+    @sharing  # all of it: eager's answers and draws outside a share ran beside what other judges timed
+    def _variant(
+        self, program: Program, point: Point, variant: Variant, dice: random.Random, loaded: Any
+    ) -> tuple[Any, bool]:
+        """Check one; the weights that the program has then, and whether the reference accepts such inputs."""
+        state = point.instance.first_state
+        wanted = self._fresh_state(point, dice.getrandbits(62), variant.moved) if variant.fresh_weights else state
+        seeds = [dice.getrandbits(62) for _ in range(variant.draws)]
+        if variant.apart and self.compiles:  # it would compile once more for each
+            return loaded, False
+        leaves = point.instance.draw(variant, seeds[0])
+        if not point.accepts(variant, leaves, wanted):
+            return loaded, False
+        if wanted is not loaded:
+            program.set_state(wanted)
+        buffers = point.bind(program, variant, variant.draws)
+        for calls in variants.in_windows(variant.draws, dice):
+            given = {call: point.instance.draw(variant, seeds[call]) if call else leaves for call in calls}
+            for result in self._calls(program, point, variant, buffers, given, wanted):
+                if not result.passed and result.required:
+                    raise Wrong("verify", f"{result.name}: {result.detail}", result.detail)
+        self._guards(program)
+        return wanted, True
 
     def _fresh_state(self, point: Point, seed: int, moved: str = "") -> Any:
         """New weights of a case. Dear ones are drawn once, for the first case that has them: 256 MB take 1.3 s."""

@@ -49,7 +49,7 @@ class Lease:
     Between judges of one device two advisory file locks do the same; the kernel drops them when a judge dies. Who
     wants the device alone holds the gate until it has it, and sharers pass the gate first, so none of them overtakes.
     Within one judge a waiting ``alone`` keeps new ``shared`` work from starting, so it is served after what already
-    runs. A share may be asked for by a thread that holds one, unless another thread wants to be alone.
+    runs. A thread that holds a share has it: asking once more waits for nobody.
     """
 
     def __init__(self, device: str, folder: Path | None = None) -> None:
@@ -57,6 +57,7 @@ class Lease:
         folder = folder or Path(tempfile.gettempdir())
         self.path, self.gate = folder / f"{name}.lock", folder / f"{name}.gate"
         self._turn = threading.Condition()
+        self._mine = threading.local()
         self._sharing = 0
         self._alone = False
         self._share: int | None = None
@@ -120,14 +121,19 @@ class Lease:
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
         """Hold a share: any number at once, none while somebody is alone. Raises DeviceLost as ``alone``."""
+        if getattr(self._mine, "shares", False):
+            yield
+            return
         with self._turn:
             self._turn.wait_for(lambda: not self._alone)
             if self._sharing == 0:
                 self._share = self._locked(fcntl.LOCK_SH)
             self._sharing += 1
+        self._mine.shares = True
         try:
             yield
         finally:
+            self._mine.shares = False
             with self._turn:
                 self._sharing -= 1
                 if self._sharing == 0 and self._share is not None:
