@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernelwright.judge import numerics
-from kernelwright.judge.floors import NO_FLOOR, Floor, honest_floor
+from kernelwright.judge.floors import NO_FLOOR, Floor, Spread, honest_floor
 from kernelwright.judge.yardstick import Magnitudes, compare
 
 
@@ -137,3 +137,13 @@ def test_complex_outputs_are_compared() -> None:
     got = exact.to(torch.complex64)
     assert compare(got, got, exact, NO_FLOOR, torch.complex64).error_ratio <= 1.0
     assert compare(got * 1.001, got, exact, NO_FLOOR, torch.complex64).bits_lost > 5
+
+
+def test_errors_whose_squares_are_no_numbers_have_a_floor() -> None:
+    """1.8e308 is what float64 has for infinity after nan_to_num: three such draws scatter as three ones do."""
+    floors = [
+        honest_floor([Spread(rms=size, peak=size, bands=(), chunk=1) for _ in range(3)]) for size in (1.0, 1.7e308)
+    ]
+    assert [1.0, 1.7e308] == [floor.rms for floor in floors]
+    apart = honest_floor([Spread(rms=size, peak=size, bands=(), chunk=1) for size in (1e200, 2e200, 3e200)])
+    assert apart.rms == pytest.approx(2.0 * 3e200)

@@ -111,10 +111,13 @@ def _largest(spreads: Sequence[Spread], widen: float, widen_peak: float) -> Floo
 
 def _widening(sizes: Sequence[float]) -> float:
     """1 + 2 * coefficient of variation, at most 2.5 (a half-normal has 0.75); 1.5 where there are too few to tell."""
-    mean = sum(sizes) / len(sizes)
-    if mean == 0.0:
+    largest = max(sizes)
+    if largest == 0.0:
         return 1.0
     if len(sizes) < 2:
         return 1.5
-    spread = math.sqrt(sum((size - mean) ** 2 for size in sizes) / (len(sizes) - 1))
+    # Shares: an error may be 1e308 (float64's infinity after nan_to_num), and neither its square is a number nor a sum.
+    shares = [size / largest for size in sizes]
+    mean = sum(shares) / len(shares)
+    spread = math.sqrt(sum((share - mean) ** 2 for share in shares) / (len(shares) - 1))
     return 1.0 + min(1.5, 2.0 * spread / mean)
