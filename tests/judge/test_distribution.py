@@ -237,3 +237,43 @@ def test_a_checker_asks_whether_outputs_belong_together() -> None:
         assert "" == checker.check(GIVEN, leaves, None, pair(True, leaves[0]), leaves).detail
         detail = checker.check(GIVEN, leaves, None, pair(False, leaves[0]), leaves).detail
     assert "output 0 and output 1 are not drawn together" in detail
+
+
+def loss(calls: int, rate: float) -> list[str]:
+    """What is said of ``calls`` losses of a dropout, one number each, with that rate where 0.3 is asked for."""
+    checker = Checker(instance("F.dropout(x, 0.3).square().mean()", "[torch.randn(32, 64)]", contract=RANDOM), seed=1)
+    said = []
+    for number in range(calls):
+        leaves = checker.instance.draw(GIVEN, number)
+        with seeded(3000 + number):
+            got = [torch.nn.functional.dropout(leaves[0], rate).square().mean()]
+        said.append(checker.check(GIVEN, leaves, None, got, leaves).detail)
+    return said
+
+
+def test_one_random_number_a_call_is_an_output_too() -> None:
+    """Of so few elements no call tells anything, and the judge once failed on them; honest ones pass in 120 calls."""
+    assert not any(loss(120, 0.3))
+
+
+def test_one_number_of_another_law_shows_over_many_calls() -> None:
+    """0.5 for 0.3: always above what the reference gives, but never twice as far."""
+    said = loss(120, 0.5)
+    assert "" == said[0]
+    assert "standard errors off" in said[-1]
+
+
+def test_what_is_not_random_beside_random_numbers_is_compared_as_ever() -> None:
+    """One element of 64 that is 1 % off, or a loss: a law would leave room for two such elements."""
+    forward = "F.dropout(x, 0.3), x.square().sum(-1), x.square().mean()"
+    checker = Checker(instance(forward, "[torch.randn(64, 32)]", contract=RANDOM), seed=1)
+    leaves = checker.instance.draw(GIVEN, 0)
+    said = []
+    for factors in ((1.0, 1.0), (1.01, 1.0), (1.0, 1.01)):
+        rows = leaves[0].double().square().sum(-1).float()
+        rows[3] *= factors[0]
+        got = [torch.nn.functional.dropout(leaves[0], 0.3), rows, leaves[0].square().sum() / 2048 * factors[1]]
+        said.append(checker.check(GIVEN, leaves, None, got, leaves).detail)
+    assert "" == said[0]
+    assert said[1].startswith("output 1 at (3,): ")
+    assert said[2].startswith("output 2 at (): ")

@@ -38,9 +38,6 @@ ECHOES = 9
 reaches where the largest of so many numbers hardly varies."""
 REMEMBERED = 12
 """Earlier calls that a call is compared with."""
-DRIFT = 8.0
-"""Standard errors by which the mean rank over all calls may be off: of normal numbers one in 10^15 is, and of Student's
-with RUNS + HELD_OUT - 1 degrees of freedom, as a first call's is, one in 10^9."""
 EVEN = 12.0
 """Standard deviations by which the logarithm of a scatter may lie below that of honest runs."""
 MOST_RELATED = 1 << 12
@@ -162,15 +159,18 @@ def _otherwise(mine: Drawn, theirs: Sequence[Drawn]) -> str:
 def _tilts(everyone: torch.Tensor, by_value: torch.Tensor, by_size: torch.Tensor) -> tuple[float, ...]:
     """``Look.tilts`` of the last run of ``everyone``; elements that are not random take no part."""
     flat = everyone.reshape(len(everyone), -1)
-    spread = flat[:-1].amax(0) - flat[:-1].amin(0)
-    drawn = spread > 1e-4 * _size(flat[:-1])
-    if int(drawn.sum()) < SLICE_LEAST:
+    few = flat.shape[1] < SLICE_LEAST
+    seen = flat if few else flat[:-1]
+    drawn = seen.amax(0) - seen.amin(0) > 1e-4 * _size(seen)
+    if int(drawn.sum()) < (1 if few else SLICE_LEAST):
         return ()
     found = []
     for ranks in (by_value, by_size, (by_value - 0.5).abs()):
         *others, mine = ranks[:, drawn].mean(1).tolist()
-        error = statistics.stdev(others) * math.sqrt(1 + 1 / len(others))
-        found.append((mine - statistics.fmean(others)) / error if error > 0 else 0.0)
+        # Of few elements the mean of ranks is no normal number, but among all runs it has a bound: ``limit_of_few``.
+        known = [*others, mine] if few else others
+        error = statistics.pstdev(known) if few else statistics.stdev(known) * math.sqrt(1 + 1 / len(known))
+        found.append((mine - statistics.fmean(known)) / error if error > 0 else 0.0)
     return tuple(found)
 
 
@@ -201,15 +201,6 @@ def unrelated(values: Sequence[torch.Tensor], columns: Sequence[Sequence[torch.T
     return ""
 
 
-def drifted(calls: Sequence[Sequence[float]]) -> str:
-    """Empty unless the ``tilts`` of all calls together lie further from 0 than chance explains."""
-    for name, column in zip(("value", "size", "scatter"), zip(*calls, strict=True), strict=True):
-        off = sum(column) / math.sqrt(len(column))
-        if abs(off) > DRIFT:
-            return f"another distribution ({name}: {abs(off):.1f} standard errors off over {len(column)} calls)"
-    return ""
-
-
 def structure(shape: tuple[int, ...], by_value: torch.Tensor, by_size: torch.Tensor) -> str:
     """Empty where the last run looks like one more of the others slice by slice; else how it does not.
 
@@ -234,7 +225,7 @@ def structure(shape: tuple[int, ...], by_value: torch.Tensor, by_size: torch.Ten
             if found:
                 return f"slices of dimension {dim} share their random numbers ({found})"
     for name, feature in ranks.items():
-        found = _beyond(_echo(feature[-ECHOES:]))
+        found = _beyond(_echo(feature[-ECHOES:])) if feature.shape[1] > 1 else ""
         if found:
             return f"elements share their random numbers with elements further on ({name}: {found})"
     return ""

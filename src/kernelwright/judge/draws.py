@@ -3,11 +3,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 
-from kernelwright.judge import distribution
+from kernelwright.judge import agreement, distribution
+
+DRIFT = 8.0
+"""Standard errors by which the mean rank over all calls may be off: of normal numbers one in 10^15 is, and of Student's
+with RUNS + HELD_OUT - 1 degrees of freedom, as a first call's is, one in 10^9."""
+FEW_DRIFT = 24.0
+"""-log of how often an honest program's mean rank may be off by ``limit_of_few``, to one side: 4 in 10^11."""
 
 
 class Draws:
@@ -40,7 +47,8 @@ class Draws:
             return look.detail
         if look.tilts:
             self._tilts.setdefault(index, []).append(look.tilts)
-        return distribution.drifted(self._tilts.get(index, [])) or self._repeats(index, look)
+        few = value.numel() < distribution.SLICE_LEAST
+        return drifted(self._tilts.get(index, []), few) or self._repeats(index, look)
 
     def _repeats(self, index: int, look: distribution.Look) -> str:
         if look.mine is None:
@@ -54,3 +62,28 @@ class Draws:
         self._drawn[index] = [look.mine, *before[: distribution.REMEMBERED - 1]]
         same = any(distribution.repeated(one, look.mine, look.theirs) for one in before)
         return "the same random numbers as in an earlier call" if same else ""
+
+
+def settled(column: Sequence[torch.Tensor]) -> bool:
+    """Whether all runs of the reference gave the same: such an output is as little random as any other task's."""
+    return all(agreement.same_bits(column[0], one) for one in column[1:])
+
+
+def drifted(calls: Sequence[Sequence[float]], few: bool) -> str:
+    """Empty unless the ``tilts`` of all calls together lie further from 0 than chance explains."""
+    limit = limit_of_few(len(calls)) if few else DRIFT
+    for name, column in zip(("value", "size", "scatter"), zip(*calls, strict=True), strict=bool(calls)):
+        off = sum(column) / math.sqrt(len(column))
+        if abs(off) > limit:
+            return f"another distribution ({name}: {abs(off):.1f} standard errors off over {len(column)} calls)"
+    return ""
+
+
+def limit_of_few(calls: int) -> float:
+    """Bernstein's: standard errors by which the mean rank of an output of few elements may be off.
+
+    Among RUNS + HELD_OUT + 1 runs one lies sqrt(RUNS + HELD_OUT) deviations from their mean at the most, and is as
+    likely to be any of them. A rank that is always the first shows after 80 calls or so.
+    """
+    reach = FEW_DRIFT * math.sqrt(distribution.RUNS + distribution.HELD_OUT) / (3 * math.sqrt(max(calls, 1)))
+    return reach + math.sqrt(reach * reach + 2 * FEW_DRIFT)

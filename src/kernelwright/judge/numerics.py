@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -92,6 +93,17 @@ def failed(detail: str, index: int, *, nonfinite: bool = False) -> Comparison:
     return Comparison(
         error_ratio=math.inf, bits_lost=math.inf, worst_index=index, nonfinite_mismatch=nonfinite, detail=detail
     )
+
+
+def at(shape: Sequence[int], flat: int) -> str:
+    """The place of an element, in words; empty below 0."""
+    if flat < 0:
+        return ""
+    index = []
+    for size in reversed(shape):
+        index.append(flat % max(size, 1))
+        flat //= max(size, 1)
+    return f" at {tuple(reversed(index))}"
 
 
 def shown(got: torch.Tensor, exact: torch.Tensor, at: int, *, brief: bool = False) -> str:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernelwright.judge import agreement, as_laid, calls, choices, distribution, health, numerics
-from kernelwright.judge.draws import Draws
+from kernelwright.judge import agreement, as_laid, calls, choices, distribution, draws, health, numerics
 from kernelwright.judge.floors import NO_FLOOR, Floors, Spread
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.instance import Instance, State
@@ -72,7 +71,7 @@ class Checker:
         """The last call that ``accepts`` asked about, with its answer."""
         self._drawn: Drawn = {} if drawn is None else drawn
         self._count = 0
-        self.draws = Draws()
+        self.draws = draws.Draws()
 
     def check(
         self,
@@ -105,34 +104,45 @@ class Checker:
         compared = [self._leaf(index, got.to(self.instance.device), truth) for index, got in enumerate(got_outputs)]
         assert len(compared) == len(self.specs), "an output was not compared"
         worst, found = max(enumerate(compared), key=lambda pair: pair[1].error_ratio)
-        lost, detail = found.bits_lost, ""
-        if not (passed := lost <= self.contract.bits_lost):
-            bits = "" if math.isinf(lost) else f" ({lost:.1f} bits lost, {self.contract.bits_lost:g} allowed)"
-            place, answer, true = found.worst_index, got_outputs[worst], truth.exact[worst]
-            shown = numerics.shown(answer, true, place, brief=brief) if bits else ""
-            detail = f"{self._label(worst)}{self._at(worst, place)}: {found.detail}{bits}{shown}"
-        return self._result(variant, passed=passed, detail=detail, ratio=found.error_ratio)
+        detail = self._words(worst, found, got_outputs[worst], truth, brief)
+        return self._result(variant, passed=not detail, detail=detail, ratio=found.error_ratio)
+
+    def _words(self, index: int, found: Comparison, answer: torch.Tensor, truth: Truth, brief: bool = False) -> str:
+        """Empty where ``found`` keeps the contract."""
+        lost, place = found.bits_lost, found.worst_index
+        if lost <= self.contract.bits_lost:
+            return ""
+        bits = "" if math.isinf(lost) else f" ({lost:.1f} bits lost, {self.contract.bits_lost:g} allowed)"
+        shown = numerics.shown(answer, truth.exact[index], place, brief=brief) if bits else ""
+        return f"{self._label(index)}{numerics.at(self.specs[index].shape, place)}: {found.detail}{bits}{shown}"
 
     def _check_random(
         self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None, got: Sequence[torch.Tensor]
     ) -> CaseResult:
-        """Every output as a sample of the reference's distribution, and not the same sample as in the last call."""
+        """Every output as a sample of the reference's distribution, and not the same sample as in the last call; what
+        is the same in all of its runs as any other output."""
         self._count += 1
         runs = []
         for index in range(distribution.RUNS + distribution.HELD_OUT):
             with seeded(self.seed * 4099 + self._count * 64 + index):
                 runs.append(self.instance.eager(leaves, state))
+        columns, truth, detail = list(zip(*runs, strict=True)), None, ""
         self._weaken("exact")
-        detail = ""
-        for index, (value, column) in enumerate(zip(got, zip(*runs, strict=True), strict=True)):
-            dtype = getattr(torch, self.specs[index].dtype)
+        for index, (value, column) in enumerate(zip(got, columns, strict=True)):
+            dtype, said, here = getattr(torch, self.specs[index].dtype), "", value.to(self.instance.device)
             if value.dtype != dtype or value.shape != column[0].shape:
-                detail = f"got {value.dtype}{list(value.shape)}, expected {dtype}{list(column[0].shape)}"
+                said = f"got {value.dtype}{list(value.shape)}, expected {dtype}{list(column[0].shape)}"
+            elif value.numel() and draws.settled(column):
+                if truth is None:
+                    exact, kind = self.instance.oracle(leaves, state)
+                    made = self._yardsticks(variant, leaves, state, runs[0], exact)[1]
+                    truth = Truth(leaves, state, runs[0], exact, made, kind)
+                detail = detail or self._words(index, self._leaf(index, here, truth), value, truth)
             elif value.numel():
-                said = self.draws.told(index, value.to(self.instance.device), column)
-                detail = detail or (f"{self._label(index)}: {said}" if said else "")
+                said = self.draws.told(index, here, column)
+            detail = detail or (f"{self._label(index)}: {said}" if said else "")
         if not detail and len(got) > 1 and (self._count <= RELATED_CALLS or self._count % RELATED_CALLS == 0):
-            detail = distribution.unrelated(got, list(zip(*runs, strict=True)), [*map(self._label, range(len(got)))])
+            detail = distribution.unrelated(got, columns, [*map(self._label, range(len(got)))])
         return self._result(variant, passed=not detail, detail=detail, ratio=math.inf if detail else 0.0)
 
     def truth(self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None) -> Truth:
@@ -310,16 +320,6 @@ class Checker:
         gradients = [f"gradient of {name}" for name, _ in self.instance.gradients]
         written = [f"input {number} after the call" for number in self.contract.mutates]
         return f"output {index}" if index < outputs else [*gradients, *written][index - outputs]
-
-    def _at(self, output: int, flat: int) -> str:
-        if flat < 0:
-            return ""
-        shape = self.specs[output].shape
-        index = []
-        for size in reversed(shape):
-            index.append(flat % max(size, 1))
-            flat //= max(size, 1)
-        return f" at {tuple(reversed(index))}"
 
     def _under(self) -> str:
         return f", autocast to {self.instance.autocast}" if self.instance.autocast else ""
