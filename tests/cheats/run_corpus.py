@@ -35,6 +35,7 @@ from ported_programs import PORTED
 from seam_programs import SEAMS
 from side_programs import SIDES
 from slip_programs import SLIPS
+from stray_programs import STRAYS
 from time_cheats import TIME_CHEATS
 from triton_programs import TRITON
 from unmet_programs import UNMET
@@ -45,7 +46,7 @@ from kernelwright.workers.local import LocalWorker
 
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
-    *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *GPU,
+    *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *GPU,
 )  # fmt: skip
 
 

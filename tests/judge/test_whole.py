@@ -166,3 +166,29 @@ def test_a_single_flag_is_the_other_one() -> None:
     for flag in (True, False):
         made = inputs.change_leaves([torch.tensor(flag)], Variant(name="", required=True, change="mask rows"), 5)
         assert bool(made[0]) is not flag
+
+
+def test_lines_of_a_mask_are_empty_and_full_along_every_axis_that_has_several() -> None:
+    """Not of one element alone, where the last axis has no more; samples are all but the first axis."""
+    for shape, lines, along in (
+        ((8, 32, 1), "mask rows", (1,)),
+        ((64, 96), "mask columns", (0,)),
+        ((8, 12, 16), "mask columns", (0,)),
+        ((8, 12, 16), "mask columns", (1,)),
+        ((8, 12, 16), "mask samples", (1, 2)),
+    ):
+        leaf = torch.rand(shape, generator=rng(3)) < 0.5
+        (made,) = inputs.change_leaves([leaf], Variant(name="", required=True, change=lines), 5)
+        counts = made.sum(along)
+        assert int(counts.min()) == 0 and int(counts.max()) == leaf.numel() // counts.numel(), (shape, lines)
+    offered = instance("x * m", "[torch.randn(8, 4), torch.rand(8, 4) < 0.5]", args="x, m").offered(1)
+    assert ["mask rows", "mask columns"] == [v.change for v in offered if v.change in whole.LINES]
+
+
+def test_some_rows_are_the_number_nearest_zero() -> None:
+    """One at the least; what never repeats, and what lies in order, stays."""
+    made = whole.least(torch.randint(-1, 2, (8, 256, 1), generator=rng(2)), rng())
+    empty = (made == 0).all(1)
+    assert 0 < int(empty.sum()) < 8
+    for kept in (torch.randperm(64), LENGTHS, torch.tensor(3)):
+        assert torch.equal(kept, whole.least(kept, rng()))

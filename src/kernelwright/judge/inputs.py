@@ -60,7 +60,8 @@ class Variant:
     change: str = ""
     """``negated``, ``shifted``, ``far``, ``outliers``, ``sparse``, ``sparser``, ``zero rows``, ``near-duplicate``,
     ``nearly``, ``mixed``, ``strewn``, ``borders``, ``marks``, ``rearranged``, ``blank samples``, ``blank channels``,
-    ``blank inputs``, ``rows alike``, ``masks``, ``mask rows``, ``skewed``, ``largest``, ``held`` or nothing."""
+    ``blank inputs``, ``rows alike``, ``masks``, ``whole.LINES``, ``skewed``, ``largest``, ``least``, ``held`` or
+    nothing."""
     factors: tuple[float, ...] = ()
     """Scales that ``mixed`` and ``strewn`` deal to rows (the largest is also that of ``outliers``), ``borders``, or by
     what share of itself an element is ``nearly`` what it was."""
@@ -194,8 +195,8 @@ def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int, sorts
     for index, leaf in enumerate(leaves):
         rng = generator(seed * 1_000_003 + index, leaf.device)
         leaf = whole.renumbered(leaf, rng) if index in variant.constants else leaf
-        if leaf.dtype is torch.bool and variant.change in ("masks", "mask rows") and leaf.numel():
-            leaf = whole.redrawn_booleans(leaf, rng, rows=variant.change == "mask rows")
+        if leaf.dtype is torch.bool and variant.change in ("masks", *whole.LINES) and leaf.numel():
+            leaf = whole.redrawn_booleans(leaf, rng, variant.change if variant.change in whole.LINES else "")
         elif variant.change == "masks" and whole.is_mask(leaf):
             leaf = whole.redrawn(leaf, rng)
         elif variant.change == "rearranged":

@@ -28,6 +28,7 @@ from kernelwright.judge.odd_calls import OddCalls
 from kernelwright.judge.variants import HEAVY, HUGE_NOTE, LIGHT, accepted
 from kernelwright.judge.verification import Verification
 from kernelwright.judge.verify import verified
+from kernelwright.judge.whole import LINES
 from kernelwright.trial import CaseResult, Outcome, Rejected, Timed, Verified
 
 IMPLAUSIBLE = 0.9
@@ -133,7 +134,7 @@ class Judgement(Verification):
             self._variants(program, timed, timed.offered[1:])
             return
         usual = [v for v in timed.offered[1:] if timed.usable(v)]
-        apart = [v for v in usual if v.name == "fresh weights" or v.change == "mask rows"]
+        apart = [v for v in usual if v.name == "fresh weights" or v.change in LINES]
         together = [*apart, *self._instead(timed)]
         if len(usual) <= len(together):
             self._variants(program, timed, usual)

@@ -12,6 +12,7 @@ from kernelwright.judge.inputs import Variant
 from kernelwright.judge.marks import Marks
 from kernelwright.judge.slices import BLANK
 from kernelwright.judge.weights import PRUNED, SIGNS, SIZES
+from kernelwright.judge.whole import LINES
 from kernelwright.task import Contract
 
 AS_GIVEN = "as given"
@@ -47,7 +48,7 @@ no other input (1e-5 unless something is said) passes where inputs differ by mor
 element moves a result by 10 and more of its roundings, 2^-10 one that is worse conditioned, or in half precision."""
 _SEEDED = ("near-duplicate", "nearly", "rearranged", "zero rows", "held")
 """Changes that every draw makes to the same values, or in the same place."""
-_OF_NUMBERS = ("", "masks", "mask rows", "near-duplicate", "rearranged", "skewed", "largest", "held",
+_OF_NUMBERS = ("", "masks", *LINES, "near-duplicate", "rearranged", "skewed", "largest", "least", "held",
                "constants", "marks")  # fmt: skip
 """Changes that make sense without any floating input."""
 _HELD = 3
@@ -174,20 +175,25 @@ def _wanted(
         draws = 4 if work <= LIGHT else 1  # of counts in half precision every second one is right by luck
         for change in ("skewed", "largest"):
             wanted.append(Variant(name=f"{change} whole numbers", required=True, change=change, draws=draws))
+        wanted.append(Variant(name="rows of least whole numbers", required=True, change="least"))
     # Who keeps an answer until one input is another is right as long as all change at once.
     held = random.Random(hidden_seed).sample(range(len(specs)), min(len(specs), _HELD if work <= LIGHT else 1))
     for index in sorted(held) if len(specs) > 1 else ():
         wanted.append(Variant(name=f"input {index} again", required=True, change="held", held=index, draws=2))
     wanted += _apart(contract, specs, hidden_seed)
-    bools = any(spec.dtype == "bool" for spec in specs)
-    if bools or masked:
-        wanted.append(Variant(name="masks redrawn", required=True, change="masks"))
-    if bools:
-        wanted.append(Variant(name="empty and full mask rows", required=True, change="mask rows"))
+    wanted += _masks(specs, masked)
     if contract.special_values:
         draws = 6 if work <= TINY else 2
         wanted.append(Variant(name="special values", required=True, special=True, draws=draws))
     return wanted
+
+
+def _masks(specs: Sequence[TensorSpec], masked: bool) -> list[Variant]:
+    """Masks drawn anew, and such as have empty and full lines."""
+    long = [sum(size > 1 for size in spec.shape) for spec in specs if spec.dtype == "bool"]
+    drawn = [Variant(name="masks redrawn", required=True, change="masks")] if long or masked else []
+    kinds = [lines for lines, least in zip(LINES, (0, 2, 3), strict=True) if max(long, default=-1) >= least]
+    return drawn + [Variant(name=f"empty and full {lines}", required=True, change=lines) for lines in kinds]
 
 
 def _scaled(scale: float) -> list[Variant]:

@@ -20,6 +20,13 @@ SKEWED = 7 / 8
 ALL_LARGEST = 1 / 2
 """Share of rows that become the largest number throughout: sums that are narrower than the reference's overflow. Of
 2048 products of bytes by lot the sum stays below 2^24, where float32 is exact, and 128 * 128 twice is never met."""
+ALL_LEAST = 1 / 4
+"""Share of rows that become the number nearest zero throughout. Of 256 numbers that are 0 or 1 all are zero in no draw,
+and who divides by their sum unguarded passed."""
+LINES = ("mask rows", "mask columns", "mask samples")
+"""Lines of a mask that are empty or full: along the last axis that has several elements, along each of the others, and
+along all but the first. In masks of one number per step (8, 32, 1), or of images (8, 16, 16), none that a reference
+sums over was ever empty, as long as rows were those of the last axis."""
 OTHERS = 1 / 4
 """Share of zeros or ones (or flags) that become the other, where an input holds nothing else in any draw."""
 
@@ -38,19 +45,42 @@ def redrawn(mask: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     return mask.gather(-1, order)
 
 
-def redrawn_booleans(leaf: torch.Tensor, rng: torch.Generator, *, rows: bool) -> torch.Tensor:
-    """A mask of the same density; with ``rows`` one row of it (along the last dimension) is empty, another full, and a
-    single flag the other one."""
-    if rows and leaf.dim() == 0:
+def redrawn_booleans(leaf: torch.Tensor, rng: torch.Generator, lines: str = "") -> torch.Tensor:
+    """A mask of the same density, some lines of which (``LINES``) are empty or full; a single flag is the other one."""
+    if lines and leaf.dim() == 0:
         return ~leaf
     density = float(leaf.to(torch.float32).mean())
     made = torch.rand(leaf.shape, generator=rng, device=leaf.device) < density
-    if rows and leaf.dim() > 0:
-        flat = made.view(-1, leaf.shape[-1])
-        first, last = torch.randint(flat.shape[0], (2,), generator=rng, device=leaf.device).tolist()
-        flat[last] = True
-        flat[first] = False
+    long = _long(leaf) or [*range(leaf.dim())][-1:]
+    if lines == "mask rows":
+        _set_lines(made, long[-1:], rng)
+    elif lines == "mask samples" and len(long) > 1:
+        _set_lines(made, long[1:], rng)
+    elif lines == "mask columns" and len(long) > 1:
+        crossing = torch.randperm(leaf.shape[long[-1]], generator=rng, device=leaf.device).tolist()
+        for number, dim in enumerate(long[:-1]):  # side by side, or the full line of one would fill another's empty one
+            _set_lines(made, [dim], rng, (long[-1], crossing[2 * number :]))
     return made
+
+
+def _set_lines(
+    mask: torch.Tensor, along: list[int], rng: torch.Generator, beside: tuple[int, list[int]] | None = None
+) -> None:
+    """One line along these axes becomes full and another empty; ``beside``: an axis that they do not go along, and the
+    places on it that they lie at."""
+    for number, value in enumerate((True, False)):
+        index: list[int | slice] = []
+        for dim, size in enumerate(mask.shape):
+            at = int(torch.randint(size, (), generator=rng, device=mask.device))
+            if beside is not None and dim == beside[0]:
+                at = beside[1][number] if number < len(beside[1]) else at
+            index.append(slice(None) if dim in along else at)
+        mask[tuple(index)] = value
+
+
+def _long(leaf: torch.Tensor) -> list[int]:
+    """The axes along which there are several elements; a row lies along the last of them."""
+    return [dim for dim, size in enumerate(leaf.shape) if size > 1]
 
 
 def swapped(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
@@ -98,8 +128,24 @@ def largest(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
         return leaf
     low, high = torch.aminmax(flat)
     chosen = torch.rand(leaf.shape, generator=rng, device=leaf.device) < SKEWED
-    chosen |= torch.rand((*leaf.shape[:-1], 1), generator=rng, device=leaf.device) < ALL_LARGEST
+    chosen |= _by_row(leaf, rng) < ALL_LARGEST
     return torch.where(chosen, low if -int(low) > int(high) else high, leaf)
+
+
+def least(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """All of some rows, and of one at least, are the one nearest zero, where values repeat anyway."""
+    flat = leaf.reshape(-1)
+    if not _free(leaf) or len(flat.unique()) == flat.numel():
+        return leaf
+    chance = _by_row(leaf, rng)
+    return torch.where(chance <= max(ALL_LEAST, float(chance.min())), flat[flat.double().abs().argmin()], leaf)
+
+
+def _by_row(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """A number from 0 to 1 for every row."""
+    row = (_long(leaf) or [leaf.dim() - 1])[-1]
+    shape = [1 if dim == row else size for dim, size in enumerate(leaf.shape)]
+    return torch.rand(shape, generator=rng, device=leaf.device)
 
 
 def renumbered(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
@@ -134,7 +180,7 @@ def _flags(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
     One of every row stays what it was: a softmax of nothing at all is NaN, and a reference that has one refuses.
     """
-    long = [dim for dim, size in enumerate(leaf.shape) if size > 1]
+    long = _long(leaf)
     if not long or bool(leaf.any()) != bool(leaf.all()):
         return leaf
     chance = torch.rand(leaf.shape, generator=rng, device=leaf.device)
@@ -144,7 +190,7 @@ def _flags(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 def moved(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """The same elements, moved on along one dimension."""
-    long = [dim for dim, size in enumerate(leaf.shape) if size > 1]
+    long = _long(leaf)
     if not long or leaf.dtype in INTEGERS and not _free(leaf):
         return leaf
     dim = long[int(torch.randint(len(long), (), generator=rng, device=leaf.device))]
@@ -164,7 +210,7 @@ def _free(leaf: torch.Tensor) -> bool:
     return bool((steps < 0).any()) or bool((steps == 1).all())
 
 
-CHANGES = {"near-duplicate": swapped, "skewed": skewed, "largest": largest}
+CHANGES = {"near-duplicate": swapped, "skewed": skewed, "largest": largest, "least": least}
 """What variants make of whole numbers, by name."""
 
 

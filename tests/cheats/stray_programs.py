@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that leave out what only masks with empty columns, images or steps ask for. Each has its honest twin."""
+
+from __future__ import annotations
+
+from beyond_programs import _pair
+from corpus import Program
+
+SUMS = "return (x * m).sum(1) / m.sum(1){}"
+IMAGES = "return (x * m[:, None]).sum((2, 3)) / m.sum((1, 2)){}[:, None]"
+COUNTS = "return (x * m[..., None]).sum(1) / m.sum(1, keepdim=True){}"
+
+MASKS = (
+    *_pair("step_mask", SUMS.format(".clamp(min=1)"), "[torch.randn(8, 32, 16), torch.rand(8, 32, 1) < 0.5]",
+           ("none is empty", SUMS.format("")),
+           ("a product", "f = m.float()\nreturn (f.mT @ x)[:, 0] / f.sum(1).clamp(min=1)"), args="x, m"),
+    *_pair("image_mask", IMAGES.format(".clamp(min=1)"), "[torch.randn(8, 4, 16, 16), torch.rand(8, 16, 16) < 0.5]",
+           ("none is empty", IMAGES.format("")),
+           ("flat", "f = m.float().flatten(1)[..., None]\n"
+            "return (x.flatten(2) @ f)[..., 0] / f.sum(1).clamp(min=1)"), args="x, m", slow=True),
+    *_pair("wanted_columns", "return x * m.any(0)", "[torch.randn(64, 96), torch.rand(64, 96) < 0.5]",
+           ("all of them", "return x * 1.0"), ("counted", "return torch.where(m.sum(0) > 0, x, 0.0)"), args="x, m",
+           slow=True),
+    *_pair("mask_of_numbers", COUNTS.format(".clamp(min=1)"), "[torch.randn(8, 256, 8), torch.randint(0, 2, (8, 256))]",
+           ("none is empty", COUNTS.format("")),
+           ("a product", "f = m.float()\nreturn (f[:, None] @ x)[:, 0] / f.sum(1, keepdim=True).clamp(min=1)"),
+           args="x, m"),
+)  # fmt: skip
+
+STRAYS: tuple[Program, ...] = MASKS
