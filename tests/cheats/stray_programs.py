@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that leave out what only masks with empty columns, images or steps ask for. Each has its honest twin."""
+"""Programs that leave out what only masks with empty columns, images or steps ask for, or that differ in ties of a
+finer grid than halves, or at minus zero. Each has its honest twin.
+"""
 
 from __future__ import annotations
 
@@ -27,4 +29,16 @@ MASKS = (
            args="x, m"),
 )  # fmt: skip
 
-STRAYS: tuple[Program, ...] = MASKS
+FINE = (
+    *_pair("sixteenths", "return torch.round(x * 16.0) / 16.0", "[torch.randn(64, 96)]",
+           ("ties go up", "return torch.floor(x * 16.0 + 0.5) / 16.0"),
+           ("by a factor", "return torch.round(x * 16.0) * 0.0625")),
+    *_pair("sign_of_another", "return torch.copysign(y, x)", "[torch.randn(64, 96), torch.randn(64, 96)]",
+           ("minus zero is none", "return torch.where(x < 0, -y.abs(), y.abs())"),
+           ("by its bit", "return torch.where(torch.signbit(x), -y.abs(), y.abs())"), args="x, y"),
+    *_pair("directions_of_two", "return torch.atan2(y, x)", "[torch.randn(64, 96), torch.randn(64, 96)]",
+           ("minus zero is none", "return torch.atan2(y + 0.0, x + 0.0)"),
+           ("of an angle", "return torch.angle(torch.complex(x, y))"), args="y, x", slow=True),
+)  # fmt: skip
+
+STRAYS: tuple[Program, ...] = (*MASKS, *FINE)

@@ -19,6 +19,7 @@ from kernelwright.judge.yardstick import Magnitudes
         ("torch.where(x >= 0.5, x, -x)", [0.5]),
         ("torch.nn.functional.hardtanh(x, -2.0, 6.0)", [-2.0, 6.0]),
         ("x.floor()", [0.0]),
+        ("torch.copysign(x + 2.0, x)", [0.0]),
         ("x.to(torch.int32) + 1", [0.0]),
         ("torch.bucketize(x, torch.tensor([0.25, 3.0]))", [0.0, 0.25, 3.0]),
         ("torch.where(x > 0.3, x, -x)", []),
@@ -41,13 +42,25 @@ def test_a_dear_call_is_not_judged_on_borders() -> None:
 
 
 def test_what_is_planted_keeps_to_the_signs_and_the_size_of_a_leaf() -> None:
-    """Halves and borders are there, most elements are as they were."""
+    """Halves, smaller fractions and borders are there, half of the elements and more are as they were."""
     leaf = torch.rand(64, 64, generator=torch.Generator().manual_seed(0)) + 0.01
-    made = borders.planted(leaf, [0.8125, -0.5, 64.0], generator(3, "cpu"))
+    made = borders.planted(leaf, [0.7, -0.5, 64.0], generator(3, "cpu"))
     changed = made[made != leaf]
-    assert set(changed.tolist()) == {0.5, 0.8125, 1.0}
-    assert 0.25 < changed.numel() / leaf.numel() < 0.5
+    fine = changed * 2**borders.FINEST
+    numbers = [float((changed == value).float().mean()) for value in (0.5, 0.7, 1.0)]
+    assert min(numbers) > 0.1 and len(set(fine.tolist())) > 99
+    assert bool(((fine == fine.round()) | (changed == leaf.new_tensor(0.7))).all())
+    assert 0.3 < changed.numel() / leaf.numel() < 0.5
+    assert bool((made > 0).all())
     assert made.dtype == leaf.dtype and made.shape == leaf.shape
+
+
+def test_zeros_that_are_planted_have_either_sign_where_a_leaf_has_both() -> None:
+    """A sign that is read as x < 0 differs at minus zero alone."""
+    for leaf, signed in ((torch.randn(64, 64), True), (torch.rand(64, 64), False)):
+        zeros = borders.planted(leaf - leaf.min() * (not signed), [0.0], generator(3, "cpu"))
+        minus = torch.signbit(zeros[zeros == 0])
+        assert minus.any() == signed and not minus.all()
 
 
 def test_numbers_of_few_bits_are_not_moved_on_borders_only() -> None:

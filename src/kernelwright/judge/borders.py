@@ -2,9 +2,9 @@
 """Where a reference's answer jumps: numbers that it compares values with, and whole ones where it rounds to those.
 
 A program with > for >= differs at one number, which drawn values never meet. So the numbers are read from the
-reference's own operators as they pass by, and planted into its inputs beside multiples of one half, which sums,
-differences and products take to other borders exactly. What all programs compute exactly of such numbers is not moved
-when the honest error is drawn (``rounding``): half of it would else lie on the other side.
+reference's own operators as they pass by, and planted into its inputs beside multiples of one half, and of less, which
+sums, differences and products take to other borders exactly. What all programs compute exactly of such numbers is not
+moved when the honest error is drawn (``rounding``): half of it would else lie on the other side.
 """
 
 from __future__ import annotations
@@ -43,8 +43,13 @@ EXPONENTIAL = {
 as 0.5 * tanh(0.5 * x) + 0.5, or a softplus as log(1 + exp(x)), which have no small results, pass."""
 REACH = 1e6
 """How many times as large as they are a reference's inputs become at the most, for a border to be met."""
-HALVES, PLANTED = 1 / 4, 1 / 8
-"""Shares of elements that become multiples of one half, and borders."""
+SIGNED = {"signbit", "copysign", "atan2", "angle"}
+"""Operators that tell zero from minus zero."""
+HALVES, PLANTED, FINE = 1 / 4, 1 / 8, 1 / 8
+"""Shares of elements that become multiples of one half, borders, and multiples of smaller powers of two."""
+FINEST = 10
+"""The smallest of these is two to the minus this. A product with a power of two takes them to halves between whole
+numbers, where a rounding of x * 16 as floor(x * 16 + 0.5) goes the other way; halves themselves become whole."""
 MANY = 64
 """Numbers that a tensor may hold to be read as borders: a table of buckets, no values."""
 _LOW = (1 << 37) - 1
@@ -58,12 +63,12 @@ def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[float]
         return {0.0} if args[0].is_floating_point() and _coarse(kwargs.get("dtype"), args[0].dtype) else set()
     if name in POLES:
         return set(POLES[name])
-    if name not in COMPARED and name not in STEPPED:
+    if name not in COMPARED and name not in STEPPED and name not in SIGNED:
         return set()
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
     if not any(tensor.is_floating_point() for tensor in tensors):
         return set()
-    found = {0.0} if name in STEPPED or len(tensors) > 1 else set()
+    found = {0.0} if name in STEPPED or name in SIGNED or len(tensors) > 1 else set()
     if name in COMPARED:
         found |= _few(arg for arg in (*args, *kwargs.values()) if isinstance(arg, int | float))
         for tensor in tensors:
@@ -121,19 +126,23 @@ def _is_few(number: float) -> bool:
 
 
 def planted(leaf: torch.Tensor, borders: Sequence[float], rng: torch.Generator) -> torch.Tensor:
-    """A floating leaf, some elements of which are multiples of one half or borders; no new signs, none beyond twice its
-    size."""
+    """A floating leaf, some elements of which are multiples of one half, or of less, or borders; no new signs (zeros
+    have either), none beyond twice its size."""
     chance = torch.rand(leaf.shape, generator=rng, device=leaf.device)
-    halves = (leaf.to(torch.float64) * 2).round() / 2
+    steps = 0.5 ** torch.randint(2, FINEST + 1, leaf.shape, generator=rng, device=leaf.device).to(torch.float64)
+    wide = leaf.to(torch.float64)
+    made = torch.where(chance < HALVES, (wide * 2).round() / 2, (wide / steps).round() * steps)
     low, high = (float(end) for end in torch.aminmax(leaf))
     most = 2 * max(abs(low), abs(high))
     near = [value for value in borders if abs(value) <= most and (value > 0 or low < 0 or value == low == 0)]
     if near:
         which = torch.randint(len(near), leaf.shape, generator=rng, device=leaf.device)
         numbers = torch.tensor(near, dtype=torch.float64, device=leaf.device)[which]
-        halves = torch.where(chance < HALVES, halves, numbers)
-    kept = (chance >= HALVES + (PLANTED if near else 0.0)) | ((halves == 0) & (low > 0))
-    return torch.where(kept, leaf, halves.to(leaf.dtype))
+        signs = 1.0 - 2.0 * (torch.rand(leaf.shape, generator=rng, device=leaf.device) < 0.5) * (low < 0)
+        numbers = torch.where(numbers == 0, torch.copysign(numbers, signs), numbers)
+        made = torch.where(chance < HALVES + FINE, made, numbers)
+    kept = (chance >= HALVES + FINE + (PLANTED if near else 0.0)) | ((made == 0) & (low > 0))
+    return torch.where(kept, leaf, made.to(leaf.dtype))
 
 
 def few_bits(values: torch.Tensor) -> torch.Tensor:
