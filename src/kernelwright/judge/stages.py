@@ -89,9 +89,8 @@ class Judgement(Verification):
         spend = timing_plan.PRECISE if precise else timing_plan.COARSE
         plan = self.bench.plan(spend, processes)
         if self.bench.timed.dear:
-            # One took 2 s of a coarse judgement of 7 (sum_matmul, 2 cores). Without it a call of the smoke test is all
-            # that the oracle sees; of every round one call is compared with eager's answer, on SAMPLE elements. A proof
-            # compares all of every call with eager's, and one call of the first process with the oracle.
+            # One took 2 s of a coarse judgement of 7 (sum_matmul, 2 cores): there the oracle sees the smoke test's call
+            # alone, in a proof one of the first process too; rounds are compared with eager's answers.
             plan = dataclasses.replace(plan, full_checks=1 if precise else 0)
         checked = precise or self.verifies and self.level == "coarse"
         with self.shared():
