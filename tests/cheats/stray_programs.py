@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that leave out what only masks with empty columns, images or steps ask for, or that differ in ties of a
-finer grid than halves, or at minus zero. Each has its honest twin.
+finer grid than halves, or at minus zero, or in what they leave in buffers. Each has its honest twin.
 """
 
 from __future__ import annotations
 
 from beyond_programs import _pair
+from cheat_tasks import add
 from corpus import Program
+
+from kernelwright.task import Contract
 
 SUMS = "return (x * m).sum(1) / m.sum(1){}"
 IMAGES = "return (x * m[:, None]).sum((2, 3)) / m.sum((1, 2)){}[:, None]"
@@ -41,4 +44,26 @@ FINE = (
            ("of an angle", "return torch.angle(torch.complex(x, y))"), args="y, x", slow=True),
 )  # fmt: skip
 
-STRAYS: tuple[Program, ...] = (*MASKS, *FINE)
+LARGEST = "self.top.copy_(torch.maximum(self.top, x{}.amax()))\nreturn x * 2.0"
+TRAINED = Contract(training=True)
+NORM = """
+b = self.bn
+with torch.no_grad():
+    b.running_mean.mul_(0.9).add_(x.mean((0, 2, 3)), alpha=0.1)
+    b.running_var.mul_(0.9).add_(x.var((0, 2, 3){}), alpha=0.1)
+    b.num_batches_tracked += 1
+return F.batch_norm(x, None, None, b.weight, b.bias, True, 0.1, 1e-5)
+"""
+add("many_images", "return self.bn(x)", "[torch.randn(images, 2, 64, 64)]", init="self.bn = nn.BatchNorm2d(2)",
+    axes=(("images", 64),), contract=TRAINED)  # fmt: skip
+LEFT = (
+    *_pair("largest_seen", LARGEST.format(".abs()"), "[torch.rand(64, 96)]",
+           ("no absolute values", LARGEST.format("")),
+           ("by both ends", "low, high = torch.aminmax(x)\n"
+            "self.top.copy_(torch.stack([self.top, -low, high]).amax())\nreturn x + x"),
+           init="self.register_buffer('top', torch.zeros(()))", contract=TRAINED),
+    *_pair("many_images", "", "",
+           ("a variance by n", NORM.format(", unbiased=False")), ("a variance by n - 1", NORM.format("")), slow=True),
+)  # fmt: skip
+
+STRAYS: tuple[Program, ...] = (*MASKS, *FINE, *LEFT)
