@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
+from kernelwright.judge.buffers import Buffers
+from kernelwright.judge.calls import Given
 from kernelwright.judge.numerics import wide
 from kernelwright.judge.oracle import RAISED
 
@@ -74,3 +76,15 @@ def first_difference(first: Sequence[torch.Tensor], second: Sequence[torch.Tenso
             at = int((a != b).reshape(-1).nonzero()[0, 0])
             return f"output {index}, element {at}: {a.reshape(-1)[at].item()} and {b.reshape(-1)[at].item()}"
     return "different results"
+
+
+def incoming_changed(buffers: Buffers, given: dict[int, list[torch.Tensor]]) -> list[int]:
+    """Outputs whose incoming gradient a call changed: it belongs to whoever asked for gradients, and autograd hands the
+    same tensor to others as well."""
+    found = []
+    for call, leaves in given.items():
+        incoming = leaves.incoming if isinstance(leaves, Given) else None
+        if incoming is not None:
+            pairs = zip(buffers.plan.seeds, buffers.seeds[call], strict=True)
+            found += [at for at, now in pairs if not same(incoming[at], now.to(incoming[at].device))]
+    return found

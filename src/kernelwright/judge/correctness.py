@@ -14,7 +14,6 @@ import torch
 from kernelwright.judge import agreement, ahead, left, race, remains, spot_checks, timing_plan, variants
 from kernelwright.judge.bench import DEAR_BYTES, Bench, Point, load
 from kernelwright.judge.buffers import Buffers, laid_out_oddly
-from kernelwright.judge.calls import Given
 from kernelwright.judge.child import Program, Window
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.lease import sharing
@@ -219,7 +218,8 @@ class Correctness:
         window = program.window(list(given), grad=self.bench.contract.gradients)
         self._looked_at(window, point, variant)
         if point.instance.seeds:
-            _incoming_kept(buffers, given)
+            for position in agreement.incoming_changed(buffers, given):
+                raise Wrong("verify", f"the incoming gradient of output {position} was changed by the call")
         checked = [
             point.checker.check(variant, leaves, state, buffers.answers(call), list(buffers.inputs[call]))
             for call, leaves in given.items()
@@ -395,13 +395,3 @@ class Correctness:
     def _guards(self, program: Program) -> None:
         if program.buffers is not None and not program.buffers.guards_intact():
             raise Wrong("integrity", "it wrote outside the memory it was handed")
-
-
-def _incoming_kept(buffers: Buffers, given: dict[int, list[torch.Tensor]]) -> None:
-    """Incoming gradients belong to whoever asked for gradients: autograd hands the same tensor to others as well."""
-    for call, leaves in given.items():
-        incoming = leaves.incoming if isinstance(leaves, Given) else None
-        pairs = zip(buffers.plan.seeds, buffers.seeds[call], strict=True) if incoming is not None else ()
-        for position, now in pairs:
-            if incoming is not None and not agreement.same(incoming[position], now.to(incoming[position].device)):
-                raise Wrong("verify", f"the incoming gradient of output {position} was changed by the call")
