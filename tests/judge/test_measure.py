@@ -82,6 +82,8 @@ def test_windows_of_one_call_never_take_away_more_than_themselves() -> None:
     assert 500.0 == made.overhead_us(4)
     made.singles_us = [20.0] * 5
     assert 50.0 == made.overhead_us(4)
+    made.calls_us, made.singles_us = [42_000.0] * 5, [21_150.0] * 5  # 0.7 % of 21 ms, which is scatter
+    assert 50.0 == made.overhead_us(2)
 
 
 def test_interval_of_equal_samples_is_the_sample() -> None:

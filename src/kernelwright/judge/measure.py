@@ -42,6 +42,9 @@ OWN = 25
 """Percentile of a program's waiting, and of its page faults, that counts as its own doing."""
 FAULT_US = 1.0
 """Least cost of a fresh page (1.8 us on one thread of a 2-core VM, two threads share them)."""
+LONG_US = 2000.0
+"""Single calls of an honest program above this say nothing of what a first launch costs: 0.5 % of 21 ms is as much. On
+an H200 a program of 118 us at the least read as 56 us beside such a one, and was refused as impossible."""
 NARROW = 0.005
 """Rounds end before their budget does where every ratio is known to this share of itself, either way."""
 NARROW_ROUNDS = 8
@@ -209,12 +212,13 @@ class Lane:
         That of the shortest window which ran nothing: under other load the median of five was 5 ms, for 0.13 at rest,
         and what is subtracted too much makes every program look faster. Where windows of one call were run too, what
         these take beyond the time that each further call adds: on an H200 a first launch after sleep took 70 to 130
-        us in which the device had nothing to do, and an empty window has no launch.
+        us in which the device had nothing to do, and an empty window has no launch. Not of calls over LONG_US, which
+        scatter by more than that.
         """
         empty = min(self.empties_us, default=0.0)
-        if not self.singles_us or calls < 2:
+        single = statistics.median(self.singles_us) if self.singles_us else math.inf
+        if calls < 2 or single > LONG_US:
             return empty
-        single = statistics.median(self.singles_us)
         each = (statistics.median(self.calls_us) - single) / (calls - 1)
         return max(empty, min(single - each, single))
 
