@@ -13,8 +13,8 @@ import pytest
 import torch
 from plain_tasks import task
 
-from kernelwright.judge import bench as benches
 from kernelwright.judge import agreement, calls, correctness, recombined, variants
+from kernelwright.judge import bench as benches
 from kernelwright.judge import instance as instances
 from kernelwright.judge.bench import Bench, Point
 from kernelwright.judge.buffers import Buffers
