@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that leave out what only masks with empty columns, images or steps ask for, or that differ in ties of a
-finer grid than halves, or at minus zero, or in what they leave in buffers. Each has its honest twin.
+finer grid than halves, or at minus zero, or in what they leave in buffers, or have another epsilon. Each has its honest
+twin.
 """
 
 from __future__ import annotations
@@ -66,4 +67,14 @@ LEFT = (
            ("a variance by n", NORM.format(", unbiased=False")), ("a variance by n - 1", NORM.format("")), slow=True),
 )  # fmt: skip
 
-STRAYS: tuple[Program, ...] = (*MASKS, *FINE, *LEFT)
+EPSILONS = (
+    *_pair("cosine", "return F.cosine_similarity(x, y, dim=-1)", "[torch.randn(64, 48), torch.randn(64, 48)]",
+           ("of the product of lengths", "return (x * y).sum(-1) / (x.norm(dim=-1) * y.norm(dim=-1)).clamp(min=1e-8)"),
+           ("of each length",
+            "return (x * y).sum(-1) / (x.norm(dim=-1).clamp(min=1e-8) * y.norm(dim=-1).clamp(min=1e-8))"), args="x, y"),
+    *_pair("normalise", "", "",
+           ("added to the square", "return x * (x.square().sum(-1, keepdim=True) + 1e-12).rsqrt()"),
+           ("squared", "return x * x.square().sum(-1, keepdim=True).clamp(min=1e-24).rsqrt()"), slow=True),
+)  # fmt: skip
+
+STRAYS: tuple[Program, ...] = (*MASKS, *FINE, *LEFT, *EPSILONS)

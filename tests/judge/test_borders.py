@@ -139,3 +139,20 @@ def test_the_ends_of_a_logarithm_are_borders() -> None:
 def test_references_that_jump_are_known(formula: str, jumps: bool) -> None:
     """Only of those it is asked where an answer lies beyond a border: draws of the honest error are dear."""
     assert jumps == instance(formula, "[torch.randn(16, 8)]").jumps
+
+
+@pytest.mark.parametrize(
+    ("formula", "deep"),
+    [
+        ("F.normalize(x, dim=-1)", True),
+        ("F.cosine_similarity(x, x.roll(1, 0), dim=-1)", True),
+        ("x / (x.norm() + 1e-8)", True),
+        ("x / (x.norm() + 1e-2)", False),
+        ("x / x.norm().clamp(min=1e-30)", False),
+        ("x + 1", False),
+    ],
+)
+def test_values_are_as_small_as_an_epsilon_once(formula: str, deep: bool) -> None:
+    """One that the usual scales show needs no scale of its own, nor one whose squares float32 does not hold."""
+    made = instance(formula, "[torch.randn(16, 8)]")
+    assert [0.0 < v.scale < 1e-4 for v in made.offered(1) if abs(v.scale) < 1e-3] == [True] * deep

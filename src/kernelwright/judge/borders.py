@@ -45,6 +45,11 @@ REACH = 1e6
 """How many times as large as they are a reference's inputs become at the most, for a border to be met."""
 SIGNED = {"signbit", "copysign", "atan2", "angle"}
 """Operators that tell zero from minus zero."""
+GUARDS = {"add", "clamp", "clamp_min"}
+"""Operators that keep a divisor, or what a logarithm or root is taken of, away from zero."""
+SMALL, DEEPEST = 1e-4, 1e-14
+"""How small beside the largest of the values a number is that guards them; and how far values are scaled down to meet
+it at the most, squares of which float32 still holds."""
 HALVES, PLANTED, FINE = 1 / 4, 1 / 8, 1 / 8
 """Shares of elements that become multiples of one half, borders, and multiples of smaller powers of two."""
 FINEST = 10
@@ -105,6 +110,22 @@ def reach(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
     values = values[torch.isfinite(values)]
     top = max(map(abs, map(float, torch.aminmax(values)))) if values.numel() else 0.0
     return max((n / top for n in numbers if top > 0 and n <= REACH * top), default=0.0)
+
+
+def depth(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
+    """How many times as small the values would be, all of them, that an operator guards against zero; 1.0 where it
+    does not, or that is out of reach."""
+    if _name(func) not in GUARDS or args[0].dtype not in (torch.float32, torch.float64):
+        return 1.0
+    given = [n.item() if isinstance(n, torch.Tensor) and n.dim() == 0 else n for n in (*args[1:2], kwargs.get("min"))]
+    numbers = [n for n in given if isinstance(n, float) and n > 0]
+    if not numbers:
+        return 1.0
+    values = args[0].detach()
+    values = values[torch.isfinite(values)]
+    top = max(map(abs, map(float, torch.aminmax(values)))) if values.numel() else 0.0
+    share = numbers[0] / top if top > 0 else 1.0
+    return share if DEEPEST <= share <= SMALL else 1.0
 
 
 def exponential(func: Any) -> bool:

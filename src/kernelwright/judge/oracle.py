@@ -138,7 +138,7 @@ class Counting(TorchDispatchMode):
         super().__init__()
         self.work = self.operators = 0
         self.borders: set[float] = set()
-        self.reach = 0.0
+        self.reach, self.depth = 0.0, 1.0
         self.marks: set[tuple[int, float]] = set()
         """Values that were looked for, and the storage that they were looked for in."""
         self.exponential = self.searches = self.particular = self.jumps = False
@@ -153,6 +153,7 @@ class Counting(TorchDispatchMode):
     ) -> Any:
         """Called by torch for every operator below autograd."""
         self.reach = max(self.reach, borders.reach(func, args, kwargs or {}))
+        self.depth = min(self.depth, borders.depth(func, args, kwargs or {}))
         out = func(*args, **(kwargs or {}))
         self.borders |= borders.met(func, args, kwargs or {})
         found = marks.met(func, args, kwargs or {})
@@ -171,7 +172,7 @@ class Counting(TorchDispatchMode):
     def met(self, given: Sequence[torch.Tensor]) -> dict[str, Any]:
         """What operators said of values that a reference treats in a way of their own, in a call on ``given``."""
         found = marks.of_inputs(self.marks, given)
-        more = {"reach": self.reach, "exponential": self.exponential}
+        more = {"reach": self.reach, "depth": self.depth, "exponential": self.exponential}
         return {"borders": sorted(self.borders), "marks": found, **more}
 
 

@@ -69,6 +69,7 @@ def offered(
     borders: Sequence[float] = (),
     marks: Marks = (),
     reach: float = 0.0,
+    depth: float = 1.0,
     exponential: bool = False,
     constants: tuple[int, ...] = (),
 ) -> list[Variant]:
@@ -77,8 +78,9 @@ def offered(
     ``weights``: the case has some, and they may change. ``timed``: it is the one that is raced. ``work``: multiply-adds
     of a call. ``huge``: over ``HUGE`` elements, on a CPU. ``masked``: some floating input is a mask of 0 and -inf.
     ``borders``: where the answer jumps. ``marks``: by input, values that the reference looks for. ``reach``: how many
-    times as large values become that are compared with the furthest of them. ``exponential``: it has exponentials in
-    it. ``constants``: inputs of whole numbers (or flags) that are the same in every draw, and may be others.
+    times as large values become that are compared with the furthest of them. ``depth``: how small, beside the smallest
+    number that guards them against zero. ``exponential``: it has exponentials in it. ``constants``: inputs of whole
+    numbers (or flags) that are the same in every draw, and may be others.
     """
     wanted = _wanted(contract, specs, weights, work, hidden_seed, huge=huge, timed=timed, masked=masked)
     if autocast:  # precision is what it is about
@@ -92,6 +94,8 @@ def offered(
         dealt.append(Variant(name=f"scale {SPREAD:g}", required=True, scale=SPREAD))
     if small and reach > most > 1.0:  # a clamp that no usual scale meets could be left out
         dealt.append(Variant(name=f"scale {2 * reach:.3g}", required=True, scale=2 * reach))
+    if small and depth < min(contract.scales, default=1.0):  # an epsilon could be another one
+        dealt.append(Variant(name=f"scale {depth / 2:.3g}", required=True, scale=depth / 2))
     if borders and small:
         dealt.append(Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2))
     if marks and small:
