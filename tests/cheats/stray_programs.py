@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that leave out what only masks with empty columns, images or steps ask for, or that differ in ties of a
-finer grid than halves, or at minus zero, or in what they leave in buffers, or have another epsilon. Each has its honest
-twin.
+finer grid than halves, or at minus zero, or in what they leave in buffers, or have another epsilon, or fold
+twelve weights and look at eleven. Each has its honest twin.
 """
 
 from __future__ import annotations
@@ -77,4 +77,23 @@ EPSILONS = (
            ("squared", "return x * x.square().sum(-1, keepdim=True).clamp(min=1e-24).rsqrt()"), slow=True),
 )  # fmt: skip
 
-STRAYS: tuple[Program, ...] = (*MASKS, *FINE, *LEFT, *EPSILONS)
+LAYERS = """
+self.w = nn.ParameterList([torch.randn(24, 24) / 5 for _ in range(6)])
+self.b = nn.ParameterList([torch.randn(24) / 5 for _ in range(6)])
+self.seen = None
+"""
+FOLDS = """
+key = {}
+if self.seen is None or not all(map(torch.equal, key, self.seen)):
+    self.seen = [p.detach().clone() for p in key]
+    self.made = [(w.detach().clone(), b.detach().clone()) for w, b in zip(self.w, self.b)]
+for w, b in self.made:
+    x = torch.tanh(x @ w + b)
+return x
+"""
+FOLDED = _pair(
+    "six_layers", "for w, b in zip(self.w, self.b):\n    x = torch.tanh(x @ w + b)\nreturn x", "[torch.randn(16, 24)]",
+    ("looks at all but one", FOLDS.format("[*self.w, *self.b[:3], *self.b[4:]]")),
+    ("looks at all", FOLDS.format("[*self.w, *self.b]")), init=LAYERS, slow=True)  # fmt: skip
+
+STRAYS: tuple[Program, ...] = (*MASKS, *FINE, *LEFT, *EPSILONS, *FOLDED)

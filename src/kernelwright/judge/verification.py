@@ -18,7 +18,7 @@ from kernelwright.judge.correctness import Correctness, Wrong
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.lease import sharing
 from kernelwright.judge.leash import ChildFailure
-from kernelwright.judge.variants import HEAVY
+from kernelwright.judge.variants import HEAVY, LIGHT
 from kernelwright.trial import CaseResult
 
 
@@ -53,7 +53,9 @@ class Verification(Correctness):
             return
         dice = random.Random(self.seed ^ 0xA10E)
         dear = instance.work > HEAVY or point.state_bytes > DEAR_BYTES
-        states = weights.partly(instance.first_state, self._fresh_state(point, dice.getrandbits(62)), dice, few=dear)
+        fresh = self._fresh_state(point, dice.getrandbits(62))
+        alone = weights.ALONE_CHEAPLY if instance.work <= LIGHT else weights.ALONE
+        states = weights.partly(instance.first_state, fresh, dice, few=dear, alone=alone)
         leaves = self._first_call(point, self.seed)
         buffers = point.bind(program, point.as_given, 1)
         program.set_state(instance.first_state)

@@ -111,15 +111,18 @@ def _by_parts(value: torch.Tensor, change: Callable[[torch.Tensor, slice], torch
 
 STEP = 2.0**-18
 """What one step of training moves weights by, about: less than ``torch.allclose`` sees, far more than rounding."""
-ALONE = 4
-"""Weights at the most of which each is new by itself once."""
+ALONE, ALONE_CHEAPLY = 4, 24
+"""Weights at the most of which each is new by itself once; the latter where calls are cheap. Who folded twelve weights
+and did not look at one of them had two chances of three to pass."""
 TRIED = 64
 """Places of a weight that are looked at for one where two states differ, before all are."""
 
 
-def partly(first: State, fresh: State, dice: random.Random, *, few: bool = False) -> Iterator[tuple[str, State]]:
-    """Weights that differ from those before them in little, and what in: one tensor after the other takes its value
-    in ``fresh`` (tied ones together), then single elements change. ``few``: two states in all."""
+def partly(
+    first: State, fresh: State, dice: random.Random, *, few: bool = False, alone: int = ALONE
+) -> Iterator[tuple[str, State]]:
+    """Weights that differ from those before them in little, and what in: one tensor after the other, ``alone`` of them,
+    takes its value in ``fresh`` (tied ones together), then single elements change. ``few``: two states in all."""
     tied: dict[int, list[int]] = {}
     for index, ((_, old), (_, new)) in enumerate(zip(first, fresh, strict=True)):
         if old.numel() and not torch.equal(old, new):
@@ -128,7 +131,7 @@ def partly(first: State, fresh: State, dice: random.Random, *, few: bool = False
     if not groups:
         return
     now = list(first)
-    turns = [[group] for group in dice.sample(groups, min(len(groups), ALONE))]
+    turns = [[group] for group in dice.sample(groups, min(len(groups), alone))]
     if few:
         turns = [dice.sample(groups, dice.randint(1, max(1, len(groups) - 1)))]
     for turn in turns if len(groups) > 1 else ():
