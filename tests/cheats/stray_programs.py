@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from beyond_programs import _pair
 from cheat_tasks import add
-from corpus import Program
+from corpus import Program, cheat, honest, module
 
 from kernelwright.task import Contract
 
@@ -96,4 +96,11 @@ FOLDED = _pair(
     ("looks at all but one", FOLDS.format("[*self.w, *self.b[:3], *self.b[4:]]")),
     ("looks at all", FOLDS.format("[*self.w, *self.b]")), init=LAYERS, slow=True)  # fmt: skip
 
-STRAYS: tuple[Program, ...] = (*MASKS, *FINE, *LEFT, *EPSILONS, *FOLDED)
+add("shuffled", "return x[torch.randperm(256)]", "[torch.randn(256, 8)]", contract=Contract(random=True))
+SHUFFLED = (
+    cheat(33, "shuffled/turned", "shuffled", module("return x.roll(int(torch.randint(256, ())), 0)"),
+          twin="shuffled/sorted by chance", level="precise", slow=True, open=True),
+    honest("shuffled/sorted by chance", "shuffled", module("return x[torch.rand(256).argsort()]"), level="precise"),
+)  # fmt: skip
+
+STRAYS: tuple[Program, ...] = (*MASKS, *FINE, *LEFT, *EPSILONS, *FOLDED, *SHUFFLED)

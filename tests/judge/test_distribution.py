@@ -181,6 +181,17 @@ def test_the_scatter_of_few_slices_is_a_standard_normal_number() -> None:
         assert int((scatter > 3.5).sum()) < 8
 
 
+@pytest.mark.parametrize("seed", [67, 126, 135, 226, 315, 405])
+def test_elements_that_are_the_same_in_every_run_count_for_nothing(seed: int) -> None:
+    """One row of 128 is dropped out, the others are zero: of 500 honest calls these six were refused."""
+    torch.manual_seed(seed)
+    x = torch.zeros(128, 64)
+    x[5] = torch.randn(64)
+    count = distribution.RUNS + distribution.HELD_OUT + 1
+    *runs, mine = [x * (torch.rand_like(x) < 0.5) * 2.0 for _ in range(count)]
+    assert "" == distribution.differs(mine, runs)
+
+
 @pytest.mark.parametrize("other", [lambda m: m.roll(1, 1), lambda m: m.flip(0, 1)])
 def test_a_mask_whose_halves_echo_each_other_is_refused(other: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """No two slices are alike at equal places, and half of the random numbers are missing."""
