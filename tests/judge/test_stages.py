@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -141,3 +143,13 @@ def test_a_proof_begins_with_new_processes_of_baselines_and_a_search_keeps_them(
     eager.raced, made.level = True, "coarse"
     made._renew(0)
     assert begun == ["eager"] * 2 and made.warm == frozenset()
+
+
+@pytest.mark.parametrize(("dear", "level", "asked"), [(False, "coarse", [2, 2]), (False, "precise", [2, 2]),
+                                                      (True, "coarse", [0, 0]), (True, "precise", [1, 0])])  # fmt: skip
+def test_the_oracle_is_asked_about_one_timed_call_of_a_dear_proof(dear: bool, level: str, asked: list[int]) -> None:
+    """In its first process: there the baselines' calls are, too."""
+    made = object.__new__(Judgement)
+    made.bench, made.level = cast(Any, SimpleNamespace(timed=SimpleNamespace(dear=dear))), level
+    plan = dataclasses.replace(PLAN, full_checks=2)
+    assert asked == [made._full_checks(plan, number) for number in range(2)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import dataclasses
 import os
 import random
 import statistics
@@ -88,10 +87,6 @@ class Judgement(Verification):
         processes = 2 if precise else 1
         spend = timing_plan.PRECISE if precise else timing_plan.COARSE
         plan = self.bench.plan(spend, processes)
-        if self.bench.timed.dear:
-            # One took 2 s of a coarse judgement of 7 (sum_matmul, 2 cores): there the oracle sees the smoke test's call
-            # alone, in a proof one of the first process too; rounds are compared with eager's answers.
-            plan = dataclasses.replace(plan, full_checks=1 if precise else 0)
         checked = precise or self.verifies and self.level == "coarse"
         with self.shared():
             self.points = self.bench.points(self.seed) if precise else (self.bench.timed,)
@@ -179,7 +174,7 @@ class Judgement(Verification):
             grad=bench.contract.gradients,
             checks=spot_checks.SpotChecks(
                 suspects=[racer.suspect for racer in racers],
-                budget=plan.full_checks if number == 0 or not bench.timed.dear else 0,
+                budget=self._full_checks(plan, number),
                 thorough=self.level == "precise",
                 random_outputs=bench.contract.random,
                 mutates=frozenset(bench.contract.mutates),
@@ -207,6 +202,11 @@ class Judgement(Verification):
                         baseline.program.set_state(point.instance.first_state)
         self.results += racers[-1].suspect.checks
         return racers
+
+    def _full_checks(self, plan: timing_plan.TimingPlan, number: int) -> int:
+        """Timed calls of a process that the oracle is asked about: where one takes 2 s (sum_matmul, 2 cores), one of a
+        proof's first process, and the others are compared with eager's answers alone."""
+        return int(self.level == "precise" and number == 0) if self.bench.timed.dear else plan.full_checks
 
     def _renew(self, number: int) -> None:
         """New processes for baselines where those are cheap, begun with the candidate's and not just for the race."""
