@@ -166,6 +166,19 @@ def test_a_returned_copy_shares_no_memory_with_what_it_copies() -> None:
     assert x.untyped_storage().data_ptr() not in [y.untyped_storage().data_ptr() for y in (first, second)]
 
 
+def test_results_made_like_an_input_take_neither_its_odd_steps_nor_its_gradient() -> None:
+    """A dimension of one may have any step in a contiguous tensor; a result has the usual ones, as the reference's."""
+    weight = "self.w = nn.Parameter(torch.randn(8, 1, 64))"
+    found = propose(reference("return torch.sigmoid(self.w) * x + self.w", "torch.randn(8, 1, 64)", weight))
+    assert found is not None
+    old, new = pair(load(found))
+    x = torch.randn(8, 64).as_strided((8, 1, 64), (64, 5, 1))
+    with torch.no_grad():
+        assert x.is_contiguous() and new._kw_ready((x,))
+        assert new(x).stride() == (64, 64, 1) == old(x.clone(memory_format=torch.contiguous_format)).stride()
+    assert type(new(x.detach())) is torch.Tensor
+
+
 def test_large_outputs_that_bypass_the_cache_are_complete() -> None:
     """Streaming stores need 2 Mi elements, whole vectors and alignment."""
     weight = "self.w = nn.Parameter(torch.randn(2048))"
