@@ -41,6 +41,7 @@ def test_every_listed_name_is_there() -> None:
     """Those that are fetched when used too."""
     for name in kernelwright.__all__:
         assert getattr(kernelwright, name) is not None, name
+    assert set(kernelwright.__all__) <= set(dir(kernelwright))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = kernelwright.nonsense
 
@@ -58,6 +59,10 @@ def test_a_function_with_example_inputs_is_optimised(services: kernelwright.Serv
     heard: list[kernelwright.Event] = []
     result = kernelwright.optimize(twice, (torch.randn(4),), services=services, budget="5s", listen=heard.append)
     assert ("faster", "twice", 4.0) == (result.status, result.task, result.speedup)
+    assert result.winner is not None and str(result).startswith(result.message)
+    assert str(result.optimized) in str(result)
+    for source in dict(result.winner.candidate.sources).values():
+        assert source not in str(result) and repr(source) not in repr(result)
     assert result.optimized is not None and result.optimized.exists()
     assert ["phase", "done"] == [heard[0].kind, heard[-1].kind]
     again = kernelwright.resume(result.run, services=services)

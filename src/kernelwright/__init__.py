@@ -126,6 +126,11 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module 'kernelwright' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    """What is loaded later too, for those who look by completion."""
+    return sorted({*globals(), *__all__})
+
+
 class _Facade(types.ModuleType):
     """Keeps the verbs ``optimize``, ``judge`` and ``report`` when the rooms of these names are imported."""
 

@@ -167,11 +167,7 @@ def _print_result(result: kernelwright.Result, as_json: bool) -> None:
     if as_json:
         print(json.dumps(result.to_json(), indent=1))
     else:
-        print(result.message)
-        if result.overrun:
-            print(result.overrun)
-        for path in result.files:
-            print(f"  {path}")
+        print(result)
         if result.models is not None:
             print(f"  {cli_models.cost_line(result.models)}")
         tried = f"{result.tried} trial" if result.tried == 1 else f"{result.tried} trials"

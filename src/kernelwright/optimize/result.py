@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ class Result:
     run: Path
     task: str
     device: str
-    winner: Trial | None
+    winner: Trial | None = field(repr=False)
     """Proved faster than every baseline at level precise; None where nothing was."""
     tried: int
     rejected: int
@@ -76,6 +76,10 @@ class Result:
     def optimized(self) -> Path | None:
         """The drop-in file, where there is a winner."""
         return next((path for path in self.files if path.name == "optimized.py"), None)
+
+    def __str__(self) -> str:
+        """The message, where to look, and what a budget was overrun for, as the command line ends: no sources."""
+        return "\n".join(text for text in (self.message, self.overrun, *(f"  {path}" for path in self.files)) if text)
 
     def to_json(self) -> dict[str, Any]:
         """The result as plain data: ``--json`` prints exactly this."""
