@@ -19,6 +19,7 @@ from beyond_programs import BEYOND
 from border_programs import BORDERS
 from cheat_programs import CHEATS
 from cheat_tasks import TASKS
+from common_programs import COMMON
 from contract_programs import CONTRACT
 from corpus import Program
 from elsewhere_programs import ELSEWHERE
@@ -46,7 +47,7 @@ from kernelwright.workers.local import LocalWorker
 
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
-    *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *GPU,
+    *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *GPU,
 )  # fmt: skip
 
 

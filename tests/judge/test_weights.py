@@ -110,6 +110,22 @@ def test_weights_that_differ_in_one_tensor_and_then_in_single_elements(model: Co
     assert torch.equal(moved[0][1], moved[2][1])
 
 
+def test_tables_in_order_stay_so_unless_they_are_trained() -> None:
+    """Edges of buckets rise: a program that searches in them is no worse than one that compares with all of them."""
+    model = torch.nn.ParameterDict({"trained": torch.nn.Parameter(torch.linspace(-1, 1, 64))})
+    model.register_buffer("edges", torch.linspace(-1, 1, 64))
+    model.register_buffer("falling", torch.linspace(0.9, 0.1, 64))
+    model.register_buffer("loose", torch.tensor([0.5, 0.25, 0.75, 0.125]))
+    first = weights.read(model)
+    fresh = weights.fresh(model, first, dict(first), 5)
+    for state in (fresh, *(state for _, state in weights.partly(first, fresh, random.Random(1)))):
+        now = {name: value.diff() for name, value in state}
+        assert (now["edges"] >= 0).all() and (now["falling"] <= 0).all()
+        assert (now["loose"] < 0).any() and (now["loose"] > 0).any()
+    assert (dict(fresh)["trained"].diff() < 0).any()
+    assert not any(torch.equal(old, new) for (_, old), (_, new) in zip(first, fresh, strict=True))
+
+
 def test_dear_weights_change_in_two_steps_and_structure_in_none(model: Counted) -> None:
     """Of two tensors one alone is new in the first."""
     first, fresh = weights.read(model), other(model)

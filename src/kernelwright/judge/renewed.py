@@ -56,3 +56,19 @@ def fresh_weight(name: str, seen: torch.Tensor, redrawn: torch.Tensor, rng: torc
     if bool(((flat == 0) | (flat == 1)).all()):
         return seen.clone()
     return (flat * (0.5 + noise)).to(seen.dtype)
+
+
+def in_order(values: torch.Tensor, *like: torch.Tensor) -> torch.Tensor:
+    """Sorted as all of ``like`` are, where these are vectors that rise, or fall, from end to end: edges of buckets,
+    levels of a quantiser, tables of time. A reference compares with each of them, a program may search."""
+    ways = {_way(one) for one in like}
+    return values.sort(descending=-1 in ways).values if ways in ({1}, {-1}) else values
+
+
+def _way(values: torch.Tensor) -> int:
+    """1 for a vector that rises, -1 for one that falls, 0 for all others."""
+    if values.dtype not in FLOATS or values.dim() != 1 or values.numel() < 3 or values[0] == values[-1]:
+        return 0
+    up = bool(values[-1] > values[0])
+    low, high = (values[:-1], values[1:]) if up else (values[1:], values[:-1])
+    return (1 if up else -1) * bool((low <= high).all())

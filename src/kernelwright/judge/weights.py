@@ -56,8 +56,8 @@ TIMES = 4.0
 def fresh(
     model: torch.nn.Module, first: State, redrawn: Mapping[str, torch.Tensor], seed: int, moving: str = ""
 ) -> State:
-    """New values for ``first``, of which another construction has ``redrawn``; tied tensors stay tied. ``moving``: of
-    parameters that are trained, see ``moved``."""
+    """New values for ``first``, of which another construction has ``redrawn``; tied tensors stay tied, and what is not
+    trained in order. ``moving``: of parameters that are trained, see ``moved``."""
     trained = {name for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad}
     live = model.state_dict()
     made: dict[int, torch.Tensor] = {}
@@ -66,7 +66,10 @@ def fresh(
         place = live[name].data_ptr() if seen.numel() else -index - 1
         if place not in made:
             rng = inputs.generator((seed * 31 + index) % 2**63, seen.device)
-            made[place] = renewed.fresh_weight(name, seen, redrawn.get(name, seen), rng)
+            other = redrawn.get(name, seen)
+            made[place] = renewed.fresh_weight(name, seen, other, rng)
+            if name not in trained:
+                made[place] = renewed.in_order(made[place], seen, other)
             if moving and name in trained:
                 made[place] = moved(made[place], rng, moving)
         value = made[place]
@@ -160,6 +163,7 @@ def _touched(now: State, first: State, fresh: State, groups: Sequence[list[int]]
             places = torch.nonzero(flat != other)
             at = int(places[dice.randrange(len(places)), 0])
         flat[at] = other[at]
+        value = renewed.in_order(value, first[group[0]][1], fresh[group[0]][1])
         for index in group:
             made[index] = made[index][0], value
     return made
