@@ -1,12 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mistakes that are common in programs for parts of real models. Programs that search in a table that is in order were
-once refused. Each has its twin.
+"""Mistakes that are common in programs for parts of real models, and that the judge once let pass: codes of quantised
+weights unpacked when the module is made. And programs that search in a table that is in order, which were refused. Each
+has its twin.
 """
 
 from __future__ import annotations
 
 from beyond_programs import _pair
 from corpus import Program
+
+CODES = """
+self.register_buffer('q', torch.randint({}))
+self.register_buffer('s', torch.ones(24))
+self.kept = None
+"""
+BYTES, WORDS = "-127, 128, (24, 32), dtype=torch.int8", "-2**31, 2**31, (24, 4), dtype=torch.int32"
+FOLDED = "if self.kept is None:\n    self.kept = {0}\nreturn F.linear(x, self.kept) * self.s"
+UNPACKED = "((self.q[..., None] >> torch.arange(0, 32, 4)) & 15).flatten(1).float()"
+QUANTISED = (
+    *_pair("byte_weights", "return x @ (self.q.float() * self.s[:, None]).T", "[torch.randn(8, 32)]",
+           ("codes as they were at first", FOLDED.format("self.q.float()")),
+           ("the scale afterwards", "return F.linear(x, self.q.float()) * self.s"), init=CODES.format(BYTES)),
+    *_pair("word_weights", f"return x @ ({UNPACKED} * self.s[:, None]).T", "[torch.randn(8, 32)]",
+           ("codes as they were at first", FOLDED.format(UNPACKED)),
+           ("the scale afterwards", f"return F.linear(x, {UNPACKED}) * self.s"), init=CODES.format(WORDS), slow=True),
+)  # fmt: skip
 
 COUNTED = "return (x[..., None] {} self.edges).sum(-1)"
 TABLES = (
@@ -19,4 +37,4 @@ TABLES = (
            init="self.register_buffer('levels', torch.tensor([-1.0, -0.7, -0.5, -0.4, -0.2, 0.0, 0.1, 0.3, 0.6, 1.0]))"),
 )  # fmt: skip
 
-COMMON: tuple[Program, ...] = TABLES
+COMMON: tuple[Program, ...] = (*QUANTISED, *TABLES)

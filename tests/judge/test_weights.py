@@ -126,6 +126,22 @@ def test_tables_in_order_stay_so_unless_they_are_trained() -> None:
     assert not any(torch.equal(old, new) for (_, old), (_, new) in zip(first, fresh, strict=True))
 
 
+def test_codes_of_weights_are_drawn_anew_and_indices_are_not() -> None:
+    """Bytes, and words that no index is as large as; flags and places are structure."""
+    made = {
+        "codes": lambda: torch.randint(-127, 128, (8, 8), dtype=torch.int8),
+        "words": lambda: torch.randint(-(2**31), 2**31, (8, 8), dtype=torch.int32),
+        "flags": lambda: torch.randint(0, 2, (8, 8), dtype=torch.uint8),
+        "order": lambda: torch.randperm(64),
+    }
+    model = torch.nn.Module()
+    for name, draw in made.items():
+        model.register_buffer(name, draw())
+    fresh = weights.fresh(model, first := weights.read(model), redrawn := {name: made[name]() for name in made}, 5)
+    assert ["codes", "words"] == changed(first, fresh)
+    assert all(torch.equal(value, redrawn[name]) for name, value in fresh if name in ("codes", "words"))
+
+
 def test_dear_weights_change_in_two_steps_and_structure_in_none(model: Counted) -> None:
     """Of two tensors one alone is new in the first."""
     first, fresh = weights.read(model), other(model)
