@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes that are common in programs for parts of real models, and that the judge once let pass: codes of quantised
-weights unpacked when the module is made. And programs that search in a table that is in order, which were refused. Each
-has its twin.
+weights unpacked when the module is made, a class that is ignored because the source says so. And programs that
+search in a table that is in order, which were refused. Each has its twin.
 """
 
 from __future__ import annotations
@@ -37,4 +37,17 @@ TABLES = (
            init="self.register_buffer('levels', torch.tensor([-1.0, -0.7, -0.5, -0.4, -0.2, 0.0, 0.1, 0.3, 0.6, 1.0]))"),
 )  # fmt: skip
 
-COMMON: tuple[Program, ...] = (*QUANTISED, *TABLES)
+LOSS = "return F.cross_entropy(x, t, weight=self.w, ignore_index=-100, label_smoothing=0.1)"
+BY_HAND = """
+{}
+l, w = -torch.log_softmax(x, -1), self.w[i] * k
+smooth = ((l * self.w).sum(-1) * k).sum() / x.shape[-1]
+return (0.9 * (l.gather(1, i[:, None])[:, 0] * w).sum() + 0.1 * smooth) / w.sum()
+"""
+IGNORED = _pair(
+    "named_class", LOSS, "[torch.randn(64, 20), torch.randint(0, 20, (64,))]",
+    ("all classes count", BY_HAND.format("i, k = t, 1.0")),
+    ("those that count", BY_HAND.format("i, k = t.clamp(min=0), (t != -100).float()")),
+    args="x, t", init="self.register_buffer('w', torch.ones(20))")  # fmt: skip
+
+COMMON: tuple[Program, ...] = (*QUANTISED, *TABLES, *IGNORED)

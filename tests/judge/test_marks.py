@@ -25,6 +25,7 @@ IDS, FLOATS = "torch.randint(1, 9, (16, 8))", "torch.randn(16, 8)"
         ("F.cross_entropy(torch.ones(16, 9), i[:, 0], ignore_index=-1)", IDS, ((0, (-1.0,)),)),
         ("F.cross_entropy(torch.ones(16, 9), i[:, 0])", IDS, ()),
         ("F.cross_entropy(torch.ones(16, 9), i[:, 0], label_smoothing=0.1)", IDS, ()),
+        ("F.cross_entropy(torch.ones(16, 9), i[:, 0], ignore_index=-100)", IDS, ((0, (-100.0,)),)),
         ("torch.where(i != -100, i, 0).float()", IDS, ((0, (-100.0,)),)),
         ("i.clamp(min=1).float()", IDS, ((0, (0.0,)),)),
         ("i.clamp(2, 7).float()", IDS, ((0, (1.0, 8.0)),)),

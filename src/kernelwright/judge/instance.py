@@ -145,7 +145,7 @@ class Instance:
             self.work, self.searches, self.particular = count.work, count.searches, count.particular
             """Multiply-adds of one call, roughly; whether it searches in an input, or is particular about values."""
             self.jumps = count.jumps
-            self.met = count.met(answer.inputs)
+            self.met = count.met(answer.inputs, self.reference.task)
             """What operators said of values, for ``offered``."""
             refusals.results(self.reference, leaves, outputs)
             refusals.written(self.reference, self.names, leaves, answer.inputs)

@@ -8,13 +8,18 @@ values they look for, and some elements of that input, and of no other, become t
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from kernelwright.judge.whole import INTEGERS, in_place
+
+if TYPE_CHECKING:
+    from kernelwright.task import Task
 
 Marks = tuple[tuple[int, tuple[float, ...]], ...]
 """By input, the values."""
@@ -28,7 +33,8 @@ SWEPT = {"nan_to_num", "nansum", "isnan", "nanmedian", "nanquantile"}
 """Operators that look for NaN."""
 UNASKED, BY_ITSELF = math.inf, -100
 """What torch ignores unless something is said, and what stands for a target of which that is true: programs for targets
-that are all there need not know of it. Where labels are smoothed torch compares the target with it besides."""
+that are all there need not know of it, unless the source says it all the same. Where labels are smoothed torch compares
+the target with it besides."""
 SHARE = 1 / 8
 """Of the elements of a marked input, those that are a value that it is looked for."""
 
@@ -57,8 +63,18 @@ def _whole(number: Any) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
 
 
-def of_inputs(found: Iterable[tuple[int, float]], leaves: Sequence[torch.Tensor]) -> Marks:
-    """Of values looked for, by the storage that they were looked for in, those of inputs."""
+def said(task: Task) -> bool:
+    """Whether the sources of a reference name BY_ITSELF: an operator is handed the same whether they do or not."""
+    nodes: list[ast.AST] = []
+    for text in (task.reference, *(text for _, text in task.beside)):
+        with contextlib.suppress(SyntaxError):  # of what lies beside it and is no Python
+            nodes += ast.walk(ast.parse(text))
+    numbers = (node.operand for node in nodes if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub))
+    return any(isinstance(number, ast.Constant) and number.value == -BY_ITSELF for number in numbers)
+
+
+def of_inputs(found: Iterable[tuple[int, float]], leaves: Sequence[torch.Tensor], named: bool = False) -> Marks:
+    """Of values looked for, by the storage that they were looked for in, those of inputs. ``named``: see ``said``."""
     places = {leaf.untyped_storage().data_ptr(): index for index, leaf in enumerate(leaves) if leaf.numel() > 1}
     values: dict[int, set[float]] = {}
     for place, number in found:
@@ -67,6 +83,7 @@ def of_inputs(found: Iterable[tuple[int, float]], leaves: Sequence[torch.Tensor]
     for numbers in values.values():
         if UNASKED in numbers:
             numbers -= {UNASKED, BY_ITSELF}
+            numbers |= {float(BY_ITSELF)} if named else set()
     return tuple((index, tuple(sorted(numbers))) for index, numbers in sorted(values.items()) if numbers)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -15,6 +15,9 @@ from torch.utils._pytree import tree_map
 
 from kernelwright.judge import borders, domains, marks
 from kernelwright.judge.kinds import CHOOSING
+
+if TYPE_CHECKING:
+    from kernelwright.task import Task
 
 PER_OPERATOR = 20_000
 """Work charged for passing an operator through Python at all, in multiply-adds."""
@@ -169,9 +172,9 @@ class Counting(TorchDispatchMode):
         self.work += cost(func, args, out) + few * PER_OPERATOR + (count - few) * OF_MANY
         return out
 
-    def met(self, given: Sequence[torch.Tensor]) -> dict[str, Any]:
+    def met(self, given: Sequence[torch.Tensor], task: Task) -> dict[str, Any]:
         """What operators said of values that a reference treats in a way of their own, in a call on ``given``."""
-        found = marks.of_inputs(self.marks, given)
+        found = marks.of_inputs(self.marks, given, marks.said(task))
         more = {"reach": self.reach, "depth": self.depth, "exponential": self.exponential}
         return {"borders": sorted(self.borders), "marks": found, **more}
 
