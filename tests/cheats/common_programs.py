@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes that are common in programs for parts of real models, and that the judge once let pass: codes of quantised
-weights unpacked when the module is made, a class that is ignored because the source says so. And programs that
-search in a table that is in order, which were refused. Each has its twin.
+weights unpacked when the module is made, a class that is ignored because the source says so, one of the two elements
+beside a quantile. And programs that search in a table that is in order, which were refused. Each has its twin.
 """
 
 from __future__ import annotations
@@ -50,4 +50,10 @@ IGNORED = _pair(
     ("those that count", BY_HAND.format("i, k = t.clamp(min=0), (t != -100).float()")),
     args="x, t", init="self.register_buffer('w', torch.ones(20))")  # fmt: skip
 
-COMMON: tuple[Program, ...] = (*QUANTISED, *TABLES, *IGNORED)
+QUANTILE = _pair(
+    "upper_tenth", "return x.quantile(0.9, -1)", "[torch.randn(16, 40)]",
+    ("the nearest", "return x.sort(-1).values[:, round(0.9 * (x.shape[-1] - 1))].clone()"),
+    ("between two", "s, r = x.sort(-1).values, 0.9 * (x.shape[-1] - 1)\n"
+     "return torch.lerp(s[:, int(r)], s[:, int(r) + 1], r - int(r))"), slow=True)  # fmt: skip
+
+COMMON: tuple[Program, ...] = (*QUANTISED, *TABLES, *IGNORED, *QUANTILE)

@@ -78,6 +78,15 @@ def test_moving_values_rounds_nothing() -> None:
     assert made.floors(leaves, None, list(map(Magnitudes, exact))).whole(0).peak < 2**-22
 
 
+@pytest.mark.parametrize("name", ["ceil_", "floor_", "round_", "trunc_"])
+def test_whole_numbers_made_in_place_stay_whole(name: str) -> None:
+    """A quantile makes its places so: a little less than 36 was element 35."""
+    values = torch.full((64,), 35.6, dtype=torch.float64)
+    expected = getattr(values.clone(), name)()
+    with rounding.Rounded(2.0**-24, generator(1, values.device)):
+        assert torch.equal(expected, getattr(values.clone(), name)())
+
+
 @pytest.mark.parametrize("lanes", [8, 64, 1024])
 def test_the_model_of_a_sum_covers_the_measured_error(lanes: int) -> None:
     """RMS of real blocked sums of 4096 positive numbers against the modelled standard deviation."""

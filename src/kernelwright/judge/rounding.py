@@ -91,7 +91,8 @@ class Rounded(Float64Trace):
 
     def _rounded(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = func(*args, **kwargs)
-        if func.is_view or func._schema.name.removeprefix("aten::") in EXACT:
+        name = func._schema.name.removeprefix("aten::")
+        if func.is_view or name in EXACT or name.rstrip("_") in EXACT:  # in place too: a whole number stays one
             return out
         if func._schema.is_mutable:
             return self._roughen_written(func, args, out)
