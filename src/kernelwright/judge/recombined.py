@@ -10,10 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-FACTORS = {"cpu": 1 << 20, "cuda": 1 << 24}
-"""Random factors near one that recombined draws take stretches of, each from another place: pieces that a processor's
-caches hold, and on a device, where a piece costs the host 80 us, 128 MB of them. There pieces of 4 MiB were 1.4 of the
-6.2 s of a proof of calls of 64 MiB, and 20 ms of each draw of 1 GiB."""
+FACTORS = 1 << 20
+"""Random factors near one that recombined draws take stretches of, each from another place."""
 LARGE = 1 << 16
 """Leaves of fewer elements keep their proportions where they may be bounds or positions: rows of up to BOUNDS numbers,
 or one row in order. They are multiplied by one factor."""
@@ -52,24 +50,18 @@ class Recombiner:
             whole = torch.tensor(_in_order(made), device=made.device)
             chance = torch.rand(() if whole else made.shape, generator=dice).to(made.device)
             return _moved(made, chance, whole, bounds)
-        most = FACTORS[self._device.type]
         if self._factors is None:
-            factors = torch.rand(2 * most, generator=self._own(), device=self._device)
-            self._factors = factors.mul_(2 * MOVED).add_(1 - MOVED)
-        for part, others in zip(made.view(-1).split(most), other.reshape(-1).split(most), strict=True):
-            start = int(torch.randint(most, (), generator=dice))
+            own = torch.Generator().manual_seed(secrets.randbits(63))
+            factors = torch.rand(2 * FACTORS, generator=own).mul_(2 * MOVED).add_(1 - MOVED)
+            self._factors = factors.to(self._device)
+        for part, others in zip(made.view(-1).split(FACTORS), other.reshape(-1).split(FACTORS), strict=True):
+            start = int(torch.randint(FACTORS, (), generator=dice))
             factors = self._factors[start : start + part.numel()]
             if floats:
                 part.mul_(factors) if bounds is None else part.copy_(bounds.kept(part * factors, part))
             else:  # whole numbers cannot be moved a little; no row of them is one seen before either
                 part.copy_(torch.where(factors > 1.0, others, part))
         return made
-
-    def _own(self) -> torch.Generator:
-        """A generator on the device whose seed nobody knows."""
-        if self._secret is None:
-            self._secret = torch.Generator(self._device).manual_seed(secrets.randbits(63))
-        return self._secret
 
     def _bounds(self, values: torch.Tensor) -> _Bounds | None:
         if values not in self._known:
@@ -101,13 +93,15 @@ class Recombiner:
         made, other = pile[first.to(pile.device)], pile[second.to(pile.device)]
         count, size = made.shape
         floats, large = made.is_floating_point() or made.is_complex(), size >= LARGE
+        if self._secret is None:
+            self._secret = torch.Generator(self._device).manual_seed(secrets.randbits(63))
         if size > 1 and (floats or not large):
             ends = torch.randint(0, size + 1, (count, 2), generator=dice).sort(1).values.to(made.device)
             at = torch.arange(size, device=made.device)
             made = torch.where((at >= ends[:, :1]) & (at < ends[:, 1:]), other, made)
         if not floats and not large:
             return made.view(count, *shape)
-        chance = torch.rand(made.shape, generator=self._own(), device=made.device)
+        chance = torch.rand(made.shape, generator=self._secret, device=made.device)
         if not floats:
             return torch.where(chance < 0.5, other, made).view(count, *shape)
         whole = torch.zeros((count, 1), dtype=torch.bool, device=made.device)
