@@ -174,7 +174,8 @@ class Counting(TorchDispatchMode):
 
     def met(self, given: Sequence[torch.Tensor], task: Task) -> dict[str, Any]:
         """What operators said of values that a reference treats in a way of their own, in a call on ``given``."""
-        found = marks.of_inputs(self.marks, given, marks.said(task))
+        asked = any(number == marks.UNASKED for _, number in self.marks)  # else no source need be parsed for it
+        found = marks.of_inputs(self.marks, given, asked and marks.said(task))
         more = {"reach": self.reach, "depth": self.depth, "exponential": self.exponential}
         return {"borders": sorted(self.borders), "marks": found, **more}
 
