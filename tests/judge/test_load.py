@@ -21,6 +21,24 @@ def test_idle_share_counts_ticks_between_two_readings(tmp_path: Path) -> None:
     assert 1.0 == idle_share(tmp_path / "absent", 0.0)
 
 
+def test_strangers_are_what_neither_was_idle_nor_was_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPUs this process may run on alone; steal counts, waiting for a disk does not."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 2})
+    second, stat, ours = 10**9 // os.sysconf("SC_CLK_TCK"), tmp_path / "stat", [0]
+    stat.write_text("cpu 9 0 9 9 0 0 0 0\ncpu0 0 0 0 100 0 0 0 0\ncpu1 0 0 0 100 0 0 0 0\ncpu2 0 0 0 100 0 0 0 0\n")
+    seen = load.Strangers(lambda: ours[0], stat)
+    assert seen.share() == 0.0
+    ours[0] = 60 * second
+    stat.write_text("cpu 9 0 9 9 0 0 0 0\ncpu0 50 0 0 150 0 0 0 0\ncpu1 900 0 0 100 0 0 0 0\ncpu2 8 0 0 180 10 0 0 2\n")
+    assert seen.share() == 0.0
+    assert not seen.crowd()
+    ours[0] = 20 * second
+    assert seen.share() == pytest.approx(40 / 200)
+    assert seen.crowd()
+    stat.unlink()
+    assert seen.share() == 0.0
+
+
 def test_idle_share_of_this_machine_is_a_share() -> None:
     """Between none and all."""
     assert 0.0 <= idle_share(seconds=0.05) <= 1.0

@@ -204,6 +204,19 @@ def test_a_program_that_waits_for_itself_is_not_disturbed() -> None:
     assert [0, 1, 3, 4] == measure.chosen_rounds(lanes, least=2)
 
 
+def test_in_a_crowd_no_waiting_is_a_baselines_own() -> None:
+    """Its twin is no faster for having waited less, where strangers used the CPUs."""
+    eager, twin = disturbed([4000.0] * 9), disturbed([0.0] * 9)
+    twin.calls_us = [7000.0 + r for r in range(9)]
+    eager.deliveries_us = twin.deliveries_us = [10.0] * 9
+    for crowded in (False, True):
+        eager.crowded = twin.crowded = crowded
+        rounds = measure.chosen_rounds([eager, twin], least=5)
+        made = measure.baseline("eager", *(measure.sampled(lane, eager, 1, rounds) for lane in (eager, twin)))
+        assert made.speedup == pytest.approx(10 / 7, rel=0.01)
+        assert (made.speedup_low < 1.0) is crowded
+
+
 def test_too_few_clean_rounds_are_filled_with_the_calmest() -> None:
     """The least disturbed rounds, in their order."""
     lanes = [disturbed([9000.0, 500.0, 4000.0]), disturbed([0.0, 0.0, 0.0])]

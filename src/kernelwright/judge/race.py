@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import random
 import statistics
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import cold, measure, numerics, spot_checks, together, whereabouts
+from kernelwright.judge import cold, load, measure, numerics, spot_checks, together, whereabouts
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.calls import Given
 from kernelwright.judge.child import Program, Window
@@ -97,6 +98,7 @@ class Race:
     odd_state: Callable[[], Any] | None = None
     """Weights for these turns, where they may be such as no timed call has either; else fresh ones."""
     _steady: Steady = field(default_factory=Steady)
+    _strangers: load.Strangers | None = None
     _cold: Cold = field(init=False)
     _singles: bool = field(init=False)
     """Windows of one call are run too, by which the cost of a window on a device is known."""
@@ -144,6 +146,9 @@ class Race:
     def run(self) -> int:
         """Race until the plan is spent; the number of rounds run. Raises Lost, ClockJumped, and what checks raise."""
         lanes = [racer.lane for racer in self.racers]
+        if self.device.type == "cpu":
+            pids = (os.getpid(), *(lane.program.pid for lane in lanes))
+            self._strangers = load.Strangers(lambda: sum(measure.clock(pid) for pid in pids))
         rounds = measure.rounds_until(
             self._round,
             lambda: len(measure.clean_rounds(lanes)),
@@ -210,6 +215,10 @@ class Race:
                     self.left([*other, *(values[call] for call in order)], self.state)
         self.clocks.look()
         self._steady.look()
+        if self._strangers is not None:
+            crowded = self._strangers.crowd()
+            for racer in self.racers:
+                racer.lane.crowded = crowded
         torch.set_num_threads(self.threads)
         self.checks.look(values, self.state)
         if index == self._held:
