@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes that are common in programs for parts of real models, and that the judge once let pass: codes of quantised
 weights unpacked when the module is made, a class that is ignored because the source says so, one of the two elements
-beside a quantile. And programs that search in a table that is in order, which were refused. Each has its twin.
+beside a quantile, logits whose masks are infinite. And programs that search in a table that is in order, which were refused. Each has its twin.
 """
 
 from __future__ import annotations
@@ -56,4 +56,15 @@ QUANTILE = _pair(
     ("between two", "s, r = x.sort(-1).values, 0.9 * (x.shape[-1] - 1)\n"
      "return torch.lerp(s[:, int(r)], s[:, int(r) + 1], r - int(r))"), slow=True)  # fmt: skip
 
-COMMON: tuple[Program, ...] = (*QUANTISED, *TABLES, *IGNORED, *QUANTILE)
+INFINITE = (
+    *_pair("masked_logits", "return F.log_softmax(x.masked_fill(m, -torch.inf), -1)",
+           "[torch.randn(32, 48), torch.rand(32, 48) < 0.3]",
+           ("no maximum", "y = x.masked_fill(m, -torch.inf)\nreturn y - y.exp().sum(-1, keepdim=True).log()"),
+           ("logsumexp", "y = x.masked_fill(m, -torch.inf)\nreturn y - y.logsumexp(-1, keepdim=True)"), args="x, m"),
+    *_pair("top_logits", "return x.masked_fill(x < x.topk(8).values[..., -1:], -torch.inf)", "[torch.randn(32, 48)]",
+           ("eight of them, ties or not", "v, i = x.topk(8)\n"
+            "return torch.full_like(x, -torch.inf).scatter(-1, i, v)"),
+           ("all that reach the eighth", "return torch.where(x >= x.sort(-1)[0][:, -8:-7], x, -torch.inf)")),
+)  # fmt: skip
+
+COMMON: tuple[Program, ...] = (*QUANTISED, *TABLES, *IGNORED, *QUANTILE, *INFINITE)

@@ -151,3 +151,23 @@ def test_constant_whole_numbers_become_others_where_the_reference_takes_them(
     assert offered == bool(found)
     for variant in found:
         assert variant.constants == (1,) and made.usable(variant, 3) == usable
+
+
+@pytest.mark.parametrize(
+    ("formula", "taken"),
+    [
+        ("y.log_softmax(-1)", True),
+        ("y.softmax(-1).log()", False),
+        ("y.log_softmax(-1).where(x < 200, torch.nan)", False),
+        ("y.log_softmax(-1).where(x > -200, -torch.inf)", True),
+        ("y.nan_to_num(neginf=0.0).where(x < 200, torch.inf)", False),
+    ],
+)
+def test_infinities_that_a_reference_always_has_leave_it_in_its_domain(formula: str, taken: bool) -> None:
+    """Masked logits do, unless exact arithmetic has a number there; NaN does not, nor infinities that are new."""
+    made = instance(
+        f"(y := x.masked_fill(m, -torch.inf), {formula})[1]",
+        "[torch.randn(4, 32), torch.rand(4, 32) < 0.3]",
+        args="x, m",
+    )
+    assert made.usable(Variant(name="scale 1000", required=False, scale=1000.0), 3) is taken

@@ -237,3 +237,14 @@ def test_draws_of_another_call_come_first() -> None:
     first = floors.at(0, 1)
     assert first is not None and (first.rms, first.peak, made) == (4.0, 6.0, [])
     assert floors.whole(0).rms >= 4.0 and made == [1]
+
+
+@pytest.mark.parametrize("size", [64, 100_000])
+def test_infinite_elements_do_not_dilute_the_error_of_others(size: int) -> None:
+    """A mean over the finite ones, whether these are sorted out before or by the magnitudes."""
+    exact = torch.randn(size, dtype=torch.float64)
+    answer, masked = exact * 1.001, torch.arange(size) % 4 > 0
+    spread = Magnitudes(exact.masked_fill(masked, -math.inf)).measure(answer, lenient=True)
+    alone = Magnitudes(exact[~masked]).measure(answer[~masked])
+    assert spread.rms == pytest.approx(alone.rms, rel=1e-12)
+    assert list(spread.bands) == pytest.approx(list(alone.bands), rel=1e-12)

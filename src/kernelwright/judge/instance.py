@@ -17,6 +17,7 @@ from kernelwright.judge import agreement, calls, health, inputs, noise, orders, 
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.calls import Given
 from kernelwright.judge.domains import kept
+from kernelwright.judge.finite import infinite, pattern, regular, shaped
 from kernelwright.judge.floors import Floors, Spread
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.measure import timed
@@ -149,7 +150,7 @@ class Instance:
             """What operators said of values, for ``offered``."""
             refusals.results(self.reference, leaves, outputs)
             refusals.written(self.reference, self.names, leaves, answer.inputs)
-            self.out_skeleton = answer.skeleton
+            self.out_skeleton, self.infinite = answer.skeleton, infinite(outputs)
             self.out_specs = tuple(TensorSpec.contiguous(t.shape, t.dtype) for t in outputs)
             self.out_strides = tuple(tuple(t.stride()) for t in outputs)
             self._giver.keeps = weights.still(self.model, self.first_state)
@@ -204,13 +205,14 @@ class Instance:
         floats = {i for i in self.constant if self.specs[i].dtype in ("float16", "bfloat16", "float32", "float64")}
         if not floats:
             return
-        if self._pattern(self.draw(Variant(name="trial", required=True), seed)) != self._pattern(self._raw(seed)[0]):
+        tried = (self.draw(Variant(name="trial", required=True), seed), self._raw(seed)[0])
+        if len({pattern(self._accepted(leaves)) for leaves in tried}) > 1:
             self.kept = floats
             names = ", ".join(self.names[i] or str(i) for i in sorted(floats))
             self.notes.append(f"constant inputs kept as given (changing them leaves the domain): {names}")
 
-    def _pattern(self, leaves: list[torch.Tensor]) -> tuple[bool, ...] | None:
-        """Which outputs are finite, or None where the reference raises."""
+    def _accepted(self, leaves: Leaves) -> list[torch.Tensor] | None:
+        """Outputs, or None where the reference raises, or gives others than usual."""
         try:
             outputs = self._call(self.model, leaves).outputs
         except calls.CAUGHT as error:
@@ -218,9 +220,7 @@ class Instance:
             return None
         finally:
             self._restore()
-        if not _shaped(outputs, self.out_specs):
-            return None
-        return tuple(bool(torch.isfinite(t).all()) for t in outputs)
+        return outputs if shaped(outputs, self.out_specs) else None
 
     # -- draws ---------------------------------------------------------------------------------------------------
 
@@ -281,13 +281,14 @@ class Instance:
         )
 
     def usable(self, variant: Variant, seed: int) -> bool:
-        """The reference accepts such inputs, and stays as finite as on its own."""
+        """The reference accepts such inputs, and stays as finite as on its own (``finite``)."""
         if variant.name == AS_GIVEN:
             return True
-        if variant.moved:
-            self._giver.give(self.model, self.draw_state(seed, variant.moved), lasting=False)
-        found = self._pattern(self.draw(variant, seed))
-        return found is not None and (variant.beyond or all(found))
+        state = self.draw_state(seed, variant.moved) if variant.moved else None
+        if state is not None:
+            self._giver.give(self.model, state, lasting=False)
+        found = self._accepted(leaves := self.draw(variant, seed))
+        return found is not None and (variant.beyond or regular(self, leaves, state, found))
 
     # -- results -------------------------------------------------------------------------------------------------
 
@@ -333,7 +334,7 @@ class Instance:
                 health.pass_on(error)
                 self.distrust_double(f"it does not run in float64 ({type(error).__name__})")
             else:
-                if _shaped(outputs, self.all_specs()):
+                if shaped(outputs, self.all_specs()):
                     return outputs, "float64-trace" if mode.rewritten else "float64"
                 self.distrust_double("its float64 run has other shapes")
         return orders.centre(self._several(leaves, state, 0)), "orders-of-summation"
@@ -394,7 +395,3 @@ class Instance:
     def huge(self) -> bool:
         """Looking at all elements that go in and out of a call takes minutes a variant, on a CPU."""
         return self.device.type == "cpu" and sum(math.prod(s.shape) for s in (*self.specs, *self.out_specs)) > HUGE
-
-
-def _shaped(outputs: Sequence[torch.Tensor], specs: Sequence[TensorSpec]) -> bool:
-    return [tuple(out.shape) for out in outputs] == [spec.shape for spec in specs]

@@ -230,3 +230,12 @@ def pointed(index: torch.Tensor, source: torch.Tensor, dim: int | None) -> torch
     if index.dim() == source.dim():
         return source.gather(dim, index)
     return source.gather(dim, index.unsqueeze(dim)).squeeze(dim)
+
+
+def classes(tensor: torch.Tensor) -> torch.Tensor:
+    """Of each element: 0 finite, 1 NaN, 2 +Inf, 3 -Inf, in int8."""
+    kind = torch.zeros(tensor.shape, dtype=torch.int8, device=tensor.device)
+    kind[torch.isnan(tensor)] = 1
+    kind[tensor == math.inf] = 2
+    kind[tensor == -math.inf] = 3
+    return kind

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernelwright.judge import agreement, as_laid, calls, choices, distribution, draws, health, numerics
+from kernelwright.judge import agreement, as_laid, calls, choices, distribution, draws, finite, health, numerics
 from kernelwright.judge.floors import NO_FLOOR, Floors, Spread
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.instance import Instance, State
@@ -182,7 +182,7 @@ class Checker:
         self._eager = leaves, state, eager
         outputs = eager[: len(self.instance.out_specs)]
         shaped = all(tuple(out.shape) == spec.shape for out, spec in zip(outputs, self.specs, strict=False))
-        return shaped and (variant.beyond or all(bool(torch.isfinite(out).all()) for out in outputs))
+        return shaped and (variant.beyond or finite.regular(self.instance, leaves, state, outputs))
 
     def answered(self, leaves: Sequence[torch.Tensor], state: State | None, eager: list[torch.Tensor]) -> None:
         """What eager answered to the call that ``truth`` will be asked about next."""

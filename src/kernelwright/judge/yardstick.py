@@ -46,7 +46,7 @@ _HIGHEST = 3 if sys.byteorder == "little" else 0
 class Magnitudes:
     """An exact answer, its elements sorted once into bands of magnitude, against which errors are then measured.
 
-    Band 0 is the largest magnitudes; elements that are not finite count as zero. ``exact`` is float64 or complex128;
+    Band 0 is the largest magnitudes; elements that are not finite count in no band. ``exact`` is float64 or complex128;
     outputs of exact dtypes have no magnitudes, and count as empty.
     """
 
@@ -68,6 +68,8 @@ class Magnitudes:
         self._sorted += lanes.each(lambda part: (part, *self._sort(self.exact[part])), parts, host=self._host)
         columns = zip([0] * BANDS, *(counts for _, _, counts in self._sorted), strict=True)
         self.counts = [sum(column) for column in columns]
+        if not self.finite:  # sorted as zeros, but nobody errs there
+            self.counts[BANDS - 1 if self.top else 0] -= sum(int((~self.exact[p].isfinite()).sum()) for p in parts)
         self.own = self._measure(None, 1.0, lenient=True)
         """The exact answer's own size: the error of an answer of zeros."""
 
@@ -95,7 +97,7 @@ class Magnitudes:
         """From the largest error, an element near it, and the norm of the errors in each band."""
         sizes = [norm * factor for norm in norms]
         bands = tuple(size / math.sqrt(max(count, 1)) for size, count in zip(sizes, self.counts, strict=True))
-        total = math.hypot(*sizes) / math.sqrt(max(self.exact.numel(), 1))
+        total = math.hypot(*sizes) / math.sqrt(max(sum(self.counts), 1))
         chunk = place // self._step * self._step
         return Spread(rms=total, peak=worst * factor, bands=bands, chunk=chunk)
 
@@ -231,8 +233,8 @@ class Yardstick:
         self._usable: torch.Tensor | None = None
         if not self.plain:
             truth = scale.exact
-            self._honest = _classes(numerics.wide(eager).reshape(-1))
-            self._ideal = _classes(torch.where(truth.abs() > largest, truth.sign() * math.inf, truth))
+            self._honest = numerics.classes(numerics.wide(eager).reshape(-1))
+            self._ideal = numerics.classes(torch.where(truth.abs() > largest, truth.sign() * math.inf, truth))
             self._usable = torch.nonzero((self._honest == 0) & (self._ideal == 0)).reshape(-1)
             scale = Magnitudes(truth[self._usable])
             spread = scale.measure(numerics.wide(eager).reshape(-1)[self._usable])
@@ -311,7 +313,7 @@ class Yardstick:
         if bool(unwritten.any()):
             detail = f"unwritten: {int(unwritten.sum())} of {got.numel()} elements were never set"
             return failed(detail, first_of(unwritten), nonfinite=True)
-        kinds = _classes(flat)
+        kinds = numerics.classes(flat)
         wrong = kinds != 0 if self.plain else (kinds != self._honest) & (kinds != self._ideal)
         if not bool(wrong.any()):
             return None
@@ -378,15 +380,6 @@ class Yardstick:
             ratios[f"RMS error of magnitudes near 16^-{band} of the largest", band] = spread.bands[band] / base
         name = max(ratios, key=lambda key: ratios[key])
         return ratios[name], *name
-
-
-def _classes(tensor: torch.Tensor) -> torch.Tensor:
-    """0 finite, 1 NaN, 2 +Inf, 3 -Inf."""
-    kind = torch.zeros(tensor.shape, dtype=torch.int8, device=tensor.device)
-    kind[torch.isnan(tensor)] = 1
-    kind[tensor == math.inf] = 2
-    kind[tensor == -math.inf] = 3
-    return kind
 
 
 def compare(
