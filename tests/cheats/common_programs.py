@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes that are common in programs for parts of real models, and that the judge once let pass: codes of quantised
-weights unpacked when the module is made, a class that is ignored because the source says so, one of the two elements
-beside a quantile, logits whose masks are infinite. And programs that search in a table that is in order, which were refused. Each has its twin.
+weights unpacked when the module is made, what else a constructor draws kept as it was first, a class that is ignored
+because the source says so, one of the two elements beside a quantile, logits whose masks are infinite. And programs
+that search in a table that is in order, which were refused. Each has its twin.
 """
 
 from __future__ import annotations
@@ -24,6 +25,24 @@ QUANTISED = (
     *_pair("word_weights", f"return x @ ({UNPACKED} * self.s[:, None]).T", "[torch.randn(8, 32)]",
            ("codes as they were at first", FOLDED.format(UNPACKED)),
            ("the scale afterwards", f"return F.linear(x, {UNPACKED}) * self.s"), init=CODES.format(WORDS), slow=True),
+)  # fmt: skip
+
+KEPT = "if self.kept is None:\n    self.kept = self.{0}.clone()\n"
+DRAWN = (
+    *_pair("drawn_order", "return x[:, self.order] * self.s", "[torch.randn(8, 32)]",
+           ("the first order", KEPT.format("order") + "return x.index_select(1, self.kept) * self.s"),
+           ("its own order", "return x.index_select(1, self.order) * self.s"),
+           init="self.register_buffer('order', torch.randperm(32))\nself.s = nn.Parameter(torch.randn(32))\n"
+           "self.kept = None"),
+    *_pair("drawn_filter", "return torch.fft.irfft(torch.fft.rfft(x) * self.w, n=32)", "[torch.randn(8, 32)]",
+           ("the first filter", KEPT.format("w") + "return torch.fft.irfft(torch.fft.rfft(x) * self.kept, n=32)"),
+           ("its own filter", "return torch.fft.irfft(self.w * torch.fft.rfft(x), n=32)"),
+           init="self.w = nn.Parameter(torch.randn(17, dtype=torch.complex64))\nself.kept = None", slow=True),
+    *_pair("drawn_mask", "return F.linear(x, self.w * self.m)", "[torch.randn(8, 32)]",
+           ("the first mask", KEPT.format("m") + "return F.linear(x, self.w * self.kept)"),
+           ("its own mask", "return F.linear(x, torch.where(self.m, self.w, 0.0))"),
+           init="self.w = nn.Parameter(torch.randn(24, 32))\nself.register_buffer('m', torch.rand(24, 32) < 0.5)\n"
+           "self.kept = None"),
 )  # fmt: skip
 
 COUNTED = "return (x[..., None] {} self.edges).sum(-1)"
@@ -67,4 +86,4 @@ INFINITE = (
            ("all that reach the eighth", "return torch.where(x >= x.sort(-1)[0][:, -8:-7], x, -torch.inf)")),
 )  # fmt: skip
 
-COMMON: tuple[Program, ...] = (*QUANTISED, *TABLES, *IGNORED, *QUANTILE, *INFINITE)
+COMMON: tuple[Program, ...] = (*QUANTISED, *DRAWN, *TABLES, *IGNORED, *QUANTILE, *INFINITE)

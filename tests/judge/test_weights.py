@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Callable
 
 import pytest
 import torch
+from plain_tasks import instance
 
 from kernelwright.judge import weights
 
@@ -126,20 +128,42 @@ def test_tables_in_order_stay_so_unless_they_are_trained() -> None:
     assert not any(torch.equal(old, new) for (_, old), (_, new) in zip(first, fresh, strict=True))
 
 
-def test_codes_of_weights_are_drawn_anew_and_indices_are_not() -> None:
-    """Bytes, and words that no index is as large as; flags and places are structure."""
-    made = {
-        "codes": lambda: torch.randint(-127, 128, (8, 8), dtype=torch.int8),
-        "words": lambda: torch.randint(-(2**31), 2**31, (8, 8), dtype=torch.int32),
-        "flags": lambda: torch.randint(0, 2, (8, 8), dtype=torch.uint8),
-        "order": lambda: torch.randperm(64),
-    }
+RANDOM: dict[str, Callable[[], torch.Tensor]] = {
+    "codes": lambda: torch.randint(-127, 128, (8, 8), dtype=torch.int8),
+    "words": lambda: torch.randint(-(2**31), 2**31, (8, 8), dtype=torch.int32),
+    "flags": lambda: torch.rand(8, 8) < 0.5,
+    "order": lambda: torch.randperm(64),
+    "phases": lambda: torch.polar(torch.ones(16), torch.rand(16)),
+}
+
+
+def test_what_a_constructor_draws_is_drawn_anew_whatever_its_type() -> None:
+    """Whole numbers all at once, never element by element: a permutation stays one."""
     model = torch.nn.Module()
-    for name, draw in made.items():
+    for name, draw in RANDOM.items():
         model.register_buffer(name, draw())
-    fresh = weights.fresh(model, first := weights.read(model), redrawn := {name: made[name]() for name in made}, 5)
-    assert ["codes", "words"] == changed(first, fresh)
-    assert all(torch.equal(value, redrawn[name]) for name, value in fresh if name in ("codes", "words"))
+    model.register_buffer("places", torch.arange(9))
+    first, redrawn = weights.read(model), {name: draw() for name, draw in RANDOM.items()}
+    fresh = weights.fresh(model, first, redrawn, 5)
+    assert [*RANDOM] == changed(first, fresh)
+    assert all(torch.equal(value, redrawn[name]) for name, value in fresh if name in RANDOM)
+    assert {"codes", "phases"} == {*changed(first, weights.fresh(model, first, redrawn, 5, numbers=False))}
+    whole = {"words", "flags", "order"}
+    mixed = weights.recombined(
+        first, fresh, lambda new, old: torch.where(torch.rand(new.shape) < 0.5, new, old), renew=True
+    )
+    for state in (mixed, *(state for _, state in weights.partly(first, fresh, random.Random(1)))):
+        assert whole & {*changed(first, state)} in (whole, set())
+        assert torch.equal(dict(state)["order"].sort().values, torch.arange(64))
+    last = list(weights.partly(first, fresh, random.Random(1)))[-1][1]
+    assert "phases" in changed(fresh, last), "complex weights move a little, too"
+
+
+def test_numbers_that_a_reference_cannot_take_stay() -> None:
+    """Flags that say how many columns there are: with others the result has another shape."""
+    for formula, taken in (("x[:, self.m]", False), ("x * self.m", True)):
+        made = instance(formula, "[torch.randn(3, 64)]", init="self.register_buffer('m', torch.rand(64) < 0.5)")
+        assert bool(changed(made.first_state, made.draw_state(7))) is taken
 
 
 def test_dear_weights_change_in_two_steps_and_structure_in_none(model: Counted) -> None:

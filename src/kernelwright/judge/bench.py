@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.errors import TaskError
-from kernelwright.judge import foresight, measure, pages, race, room, timing_plan
+from kernelwright.judge import foresight, measure, pages, race, room, timing_plan, weights
 from kernelwright.judge.admission import Admission, Known, admit
 from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
 from kernelwright.judge.child import Program
@@ -349,7 +349,7 @@ class Bench:
     ) -> Iterator[State]:
         """Endless fresh weights of an instance: real draws (every second moved ``how``: ``weights.moved``) until one
         costs more than ``budget`` seconds, from then on recombinations of that one (or of ``stock``) with the first
-        weights, as ``draws`` makes them. Tied tensors stay tied."""
+        weights, as ``draws`` makes them; whole numbers are those of one of them. Tied tensors stay tied."""
         for number in itertools.count():
             if stock is None:
                 moved = how if number % 2 == 0 else ""
@@ -359,11 +359,8 @@ class Bench:
                 yield real
                 continue
             dice = torch.Generator().manual_seed((seed + number) % 2**62)
-            made: dict[int, torch.Tensor] = {}
-            for (_, first), (_, other) in zip(instance.first_state, stock, strict=True):
-                if id(other) not in made:
-                    made[id(other)] = self._recombiner.of(other, first, dice)
-            yield [(name, made[id(other)]) for name, other in stock]
+            mix = functools.partial(self._recombiner.of, dice=dice)
+            yield weights.recombined(instance.first_state, stock, mix, renew=bool(torch.randint(2, (), generator=dice)))
 
     def close(self) -> None:
         """End the baselines' programs."""

@@ -8,7 +8,7 @@ import functools
 import math
 import random
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
@@ -80,7 +80,7 @@ class Instance:
         self.wanted = calls.gradient_names(self.model, first) if self.contract.gradients else None
         self.incoming: list[torch.Tensor] | None = None
         """One incoming gradient per output leaf (floating ones count), where they are asked for: the last call's."""
-        self._giver = weights.Giver()
+        self._giver, self._numbers_stay = weights.Giver(), cast("bool | None", None)
         del second  # a call may be gigabytes
         self.call_seconds, self.double_seconds, self.particular, self.jumps = 0.0, 0.0, False, True
         """What a call took the second time, and the last one in float64: rough, for planning."""
@@ -211,8 +211,10 @@ class Instance:
             names = ", ".join(self.names[i] or str(i) for i in sorted(floats))
             self.notes.append(f"constant inputs kept as given (changing them leaves the domain): {names}")
 
-    def _accepted(self, leaves: Leaves) -> list[torch.Tensor] | None:
+    def _accepted(self, leaves: Leaves, state: State | None = None) -> list[torch.Tensor] | None:
         """Outputs, or None where the reference raises, or gives others than usual."""
+        if state is not None:
+            self._giver.give(self.model, state, lasting=False)
         try:
             outputs = self._call(self.model, leaves).outputs
         except calls.CAUGHT as error:
@@ -253,8 +255,11 @@ class Instance:
 
     def draw_state(self, seed: int, moved: str = "", redrawn: State | None = None) -> State:
         """All parameters and buffers, new at their own scale (``redrawn``: an earlier draw of them); tied ones stay."""
-        redrawn = weights.read(self._construct(seed)) if redrawn is None else redrawn
-        return weights.fresh(self.model, self.first_state, dict(redrawn), seed, moved)
+        other = dict(weights.read(self._construct(seed)) if redrawn is None else redrawn)
+        if self._numbers_stay is None and (numbered := weights.numbered(self.first_state, other)):
+            leaves = self._raw(self.seed)[0]
+            self._numbers_stay = pattern(self._accepted(leaves, numbered)) != pattern(self._accepted(leaves))
+        return weights.fresh(self.model, self.first_state, other, seed, moved, numbers=not self._numbers_stay)
 
     def variants(self, hidden_seed: int) -> tuple[Variant, ...]:
         """The ways of drawing that this case is judged on; the first is the task's own."""
@@ -285,9 +290,7 @@ class Instance:
         if variant.name == AS_GIVEN:
             return True
         state = self.draw_state(seed, variant.moved) if variant.moved else None
-        if state is not None:
-            self._giver.give(self.model, state, lasting=False)
-        found = self._accepted(leaves := self.draw(variant, seed))
+        found = self._accepted(leaves := self.draw(variant, seed), state)
         return found is not None and (variant.beyond or regular(self, leaves, state, found))
 
     # -- results -------------------------------------------------------------------------------------------------

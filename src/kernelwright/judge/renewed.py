@@ -6,10 +6,7 @@ from __future__ import annotations
 import torch
 
 from kernelwright.judge.inputs import FLOATS, finite
-from kernelwright.judge.whole import INTEGERS
-
-NO_INDEX = 2**24
-"""From here on, numbers of a buffer are several in one word: a table of so many rows is larger than tasks are."""
+from kernelwright.judge.slices import again, real
 
 
 def rerandomise(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
@@ -43,16 +40,19 @@ def _normal(like: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 def fresh_weight(name: str, seen: torch.Tensor, redrawn: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """One parameter or buffer, randomised at its own scale.
 
-    Integers, booleans and masks (only 0, 1 or non-finite values, not all equal) are structure and stay, but for
-    ``codes``. A weight the constructor draws at random takes the redrawn values. Constants are scattered by a half;
-    zeros become normal with standard deviation 0.1. Variances stay positive.
+    A weight that the constructor draws at random takes the redrawn values, of any dtype: a permutation, flags and
+    packed words too. Of the others integers, booleans and masks (only 0, 1 or non-finite values, not all equal) are
+    structure and stay, constants are scattered by a half, zeros become normal with standard deviation 0.1. Variances
+    stay positive. Complex numbers are changed as the two they are made of.
     """
-    if seen.shape == redrawn.shape and codes(seen):
-        return redrawn.clone()
-    if seen.dtype not in FLOATS or seen.numel() == 0 or not finite(seen):
+    if seen.is_complex():
+        return again(seen, fresh_weight(name, real(seen), real(redrawn), rng))
+    if seen.numel() == 0 or not finite(seen):
         return seen.clone()
-    if not torch.equal(seen, redrawn):
+    if seen.shape == redrawn.shape and not torch.equal(seen, redrawn):
         return redrawn.clone()
+    if seen.dtype not in FLOATS:
+        return seen.clone()
     flat = seen.to(torch.float64)
     noise = torch.rand(flat.shape, generator=rng, dtype=torch.float64, device=flat.device)
     if float(flat.min()) == float(flat.max()):
@@ -64,13 +64,10 @@ def fresh_weight(name: str, seen: torch.Tensor, redrawn: torch.Tensor, rng: torc
     return (flat * (0.5 + noise)).to(seen.dtype)
 
 
-def codes(values: torch.Tensor) -> bool:
-    """Whether whole numbers are quantised or packed weights: of a byte each and not 0 and 1 alone, or larger than an
-    index would be. They are loaded as floats are, and who unpacks them ahead of time answers for those that were."""
-    if values.dtype not in INTEGERS or values.numel() == 0:
-        return False
-    low, high = (int(end) for end in torch.aminmax(values))
-    return (low < 0 or high > 1) if values.element_size() == 1 else max(-low, high) >= NO_INDEX
+def divisible(values: torch.Tensor) -> bool:
+    """Whether each element may change for itself: floats, and codes of a byte. A permutation with one element of
+    another is none, and a word that is packed holds several."""
+    return values.is_floating_point() or values.is_complex() or values.dtype in (torch.int8, torch.uint8)
 
 
 def in_order(values: torch.Tensor, *like: torch.Tensor) -> torch.Tensor:

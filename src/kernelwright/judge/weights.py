@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import inputs, renewed
+from kernelwright.judge import inputs, renewed, slices
 
 State = list[tuple[str, torch.Tensor]]
 
@@ -53,11 +53,29 @@ TIMES = 4.0
 """How many times as large elements become at the most; single numbers twice that at the least, and up to 4 times."""
 
 
+def numbered(first: State, redrawn: Mapping[str, torch.Tensor]) -> State | None:
+    """``first`` with the whole numbers and flags that another construction has drawn; None where it has the same."""
+    made = [
+        (name, value if renewed.divisible(value) or new.shape != value.shape else new)
+        for (name, value), new in ((pair, redrawn.get(*pair)) for pair in first)
+    ]
+    return (
+        made if any(not torch.equal(a, b) for (_, a), (_, b) in zip(first, made, strict=True) if a is not b) else None
+    )
+
+
 def fresh(
-    model: torch.nn.Module, first: State, redrawn: Mapping[str, torch.Tensor], seed: int, moving: str = ""
+    model: torch.nn.Module,
+    first: State,
+    redrawn: Mapping[str, torch.Tensor],
+    seed: int,
+    moving: str = "",
+    *,
+    numbers: bool = True,
 ) -> State:
     """New values for ``first``, of which another construction has ``redrawn``; tied tensors stay tied, and what is not
-    trained in order. ``moving``: of parameters that are trained, see ``moved``."""
+    trained in order. ``moving``: of parameters that are trained, see ``moved``. Without ``numbers`` whole ones and
+    flags stay as they are."""
     trained = {name for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad}
     live = model.state_dict()
     made: dict[int, torch.Tensor] = {}
@@ -66,7 +84,7 @@ def fresh(
         place = live[name].data_ptr() if seen.numel() else -index - 1
         if place not in made:
             rng = inputs.generator((seed * 31 + index) % 2**63, seen.device)
-            other = redrawn.get(name, seen)
+            other = redrawn.get(name, seen) if numbers or renewed.divisible(seen) else seen
             made[place] = renewed.fresh_weight(name, seen, other, rng)
             if name not in trained:
                 made[place] = renewed.in_order(made[place], seen, other)
@@ -77,6 +95,19 @@ def fresh(
     return out
 
 
+def recombined(
+    first: State, other: State, mix: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], *, renew: bool
+) -> State:
+    """Each weight of ``other`` mixed with the first; whole numbers are all its own (``renew``) or the first ones."""
+    made: dict[int, torch.Tensor] = {}
+    for (_, old), (_, new) in zip(first, other, strict=True):
+        if not renewed.divisible(new):
+            made[id(new)] = new if renew else old
+        elif id(new) not in made:
+            made[id(new)] = mix(new, old)
+    return [(name, made[id(new)]) for name, new in other]
+
+
 def moved(value: torch.Tensor, rng: torch.Generator, how: str) -> torch.Tensor:
     """A parameter as training may leave it: every element moved and, where ``how`` is ``signs``, of either sign (the
     other one, if it is the only one). ``sizes``: larger, with the signs that it has, which some references want.
@@ -85,6 +116,8 @@ def moved(value: torch.Tensor, rng: torch.Generator, how: str) -> torch.Tensor:
     Constructors make ones, identities, positive numbers, blocks of zeros, slopes below one. What is right for these
     alone (a ReLU before the factor, no product, a maximum for a PReLU) is wrong after a few steps of training.
     """
+    if value.is_complex():
+        return slices.again(value, moved(slices.real(value), rng, how))
     if value.dtype not in inputs.FLOATS or value.numel() == 0 or not inputs.finite(value):
         return value
     if how == PRUNED:
@@ -125,11 +158,12 @@ def partly(
     first: State, fresh: State, dice: random.Random, *, few: bool = False, alone: int = ALONE
 ) -> Iterator[tuple[str, State]]:
     """Weights that differ from those before them in little, and what in: one tensor after the other, ``alone`` of them,
-    takes its value in ``fresh`` (tied ones together), then single elements change. ``few``: two states in all."""
+    takes its value in ``fresh`` (tied ones together, and whole numbers, which may belong together), then single
+    elements change. ``few``: two states in all."""
     tied: dict[int, list[int]] = {}
     for index, ((_, old), (_, new)) in enumerate(zip(first, fresh, strict=True)):
         if old.numel() and not torch.equal(old, new):
-            tied.setdefault(id(new), []).append(index)
+            tied.setdefault(id(new) if renewed.divisible(new) else 0, []).append(index)
     groups = list(tied.values())
     if not groups:
         return
@@ -154,6 +188,8 @@ def _touched(now: State, first: State, fresh: State, groups: Sequence[list[int]]
     made = list(now)
     for group in groups:
         name, value = now[group[0]]
+        if not renewed.divisible(value):
+            continue
         other = (first if value is fresh[group[0]][1] else fresh)[group[0]][1].reshape(-1)
         value = value.clone(memory_format=torch.contiguous_format)
         flat = value.view(-1)
@@ -173,11 +209,12 @@ def _nudged(now: State, groups: Sequence[list[int]], dice: random.Random) -> Sta
     """All weights a little moved, but for whole numbers and what holds 0, 1 and -1 alone, which may be flags."""
     made = list(now)
     for group in groups:
-        value = made[group[0]][1]
+        complete = made[group[0]][1]
+        value = slices.real(complete)
         if value.dtype not in inputs.FLOATS or bool((value.abs().eq(1) | value.eq(0)).all()):
             continue
         rng = inputs.generator(dice.getrandbits(62), value.device)
-        value = inputs.nudged(value, STEP, rng)
+        value = slices.again(complete, inputs.nudged(value, STEP, rng))
         for index in group:
             made[index] = made[index][0], value
     return made
