@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes that are common in programs for parts of real models, and that the judge once let pass: codes of quantised
 weights unpacked when the module is made, what else a constructor draws kept as it was first, a class that is ignored
-because the source says so, one of the two elements beside a quantile, logits whose masks are infinite. And programs
+because the source says so, one of the two elements beside a quantile, logits whose masks are infinite, a union of nothing. And programs
 that search in a table that is in order, which were refused. Each has its twin.
 """
 
@@ -86,4 +86,10 @@ INFINITE = (
            ("all that reach the eighth", "return torch.where(x >= x.sort(-1)[0][:, -8:-7], x, -torch.inf)")),
 )  # fmt: skip
 
-COMMON: tuple[Program, ...] = (*QUANTISED, *DRAWN, *TABLES, *IGNORED, *QUANTILE, *INFINITE)
+OVERLAP = "a, b = p > 0.5, t\nshared, either = (a & b).flatten(1).sum(1), (a | b).flatten(1).sum(1)\n"
+NOTHING = _pair(
+    "overlap", OVERLAP + "return shared / either.clamp(min=1)", "[torch.rand(8, 16, 16), torch.rand(8, 16, 16) < 0.3]",
+    ("no clamp", OVERLAP + "return shared / either"), ("in floats", OVERLAP + "return shared.float() / either.clamp_min(1)"),
+    args="p, t")  # fmt: skip
+
+COMMON: tuple[Program, ...] = (*QUANTISED, *DRAWN, *TABLES, *IGNORED, *QUANTILE, *INFINITE, *NOTHING)

@@ -157,3 +157,26 @@ def test_blocks_that_lie_apart_begin_where_vectors_do(layout: str) -> None:
     assert 0 == offset and steps[0] > usual[0] and steps[2:] == usual[2:]
     assert (steps[1] > usual[1]) == (layout == "gap1")
     assert all(step * 2 % 16 == 0 for step in steps[:3]), "of half precision too"
+
+
+def test_samples_are_empty_in_all_inputs_at_once() -> None:
+    """Flags, labels and every second time floats; places that are all different, and other lengths, stay."""
+    given = [
+        torch.rand(16, 5) < 0.5,
+        torch.randint(1, 4, (16, 7)),
+        torch.rand(16, 3) + 1,
+        (torch.rand(16, 9) < 0.5).float(),
+        torch.randperm(16),
+        torch.rand(4, 5) < 0.5,
+    ]
+    given[1][0, 0] = 1
+    seen = set()
+    for seed in range(12):
+        made = inputs.change_leaves(list(given), Variant(name="e", required=True, change="empty samples"), seed)
+        flags, labels, numbers, image, places, others = made
+        blank = ~flags.any(1) & (image == 0).all(1)
+        assert blank.any() and (labels[blank] == 1).all()
+        assert torch.equal(places, given[4]) and torch.equal(others, given[5])
+        assert torch.equal(labels[~blank], given[1][~blank]) and torch.equal(numbers[~blank], given[2][~blank])
+        seen.add(bool((numbers[blank] == 0).all()))
+    assert seen == {True, False}

@@ -60,8 +60,8 @@ class Variant:
     change: str = ""
     """``negated``, ``shifted``, ``far``, ``outliers``, ``sparse``, ``sparser``, ``zero rows``, ``near-duplicate``,
     ``nearly``, ``mixed``, ``strewn``, ``borders``, ``marks``, ``rearranged``, ``blank samples``, ``blank channels``,
-    ``blank inputs``, ``rows alike``, ``masks``, ``whole.LINES``, ``skewed``, ``largest``, ``least``, ``held`` or
-    nothing."""
+    ``blank inputs``, ``rows alike``, ``empty samples``, ``masks``, ``whole.LINES``, ``skewed``, ``largest``,
+    ``least``, ``held`` or nothing."""
     factors: tuple[float, ...] = ()
     """Scales that ``mixed`` and ``strewn`` deal to rows (the largest is also that of ``outliers``), ``borders``, or by
     what share of itself an element is ``nearly`` what it was."""

@@ -15,6 +15,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from kernelwright.judge import whole
+
+EMPTY = "empty samples"
 BLANK = {"blank samples": 0, "blank channels": 1}
 """Changes by the axis that they thin out."""
 SHARE = 1 / 8
@@ -40,9 +43,35 @@ def blanked(leaves: Sequence[torch.Tensor], rng: torch.Generator, axis: int) -> 
     return [_without(leaf, blank, axis) if sizes.get(index) == count else leaf for index, leaf in enumerate(leaves)]
 
 
-def _without(leaf: torch.Tensor, blank: torch.Tensor, axis: int) -> torch.Tensor:
+def emptied(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
+    """Some samples are empty in all inputs at once: flags false, whole numbers the one nearest zero, where they may
+    repeat; every second time floats are zero there, too. A mask and the prediction beside it have no element then, and
+    who divides by those of their union, by nothing."""
+    count = max((len(leaf) for leaf in leaves if leaf.dim() and not leaf.is_floating_point()), default=0)
+    if count < 2:
+        return list(leaves)
+    chance = torch.rand(count, generator=rng, device=leaves[0].device)
+    blank = chance <= max(SHARE, float(chance.min()))
+    floats = bool(torch.rand((), generator=rng, device=leaves[0].device) < ALONE)
+
+    def fits(leaf: torch.Tensor) -> bool:
+        if not leaf.dim() or len(leaf) != count or not leaf.numel():
+            return False
+        if leaf.is_floating_point():
+            return bool(((leaf == 0) | (leaf == 1)).all()) or (floats and _plain(leaf))
+        return leaf.dtype is torch.bool or whole.repeats(leaf)
+
+    return [
+        _without(leaf, blank, 0, whole.nearest_zero(leaf) if leaf.dtype in whole.INTEGERS else 0)
+        if fits(leaf)
+        else leaf
+        for leaf in leaves
+    ]
+
+
+def _without(leaf: torch.Tensor, blank: torch.Tensor, axis: int, instead: torch.Tensor | int = 0) -> torch.Tensor:
     made = leaf.clone(memory_format=torch.contiguous_format)
-    made.movedim(axis, 0)[blank.to(leaf.device)] = 0
+    made.movedim(axis, 0)[blank.to(leaf.device)] = instead
     return made
 
 
@@ -93,5 +122,6 @@ CHANGES: dict[str, Callable[[Sequence[torch.Tensor], torch.Generator], list[torc
     **{name: functools.partial(blanked, axis=axis) for name, axis in BLANK.items()},
     "blank inputs": empty,
     "rows alike": alike,
+    EMPTY: emptied,
 }
 """Changes of all inputs together, by name."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.marks import Marks
-from kernelwright.judge.slices import BLANK
+from kernelwright.judge.slices import BLANK, EMPTY
 from kernelwright.judge.weights import PRUNED, SIGNS, SIZES
 from kernelwright.judge.whole import LINES
 from kernelwright.task import Contract
@@ -48,7 +48,7 @@ no other input (1e-5 unless something is said) passes where inputs differ by mor
 element moves a result by 10 and more of its roundings, 2^-10 one that is worse conditioned, or in half precision."""
 _SEEDED = ("near-duplicate", "nearly", "rearranged", "zero rows", "held")
 """Changes that every draw makes to the same values, or in the same place."""
-_OF_NUMBERS = ("", "masks", *LINES, "near-duplicate", "rearranged", "skewed", "largest", "least", "held",
+_OF_NUMBERS = ("", "masks", *LINES, EMPTY, "near-duplicate", "rearranged", "skewed", "largest", "least", "held",
                "constants", "marks")  # fmt: skip
 """Changes that make sense without any floating input."""
 _HELD = 3
@@ -180,6 +180,8 @@ def _wanted(
         for change in ("skewed", "largest"):
             wanted.append(Variant(name=f"{change} whole numbers", required=True, change=change, draws=draws))
         wanted.append(Variant(name="rows of least whole numbers", required=True, change="least"))
+    if len(specs) > 1 and any(s.dtype in ("bool", *_INTEGERS) and len(s.shape) > 1 for s in specs):
+        wanted.append(Variant(name=EMPTY, required=True, change=EMPTY, draws=2))
     # Who keeps an answer until one input is another is right as long as all change at once.
     held = random.Random(hidden_seed).sample(range(len(specs)), min(len(specs), _HELD if work <= LIGHT else 1))
     for index in sorted(held) if len(specs) > 1 else ():

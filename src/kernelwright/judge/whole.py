@@ -124,7 +124,7 @@ def _stretch(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 def largest(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """Most elements, and all of some rows, are the one furthest from zero, where values repeat anyway."""
     flat = leaf.reshape(-1)
-    if not _free(leaf) or len(flat.unique()) == flat.numel():
+    if not repeats(leaf):
         return leaf
     low, high = torch.aminmax(flat)
     chosen = torch.rand(leaf.shape, generator=rng, device=leaf.device) < SKEWED
@@ -134,11 +134,21 @@ def largest(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 def least(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """All of some rows, and of one at least, are the one nearest zero, where values repeat anyway."""
-    flat = leaf.reshape(-1)
-    if not _free(leaf) or len(flat.unique()) == flat.numel():
+    if not repeats(leaf):
         return leaf
     chance = _by_row(leaf, rng)
-    return torch.where(chance <= max(ALL_LEAST, float(chance.min())), flat[flat.double().abs().argmin()], leaf)
+    return torch.where(chance <= max(ALL_LEAST, float(chance.min())), nearest_zero(leaf), leaf)
+
+
+def nearest_zero(leaf: torch.Tensor) -> torch.Tensor:
+    """That one of its elements."""
+    flat = leaf.reshape(-1)
+    return flat[flat.double().abs().argmin()]
+
+
+def repeats(leaf: torch.Tensor) -> bool:
+    """Whether whole numbers may repeat: some do, and they lie in no order."""
+    return _free(leaf) and len(leaf.reshape(-1).unique()) < leaf.numel()
 
 
 def _by_row(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
