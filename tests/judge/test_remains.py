@@ -94,6 +94,17 @@ def test_work_on_copies_shows_in_the_first_look(zygote: Zygote, tmp_path: Path, 
         assert "whoever reads parameters" in late
 
 
+@pytest.mark.parametrize(("forward", "left"), [("self.late.append(x.clone())", True), ("self.seen += count(x)", False)])
+def test_work_too_little_to_be_seen_shows_after_many_calls(
+    zygote: Zygote, tmp_path: Path, plan: Plan, forward: str, left: bool
+) -> None:
+    """Of each a fifth of a millisecond."""
+    with after_a_call(zygote, tmp_path, plan((1 << 12,), sets=remains.MANY), forward, HOOK) as program:
+        assert left == ("whoever reads parameters" in remains.of_many(program, remains.MANY, grad=False))
+    assert remains.many(2000.0, 1 << 20) == 10
+    assert (remains.many(1.0, 1 << 28), remains.many(1e9, 1)) == (2, 1)
+
+
 def test_one_dear_look_is_forgiven_and_two_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was left is right."""
     seen = [("seen", torch.ones(2))]

@@ -27,9 +27,6 @@ HELD_BYTES = 1 << 29
 """What the results and inputs kept at once in a smoke test may take together."""
 STATE_SLACK = 64.0
 """Units of the last place by which running statistics may differ from the reference's (RMS over the buffer)."""
-LEAVING = ("negated", "shifted", "zero rows", "skewed", "mask rows")
-"""Changes of value after which it is looked at what a call leaves: a largest without its abs() was right for numbers
-that are never negative. And on the smallest other case: of 2^18 elements a running variance by n is one by n - 1."""
 
 
 class Wrong(Exception):
@@ -307,7 +304,7 @@ class Correctness:
             return
         before = before if self.bench.contract.frozen_parameters else self._fresh_state(point, dice.getrandbits(62))
         buffers = point.bind(program, point.as_given, 1)
-        for variant in (point.as_given, *(v for v in point.offered if v.change in LEAVING)):
+        for variant in (point.as_given, *(v for v in point.offered if v.change in variants.LEAVING)):
             leaves = instance.draw(variant, dice.getrandbits(62))
             if variant.change and not (self.stateful and point.accepts(variant, leaves, before)):
                 continue
@@ -319,6 +316,12 @@ class Correctness:
                 if not self.late:
                     break
             self.late = 0
+        if self.stateful and point is self.points[0]:
+            buffers = point.bind(program, point.as_given, remains.many(self.bench.eager_us, self.bench.call_bytes))
+            for call in range(buffers.plan.sets):
+                race.fill(buffers, call, leaves)
+            if found := remains.of_many(program, buffers.plan.sets, grad=self.bench.contract.gradients):
+                raise Wrong(program.stage, found)
 
     def _state_as_left(
         self, program: Program, given: Sequence[list[torch.Tensor]], before: Any, point: Point | None = None

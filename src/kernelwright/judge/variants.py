@@ -35,6 +35,9 @@ IN_A_WINDOW = 8
 CONSTANTS = "other constants"
 NEVER_SPARED = (*TOGETHER, "constants")
 """Changes that a dear case has itself, though smaller ones had them: what never changes is easily left out of it."""
+LEAVING = ("negated", "shifted", "zero rows", "skewed", "mask rows")
+"""Changes of value after which it is looked at what a call leaves: a largest without its abs() was right for numbers
+that are never negative. And on the smallest other case: of 2^18 elements a running variance by n is one by n - 1."""
 SPREAD = 20.0
 """A scale for exponentials: of normal logits 20 times as large as usual a softmax has probabilities of all sizes down
 to 1e-13, 16 and more of each factor of 16. Of those 1000 times as large nearly all are 0 or 1, and who flushed what lay
