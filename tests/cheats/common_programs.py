@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes that are common in programs for parts of real models, and that the judge once let pass: codes of quantised
 weights unpacked when the module is made, what else a constructor draws kept as it was first, a class that is ignored
-because the source says so, one of the two elements beside a quantile, logits whose masks are infinite, a union of nothing. And programs
-that search in a table that is in order, which were refused. Each has its twin.
+because the source says so, one of the two elements beside a quantile, logits whose masks are infinite, a union of
+nothing, an image that is never turned. And programs that were refused: such as search in a table that is in order, or
+drop whole rows by chance. Each has its twin.
 """
 
 from __future__ import annotations
 
 from beyond_programs import _pair
 from corpus import Program
+
+from kernelwright.task import Contract
 
 CODES = """
 self.register_buffer('q', torch.randint({}))
@@ -92,4 +95,14 @@ NOTHING = _pair(
     ("no clamp", OVERLAP + "return shared / either"), ("in floats", OVERLAP + "return shared.float() / either.clamp_min(1)"),
     args="p, t")  # fmt: skip
 
-COMMON: tuple[Program, ...] = (*QUANTISED, *DRAWN, *TABLES, *IGNORED, *QUANTILE, *INFINITE, *NOTHING)
+CHANCE = Contract(random=True)
+SHARED = (
+    *_pair("drop_path", "return x * (torch.rand(8, 1, 1) < 0.9) / 0.9", "[torch.randn(8, 16, 24)]",
+           ("nothing is dropped", "return x / 0.9"),
+           ("by bernoulli", "return x * torch.empty(8, 1, 1).bernoulli_(0.9).div_(0.9)"), contract=CHANCE),
+    *_pair("turned_or_not", "return x.flip(-1) if torch.rand(()) < 0.5 else x * 1.0", "[torch.randn(4, 24, 24)]",
+           ("never", "return x * 1.0"),
+           ("by a number", "return torch.where(torch.randint(2, ()) == 1, x.flip(-1), x)"), contract=CHANCE),
+)  # fmt: skip
+
+COMMON: tuple[Program, ...] = (*QUANTISED, *DRAWN, *TABLES, *IGNORED, *QUANTILE, *INFINITE, *NOTHING, *SHARED)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from plain_tasks import instance
 
-from kernelwright.judge import distribution
+from kernelwright.judge import distribution, draws, patterns, repeats
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.verify import Checker
 from kernelwright.task import Contract
@@ -90,9 +90,10 @@ def test_a_mask_that_is_only_turned_is_refused_whatever_the_signs_of_the_inputs(
     first, same, turned = drawn
     assert "" == first.detail == same.detail == turned.detail
     assert first.mine is not None and same.mine is not None and turned.mine is not None
-    assert distribution.repeated(first.mine, same.mine, same.theirs)
-    assert distribution.repeated(first.mine, turned.mine, turned.theirs)
-    assert not any(distribution.repeated(first.mine, honest, same.theirs) for honest in (*same.theirs, *turned.theirs))
+    assert repeats.repeated(first.mine, same.mine, same.theirs)
+    assert repeats.repeated(first.mine, turned.mine, turned.theirs)
+    honest = (*same.theirs(), *turned.theirs())
+    assert not any(repeats.repeated(first.mine, one, same.theirs) for one in honest)
 
 
 def test_three_rows_that_are_never_dropped_are_seen() -> None:
@@ -132,6 +133,78 @@ def test_randomness_that_the_reference_shares_may_be_shared() -> None:
             with seeded(500 + number):
                 got = checker.instance.eager(leaves, None)
             assert "" == checker.check(GIVEN, leaves, None, got, leaves).detail
+
+
+def said(
+    answers: Callable[[torch.Tensor], torch.Tensor],
+    law: Callable[[torch.Tensor], torch.Tensor],
+    shape: tuple[int, ...],
+    calls: int,
+) -> list[str]:
+    """What is said of one program's calls, each on inputs of its own, until it is refused."""
+    program, found = draws.Draws(), list[str]()
+    for _ in range(calls):
+        x = torch.randn(shape)
+        runs = [law(x) for _ in range(distribution.RUNS + distribution.HELD_OUT)]
+        found.append("" if draws.settled(runs) else program.told(0, answers(x), runs))
+        if found[-1]:
+            break
+    return found
+
+
+def cropped(x: torch.Tensor) -> torch.Tensor:
+    """A part of an image at a place by lot."""
+    i, j = torch.randint(0, 9, (2,)).tolist()
+    return x[:, i : i + 24, j : j + 24]
+
+
+def overflown(x: torch.Tensor) -> torch.Tensor:
+    """Infinite here and there."""
+    return x + torch.exp(43 * x.abs()) * torch.randn_like(x)
+
+
+SHARED: dict[str, tuple[tuple[int, ...], Callable[[torch.Tensor], torch.Tensor]]] = {
+    "a crop": ((2, 32, 32), cropped),
+    "turned or not": ((2, 24, 24), lambda x: x.flip(-1) if torch.rand(()) < 0.5 else x.clone()),
+    "a row in ten is dropped": ((8, 4, 24), lambda x: x * (torch.rand(8, 1, 1) < 0.9) / 0.9),
+    "a row in fifty is dropped": ((16, 4, 24), lambda x: x * (torch.rand(16, 1, 1) < 0.98) / 0.98),
+    "a row in ten is kept": ((64, 16), lambda x: x * (torch.rand(64, 1) < 0.1)),
+    "an order of few": ((32,), lambda x: x[torch.randperm(32)]),
+    "few elements": ((4, 8), lambda x: torch.nn.functional.dropout(x, 0.5)),
+    "rows that belong together": ((16, 32), torch.nn.functional.gumbel_softmax),
+    "an overflow by chance": ((16, 64), overflown),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_chance_that_elements_share_refuses_nobody(name: str) -> None:
+    """Thirty calls; each of these laws was refused in most proofs, for what none of 36 runs had shown."""
+    shape, law = SHARED[name]
+    torch.manual_seed(11)
+    assert not any(said(law, law, shape, 30))
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("a row in ten is dropped", torch.clone),
+        ("a row in ten is dropped", lambda x: x * (torch.rand(8, 1, 1) < 0.6) / 0.6),
+        ("a row in fifty is dropped", lambda x: x * (torch.rand(16, 1, 1) < 0.8) / 0.8),
+        ("a row in ten is kept", lambda x: x * (torch.rand(64, 1) < 0.3)),
+        ("a row in ten is kept", lambda x: x * (torch.rand(64, 16) < 0.1)),
+        ("an order of few", lambda x: x[torch.randint(0, 32, (32,))]),
+        ("few elements", lambda x: torch.nn.functional.dropout(x, 0.2)),
+        ("rows that belong together", lambda x: torch.nn.functional.gumbel_softmax(x, tau=0.5)),
+        ("an overflow by chance", lambda x: x + torch.exp(43 * x.abs()) * torch.randn(())),
+    ],
+)
+def test_another_law_shows_where_elements_share_their_chance(
+    name: str, wrong: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    """After some calls."""
+    shape, law = SHARED[name]
+    torch.manual_seed(12)
+    assert said(wrong, law, shape, 40)[-1]
 
 
 def test_a_mask_of_two_calls_ago_is_refused() -> None:
@@ -175,7 +248,7 @@ def test_the_scatter_of_few_slices_is_a_standard_normal_number() -> None:
     """With two or eight slices, 4000 honest runs: no more than a normal number's tail beyond 3.5."""
     for count in (2, 8):
         slices = torch.rand(4000, count, 64, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
-        scatter = distribution._excess(slices)
+        scatter = patterns._excess(slices)
         assert abs(float(scatter.mean())) < 0.1
         assert abs(float(scatter.std()) - 1) < 0.1
         assert int((scatter > 3.5).sum()) < 8

@@ -6,52 +6,43 @@ and its distance to the nearest of them. The candidate's features are compared w
 by the two-sample Kolmogorov-Smirnov distance; how far the held-out runs lie from each other widens the limit, so
 randomness that elements share (one random factor for all) refuses nobody.
 
-That alone sees neither a few rows that are never dropped nor one mask for all rows: ``structure`` looks at slices.
+That alone sees neither a few rows that are never dropped nor one mask for all rows: ``patterns`` looks at slices.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
+from kernelwright.judge import patterns
+from kernelwright.judge.patterns import SLICE_LEAST, Sign
+
 RUNS = 32
 HELD_OUT = 4
 CHANCE = 1e-9
 """How often an honest program may be refused by the Kolmogorov-Smirnov distance alone."""
-MARGIN = (0.3, 2.0)
-"""Share of the largest number of an honest run beyond it, and standard errors on top: what a
-candidate's number may reach."""
-SLICE_LEAST = 32
-"""Slices of fewer elements are not looked at one by one."""
 MOST = 1 << 17
 """Elements of a run that are looked at slice by slice."""
-MOST_SLICES, MOST_MEMBERS = 256, 1024
-"""Slices, and elements of each, that are correlated with each other."""
-ECHOES = 9
-"""Runs, the one in question among them, in which numbers that come again are looked for: enough to know how far chance
-reaches where the largest of so many numbers hardly varies."""
 REMEMBERED = 12
 """Earlier calls that a call is compared with."""
 LEAST_ERROR = 0.1
 """Share of the standard error of independent numbers that one of mean ranks is taken for at the least. Rows in another
 order have the same mean whatever the order, to 1e-17 where all but one are zero: torch.randperm itself was refused."""
-EVEN = 12.0
-"""Standard deviations by which the logarithm of a scatter may lie below that of honest runs."""
+USUAL = (0.25, 2.2)
+"""Standard errors that the Kolmogorov-Smirnov distance of a run is, at the least on the mean over runs and at the most
+of one, where each element has numbers of its own (0.87 of continuous ones). It is less where nothing varies: the
+nearest run is at distance 0 from all that are dropped, unless a row is that no other run has dropped."""
 MOST_RELATED = 1 << 12
 """Elements of two outputs that are looked at together: a standard error is 1/64."""
 RELATED = 4.0
 """Standard errors by which two outputs of a call may go together otherwise, beyond what runs of the reference show."""
-SAME = 0.5
-"""Correlation of features between two calls from which the randomness counts as repeated."""
-SHIFTED, MOST_SHIFTED = 1 << 12, 1 << 20
-"""Elements from which on shifted numbers are looked for (of so many places the luckiest correlates by 0.06), and of how
-many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +97,8 @@ class Look:
 
     detail: str
     """Empty where the output may be one more run of the reference; else how it shows."""
+    doubt: str
+    """How it may show, where the runs of the reference say too little of what is rare among them."""
     tilts: tuple[float, ...]
     """How far its mean ranks lie from those of the runs, in standard errors: by value, size, and scatter. Empty where
     nothing is random, or enough is known.
@@ -114,8 +107,9 @@ class Look:
     many honest numbers reach 6); but each is an honest number of mean 0, so over calls they add up.
     """
     mine: Drawn | None = None
-    theirs: tuple[Drawn, ...] = ()
-    """Its features and those of honest runs; None where they were not asked for."""
+    """Its features; None where they were not asked for."""
+    theirs: Callable[[], Sequence[Drawn]] = tuple
+    """Those of honest runs, each among the others."""
 
 
 def differs(got: torch.Tensor, runs: Sequence[torch.Tensor]) -> str:
@@ -127,27 +121,47 @@ def look(got: torch.Tensor, runs: Sequence[torch.Tensor]) -> Look:
     """Whether ``got`` may be one more of ``runs`` (RUNS + HELD_OUT of them)."""
     stacked = torch.stack([run.to(torch.float64) for run in runs])
     value = got.to(torch.float64)
-    if not torch.equal(torch.isfinite(value), torch.isfinite(stacked[-1])):
-        return Look("differs in NaN or Inf", ())
+    unfinished = list(_unfinished(value, stacked, got.dtype))
     stacked, value = stacked.nan_to_num(0.0, 0.0, 0.0), value.nan_to_num(0.0, 0.0, 0.0)
-    base, held = stacked[:-HELD_OUT], stacked[-HELD_OUT:]
+    base = stacked[:-HELD_OUT]
     value = snapped(value, base, got.dtype)
-    strange = _strange(value, base)
-    honest_strange = max(_strange(one, base) for one in held)
-    if strange > 4 * honest_strange + max(2, value.numel() // 200):
-        return Look(f"{strange} of {value.numel()} elements lie where the reference never does", ())
-    mine, theirs = features(value, base), tuple(features(one, base) for one in held)
-    said = _otherwise(mine, theirs)
-    if said:
-        return Look(said, ())
+    mine = features(value, base)
     everyone = _thinned(torch.cat([stacked, value[None]]))
     ranks = _ranks_among(everyone), _ranks_among(everyone.abs())
-    said = structure(tuple(everyone.shape[1:]), *ranks)
-    return Look(said, () if said else _tilts(everyone, *ranks), mine, theirs)
+    sliced = patterns.signs(tuple(everyone.shape[1:]), *ranks)
+    doubt = ""
+    for sign in itertools.chain(unfinished, _strange(value, stacked), _otherwise(mine, stacked, everyone), sliced):
+        if sign.certain:
+            return Look(sign.words, "", ())
+        doubt = doubt or sign.words
+    theirs = functools.cache(lambda: [features(one, _without(stacked, i)) for i, one in enumerate(stacked)])
+    return Look("", doubt, _tilts(everyone, *ranks), mine, theirs)
 
 
-def _otherwise(mine: Drawn, theirs: Sequence[Drawn]) -> str:
-    """Empty where the features are distributed as those of honest runs are; else which are not."""
+def _without(runs: torch.Tensor, index: int) -> torch.Tensor:
+    return torch.cat([runs[:index], runs[index + 1 :]])
+
+
+def _unfinished(value: torch.Tensor, runs: torch.Tensor, dtype: torch.dtype) -> Iterator[Sign]:
+    """Whether NaN and Inf come where they do in the runs: an overflow by chance is where that of no other run is.
+    Certain where the runs are far from any overflow."""
+    known, finite = torch.isfinite(runs), torch.isfinite(value)
+    count = known.sum(0)
+
+    def alone(one: torch.Tensor, others: torch.Tensor, so_many: int) -> int:
+        return int(((one & (others == 0)) | (~one & (others == so_many))).sum())
+
+    wrong, honest = alone(finite, count, len(runs)), [alone(one, count - one.int(), len(runs) - 1) for one in known]
+    if wrong > 4 * max(honest):
+        words = f"differs in NaN or Inf: {wrong} of {value.numel()} elements as in no run of the reference"
+        room = math.sqrt(torch.finfo(dtype).max) if dtype.is_floating_point else math.inf
+        yield Sign(words, certain=bool(known.all()) and float(runs.abs().max()) < room)
+
+
+def _otherwise(mine: Drawn, runs: torch.Tensor, everyone: torch.Tensor) -> Iterator[Sign]:
+    """Whether the features are distributed as those of honest runs are."""
+    base, held = runs[:-HELD_OUT], runs[-HELD_OUT:]
+    theirs = tuple(features(one, base) for one in held)
     chance = math.sqrt(-math.log(CHANCE / 2) / mine.rank.numel())
     for name in ("rank", "nearest"):
         others = [_ordered(getattr(one, name)) for one in theirs]
@@ -155,8 +169,21 @@ def _otherwise(mine: Drawn, theirs: Sequence[Drawn]) -> str:
         honest = max(_between(others[i], others[j]) for i in range(len(others)) for j in range(i))
         far = min(_between(own, other) for other in others)
         if far > chance + 3 * honest:
-            return f"another distribution ({name}: distance {far:.3f}, at most {chance + 3 * honest:.3f} expected)"
-    return ""
+            yield from _among_all(name, everyone)
+
+
+def _among_all(name: str, everyone: torch.Tensor) -> Iterator[Sign]:
+    """The same of the last of ``everyone``, each run held against all others: four may be alike by chance, where one
+    number is drawn for all elements."""
+    samples = [getattr(features(one, _without(everyone, i)), name) for i, one in enumerate(everyone)]
+    pooled = _ordered(torch.stack(samples).reshape(-1))
+    *others, mine = (_between(_ordered(sample), pooled) for sample in samples)
+    count, honest = samples[0].numel(), max(others)
+    most = math.sqrt(-math.log(CHANCE / 2) / count) + 3 * honest
+    if mine > most:
+        words = f"another distribution ({name}: distance {mine:.3f}, at most {most:.3f} expected)"
+        usual = USUAL[0] < statistics.fmean(others) * math.sqrt(count) and honest * math.sqrt(count) < USUAL[1]
+        yield Sign(words, usual)
 
 
 def _tilts(everyone: torch.Tensor, by_value: torch.Tensor, by_size: torch.Tensor) -> tuple[float, ...]:
@@ -206,57 +233,6 @@ def unrelated(values: Sequence[torch.Tensor], columns: Sequence[Sequence[torch.T
     return ""
 
 
-def structure(shape: tuple[int, ...], by_value: torch.Tensor, by_size: torch.Tensor) -> str:
-    """Empty where the last run looks like one more of the others slice by slice; else how it does not.
-
-    All of them are exchangeable if it is one more of them. So each is ranked among all others (by value and by size,
-    runs x elements), the same numbers are taken from each, and the limits lie a margin beyond the largest of the
-    others' own: however much of its randomness the reference shares between elements, they share it too. Elements that
-    are the same in every run count for nothing, in standard errors either: of 128 rows of which one was not zero,
-    honest dropout was refused in one call of 75.
-    """
-    ranks = {"size": by_size, "off centre": (by_value - 0.5).abs()}
-    varies = (by_value != by_value[:1]).any(0)
-    for dim, count in enumerate(shape):
-        members = math.prod(shape) // max(count, 1)
-        drawn = varies.reshape(shape).movedim(dim, 0).reshape(count, -1).any(1)
-        if int(drawn.sum()) < 2 or members < SLICE_LEAST:
-            continue
-        for name, feature in ranks.items():
-            slices = (
-                feature.reshape(len(feature), *shape).movedim(dim + 1, 1).reshape(len(feature), count, -1)[:, drawn]
-            )
-            found = _beyond(_farthest(slices))
-            if found:
-                return f"a slice of dimension {dim} is drawn otherwise ({name}: {found})"
-            found = _beyond(_excess(slices)) or _too_even(slices)
-            if found:
-                return f"slices of dimension {dim} are drawn otherwise ({name}: {found})"
-            found = _beyond(_likeness(slices)) if name == "size" else ""
-            if found:
-                return f"slices of dimension {dim} share their random numbers ({found})"
-    for name, feature in ranks.items():
-        some = feature[-ECHOES:, varies]
-        found = _beyond(_echo(some)) if some.shape[1] > 1 else ""
-        if found:
-            return f"elements share their random numbers with elements further on ({name}: {found})"
-    return ""
-
-
-def _echo(feature: torch.Tensor) -> torch.Tensor:
-    """Per run, the largest correlation of its elements with those some distance on, or some distance from the other
-    end in reverse, over all distances, in its errors. By the convolution theorem."""
-    centred = feature - feature.mean(1, keepdim=True)
-    count = centred.shape[1]
-    size = centred.square().sum(1, keepdim=True).clamp_min(1e-12)
-    waves = torch.fft.rfft(centred, n=2 * count)  # twice as long: no element meets one of the other end
-    onwards = torch.fft.irfft(waves * waves.conj(), n=2 * count)[:, 1:count]
-    mirrored = torch.fft.irfft(waves * waves, n=2 * count) / 2  # each pair is met twice
-    return torch.maximum(onwards.abs().amax(1, keepdim=True), mirrored.abs().amax(1, keepdim=True)).div(size).squeeze(
-        1
-    ) * math.sqrt(count)
-
-
 def _thinned(everyone: torch.Tensor) -> torch.Tensor:
     """At most MOST elements of each run: evenly spread along the longest dimension, beginning anywhere."""
     while everyone[0].numel() > MOST:
@@ -284,65 +260,6 @@ def _ranks_among(everyone: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(found.T)).to(everyone.device)
 
 
-def _apart(slices: torch.Tensor) -> torch.Tensor:
-    """Means of slices against those of all other runs, in standard errors (runs x slices): of each slice its own."""
-    error = (slices.var(0).mean(1) / slices.shape[2]).sqrt().clamp_min(1e-3 / math.sqrt(slices.shape[2]))
-    means, others = slices.mean(2), len(slices) - 1
-    return (means - (means.sum(0) - means) / others) / (error * math.sqrt(1 + 1 / others))
-
-
-def _farthest(slices: torch.Tensor) -> torch.Tensor:
-    """Per run, the largest distance of a slice's mean."""
-    return _apart(slices).abs().amax(1)
-
-
-def _excess(slices: torch.Tensor) -> torch.Tensor:
-    """Per run, how much its slices' means scatter beyond chance, as a standard normal number.
-
-    By Wilson and Hilferty's (1931) cube root: a chi-squared number of two slices, merely standardised, would lie
-    beyond the limits of ``_beyond`` once in 500 calls.
-    """
-    part = 2 / (9 * slices.shape[1])
-    return (_apart(slices).square().mean(1).pow(1 / 3) - (1 - part)) / math.sqrt(part)
-
-
-def _too_even(slices: torch.Tensor) -> str:
-    """Empty unless the last run's slices are more alike than chance makes them, as with as many drops in every row.
-
-    The scatter of their means about the run's own, by its logarithm: the honest runs say how far that varies, however
-    much they share. Of a chi-squared number of 1 degree of freedom, the worst there is, one in 10^6 lies EVEN below.
-    """
-    if slices.shape[1] < SLICE_LEAST // 2:
-        return ""
-    means = slices.mean(2)
-    scatter = (means - means.mean(1, keepdim=True)).square().mean(1)
-    least = 1e-6 * float(slices.var()) / slices.shape[2]
-    *others, mine = scatter.clamp_min(max(least, 1e-30)).log().tolist()
-    below = statistics.fmean(others) - mine
-    return f"{math.exp(-below):.2g} times the scatter" if below > EVEN * max(statistics.stdev(others), 1e-3) else ""
-
-
-def _likeness(slices: torch.Tensor) -> torch.Tensor:
-    """Per run, the largest correlation of two slices (of at most MOST_SLICES, and all neighbours), in its errors."""
-    rows = slices[:, :, :MOST_MEMBERS]
-    rows = rows - rows.mean(2, keepdim=True)
-    rows = rows / rows.norm(dim=2, keepdim=True).clamp_min(1e-12)
-    step = -(-rows.shape[1] // MOST_SLICES)
-    some = rows[:, int(torch.randint(step, ())) :: step]
-    table = some @ some.transpose(1, 2)
-    table.diagonal(dim1=1, dim2=2).zero_()
-    beside = (rows[:, 1:] * rows[:, :-1]).sum(2).abs().amax(1)
-    return torch.maximum(table.abs().amax((1, 2)), beside) * math.sqrt(rows.shape[2])
-
-
-def _beyond(found: torch.Tensor) -> str:
-    """Empty unless the last run's number lies beyond those of all others by a margin no chance explains."""
-    *others, mine = found.tolist()
-    most = max(others)
-    limit = most + MARGIN[0] * abs(most) + MARGIN[1]
-    return f"{mine:.1f} where runs of the reference reach {most:.1f}" if mine > limit else ""
-
-
 def snapped(value: torch.Tensor, base: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """``value`` with the elements that lie within rounding (of ``dtype``) of a run's moved onto it.
 
@@ -355,37 +272,29 @@ def snapped(value: torch.Tensor, base: torch.Tensor, dtype: torch.dtype) -> torc
     return torch.where(near, base.gather(0, closest).squeeze(0), value)
 
 
-def _strange(value: torch.Tensor, base: torch.Tensor) -> int:
-    """Elements more than twice the range of the runs outside it; all of them where an element is not random."""
-    low, high = base.amin(0), base.amax(0)
-    room = 2 * (high - low) + 1e-5 * _size(base)
-    return int(((value < low - room) | (value > high + room)).sum())
+def _strange(value: torch.Tensor, runs: torch.Tensor) -> Iterator[Sign]:
+    """Whether elements lie more than twice the range of the runs outside it; all do where an element is not random.
 
-
-def repeated(first: Drawn, second: Drawn, honest: Sequence[Drawn]) -> bool:
-    """Whether two calls drew the same randomness, perhaps shifted, where ``honest`` runs of the second call share
-    theirs with none."""
-    if first.rank.shape != second.rank.shape or first.rank.numel() < 32:
-        return False
-    for name in ("rank", "size"):
-        mine = getattr(first, name)
-        if _alike(mine, getattr(second, name)) > SAME:
-            if max(_alike(mine, getattr(one, name)) for one in honest) < SAME / 2:
-                return True
-    return False
-
-
-def _alike(first: torch.Tensor, second: torch.Tensor) -> float:
-    """The largest correlation of two features; from SHIFTED elements on, of the second turned by any number of places.
-
-    By the cross-correlation theorem: all turns for the price of three Fourier transforms.
+    Certain where half of those that are random do. What is the same in all runs may be so by chance: a row that is
+    seldom dropped.
     """
-    x, y = (feature[:MOST_SHIFTED] for feature in (first, second))
-    x, y = x - x.mean(), y - y.mean()
-    size = float((x.square().sum() * y.square().sum()).sqrt())
-    if size <= 0:
-        return 0.0
-    if x.numel() < SHIFTED:
-        return abs(float((x * y).sum())) / size
-    turned = torch.fft.irfft(torch.fft.rfft(x).conj() * torch.fft.rfft(y), n=x.numel())
-    return float(turned.abs().max()) / size
+    base = runs[:-HELD_OUT]
+    low, high = base.amin(0), base.amax(0)
+    least = 1e-5 * _size(base)
+
+    def outside(one: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+        room = 2 * (high - low) + least
+        return (one < low - room) | (one > high + room)
+
+    found = outside(value, low, high)
+    some = max(2, value.numel() // 200)
+    if int(found.sum()) <= some + 4 * max(int(outside(one, low, high).sum()) for one in runs[-HELD_OUT:]):
+        return
+    honest = 0
+    for index, one in enumerate(runs):
+        others = _without(runs, index)
+        honest = max(honest, int(outside(one, others.amin(0), others.amax(0)).sum()))
+    if (count := int(found.sum())) > some + 4 * honest:
+        random_ = high > low
+        certain = int((found & random_).sum()) * 2 > max(int(random_.sum()), some)
+        yield Sign(f"{count} of {value.numel()} elements lie where the reference never does", certain)

@@ -3,16 +3,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
 import torch
 
-from kernelwright.judge import agreement, distribution
+from kernelwright.judge import agreement, distribution, repeats
+from kernelwright.judge.patterns import Sign
 
 DRIFT = 8.0
 """Standard errors by which the mean rank over all calls may be off: of normal numbers one in 10^15 is, and of Student's
 with RUNS + HELD_OUT - 1 degrees of freedom, as a first call's is, one in 10^9."""
+MOST_TILT, FAR_TILT = 4.0, 6.0
+"""One call counts for so many at the most. A row that is dropped once in a hundred calls, and in no run of the
+reference, is any number of them off. From the latter on a call is doubtful for it: with repetition 32 numbers have the
+law of a permutation one by one, and another sum."""
+DOUBT = 1 / 8
+"""How often an honest call may be doubtful: beyond the most of 36 runs, by a margin, it is once in 37 at the most for
+each thing that is looked at, of which most go together."""
+DOUBTS = 1e-8
+"""How likely so many doubtful calls of an honest program must be, at the least: nine of nine are not, nor 17 of 40."""
 FEW_DRIFT = 24.0
 """-log of how often an honest program's mean rank may be off by ``limit_of_few``, to one side: 4 in 10^11."""
 
@@ -23,6 +34,8 @@ class Draws:
     def __init__(self) -> None:
         self._drawn: dict[int, list[distribution.Drawn]] = {}
         self._tilts: dict[int, list[tuple[float, ...]]] = {}
+        self._doubts: dict[int, list[str]] = {}
+        """Of every call what is doubtful about it, if anything."""
         self._firsts: dict[int, distribution.Drawn] = {}
         """What the first process drew in its first call."""
         self._begun: set[int] = set()
@@ -32,6 +45,7 @@ class Draws:
         """Another program answers from here on: what the last one drew is not held against it."""
         self._drawn.clear()
         self._tilts.clear()
+        self._doubts.clear()
         self._firsts.clear()
         self._begun.clear()
 
@@ -47,21 +61,34 @@ class Draws:
             return look.detail
         if look.tilts:
             self._tilts.setdefault(index, []).append(look.tilts)
-        few = value.numel() < distribution.SLICE_LEAST
-        return drifted(self._tilts.get(index, []), few) or self._repeats(index, look)
+        doubts = self._doubts.setdefault(index, [])
+        few, far = value.numel() < distribution.SLICE_LEAST, max(map(abs, look.tilts), default=0.0)
+        same = self._repeats(index, look)
+        if said := drifted(self._tilts.get(index, []), few) or next((sign.words for sign in same if sign.certain), ""):
+            return said
+        doubt = look.doubt or next((sign.words for sign in same), "")
+        if not doubt and far > FAR_TILT and not few:
+            doubt = f"another distribution ({far:.1f} standard errors off)"
+        doubts = self._doubts.setdefault(index, [])
+        doubts.append(doubt)
+        if doubt and unlikely(many := sum(map(bool, doubts)), len(doubts)):
+            return f"{doubt}, and the like in {many} of {len(doubts)} calls"
+        return ""
 
-    def _repeats(self, index: int, look: distribution.Look) -> str:
+    def _repeats(self, index: int, look: distribution.Look) -> list[Sign]:
+        """Which earlier calls this one repeats."""
         if look.mine is None:
-            return ""
+            return []
+        found = []
         if index not in self._begun:
             self._begun.add(index)
             first = self._firsts.setdefault(index, look.mine)
-            if first is not look.mine and distribution.repeated(first, look.mine, look.theirs):
-                return "the random numbers of its first call are those of another process, which was seeded otherwise"
+            said = "the random numbers of its first call are those of another process, which was seeded otherwise"
+            if first is not look.mine and (sign := repeats.repeated(first, look.mine, look.theirs)):
+                found.append(dataclasses.replace(sign, words=said))
         before = self._drawn.get(index, [])
         self._drawn[index] = [look.mine, *before[: distribution.REMEMBERED - 1]]
-        same = any(distribution.repeated(one, look.mine, look.theirs) for one in before)
-        return "the same random numbers as in an earlier call" if same else ""
+        return found + [sign for one in before if (sign := repeats.repeated(one, look.mine, look.theirs))]
 
 
 def settled(column: Sequence[torch.Tensor]) -> bool:
@@ -69,11 +96,18 @@ def settled(column: Sequence[torch.Tensor]) -> bool:
     return all(agreement.same_bits(column[0], one) for one in column[1:])
 
 
+def unlikely(doubtful: int, calls: int) -> bool:
+    """Whether an honest program has so many doubtful calls too seldom (DOUBTS): the tail of a binomial law."""
+    terms = (math.comb(calls, k) * DOUBT**k * (1 - DOUBT) ** (calls - k) for k in range(doubtful, calls + 1))
+    return sum(terms) < DOUBTS
+
+
 def drifted(calls: Sequence[Sequence[float]], few: bool) -> str:
     """Empty unless the ``tilts`` of all calls together lie further from 0 than chance explains."""
     limit = limit_of_few(len(calls)) if few else DRIFT
     for name, column in zip(("value", "size", "scatter"), zip(*calls, strict=True), strict=bool(calls)):
-        off = sum(column) / math.sqrt(len(column))
+        kept = column if few else [max(-MOST_TILT, min(MOST_TILT, tilt)) for tilt in column]
+        off = sum(kept) / math.sqrt(len(column))
         if abs(off) > limit:
             return f"another distribution ({name}: {abs(off):.1f} standard errors off over {len(column)} calls)"
     return ""

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import agreement, inputs, race, spot_checks, variants, weights
+from kernelwright.judge import agreement, chance, inputs, race, spot_checks, variants, weights
 from kernelwright.judge.bench import DEAR_BYTES, Point
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.child import Program
-from kernelwright.judge.correctness import Correctness, Wrong
+from kernelwright.judge.correctness import HELD_BYTES, Correctness, Wrong
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.lease import sharing
 from kernelwright.judge.leash import ChildFailure
@@ -41,6 +41,7 @@ class Verification(Correctness):
         self._without_gradients(program, timed)
         self._in_other_mode(program, timed)
         self._follows_seed(program, timed)
+        self._varies(program, timed)
         program.set_state(timed.instance.first_state)
         self._probe()
 
@@ -163,6 +164,26 @@ class Verification(Correctness):
         if agreement.differ(*mine) and not agreement.differ(*theirs):
             reason = "its random numbers do not follow torch.manual_seed, and the reference's do"
             raise Wrong("verify", reason, "two calls on equal inputs, each after the same torch.manual_seed, differ")
+
+    def _varies(self, program: Program, point: Point) -> None:
+        """Results of many calls on equal inputs come as often as the reference's do."""
+        if not self.bench.contract.random or self.bench.contract.gradients:
+            return
+        instance, seed = point.instance, random.Random(self.seed ^ 0xD1CE).getrandbits(60)
+        many = chance.calls(self.bench.eager_us, HELD_BYTES // max(self.bench.call_bytes, 1))
+        leaves = self._first_call(point, seed)
+        buffers = point.bind(program, point.as_given, many)
+        for call in range(many):
+            race.fill(buffers, call, leaves)
+        self._looked_at(program.window(list(range(many))), point, point.as_given)
+        runs = []
+        for number in range(chance.RUNS * many):
+            with inputs.seeded(seed + number):
+                runs.append(instance.eager(leaves, instance.first_state))
+        answers = [[answer.to(instance.device) for answer in buffers.answers(call)] for call in range(many)]
+        for index, (mine, theirs) in enumerate(zip(zip(*answers, strict=True), zip(*runs, strict=True), strict=False)):
+            if said := chance.otherwise(mine, theirs):
+                raise Wrong("verify", f"output {index}: {said}")
 
     def _probe(self) -> None:
         """Cases nobody asked for: a failure there narrows the proven space and refuses nothing."""

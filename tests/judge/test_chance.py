@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One number that decides all of a result is seen over many calls on equal inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from kernelwright.judge import chance
+
+Law = Callable[[torch.Tensor], torch.Tensor]
+
+
+def turned(share: float) -> Law:
+    """Turned, or not, by lot."""
+    return lambda x: x.flip(-1) if torch.rand(()) < share else x * 1.0000001
+
+
+def cropped(places: int) -> Law:
+    """A part of a row of 64, at one of so many places."""
+    return lambda x: (lambda at: x[:, at : at + 32])(int(torch.randint(places, ())))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "right"),
+    [
+        (turned(0.5), turned(0.5), True),
+        (turned(0.0), turned(0.5), False),
+        (turned(0.02), turned(0.5), False),
+        (turned(0.0), turned(0.02), True),
+        (cropped(25), cropped(25), True),
+        (cropped(4), cropped(4), True),
+        (cropped(1), cropped(25), False),
+        (cropped(1), cropped(4), False),
+        (torch.rand_like, torch.rand_like, True),
+        (torch.clone, torch.rand_like, False),
+        (torch.clone, torch.clone, True),
+    ],
+)
+def test_results_come_as_often_as_those_of_the_reference(mine: Law, theirs: Law, right: bool) -> None:
+    """Five times each; what is rounded otherwise is the same."""
+    torch.manual_seed(3)
+    for _ in range(5):
+        x = torch.randn(8, 64)
+        runs = [theirs(x) for _ in range(chance.RUNS * chance.CALLS)]
+        said = chance.otherwise([mine(x) for _ in range(chance.CALLS)], runs)
+        assert bool(said) is not right, said
+
+
+def test_calls_are_as_many_as_time_and_memory_allow() -> None:
+    """One at the least."""
+    assert (chance.calls(10.0, 99), chance.calls(10.0, 7), chance.calls(1e5, 99), chance.calls(1e9, 0)) == (
+        48,
+        7,
+        5,
+        1,
+    )
