@@ -19,6 +19,7 @@ from kernelwright.judge.yardstick import Magnitudes
         ("torch.where(x >= 0.5, x, -x)", [0.5]),
         ("torch.nn.functional.hardtanh(x, -2.0, 6.0)", [-2.0, 6.0]),
         ("x.floor()", [0.0]),
+        ("torch.div(x, 0.25, rounding_mode='floor')", [0.0]),
         ("torch.copysign(x + 2.0, x)", [0.0]),
         ("x.to(torch.int32) + 1", [0.0]),
         ("torch.bucketize(x, torch.tensor([0.25, 3.0]))", [0.0, 0.25, 3.0]),

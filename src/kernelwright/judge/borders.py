@@ -63,7 +63,7 @@ _LOW = (1 << 37) - 1
 
 def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[float]:
     """The borders of one operator, 0.0 among them where it has others than numbers of its own."""
-    name = _name(func)
+    name = _stepping(func, kwargs)
     if name == "_to_copy":
         return {0.0} if args[0].is_floating_point() and _coarse(kwargs.get("dtype"), args[0].dtype) else set()
     if name in POLES:
@@ -84,7 +84,7 @@ def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[float]
 
 def jumps(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether rounding of what goes in may move what comes out far: it is compared, stepped, or chosen among."""
-    name = _name(func)
+    name = _stepping(func, kwargs)
     if name == "_to_copy":
         return bool(met(func, args, kwargs))
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
@@ -135,6 +135,12 @@ def exponential(func: Any) -> bool:
 
 def _name(func: Any) -> str:
     return str(func._schema.name).removeprefix("aten::").rstrip("_")
+
+
+def _stepping(func: Any, kwargs: Mapping[str, Any]) -> str:
+    """Its name, or where it divides and rounds that of the operator that does both."""
+    name = _name(func)
+    return "floor_divide" if name == "div" and kwargs.get("rounding_mode") else name
 
 
 def _few(numbers: Iterable[float]) -> set[float]:
