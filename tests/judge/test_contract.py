@@ -244,5 +244,6 @@ def test_an_empty_row_of_a_mask_is_met_before_a_coarse_time(worker: LocalWorker)
     asked = task(mean.format(".clamp(min=1)"), "[torch.randn(64, 32), torch.rand(64, 32) > 0.3]", args="x, keep")
     asked_soon = {"args": "x, keep", "level": "coarse", "verify": True}
     wrong = judged(worker, asked, mean.format(""), **asked_soon)
-    assert isinstance(wrong, Rejected) and ("verify", True) == (wrong.stage, "mask rows" in wrong.reason)
+    assert isinstance(wrong, Rejected) and "verify" == wrong.stage
+    assert "empty samples" in wrong.reason or "mask rows" in wrong.reason
     assert isinstance(judged(worker, asked, mean.format(".clamp(min=1)"), **asked_soon), Timed)

@@ -36,6 +36,15 @@ def test_a_gain_that_single_calls_leave_open_counts_in_the_worst_reading() -> No
     assert (0.0, 8.0) == singly.vanished_us([5.0, 5.0, 5.0], [10.0], [2.0])
 
 
+def test_in_a_crowd_a_gain_of_microseconds_stays_open() -> None:
+    """And one of a tenth of a millisecond does not."""
+    small, large = [7.0, 8.0, 9.0] * 5, [180.0, 190.0, 200.0] * 5
+    assert (0.0, 0.0) == singly.vanished_us(small, [10.0], [2.0])
+    assert (0.0, 8.0) == singly.vanished_us(small, [10.0], [2.0], crowded=True)
+    assert (0.0, 0.0) == singly.vanished_us(large, [400.0], [200.0], crowded=True)
+    assert "are open" in singly.words(0.0, 8.0)[0] and singly.words(0.0, 0.0) == []
+
+
 def test_slower_programs_and_those_never_asked_pay_nothing() -> None:
     """There is no gain to look for."""
     assert (0.0, 0.0) == singly.vanished_us([-5.0], [10.0], [20.0])

@@ -35,6 +35,9 @@ GAP_US = 400.0
 """Rest before each call. OpenMP's threads spin for some 100 us of it before they sleep (``load.waiting_policy``)."""
 AWAKE = 0.5
 """Share of all rests in a series that a thread may run through."""
+CROWD_US = 50.0
+"""What single calls of two processes may differ by where strangers use the CPUs: a batch of calls of 4 us, no faster
+one by one, passed for 1.5 times as fast, once."""
 VANISHED = 0.5
 """A gain is a window's own where less than this share of it is left of single calls. What a first call pays after a
 sleep (its code is in no cache) is more for longer programs, so a part of an honest gain is missing there too."""
@@ -113,14 +116,28 @@ def claimed(eager_us: Sequence[float], mine_us: Sequence[float]) -> bool:
     return statistics.median(eager_us) > CLAIM * statistics.median(mine_us)
 
 
-def vanished_us(gains: Sequence[float], eager_us: Sequence[float], mine_us: Sequence[float]) -> tuple[float, float]:
+def vanished_us(
+    gains: Sequence[float], eager_us: Sequence[float], mine_us: Sequence[float], *, crowded: bool = False
+) -> tuple[float, float]:
     """How much of the gain per call is a window's own, 0 where single calls may have most of it: as these say, and as
-    the lower end of what they say would have it (95 %, by ranks). On a loaded machine 200 may not tell."""
+    the lower end of what they say would have it (95 %, by ranks). On a loaded machine 200 may not tell, and where it is
+    ``crowded`` one process is woken later than another in all of them."""
     gain = statistics.median(eager_us) - statistics.median(mine_us)
     if not gains or gain <= 0:
         return 0.0, 0.0
     ordered, rank = sorted(gains), _rank(len(gains))
-    return _missing(gain, statistics.median(gains)), _missing(gain, ordered[rank] if rank >= 0 else 0.0)
+    return _missing(gain, statistics.median(gains)), _missing(
+        gain, ordered[rank] - CROWD_US * crowded if rank >= 0 else 0.0
+    )
+
+
+def words(vanished: float, doubted: float) -> list[str]:
+    """What the record says of such a gain."""
+    if vanished > 0:
+        return [f"{vanished:.3g} us a call, gained in windows of many calls only, do not count"]
+    if doubted > 0:
+        return [f"{doubted:.3g} us a call are open: single calls scatter too much to show that gain"]
+    return []
 
 
 def _missing(gain: float, single: float) -> float:

@@ -285,9 +285,12 @@ class Judgement(Verification):
             rounds += len(honest.calls_us)
             clean += len(set(counted) & set(measure.clean_rounds(every)))
             found = [measure.sampled(lane, honest, plan.sets, counted) for lane in every]
+            mine = found[-1].times
+            vanished = singly.vanished_us(gains, found[0].times, mine, crowded=honest.crowded)
+            self.conditions += singly.words(*vanished)
             for racer, one in zip(racers, found, strict=True):
-                vanished = self._vanished(found[0].times, one.times, gains) if racer is racers[-1] else (0.0, 0.0)
-                samples.setdefault(racer.name, measure.Sampled()).add(one, *vanished)
+                off = vanished if racer is racers[-1] else (0.0, 0.0)
+                samples.setdefault(racer.name, measure.Sampled()).add(one, *off)
             for racer in racers[:-1]:
                 beside.setdefault(racer.name, measure.Sampled()).add(found[-1], *vanished)
             failed |= {r.name for r in racers if any(not check.passed for check in r.suspect.checks)}
@@ -344,15 +347,6 @@ class Judgement(Verification):
             self.bound_us = None
             return None
         return Rejected(stage="integrity", reason=reason, detail="no program is that fast: work is being skipped")
-
-    def _vanished(self, eager: list[float], mine: list[float], gains: list[float]) -> tuple[float, float]:
-        """Microseconds a call that only a window of many calls gains: they are put back on; and those that it may."""
-        vanished, doubted = singly.vanished_us(gains, eager, mine)
-        if vanished > 0:
-            self.conditions.append(f"{vanished:.3g} us a call, gained in windows of many calls only, do not count")
-        elif doubted > 0:
-            self.conditions.append(f"{doubted:.3g} us a call are open: single calls scatter too much to show that gain")
-        return vanished, doubted
 
     def _proof(self, sampled: int) -> Verified:
         checkers = [point.checker for point in self.points]
