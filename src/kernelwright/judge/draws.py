@@ -23,7 +23,7 @@ DOUBT = 1 / 8
 """How often an honest call may be doubtful: beyond the most of 36 runs, by a margin, it is once in 37 at the most for
 each thing that is looked at, of which most go together."""
 DOUBTS = 1e-8
-"""How likely so many doubtful calls of an honest program must be, at the least: nine of nine are not, nor 17 of 40."""
+"""How likely so many doubtful calls of an honest program must be, at the least: nine of nine are not, nor 20 of 40."""
 FEW_DRIFT = 24.0
 """-log of how often an honest program's mean rank may be off by ``limit_of_few``, to one side: 4 in 10^11."""
 
