@@ -23,13 +23,14 @@ import torch
 
 from kernelwright.judge import patterns
 from kernelwright.judge.patterns import SLICE_LEAST, Sign
+from kernelwright.judge.repeats import MOST_SHIFTED
 
 RUNS = 32
 HELD_OUT = 4
 CHANCE = 1e-9
 """How often an honest program may be refused by the Kolmogorov-Smirnov distance alone."""
-MOST = 1 << 17
-"""Elements of a run that are looked at slice by slice."""
+MOST, SOME = 1 << 17, 8
+"""Elements of a run that are looked at slice by slice; and runs of larger ones that repeats are held against."""
 REMEMBERED = 12
 """Earlier calls that a call is compared with."""
 LEAST_ERROR = 0.1
@@ -134,8 +135,15 @@ def look(got: torch.Tensor, runs: Sequence[torch.Tensor]) -> Look:
         if sign.certain:
             return Look(sign.words, "", ())
         doubt = doubt or sign.words
-    theirs = functools.cache(lambda: [features(one, _without(stacked, i)) for i, one in enumerate(stacked)])
+    theirs = functools.cache(functools.partial(_each, stacked))
     return Look("", doubt, _tilts(everyone, *ranks), mine, theirs)
+
+
+def _each(runs: torch.Tensor) -> list[Drawn]:
+    """Features of each run among the others, as far as ``repeats`` reads; of large ones of some."""
+    flat = runs.reshape(len(runs), -1)[:, :MOST_SHIFTED]
+    some = range(len(runs) if flat.shape[1] <= MOST else SOME)
+    return [features(flat[index], _without(flat, index)) for index in some]
 
 
 def _without(runs: torch.Tensor, index: int) -> torch.Tensor:
@@ -290,10 +298,13 @@ def _strange(value: torch.Tensor, runs: torch.Tensor) -> Iterator[Sign]:
     some = max(2, value.numel() // 200)
     if int(found.sum()) <= some + 4 * max(int(outside(one, low, high).sum()) for one in runs[-HELD_OUT:]):
         return
-    honest = 0
+    everyone = _thinned(torch.cat([runs, value[None]]))
+    runs, value, honest = everyone[:-1], everyone[-1], 0
     for index, one in enumerate(runs):
         others = _without(runs, index)
         honest = max(honest, int(outside(one, others.amin(0), others.amax(0)).sum()))
+    low, high = runs.amin(0), runs.amax(0)
+    found, some = outside(value, low, high), max(2, value.numel() // 200)
     if (count := int(found.sum())) > some + 4 * honest:
         random_ = high > low
         certain = int((found & random_).sum()) * 2 > max(int(random_.sum()), some)
