@@ -21,6 +21,8 @@ CHANCE = 6.5
 """Standard errors, of Fisher's transformed correlation, that it lies beyond chance besides: two honest permutations of
 32 numbers correlated by 0.5 in one of a hundred pairs, and a call is compared with twelve. How far honest runs scatter
 says how many of the elements have numbers of their own: 64 rows of which one in ten is kept are as 64 elements."""
+CERTAIN = 12.0
+"""The same where one call is enough: of rows of which one in ten is kept few are, and two of three were kept again."""
 USUAL = (0.4, 3.5)
 """Of sizes of 36 normal numbers the median at the least, and the largest at the most, beside their RMS. Where a row in
 fifty is dropped most runs have no drop and are the same, some have the same one, and so do two calls of an honest
@@ -50,8 +52,9 @@ def repeated(first: Drawn, second: Drawn, honest: Callable[[], Sequence[Drawn]])
         others = [_alike(mine, getattr(one, name)) for one in honest()]
         scatter = math.sqrt(statistics.fmean(other * other for other in others))
         if found > max(BEYOND * max(others), math.tanh(CHANCE * scatter)):
-            usual = statistics.median(others) >= USUAL[0] * scatter and max(others) <= USUAL[1] * scatter
-            return Sign(SAID, certain=usual and len(set(others)) == len(others))
+            usual = USUAL[0] * scatter <= statistics.median(others) and max(others) <= USUAL[1] * scatter
+            far = found > math.tanh(CERTAIN * scatter) and len(set(others)) == len(others)
+            return Sign(SAID, certain=usual and far)
     return None
 
 
