@@ -171,3 +171,13 @@ def test_infinities_that_a_reference_always_has_leave_it_in_its_domain(formula: 
         args="x, m",
     )
     assert made.usable(Variant(name="scale 1000", required=False, scale=1000.0), 3) is taken
+
+
+def test_what_a_reference_accepts_by_lot_alone_is_no_variant() -> None:
+    """A probability in ten stays one where it is four times as large, and the judge ended at the second draw."""
+    made = instance("F.binary_cross_entropy(p, t)", "[torch.rand(32, 64), torch.rand(32, 64)]", args="p, t")
+    assert not [
+        v.name for seed in range(1, 40) for v in made.offered(seed) if v.change == "outliers" and made.usable(v, seed)
+    ]
+    plain = instance("x.softmax(-1)", "[torch.randn(32, 64)]")
+    assert "outliers" in [v.name for v in plain.variants(3)]

@@ -32,6 +32,8 @@ PAD, GAP = 3, 16
 """Elements between the rows of ``padded``, and the blocks of one axis in ``gap0``, ``gap1``. Their unit step is 1, and
 rows of the latter lie close, so a look at that says that all is as usual. Torch's attention on a GPU reads vectors of
 16 bytes whatever the step between batches: by 3 floats that would end the judge's context."""
+LOTS = 5
+"""Draws in which a reference must accept what another draw may make too large."""
 OUTLIERS = 1024
 """Elements among which one outlier lies at the most; a draw may hold as few as one."""
 SPECIALS = 64
@@ -85,6 +87,11 @@ class Variant:
     """By input, values that the reference looks for in it, of which some come."""
     group: str = ""
     """Of several with this name the first is taken that the reference accepts."""
+
+    def lots(self) -> int:
+        """In how many draws to ask whether a reference accepts it: an outlier of a probability is one in a draw of
+        twenty, and the next one raises."""
+        return min(self.draws, LOTS) if self.change == "outliers" else 1
 
     @property
     def beyond(self) -> bool:

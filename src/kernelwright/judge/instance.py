@@ -7,7 +7,7 @@ import copy
 import functools
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -263,11 +263,7 @@ class Instance:
 
     def variants(self, hidden_seed: int) -> tuple[Variant, ...]:
         """The ways of drawing that this case is judged on; the first is the task's own."""
-        return tuple(self.each_variant(hidden_seed))
-
-    def each_variant(self, hidden_seed: int) -> Iterator[Variant]:
-        """The same one by one: whether the reference accepts one is tried out when it is asked for."""
-        return (variant for variant in self.offered(hidden_seed) if self.usable(variant, hidden_seed))
+        return tuple(variant for variant in self.offered(hidden_seed) if self.usable(variant, hidden_seed))
 
     def offered(self, hidden_seed: int) -> list[Variant]:
         """The same, the reference not yet asked (``usable``)."""
@@ -286,12 +282,13 @@ class Instance:
         )
 
     def usable(self, variant: Variant, seed: int) -> bool:
-        """The reference accepts such inputs, and stays as finite as on its own (``finite``)."""
-        if variant.name == AS_GIVEN:
-            return True
-        state = self.draw_state(seed, variant.moved) if variant.moved else None
-        found = self._accepted(leaves := self.draw(variant, seed), state)
-        return found is not None and (variant.beyond or regular(self, leaves, state, found))
+        """The reference accepts such inputs, where lot decides in several draws, and stays as finite as on its own."""
+        for number in range(variant.lots() if variant.name != AS_GIVEN else 0):
+            state = self.draw_state(seed, variant.moved) if variant.moved else None
+            found = self._accepted(leaves := self.draw(variant, seed + number), state)
+            if found is None or not (variant.beyond or regular(self, leaves, state, found)):
+                return False
+        return True
 
     # -- results -------------------------------------------------------------------------------------------------
 
