@@ -8,7 +8,7 @@ import functools
 import math
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -80,7 +80,9 @@ class Instance:
         self.wanted = calls.gradient_names(self.model, first) if self.contract.gradients else None
         self.incoming: list[torch.Tensor] | None = None
         """One incoming gradient per output leaf (floating ones count), where they are asked for: the last call's."""
-        self._giver, self._numbers_stay = weights.Giver(), cast("bool | None", None)
+        self._giver = weights.Giver()
+        self._numbers_stay: bool | None = None
+        """Whether whole numbers that the constructor draws stay: the reference takes no others. None: not known."""
         del second  # a call may be gigabytes
         self.call_seconds, self.double_seconds, self.particular, self.jumps = 0.0, 0.0, False, True
         """What a call took the second time, and the last one in float64: rough, for planning."""
