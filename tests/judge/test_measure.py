@@ -212,7 +212,8 @@ def test_in_a_crowd_no_waiting_is_a_baselines_own() -> None:
     for crowded in (False, True):
         eager.crowded = twin.crowded = crowded
         rounds = measure.chosen_rounds([eager, twin], least=5)
-        made = measure.baseline("eager", *(measure.sampled(lane, eager, 1, rounds) for lane in (eager, twin)))
+        one, other = (measure.sampled(lane, eager, 1, rounds) for lane in (eager, twin))
+        made = measure.baseline("eager", one, other, ONE)
         assert made.speedup == pytest.approx(10 / 7, rel=0.01)
         assert (made.speedup_low < 1.0) is crowded
 
@@ -223,13 +224,16 @@ def test_too_few_clean_rounds_are_filled_with_the_calmest() -> None:
     assert [1, 2] == measure.chosen_rounds(lanes, least=2)
 
 
+ONE = measure.Met(1, 1)
+
+
 def read(times: list[float], **others: list[float]) -> measure.Sampled:
     return measure.Sampled(**{name: times for name in ("times", "own", "calm", "doubted")} | others)
 
 
 def test_baseline_compares_itself_with_the_candidate() -> None:
     """Speedup is baseline over candidate; rounds without scatter leave that between processes."""
-    made = measure.baseline("eager", read([4.0] * 3), read([2.0] * 3))
+    made = measure.baseline("eager", read([4.0] * 3), read([2.0] * 3), ONE)
     assert (2.0, 4.0) == (made.speedup, made.timing.median_us)
     assert made.speedup_low == pytest.approx(2.0 * (1 - measure.PROCESSES))
     assert made.speedup_high == pytest.approx(2.0 * (1 + measure.PROCESSES))
@@ -238,28 +242,37 @@ def test_baseline_compares_itself_with_the_candidate() -> None:
 def test_on_a_cpu_the_interval_holds_what_processes_of_one_program_differ_by() -> None:
     """A share of the scatter of rounds: less of it the more processes there were, none without scatter."""
     times, even = [4.0, 4.16, 3.84, 4.08, 3.92, 4.0, 4.04, 3.96], [2.0] * 8
-    plain, one, two = (measure.baseline("eager", read(times), read(even), 0, p) for p in (None, (2, 1), (2, 2)))
-    assert plain.speedup == one.speedup == two.speedup == 2.0
-    assert one.speedup_low < two.speedup_low < plain.speedup_low < plain.speedup_high < two.speedup_high
+    met = (measure.Met(10**9, 10**9), measure.Met(2, 1), measure.Met(2, 2))
+    many, one, two = (measure.baseline("eager", read(times), read(even), m) for m in met)
+    assert many.speedup == one.speedup == two.speedup == 2.0
+    assert one.speedup_low < two.speedup_low < many.speedup_low < many.speedup_high < two.speedup_high
     rounds = 1.4826 * 0.015  # half of the ratios lie within 1.5 % of the median
-    wide = math.hypot((plain.speedup_high - 2.0) / 2.0, 1.96 * measure.OF_ROUNDS * rounds)
+    wide = math.hypot((many.speedup_high - 2.0) / 2.0, 1.96 * measure.OF_ROUNDS * rounds)
     assert (two.speedup_high - 2.0) / 2.0 == pytest.approx(wide, rel=0.05)
-    wild = measure.baseline("eager", read([4.0 * (1 + 5 * (t / 4 - 1)) for t in times]), read(even), 0, (2, 2))
+    wild = measure.baseline("eager", read([4.0 * (1 + 5 * (t / 4 - 1)) for t in times]), read(even), measure.Met(2, 2))
     assert (wild.speedup_high - 2.0) / 2.0 < math.hypot(0.2, 1.96 * measure.APART) + 0.005
-    still = measure.baseline("eager", read([4.0] * 8), read(even), 0, (2, 1))
+    still = measure.baseline("eager", read([4.0] * 8), read(even), measure.Met(2, 1))
     assert still.speedup_low == pytest.approx(2.0 * (1 - measure.PROCESSES))
+
+
+def test_on_a_device_processes_differ_where_its_host_sets_the_pace() -> None:
+    """Not by what rounds of a busy device scatter by; by a percent or so where calls are mostly launches."""
+    busy, hosted, wild = (measure.Met(2, 1, on_device=True).apart(scatter) for scatter in (0.005, 0.015, 0.5))
+    assert busy == measure.PROCESSES
+    assert 0.018 < hosted < 0.021  # 0.8 of what lies above half a percent, for two processes beside one
+    assert hosted < wild < 0.03
 
 
 def test_what_is_not_known_of_windows_is_in_the_interval_and_not_in_the_ratio() -> None:
     """Each program by its own windows; less what disturbed it, but never both at once to its favour."""
-    slow_to_wake = measure.baseline("eager", read([4.0] * 3), read([2.0] * 3, own=[1.6] * 3))
+    slow_to_wake = measure.baseline("eager", read([4.0] * 3), read([2.0] * 3, own=[1.6] * 3), ONE)
     assert slow_to_wake.speedup == 2.0 and slow_to_wake.speedup_low > 1.99
     assert 2.5 <= slow_to_wake.speedup_high < 2.51
-    alike = measure.baseline("compile", read([4.0] * 3, own=[3.2] * 3), read([2.0] * 3, own=[1.6] * 3))
+    alike = measure.baseline("compile", read([4.0] * 3, own=[3.2] * 3), read([2.0] * 3, own=[1.6] * 3), ONE)
     assert 1.99 < alike.speedup_low and alike.speedup_high < 2.01
-    disturbed = measure.baseline("eager", read([4.0] * 3, calm=[2.0] * 3), read([2.0] * 3))
+    disturbed = measure.baseline("eager", read([4.0] * 3, calm=[2.0] * 3), read([2.0] * 3), ONE)
     assert disturbed.speedup == 2.0 and 0.99 < disturbed.speedup_low <= 1.0 and disturbed.speedup_high < 2.01
-    together = measure.baseline("eager", read([4.0] * 3), read([2.0] * 3, doubted=[3.2] * 3))
+    together = measure.baseline("eager", read([4.0] * 3), read([2.0] * 3, doubted=[3.2] * 3), ONE)
     assert together.speedup == 2.0 and 1.2 < together.speedup_low <= 1.25 and together.speedup_high < 2.01
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from kernelwright.errors import JudgeFailed, KernelwrightError, ReferenceFails
 from kernelwright.judge.child import Program
+from kernelwright.judge.measure import Met
 
 _OF_ITS_OWN = ("raised ", "endless output")
 """In a failure's words: it was the program's doing, and no fault of the moment."""
@@ -61,10 +62,10 @@ class Entrant:
             what_next="take out of its constructor and forward what is named above",
         )
 
-    def met(self, races: int) -> tuple[int, int] | None:
-        """In so many races, how many processes of a candidate met how many of its own; None on a device."""
+    def met(self, races: int) -> Met:
+        """In so many races, how many processes of a candidate met how many of its own."""
         on_device = self.program is None or self.program.device != "cpu"
-        return None if on_device else (races, races if self.start is not None else 1)
+        return Met(races, races if self.start is not None else 1, on_device=on_device)
 
     def ready(self) -> None:
         """Wait until it is warm, or has failed. Raises its ``fault``: a speedup over the others would flatter."""

@@ -29,6 +29,11 @@ OF_ROUNDS, APART = 0.8, 0.08
 """The same on a CPU, as standard deviations: over that of the rounds, and at the most. On a 2-core virtual machine, in
 40 to 50 proofs each of a program against itself: RMSNorm of 16 MiB 7 % beside rounds of 9 %, softmax 2 beside 8, a
 GELU 4 beside 13, a linear layer 7 beside 10. On the H200 it was 0.19 beside 0.65 %."""
+HOSTED, HOSTED_APART = 0.005, 0.012
+"""Scatter of rounds on a device above which its host sets the pace, and by how much processes differ then, at the most,
+as a standard deviation. Where calls of 75 us had 10 us of work for an H100, medians of 56 processes scattered by 1.2 to
+1.5 % (rounds by 1 to 10 %), and without this 70 of 93 intervals of a program against itself held 1. Where the device
+sets the pace rounds scatter by 0.5 to 0.65 %."""
 DELIVERY_SLACK = 0.25
 """Share of an honest program's delivery by which another's may exceed it before the excess is charged."""
 DELIVERY_FLOOR_US = 20.0
@@ -115,11 +120,26 @@ class Sampled:
         self.doubted += [time + max(extra_us, doubted_us) for time in other.times]
 
 
-def baseline(
-    name: str, one: Sampled, candidate: Sampled, seed: int = 0, processes: tuple[int, int] | None = None
-) -> Baseline:
-    """A baseline beside the candidate it was interleaved with (equal rounds). ``processes``: how many of the candidate
-    met how many of the baseline; None on a device, where they differ by PROCESSES.
+@dataclass(frozen=True, slots=True)
+class Met:
+    """How many processes of a candidate met how many of a baseline."""
+
+    candidate: int
+    baseline: int
+    on_device: bool = False
+
+    def apart(self, scatter: float) -> float:
+        """Half the 95 % interval of what the ratio is off by their being these processes and not others, as a share,
+        where logarithms of the ratios of rounds have the standard deviation ``scatter``."""
+        if self.on_device:
+            share = min(HOSTED_APART, OF_ROUNDS * max(0.0, scatter - HOSTED))
+        else:
+            share = min(APART, OF_ROUNDS * scatter)
+        return math.hypot(PROCESSES, 1.96 * share * math.sqrt(1 / self.candidate + 1 / self.baseline))
+
+
+def baseline(name: str, one: Sampled, candidate: Sampled, met: Met, seed: int = 0) -> Baseline:
+    """A baseline beside the candidate it was interleaved with (equal rounds).
 
     The interval also holds what the ratio would be were each program's own windows its measure (a fresh process wakes
     later than one that has run for a while, and nothing tells that from dawdling), what it would be had the baseline,
@@ -134,11 +154,8 @@ def baseline(
         high = max(high, ratio_interval(one.times, candidate.calm, seed)[2])
     if candidate.doubted != candidate.times:
         low = min(low, ratio_interval(one.times, candidate.doubted, seed)[1])
-    aside = PROCESSES * ratio
-    if processes is not None:
-        off = np.abs(np.log(np.asarray(one.times) / np.asarray(candidate.times)) - math.log(ratio))
-        apart = min(APART, OF_ROUNDS * 1.4826 * float(np.median(off)))
-        aside = ratio * math.hypot(PROCESSES, 1.96 * apart * math.sqrt(sum(1 / n for n in processes)))
+    off = np.abs(np.log(np.asarray(one.times) / np.asarray(candidate.times)) - math.log(ratio))
+    aside = ratio * met.apart(1.4826 * float(np.median(off)))
     return Baseline(
         name=name,
         timing=timing(one.times, seed),

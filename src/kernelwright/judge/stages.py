@@ -304,7 +304,7 @@ class Judgement(Verification):
             return impossible
         races = collections.Counter(racer.name for racers in lanes for racer in racers)
         baselines = tuple(
-            measure.baseline(e.name, samples[e.name], beside[e.name], self.seed % 2**31, e.met(races[e.name]))
+            measure.baseline(e.name, samples[e.name], beside[e.name], e.met(races[e.name]), self.seed % 2**31)
             for e in self.baselines
             if e.name in samples
         )
