@@ -180,7 +180,7 @@ def served(*fakes: Fake, gaps: list[float]) -> list[measure.Lane]:
         racers.append(race.Racer(fake.name, fake, suspect, lane))  # type: ignore[arg-type]  # a double
     checks = spot_checks.SpotChecks(
         suspects=[racer.suspect for racer in racers], budget=2, thorough=True, random_outputs=False,
-        mutates=frozenset(), dice=random.Random(3), tolerated=[0.0, 0.0],
+        mutates=frozenset(), dice=random.Random(3), tolerated=[0.0] * 3,
     )  # fmt: skip
     draw = lambda: [torch.randn(4)]  # noqa: E731
     idle.serve(racers, draw, checks, None, random.Random(5), grad=False, rest=gaps.append)

@@ -39,7 +39,7 @@ class Trial:
         self.eager, self.mine = Memory(calls), Memory(calls)
         suspects = [Suspect(self.eager, self._check, False), Suspect(self.mine, self._check, True)]  # type: ignore[arg-type]
         settings: dict[str, object] = {"thorough": True, "random_outputs": False, "mutates": frozenset()}
-        settings |= {"tolerated": [1e-7, 1e-6]} | options
+        settings |= {"tolerated": [1e-7, 1e-6, 1e-6]} | options
         self.checks = SpotChecks(suspects=suspects, budget=budget, dice=random.Random(seed), **settings)  # type: ignore[arg-type]
 
     def _check(self, leaves: list, state: object, outputs: list, inputs: list) -> CaseResult:
@@ -96,7 +96,7 @@ def test_a_call_further_from_eager_than_honest_ones_is_compared_at_once() -> Non
 def test_one_wrong_element_among_many_shows_in_the_largest_distance() -> None:
     """It is 1/8 of that in the RMS of 64 elements: 2e-6 against 2 x 1e-6 tolerated, where 1e-5 shows."""
     far = spot_checks.distances([torch.ones(64).index_fill(0, torch.tensor([3]), 1.25)], [torch.ones(64)], None)
-    assert [0.25 / 8, 0.25] == far
+    assert [0.25 / 8, 0.25, 0.25 / 64] == far
 
 
 def test_a_changed_input_is_compared_at_once() -> None:
@@ -123,6 +123,19 @@ def test_random_answers_are_compared_twice_a_round() -> None:
     assert [0, 0, 1, 1, 2, 2, 3, 3] == trial.compared
 
 
+@pytest.mark.parametrize("columns", [False, True])
+def test_small_elements_of_an_answer_that_spans_many_orders_of_magnitude_count(columns: bool) -> None:
+    """Of 64 by 64 elements from 1e-12 to 1e12 those below 1e3 are nothing in the RMS, and 62 % of all."""
+    rows = torch.logspace(-12, 12, 64)[:, None].expand(64, 64) * torch.rand(64, 64).add(0.5)
+    theirs = rows.T.contiguous() if columns else rows.contiguous()
+    mine = torch.where(theirs.abs() < 1e3, 0.0, theirs)
+    near, far, each = spot_checks.distances([mine], [theirs], None)
+    assert near < far < 1e-6 and 0.6 < each < 0.65
+    rounded = theirs.to(torch.float64).mul(1 + 1e-8).to(torch.float32)
+    assert spot_checks.alike([], [rounded], [], [theirs], [1e-6, 1e-6, 0.0])
+    assert not spot_checks.alike([], [mine], [], [theirs], [1e-6, 1e-6, 0.0])
+
+
 def test_a_double_precision_output_is_not_measured_with_single_precision() -> None:
     """Some of its own rounding is the least that is tolerated: an answer in float32 lies 1e-8 off and is compared."""
     assert 2.0**-59 == spot_checks._unit(torch.zeros(1, dtype=torch.float64))
@@ -133,12 +146,12 @@ def test_answers_whose_squares_overflow_are_measured_all_the_same() -> None:
     """In single precision from 1e19 on, in double from 1e154 on; NaN and Inf beside them stay where they are."""
     for dtype, size in ((torch.float32, 1e30), (torch.float64, 1e200), (torch.complex64, 1e25), (torch.float32, 3e38)):
         theirs = torch.linspace(-1.0, 1.0, 65, dtype=torch.float64).mul(size).to(dtype)
-        assert [0.0, 0.0] == spot_checks.distances([theirs], [theirs], None)
-        near, far = spot_checks.distances([theirs * 0.5], [theirs], None)
-        assert 0.49 < near < 0.51 < far < 1.3
+        assert [0.0] * 3 == spot_checks.distances([theirs], [theirs], None)
+        near, far, each = spot_checks.distances([theirs * 0.5], [theirs], None)
+        assert 0.49 < near < 0.51 < far < 1.3 and 0.2 < each < 0.51
     edge = torch.tensor([1e30, torch.inf, 2e30])
-    assert [0.0, 0.0] == spot_checks.distances([edge], [edge], None)
-    assert [torch.inf, torch.inf] == spot_checks.distances([edge.flip(0)], [edge.roll(1)], None)
+    assert [0.0] * 3 == spot_checks.distances([edge], [edge], None)
+    assert [torch.inf] * 3 == spot_checks.distances([edge.flip(0)], [edge.roll(1)], None)
 
 
 class Legal:
@@ -151,7 +164,7 @@ class Legal:
         self.eager.outputs, self.mine.outputs = [[eager]], [[eager.clone()]]
         suspects = [Suspect(self.eager, self._check, False), Suspect(self.mine, self._check, True)]  # type: ignore[arg-type]
         settings: dict[str, object] = {"thorough": True, "random_outputs": False, "mutates": frozenset()}
-        settings |= {"tolerated": [0.0, 0.0], "dice": random.Random(5), "budget": 0} | options
+        settings |= {"tolerated": [0.0] * 3, "dice": random.Random(5), "budget": 0} | options
         self.checks = SpotChecks(suspects=suspects, **settings)  # type: ignore[arg-type]
 
     def _check(self, leaves: list, state: object, outputs: list, inputs: list) -> CaseResult:
@@ -203,7 +216,7 @@ def test_nothing_is_learned_of_a_legal_call_beyond_all_measure(eager: torch.Tens
     for _ in range(400):
         trial.call(legal)
     assert 20 < trial.compared - spot_checks.BEYOND < 90  # 50, deviation 6.6
-    assert [0.0, 0.0] == trial.checks.tolerated and 0 == trial.checks.suspects[-1].sampled
+    assert [0.0] * 3 == trial.checks.tolerated and 0 == trial.checks.suspects[-1].sampled
     with pytest.raises(Mismatch):
         for _ in range(200):
             trial.call(torch.full_like(eager, 77), "wrong")
@@ -217,7 +230,7 @@ def test_what_a_smoke_test_saw_beyond_all_measure_is_not_tolerated() -> None:
 
 def test_whole_numbers_that_differ_are_no_measure_for_written_inputs() -> None:
     """A share of halves is not an error of floats."""
-    trial = Legal(torch.arange(64), mutates=frozenset({0}), tolerated=[0.05, 1.0])
+    trial = Legal(torch.arange(64), mutates=frozenset({0}), tolerated=[0.05, 1.0, 0.05])
     trial.eager.inputs[0], trial.mine.inputs[0] = [torch.ones(8)], [torch.ones(8) * 1.01]
     with pytest.raises(Mismatch):
         trial.checks.look([[torch.zeros(8)]], "wrong")

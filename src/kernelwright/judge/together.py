@@ -75,20 +75,21 @@ def distances(ours: Buffers, theirs: Buffers) -> list[list[float]]:
     for kind, index in regions:
         mine, other = ours.across(kind, index), theirs.across(kind, index)
         pairs = [_apart(mine[part], other[part]) for part in _parts(mine)]
-        columns += [torch.cat([pair[side] for pair in pairs]) for side in (0, 1)]
+        columns += [torch.cat([pair[side] for pair in pairs]) for side in range(len(pairs[0]))]
     return [list(row) for row in torch.stack(columns, 1).tolist()]
 
 
-def _apart(mine: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(RMS, largest) distance of each call over the RMS of the other's, in float64."""
+def _apart(mine: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """(RMS, largest) distance of each call over the RMS of the other's, and the mean of what each element is off in
+    parts of itself, in float64."""
     calls = mine.shape[0]
     if mine.numel() == 0:
         zeros = torch.zeros(calls, dtype=torch.float64, device=mine.device)
-        return zeros, zeros
+        return zeros, zeros, zeros
     if not (mine.is_floating_point() or mine.is_complex()):
         differ = _flat(mine != other).any(1)
         found = torch.where(differ, math.inf, 0.0).to(torch.float64)
-        return found, found
+        return found, found, found
     ours, theirs = _flat(numerics.real(mine)), _flat(numerics.real(other))
     wide = torch.float32 if theirs.dtype in (torch.float16, torch.bfloat16) else theirs.dtype
     gap = (ours - theirs).abs_()
@@ -96,7 +97,8 @@ def _apart(mine: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch
     far = torch.linalg.vector_norm(gap, dim=1, dtype=wide).to(torch.float64)
     top = gap.amax(1).to(torch.float64) * math.sqrt(theirs.shape[1])
     plain = far.isfinite() & scale.isfinite() & (scale > 0)
-    return tuple(torch.where(plain, size / scale, math.inf) for size in (far, top))  # type: ignore[return-value]
+    own = gap.div_(theirs.abs()).nan_to_num_(0.0, 1.0).clamp_(max=1.0).mean(1, dtype=wide).to(torch.float64)
+    return tuple(torch.where(plain, size, math.inf) for size in (far / scale, top / scale, own))
 
 
 def _flat(calls: torch.Tensor) -> torch.Tensor:
