@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import array
+import mmap
 import os
+import re
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -98,3 +102,40 @@ def test_a_wrong_shape_is_told_in_words(program, plan) -> None:
     one.bind(plan((1 << 20,)))
     with pytest.raises(ChildFailure, match=r"wrong structure: output 0 is \[1\] float32"):
         one.window([0])
+
+
+@pytest.mark.parametrize(
+    ("whole", "taken"),
+    [
+        (torch.arange(12.0).reshape(3, 4), lambda t: t.T),
+        (torch.arange(24).reshape(4, 6), lambda t: t[1:, 1::2]),
+        (torch.ones(6), lambda t: t[2:3].expand(5, 7)),
+        (torch.zeros(3 << 20, dtype=torch.bool), lambda t: t[5:-7]),
+    ],
+    ids=["transposed", "strided", "expanded", "of several blocks"],
+)
+def test_what_was_handed_out_is_overwritten_and_nothing_beside_it(
+    whole: torch.Tensor, taken: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    """Of results in any layout; the second call's is not asked for."""
+    first, second, before = taken(whole), torch.full((2,), 7.0), whole.clone()
+    found: array.array[int] = array.array("q")
+    kept = fetch.note(found, first)
+    specs = [TensorSpec.contiguous(first.shape, first.dtype), TensorSpec.contiguous((2,), torch.float32)]
+    fetch.note(found, second)
+    assert kept is first and fetch.spoil(os.getpid(), found.tobytes(), specs, {(0, 0)}) == ""
+    assert second.tolist() == [7.0, 7.0]
+    raw = first.view(torch.uint8) if first.dtype is torch.bool else first
+    assert bool((raw == 255).all() if raw.dtype is torch.uint8 else ~(raw >= 0).any())
+    left = torch.ones_like(whole, dtype=torch.bool)
+    left.view(-1)[taken(torch.arange(whole.numel()).view(whole.shape)).reshape(-1)] = False
+    assert torch.equal(whole[left], before[left])
+
+
+def test_results_that_nobody_may_write_to_are_told() -> None:
+    """Whoever is given one could not use it."""
+    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ)
+    address = int(re.search(rb"^([0-9a-f]+)-.* r--s .*/dev/zero", Path("/proc/self/maps").read_bytes(), re.M)[1], 16)  # type: ignore[index]
+    notes, specs = array.array("q", [address, 1]), [TensorSpec.contiguous((4,), torch.float32)]
+    assert "cannot be written to" in fetch.spoil(os.getpid(), notes.tobytes(), specs, {(0, 0)})
+    page.close()

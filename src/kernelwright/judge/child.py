@@ -186,6 +186,8 @@ class Program:
         self.buffers: Buffers | None = None
         self.watched = False
         """Look where results lie after every window (1 ms, outside the clock)."""
+        self.spared: frozenset[int] | None = None
+        """Results that stay as they were once they were read (None: all); others are spoilt, if ``watched``."""
         self.written: Sequence[int] = ()
         """Inputs that a call writes to, by leaf."""
         self.leash, self.clock, self._places = leash, clock, Places(leash.pid, learns=device == "cpu")
@@ -289,8 +291,7 @@ class Program:
         """Wake the program, run one call on each set of ``order`` back to back, have the results delivered, stop it.
 
         An empty ``order`` measures the overhead. Only the outputs of sets in ``order`` are written. ``keep``: the
-        results stay alive until those of a later window are delivered without it. Raises ChildFailure with
-        ``self.stage``.
+        results stay alive until those of a later window are delivered without it. Raises ChildFailure.
         """
         if len(order) > wires.MOST_CALLS:
             raise ValueError(f"a window of {len(order)} calls; the most is {wires.MOST_CALLS}")
@@ -315,7 +316,7 @@ class Program:
             leash.refuse(body, self.stage)
         used = self.clock(self.pid)
         harvest = Harvest(self.pid, self.buffers, order, self.written, grad=grad)
-        harvest.read(body[len(done) :], watched=self.watched)
+        harvest.read(body[len(done) :], watched=self.watched, spared=self.spared)
         asked = self.clock(0)
         leash.send(wires.asking(number, taken=harvest.taken, keep=keep), self.stage)
         leash.wake()
@@ -327,8 +328,7 @@ class Program:
         if harvest.fault:  # its delivery did not say what is wrong with its results
             leash.end("integrity", harvest.fault)
         harvest.put()
-        found = harvest.whereabouts
-        if found is not None:
+        if (found := harvest.whereabouts) is not None:
             aliases = tuple({*aliases, *found.aliases})
         delivery_ns = used if harvest.whole else given - asked  # other processes of its own may have delivered
         return Window(

@@ -12,7 +12,7 @@ import ctypes
 import errno
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 
@@ -23,6 +23,8 @@ MOST_BYTES = 96 << 10
 """Records of places larger than this are not sent: the copies the program delivers itself are used instead."""
 SPREAD, ROOM = 8, 4096
 """A result may span this many times its elements and some more; sparser ones are copied together by the program."""
+RUBBISH, PIECES = ctypes.create_string_buffer(b"\xff" * (1 << 20), 1 << 20), 512
+"""Not a number in any floating type; so many times it is written at once."""
 Fetched = list[list[torch.Tensor]] | str | None
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -86,6 +88,53 @@ def read(pid: int, notes: bytes, wanted: Sequence[TensorSpec], calls: int) -> Fe
     return results
 
 
+def spoil(pid: int, notes: bytes, wanted: Sequence[TensorSpec], places: Collection[tuple[int, int]]) -> str:
+    """Overwrite results of process ``pid`` (stopped), which are the caller's now: who hands out the same memory again
+    and takes for granted what it wrote there long ago (the zeros of a one-hot) is right no more. ``places``: (call,
+    leaf) of those to spoil. ``notes`` have been accepted by ``read``. Empty, or what was wrong.
+    """
+    numbers = array.array("q", notes)
+    step = sum(1 + len(spec.shape) for spec in wanted)
+    try:
+        for call, leaf in sorted(places):
+            spec = wanted[leaf]
+            at = call * step + sum(1 + len(other.shape) for other in wanted[:leaf])
+            strides = numbers[at + 1 : at + 1 + len(spec.shape)].tolist()
+            if count := math.prod(spec.shape):
+                span = _span(spec.shape, strides)
+                kept = None if span == count else _read_leaf(pid, numbers[at], strides, spec)
+                _overwrite(pid, numbers[at], span * skeletons.dtype(spec.dtype).itemsize, kept)
+    except PermissionError:
+        return ""
+    except OSError as error:
+        return f"its results cannot be written to ({error.strerror})"
+    return ""
+
+
+def _overwrite(pid: int, address: int, size: int, sparse: torch.Tensor | None) -> None:
+    """Write RUBBISH over ``size`` bytes; where ``sparse`` lies there, just read, over its elements and not its gaps."""
+    block, held = len(RUBBISH), ctypes.addressof(RUBBISH)
+    if sparse is not None:
+        span = size // sparse.element_size()
+        raw = sparse.as_strided((span,), (1,), 0).view(torch.uint8).view(span, -1)
+        raw[torch.arange(span).as_strided(sparse.shape, sparse.stride()).reshape(-1)] = 255
+        held = raw.data_ptr()
+    done = 0
+    while done < size:
+        left = size - done
+        if sparse is None:
+            lengths = [min(block, left - i * block) for i in range(min(PIECES, -(-left // block)))]
+            here = (_Piece * len(lengths))(*(_Piece(held, length) for length in lengths))
+        else:
+            lengths, here = [left], (_Piece * 1)(_Piece(held + done, left))
+        there = _Piece(address + done, sum(lengths))
+        got = _LIBC.process_vm_writev(pid, here, len(lengths), ctypes.byref(there), 1, 0)
+        if got <= 0:
+            code = errno.EPERM if ctypes.get_errno() == errno.ENOSYS else ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        done += got
+
+
 def put(buffers: Buffers, order: Sequence[int], fetched: list[list[torch.Tensor]], *, grad: bool) -> None:
     """Put what was fetched in the place of what the program delivered itself."""
     for index, leaves in zip(order, fetched, strict=True):
@@ -126,7 +175,8 @@ def _read_leaf(pid: int, address: int, strides: list[int], spec: TensorSpec) -> 
     return raw.as_strided(spec.shape, strides)
 
 
-_LIBC.process_vm_readv.restype = ctypes.c_ssize_t
-_LIBC.process_vm_readv.argtypes = [
-    ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong,
-]  # fmt: skip
+for _copy in (_LIBC.process_vm_readv, _LIBC.process_vm_writev):
+    _copy.restype = ctypes.c_ssize_t
+    _copy.argtypes = [
+        ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong,
+    ]  # fmt: skip

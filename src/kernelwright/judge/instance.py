@@ -80,7 +80,7 @@ class Instance:
         self.wanted = calls.gradient_names(self.model, first) if self.contract.gradients else None
         self.incoming: list[torch.Tensor] | None = None
         """One incoming gradient per output leaf (floating ones count), where they are asked for: the last call's."""
-        self._giver = weights.Giver()
+        self.giver = weights.Giver()
         self._numbers_stay: bool | None = None
         """Whether whole numbers that the constructor draws stay: the reference takes no others. None: not known."""
         del second  # a call may be gigabytes
@@ -155,8 +155,8 @@ class Instance:
             self.out_skeleton, self.infinite = answer.skeleton, infinite(outputs)
             self.out_specs = tuple(TensorSpec.contiguous(t.shape, t.dtype) for t in outputs)
             self.out_strides = tuple(tuple(t.stride()) for t in outputs)
-            self._giver.keeps = weights.still(self.model, self.first_state)
-            if not (self._giver.keeps or self.contract.random):
+            self.giver.keeps = weights.still(self.model, self.first_state)
+            if not (self.giver.keeps or self.contract.random):
                 refusals.carried(self.reference, outputs, lambda: self._call(self.model, leaves).outputs, 11)
             self._restore()  # a module in train() mode has changed its buffers
             with seeded(12):
@@ -191,7 +191,7 @@ class Instance:
 
     def in_other_mode(self, leaves: Leaves, state: State) -> list[torch.Tensor] | None:
         """What the reference returns in the other of train() and eval(); None where it raises there."""
-        self._giver.give(self.model, state)
+        self.giver.give(self.model, state)
         self.model.train(not self.training)
         try:
             return self.run(self.model, leaves)
@@ -216,7 +216,7 @@ class Instance:
     def _accepted(self, leaves: Leaves, state: State | None = None) -> list[torch.Tensor] | None:
         """Outputs, or None where the reference raises, or gives others than usual."""
         if state is not None:
-            self._giver.give(self.model, state, lasting=False)
+            self.giver.give(self.model, state, lasting=False)
         try:
             outputs = self._call(self.model, leaves).outputs
         except calls.CAUGHT as error:
@@ -310,18 +310,18 @@ class Instance:
 
     def _restore(self) -> None:
         """Put the first weights back: a module in train() mode changes its buffers."""
-        self._giver.give(self.model, self.first_state)
+        self.giver.give(self.model, self.first_state)
 
     def eager(self, leaves: Leaves, state: State | None) -> list[torch.Tensor]:
         """What the reference itself returns for these leaves and weights (None: the first ones), then gradients."""
-        self._giver.give(self.model, self.first_state if state is None else state)
+        self.giver.give(self.model, self.first_state if state is None else state)
         return self.run(self.model, leaves)
 
     def state_after(self, calls: Sequence[Sequence[torch.Tensor]], state: State) -> State:
         """Parameters and buffers after calls of the reference in turn; ``state``, not copied, if unchanged. Those over
         HEAVY are not made where the first one left all as it was."""
-        self._giver.give(self.model, state)
-        for leaves in () if self._giver.keeps and self.work > HEAVY else calls:
+        self.giver.give(self.model, state)
+        for leaves in () if self.giver.keeps and self.work > HEAVY else calls:
             self.run(self.model, leaves)
         live = self.model.state_dict()
         return state if all(agreement.same(value, live[name]) for name, value in state) else weights.read(self.model)
@@ -354,7 +354,7 @@ class Instance:
         if self._double is None:
             self._double = weights.doubled(self.model)
         double = self._double
-        self._giver.give(double, self.first_state if state is None else state, lasting=move is None)
+        self.giver.give(double, self.first_state if state is None else state, lasting=move is None)
         if move is not None:  # where they lie: two copies of 512 MB were up to 2.5 s of a draw, with new pages
             move(weights.once(double), write=True)
         self.adopt(leaves)

@@ -63,8 +63,9 @@ class Harvest:
         """Whether the results are here: a program that copied them too could do something else in that time."""
         return self._results is not None
 
-    def read(self, notes: bytes, *, watched: bool) -> None:
-        """Take it from the stopped program's memory, as far as this can be done. ``watched``: look where it lies."""
+    def read(self, notes: bytes, *, watched: bool, spared: frozenset[int] | None = None) -> None:
+        """Take it from the stopped program's memory, as far as this can be done. ``watched``: look where it lies, and
+        leave rubbish there but for the leaves ``spared`` (None: all)."""
         buffers, order = self._buffers, self._order
         if buffers is None or not fetch.due(buffers, len(order), grad=self._grad):
             return
@@ -77,7 +78,10 @@ class Harvest:
         inputs = [buffers.inputs[index][leaf] for index in order for leaf in self._written]
         self._inputs = [(now, now.clone()) for now in inputs]
         if watched and found is not None:
-            self.whereabouts = whereabouts.look(self._pid, notes, buffers, order, wanted)
+            self.whereabouts = seen = whereabouts.look(self._pid, notes, buffers, order, wanted)
+            if spared is not None:
+                places = {(place.call, place.leaf) for place in seen.results if place.leaf not in spared}
+                self.fault = fetch.spoil(self._pid, notes, wanted, places)
 
     def put(self) -> None:
         """Put it in the place of what the program delivered itself."""
