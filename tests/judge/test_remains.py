@@ -94,6 +94,28 @@ def test_work_on_copies_shows_in_the_first_look(zygote: Zygote, tmp_path: Path, 
         assert "whoever reads parameters" in late
 
 
+ALWAYS = "self.register_state_dict_pre_hook(lambda module, *rest: module.seen.copy_(count(module.late[-1])))"
+
+
+def test_a_look_that_always_costs_more_than_at_eager_shows(zygote: Zygote, tmp_path: Path, plan: Plan) -> None:
+    """Who does as much work at the second look as at the first was taken for a program whose looks are dear."""
+    honest = tmp_path / "honest"
+    honest.mkdir()
+    with after_a_call(zygote, honest, plan(SIZE, sets=1), "self.seen += count(x)") as eager:
+        usual = remains.usual({"eager": cast(Any, SimpleNamespace(program=eager, look_us=0.0))})
+    assert 1.0 <= usual < remains.FLOOR_US and remains.usual({}) == float("inf")
+    with after_a_call(zygote, tmp_path, plan(SIZE, sets=1), "self.late.append(x.clone())", ALWAYS) as program:
+        assert remains.read(program)[1] == ""
+        assert "whoever reads parameters" in remains.read(program, usual)[1]
+
+
+def test_a_look_in_which_others_may_work_shows(zygote: Zygote, tmp_path: Path, plan: Plan) -> None:
+    """It sleeps for 50 ms, as one does that waits for a process of its own."""
+    sleeps = 'self.register_state_dict_pre_hook(lambda *rest: __import__("time").sleep(0.05))'
+    with after_a_call(zygote, tmp_path, plan(SIZE, sets=1), "self.seen += count(x)", sleeps) as program:
+        assert "others worked" in remains.read(program)[1]
+
+
 @pytest.mark.parametrize(("forward", "left"), [("self.late.append(x.clone())", True), ("self.seen += count(x)", False)])
 def test_work_too_little_to_be_seen_shows_after_many_calls(
     zygote: Zygote, tmp_path: Path, plan: Plan, forward: str, left: bool
@@ -108,9 +130,9 @@ def test_work_too_little_to_be_seen_shows_after_many_calls(
 def test_one_dear_look_is_forgiven_and_two_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was left is right."""
     seen = [("seen", torch.ones(2))]
-    monkeypatch.setattr(remains, "read", lambda program: (seen, "1646 us at first, then 155"))
+    monkeypatch.setattr(remains, "read", lambda program, usual: (seen, "1646 us at first, then 155"))
     checks = Correctness.__new__(Correctness)
-    checks.late, checks.stateful = 0, False
+    checks.late, checks.stateful, checks.bench = 0, False, cast(Any, SimpleNamespace(entrants={}))
     instance = SimpleNamespace(state_after=lambda given, before: before)
     checks.points = (cast(Any, SimpleNamespace(instance=instance)),)
     program = cast(Any, SimpleNamespace(stage="verify"))

@@ -299,7 +299,7 @@ class Correctness:
     @sharing
     def _keeps_state(self, program: Program, point: Point) -> None:
         """What a call does to parameters and buffers is what it does to the reference's: in eval mode, nothing."""
-        instance, dice = point.instance, random.Random(self.seed ^ 0x57A7E)
+        instance, dice, grad = point.instance, random.Random(self.seed ^ 0x57A7E), self.bench.contract.gradients
         if not (before := instance.first_state):
             return
         before = before if self.bench.contract.frozen_parameters else self._fresh_state(point, dice.getrandbits(62))
@@ -311,7 +311,7 @@ class Correctness:
             for _ in range(2):
                 program.set_state(before)
                 race.fill(buffers, 0, leaves)
-                program.window([0], grad=self.bench.contract.gradients)
+                program.window([0], grad=grad)
                 self._state_as_left(program, [leaves], before, point)
                 if not self.late:
                     break
@@ -320,14 +320,14 @@ class Correctness:
             buffers = point.bind(program, point.as_given, remains.many(self.bench.eager_us, self.bench.call_bytes))
             for call in range(buffers.plan.sets):
                 race.fill(buffers, call, leaves)
-            if found := remains.of_many(program, buffers.plan.sets, grad=self.bench.contract.gradients):
+            if found := remains.of_many(program, buffers.plan.sets, remains.usual(self.bench.entrants), grad=grad):
                 raise Wrong(program.stage, found)
 
     def _state_as_left(
         self, program: Program, given: Sequence[list[torch.Tensor]], before: Any, point: Point | None = None
     ) -> None:
         """Calls in this order left in parameters and buffers what they leave in the reference's."""
-        left, unfinished = remains.read(program)
+        left, unfinished = remains.read(program, remains.usual(self.bench.entrants))
         self.late += bool(unfinished)
         if unfinished and self.late > 1:
             raise Wrong(program.stage, unfinished)
@@ -337,7 +337,7 @@ class Correctness:
         for (name, mine), (_, theirs) in zip(left, after, strict=True):
             if torch.equal(mine, theirs):  # 256 MB of distances take 0.7 s
                 continue
-            far, _ = spot_checks.distances([mine], [theirs], None)
+            far, *_ = spot_checks.distances([mine], [theirs], None)
             if far > (STATE_SLACK * torch.finfo(mine.dtype).eps if mine.is_floating_point() else 0.0):
                 raise Wrong(program.stage, f"after a call {name} is not what the reference leaves there")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from kernelwright.errors import JudgeFailed, KernelwrightError, ReferenceFails
 from kernelwright.judge.child import Program
-from kernelwright.judge.measure import Met
+from kernelwright.judge.intervals import Met
 
 _OF_ITS_OWN = ("raised ", "endless output")
 """In a failure's words: it was the program's doing, and no fault of the moment."""
@@ -33,6 +33,8 @@ class Entrant:
     """Starts it anew, where that is cheap."""
     raced: bool = False
     """Its process has been in a race."""
+    look_us: float = 0.0
+    """What a look at its state costs, once that is known."""
 
     def renew(self) -> None:
         """A new process for another race, where one is cheap. Raises JudgeFailed where it cannot be had.
