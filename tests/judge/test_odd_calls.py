@@ -57,7 +57,7 @@ def answered(calls: OddCalls, answer: Any, sets: int = SETS, windows: int = 0) -
 def test_every_change_of_value_has_its_turn() -> None:
     """Over the windows of one race, where there are calls enough; layouts are left to the checks before it."""
     calls = odd()
-    assert 2 == len(calls.rounds(10, 10, SETS))
+    assert 2 <= len(calls.rounds(10, 10, SETS))
     names = {check.name.partition(": ")[2] for check in answered(calls, lambda x: torch.relu(x) * 2.0).checks}
     offered = [v for v in calls.point.offered if v.name != AS_GIVEN and v.layout == "contiguous"]
     assert {v.name for v in offered if not v.fresh_weights} <= names
@@ -79,7 +79,7 @@ def test_random_results_have_odd_rows_too() -> None:
                         contract=Contract(random=True))  # fmt: skip
         point = Point(made.case, made, Checker(made, seed=1), 5, {})
         calls = OddCalls(point, random.Random(3), 2, strewn=("rows",))
-        assert 2 == len(calls.rounds(10, 10, SETS))
+        assert 2 <= len(calls.rounds(10, 10, SETS))
 
         def answer(x: torch.Tensor, *, right: bool = right) -> torch.Tensor:
             large = x.exp()
@@ -176,17 +176,14 @@ def test_the_dearest_cases_have_one_too() -> None:
     assert 1 == len(calls.rounds(2, 2, 1))
 
 
-def test_they_go_on_for_as_long_as_the_race_does() -> None:
-    """Else a program would wait until they are over: of every few rounds in a row some have one."""
-    for seed in range(20):
-        chosen = odd(seed=seed).rounds(5, 12, SETS, first=1)
-        assert [2, 1, 1] == [sum(start <= r < start + 5 for r in chosen) for start in (0, 5, 10)]
-        assert 0 not in chosen
-        assert 1 == len(odd(seed=seed).rounds(2, 2, SETS))
-    assert odd(seed=1).rounds(5, 12, SETS) != odd(seed=2).rounds(5, 12, SETS)
-    short = odd()
-    short.lasting = False
-    assert 2 == len(short.rounds(5, 12, SETS))
+def test_they_go_on_for_as_long_as_the_race_does_and_no_round_is_surely_without_one() -> None:
+    """Else a program would wait until they are over, or count how many there were and know that no more can come."""
+    seen = [odd(seed=seed).rounds(5, 12, SETS, first=1) for seed in range(300)]
+    assert all(sum(r < 5 for r in chosen) >= 2 and 0 not in chosen for chosen in seen)
+    later = [sum(r in chosen for chosen in seen) / len(seen) for r in range(5, 12)]
+    assert all(0.22 < share < 0.45 for share in later)  # 1/3, deviation 0.027
+    spent = [chosen for chosen in seen if {1, 2} <= chosen]
+    assert 0.2 < sum(3 in chosen for chosen in spent) / len(spent) < 0.5
 
 
 def test_a_dear_call_like_eagers_is_not_compared_in_full() -> None:

@@ -7,8 +7,8 @@ right in every timed call and no program of the task. So in rounds drawn in secr
 which is not timed, in which some calls are of other variants.
 
 The others of such a window are drawn as timed ones are, and what is odd is a change of what was drawn so: where draws
-are recombined a program that knows what they are made of would else tell. Such turns come as long as the race lasts,
-half as many in later rounds as in the first few, or a program would wait until they are over. Every odd call is
+are recombined a program that knows what they are made of would else tell. Such turns come as long as the race lasts, by
+a lot drawn for each round, or a program would wait until they are over. Every odd call is
 compared with eager's own answer at once, and in full where it lies further from it than timed calls may; the first ones
 of a case that is not dear also at the end.
 """
@@ -30,6 +30,9 @@ from kernelwright.judge.variants import AS_GIVEN
 if TYPE_CHECKING:
     from kernelwright.judge.bench import Point
 
+CHANCE = 1 / 3
+"""That a round has an odd turn, whatever those before it had: where each five had one, a program that counted them knew
+in half of the rounds that what it saw next was timed."""
 Draw = Callable[[], Leaves]
 
 
@@ -44,9 +47,9 @@ class _Kept:
 
 @dataclass(slots=True)
 class OddCalls:
-    """The odd windows of one race: ``windows`` of them in as many rounds as it has at least, over which all variants
-    are dealt, and on. On a dear case, and where there are too few calls for that, each holds one call with all changes
-    of value."""
+    """The odd windows of one race: at least ``windows`` of them in as many rounds as it has at least, over which all
+    variants are dealt, and on. On a dear case, and where there are too few calls for that, each holds one call with all
+    changes of value."""
 
     point: Point
     dice: random.Random
@@ -75,12 +78,11 @@ class OddCalls:
             return frozenset()
         self._hand = -(-len(self._deck) // self.windows)
         self._full = 0 if self.point.dear else self.windows * self._hand
-        wanted = min(self.windows, max(1, least // 2))
-        chosen = set(self.dice.sample(range(first, least), min(wanted, least - first)))
-        for start in range(least, most if self.lasting else least, least):
-            block = range(start, min(start + least, most))
-            chosen |= set(self.dice.sample(block, min(-(-wanted // 2), len(block))))
-        return frozenset(chosen)
+        wanted, last = min(self.windows, max(1, least // 2), least - first), most if self.lasting else least
+        while True:
+            chosen = frozenset(r for r in range(first, last) if self.dice.random() < CHANCE)
+            if sum(r < least for r in chosen) >= wanted:
+                return chosen
 
     def prepare(self, sets: int, draw: Draw) -> None:
         """Draw the next window: before the race, and after each, so that its inputs are no longer in coming than those

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import cold, load, measure, numerics, spot_checks, together, whereabouts
+from kernelwright.judge import cold, intervals, load, measure, numerics, spot_checks, together, whereabouts
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.calls import Given
 from kernelwright.judge.child import Program, Window
@@ -350,5 +350,5 @@ def outrun(racers: Sequence[Racer], plan: TimingPlan) -> frozenset[str]:
     best = min(sound, key=lambda name: statistics.median(times[name]), default=None)
     if best is None:
         return frozenset()
-    slower = {n for n in times if measure.ratio_interval(times[n], times[best])[1] > 1 + OUTRUN}
+    slower = {n for n in times if intervals.ratio_interval(times[n], times[best])[1] > 1 + OUTRUN}
     return frozenset(slower - {lanes[0].name})

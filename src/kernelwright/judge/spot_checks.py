@@ -38,13 +38,13 @@ Leaves = list[torch.Tensor]
 Check = Callable[[Leaves, Any, Leaves, Leaves], CaseResult]
 """(inputs, state, outputs, inputs afterwards) to the verdict on one call."""
 MEASURES, ALIKE, EACH = 3, 64, 8
-"""Distances per output; what part of a rounding all of them may be off before anything was learned, and how many of them
-each element may, on average."""
+"""Distances per output; what part of a rounding all may be off before anything was learned, and how many of these each
+element may, on average."""
 Distances = list[float]
-"""Per output: RMS(ours - theirs) / RMS(theirs), then max(ours - theirs) / RMS(theirs), then the mean of what each element
-is off, in parts of itself and at most all of it: where outputs span many orders of magnitude the first two say nothing
-of the small ones (95 % of the rows left out passed). Of exact values the share that differs, the largest difference, the
-share. inf: beyond all measure (see ``distances``)."""
+"""Per output: RMS(ours - theirs) / RMS(theirs), then max(ours - theirs) / RMS(theirs), then the mean of what each
+element is off, in parts of itself and at most all of it: where outputs span many orders of magnitude the first two say
+nothing of the small ones (95 % of the rows left out passed). Of exact values the share that differs, the largest
+difference, the share. inf: beyond all measure (see ``distances``)."""
 
 
 class Mismatch(Exception):

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import ahead, facts, health, load, measure, race, singly, spot_checks, timing_plan
+from kernelwright.judge import ahead, facts, health, intervals, load, measure, race, singly, spot_checks, timing_plan
 from kernelwright.judge.bench import DEAR_BYTES
 from kernelwright.judge.child import Program
 from kernelwright.judge.clocks import Clocks
@@ -146,7 +146,7 @@ class Judgement(Verification):
         self, program: Program, plan: timing_plan.TimingPlan, far: spot_checks.Distances, number: int
     ) -> list[race.Racer]:
         """One process of the candidate against all baselines."""
-        program.stage = "time"
+        program.stage, program.spared = "time", self._spared()
         program.perturb(on=False)
         bench, point = self.bench, self.points[0]
         as_given = point.as_given
@@ -243,6 +243,10 @@ class Judgement(Verification):
         spots = random.Random(self.seed ^ 0x5B075).sample(("spots", "ends"), 2)[number % 2]
         return tuple(random.Random(self.seed + number).sample((spots, whole), 2))
 
+    def _spared(self) -> frozenset[int] | None:
+        """Results whose places a race leaves alone: all, where one may be the state that the next call begins with."""
+        return frozenset(self.bench.eager_shared) if self.points[0].instance.giver.keeps else None
+
     def _left_by(self, program: Program) -> Callable[[list[race.Leaves], Any], None]:
         return lambda given, before: self._state_as_left(program, given, before)
 
@@ -274,25 +278,25 @@ class Judgement(Verification):
     # -- verdict -----------------------------------------------------------------------------------------------------
 
     def _timed(self, lanes: list[list[race.Racer]], plan: timing_plan.TimingPlan) -> Timed | Rejected:
-        samples: dict[str, measure.Sampled] = {}
-        beside: dict[str, measure.Sampled] = {}  # the candidate's, in the races that each baseline was in
+        samples: dict[str, intervals.Sampled] = {}
+        beside: dict[str, intervals.Sampled] = {}  # the candidate's, in the races that each baseline was in
         failed: set[str] = set()
         seen = rounds = clean = 0
         for racers, gains in zip(lanes, self.gains, strict=True):
             every = [racer.lane for racer in racers]
             honest = every[0]
-            counted = measure.chosen_rounds(every, plan.least)
+            counted, others = (measure.chosen_rounds(some, plan.least) for some in (every, every[:-1]))
             rounds += len(honest.calls_us)
             clean += len(set(counted) & set(measure.clean_rounds(every)))
-            found = [measure.sampled(lane, honest, plan.sets, counted) for lane in every]
+            found = [measure.sampled(lane, honest, plan.sets, counted, others) for lane in every]
             mine = found[-1].times
             vanished = singly.vanished_us(gains, found[0].times, mine, crowded=honest.crowded)
             self.conditions += singly.words(*vanished)
             for racer, one in zip(racers, found, strict=True):
                 off = vanished if racer is racers[-1] else (0.0, 0.0)
-                samples.setdefault(racer.name, measure.Sampled()).add(one, *off)
+                samples.setdefault(racer.name, intervals.Sampled()).add(one, *off)
             for racer in racers[:-1]:
-                beside.setdefault(racer.name, measure.Sampled()).add(found[-1], *vanished)
+                beside.setdefault(racer.name, intervals.Sampled()).add(found[-1], *vanished)
             failed |= {r.name for r in racers if any(not check.passed for check in r.suspect.checks)}
             seen += racers[-1].suspect.sampled
             if measure.charged_us(racers[-1].lane, honest, counted) > 0:
@@ -304,7 +308,7 @@ class Judgement(Verification):
             return impossible
         races = collections.Counter(racer.name for racers in lanes for racer in racers)
         baselines = tuple(
-            measure.baseline(e.name, samples[e.name], beside[e.name], e.met(races[e.name]), self.seed % 2**31)
+            intervals.baseline(e.name, samples[e.name], beside[e.name], e.met(races[e.name]), self.seed % 2**31)
             for e in self.baselines
             if e.name in samples
         )
@@ -313,7 +317,7 @@ class Judgement(Verification):
         self._describe(plan, failed, (clean, len(candidate.times), rounds))
         return Timed(
             proof=self._proof(seen),
-            timing=measure.timing(candidate.times, self.seed % 2**31),
+            timing=intervals.timing(candidate.times, self.seed % 2**31),
             baselines=baselines,
             best_baseline=best.name,
             speedup=best.speedup,
