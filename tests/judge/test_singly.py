@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 import torch
 
 from kernelwright.judge import load, race, singly
+from kernelwright.judge.buffers import CallPlan
+from kernelwright.judge.child import Program
 from kernelwright.judge.spot_checks import Mismatch, SpotChecks, Suspect
 from kernelwright.trial import CaseResult
 
@@ -126,3 +129,31 @@ def test_single_calls_are_compared_in_full_by_lot(monkeypatch: pytest.MonkeyPatc
     else:
         assert [0.0] * singly.SERIES[0] == singly.gains_us(contest, 1.0)
         assert [True, True] == compared and [] == suspects[1].checks
+
+
+LATER = """
+import sys, time
+runner = sys.modules["kernelwright.judge.runner"]
+def window(self, body):
+    number, grad, order = runner.wires.parse_go(body)
+    send = runner.wires.send
+    send(self.channel, runner.wires.mark(runner.wires.DONE, number))
+    runner.wires.receive(self.channel)
+    send(self.channel, runner.wires.delivered(number, 1.0, []))
+    time.sleep(2e-4)
+    self.buffers.outputs[order[0]][0].fill_(3.0)
+runner.Runner.window = window
+"""
+
+
+@pytest.mark.parametrize("head", ["", LATER])
+def test_an_answer_of_a_single_call_is_there_when_it_says_so(
+    program: Callable[..., Program], plan: Callable[..., CallPlan], head: str
+) -> None:
+    """The rest before the next call is as long as most calls: who works in it has no answers."""
+    made = program("return torch.full_like(x, 3.0)", head=head)
+    buffers = made.bind(plan((1 << 12,), sets=6))
+    racer: Any = SimpleNamespace(program=made, buffers=buffers)
+    singly._series(racer, [[torch.zeros(1 << 12)] for _ in range(6)], grad=False)
+    there = [bool((buffers.outputs[call][0] == 3.0).all()) for call in range(6)]
+    assert all(there) if not head else sum(there) <= 1
