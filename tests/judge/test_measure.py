@@ -275,6 +275,11 @@ def test_on_a_device_processes_differ_where_its_host_sets_the_pace() -> None:
     assert busy == intervals.PROCESSES
     assert 0.018 < hosted < 0.021  # 0.8 of what lies above half a percent, for two processes beside one
     assert hosted < wild < 0.03
+    assert intervals.Met(2, 1, on_device=True).apart(0.015, paced=True) == busy
+    rough = [4.0, 4.16, 3.84, 4.08, 3.92, 4.0, 4.04, 3.96]
+    met = intervals.Met(2, 1, on_device=True)
+    wide = [intervals.baseline("eager", read(rough), read([4.0] * 8), met, 0, bound) for bound in (None, 1.0, 3.0)]
+    assert wide[0].speedup_high == wide[1].speedup_high > wide[2].speedup_high + 0.005
 
 
 def test_what_is_not_known_of_windows_is_in_the_interval_and_not_in_the_ratio() -> None:

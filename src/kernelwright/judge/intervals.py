@@ -29,7 +29,10 @@ HOSTED, HOSTED_APART = 0.005, 0.012
 """Scatter of rounds on a device above which its host sets the pace, and by how much processes differ then, at the most,
 as a standard deviation. Where calls of 75 us had 10 us of work for an H100, medians of 56 processes scattered by 1.2 to
 1.5 % (rounds by 1 to 10 %), and without this 70 of 93 intervals of a program against itself held 1. Where the device
-sets the pace rounds scatter by 0.5 to 0.65 %."""
+sets the pace rounds scatter by 0.5 to 0.65 %, and by 1.4 % on another host; medians of processes by 0.3 % there too."""
+PACED = 0.5
+"""Where what no program can avoid is this share of the slower one's time, the device sets the pace: 0.9 for the calls
+of 142 us in which those 1.4 % were seen, 0.15 for those of 75."""
 
 
 def median_interval(samples: Sequence[float], seed: int = 0) -> tuple[float, float]:
@@ -93,18 +96,22 @@ class Met:
     baseline: int
     on_device: bool = False
 
-    def apart(self, scatter: float) -> float:
+    def apart(self, scatter: float, *, paced: bool = False) -> float:
         """Half the 95 % interval of what the ratio is off by their being these processes and not others, as a share,
-        where logarithms of the ratios of rounds have the standard deviation ``scatter``."""
-        if self.on_device:
+        where logarithms of the ratios of rounds have the standard deviation ``scatter``. ``paced``: by the device."""
+        if self.on_device and paced:
+            share = 0.0
+        elif self.on_device:
             share = min(HOSTED_APART, OF_ROUNDS * max(0.0, scatter - HOSTED))
         else:
             share = min(APART, OF_ROUNDS * scatter)
         return math.hypot(PROCESSES, 1.96 * share * math.sqrt(1 / self.candidate + 1 / self.baseline))
 
 
-def baseline(name: str, one: Sampled, candidate: Sampled, met: Met, seed: int = 0) -> Baseline:
-    """A baseline beside the candidate it was interleaved with (equal rounds).
+def baseline(
+    name: str, one: Sampled, candidate: Sampled, met: Met, seed: int = 0, bound_us: float | None = None
+) -> Baseline:
+    """A baseline beside the candidate it was interleaved with (equal rounds). ``bound_us``: what none can do without.
 
     The interval also holds what the ratio would be were each program's own windows its measure (a fresh process wakes
     later than one that has run for a while, and nothing tells that from dawdling), what it would be had the baseline,
@@ -122,7 +129,9 @@ def baseline(name: str, one: Sampled, candidate: Sampled, met: Met, seed: int = 
     if candidate.fair != candidate.times:
         low = min(low, low / ratio * statistics.median(a / b for a, b in zip(one.fair, candidate.fair, strict=True)))
     off = np.abs(np.log(np.asarray(one.times) / np.asarray(candidate.times)) - math.log(ratio))
-    aside = ratio * met.apart(1.4826 * float(np.median(off)))
+    slower = max(statistics.median(one.times), statistics.median(candidate.times))
+    paced = bound_us is not None and bound_us >= PACED * slower
+    aside = ratio * met.apart(1.4826 * float(np.median(off)), paced=paced)
     return Baseline(
         name=name,
         timing=timing(one.times, seed),

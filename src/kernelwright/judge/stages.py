@@ -308,7 +308,9 @@ class Judgement(Verification):
             return impossible
         races = collections.Counter(racer.name for racers in lanes for racer in racers)
         baselines = tuple(
-            intervals.baseline(e.name, samples[e.name], beside[e.name], e.met(races[e.name]), self.seed % 2**31)
+            intervals.baseline(
+                e.name, samples[e.name], beside[e.name], e.met(races[e.name]), self.seed % 2**31, self.bound_us
+            )
             for e in self.baselines
             if e.name in samples
         )
