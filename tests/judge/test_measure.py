@@ -272,7 +272,7 @@ def test_on_a_cpu_the_interval_holds_what_processes_of_one_program_differ_by() -
 def test_on_a_device_processes_differ_where_its_host_sets_the_pace() -> None:
     """Not by what rounds of a busy device scatter by; by a percent or so where calls are mostly launches."""
     busy, hosted, wild = (intervals.Met(2, 1, on_device=True).apart(scatter) for scatter in (0.005, 0.015, 0.5))
-    assert busy == intervals.PROCESSES
+    assert 1.3 * intervals.PROCESSES < busy < 1.5 * intervals.PROCESSES
     assert 0.018 < hosted < 0.021  # 0.8 of what lies above half a percent, for two processes beside one
     assert hosted < wild < 0.03
     assert intervals.Met(2, 1, on_device=True).apart(0.015, paced=True) == busy
