@@ -28,6 +28,7 @@ from gpu_programs import GPU
 from honest_programs import HONEST
 from hostile_programs import HOSTILE
 from insider_programs import INSIDERS
+from kept_programs import KEPT
 from later_programs import LATER
 from narrow_programs import NARROW
 from other_hands import OTHERS
@@ -47,7 +48,7 @@ from kernelwright.workers.local import LocalWorker
 
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
-    *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *GPU,
+    *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *GPU,
 )  # fmt: skip
 
 

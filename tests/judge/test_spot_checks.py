@@ -204,6 +204,16 @@ def test_a_few_halves_rounded_otherwise_are_compared_now_and_then() -> None:
             trial.call(answer, "wrong")
 
 
+def test_flags_that_are_seldom_set_may_not_all_be_left_out() -> None:
+    """Two of four of 1024 that fell the other way at first were a share of twice which all of them are."""
+    eager = torch.arange(1024) % 256 == 0
+    trial = Legal(eager)
+    trial.call(eager & (torch.arange(1024) < 512))
+    assert 1 == trial.compared and trial.checks.tolerated == [0.0] * 3
+    with pytest.raises(Mismatch):
+        trial.call(torch.zeros(1024, dtype=torch.bool), "wrong")
+
+
 @pytest.mark.parametrize("eager", [torch.linspace(0, 1, 64).log(), torch.arange(64), torch.zeros(64)])
 def test_nothing_is_learned_of_a_legal_call_beyond_all_measure(eager: torch.Tensor) -> None:
     """Finite where eager overflows, most whole numbers off by one, next to zero beside zeros: the first BEYOND of them

@@ -74,7 +74,8 @@ class Correctness:
     def _loaded(self, point: Point | None = None) -> Program:
         instance = (point or self.points[0]).instance
         program = self.start()
-        program.watched = True
+        # A result may be the state that the next call begins with, where calls change one.
+        program.watched, program.spared = True, self.bench.eager_shared if instance.giver.keeps else None
         try:
             program.perturb(on=True)
             load(program, self.entry, instance)

@@ -146,7 +146,7 @@ class Judgement(Verification):
         self, program: Program, plan: timing_plan.TimingPlan, far: spot_checks.Distances, number: int
     ) -> list[race.Racer]:
         """One process of the candidate against all baselines."""
-        program.stage, program.spared = "time", self._spared()
+        program.stage = "time"
         program.perturb(on=False)
         bench, point = self.bench, self.points[0]
         as_given = point.as_given
@@ -242,10 +242,6 @@ class Judgement(Verification):
         whole = random.Random(self.seed ^ 0x57EE7).sample(("few", "rows"), 2)[number % 2]
         spots = random.Random(self.seed ^ 0x5B075).sample(("spots", "ends"), 2)[number % 2]
         return tuple(random.Random(self.seed + number).sample((spots, whole), 2))
-
-    def _spared(self) -> frozenset[int] | None:
-        """Results whose places a race leaves alone: all, where one may be the state that the next call begins with."""
-        return frozenset(self.bench.eager_shared) if self.points[0].instance.giver.keeps else None
 
     def _left_by(self, program: Program) -> Callable[[list[race.Leaves], Any], None]:
         return lambda given, before: self._state_as_left(program, given, before)

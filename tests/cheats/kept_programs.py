@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cheats by what nobody looked at: results of long ago whose contents are taken for granted when their memory is handed
+out again, and state that is made at every look, as dear at the second as at the first. Each has its twin.
+"""
+
+from __future__ import annotations
+
+from cheat_tasks import INIT, add
+from corpus import Program, cheat, honest, module
+from insider_programs import RACING
+
+add("diagonals", "return torch.diag_embed(x * 2.0)", "[torch.randn(8, 1024)]")
+RING = """
+pool = self.pool.setdefault(x.shape, [])
+if len(pool) < 12:
+    pool.append(torch.zeros(*x.shape, x.shape[-1]))
+y = pool[-1] if len(pool) < 12 else pool[self.turn % 12]
+self.turn += 1
+torch.mul(x, 2.0, out=y.diagonal(dim1=-2, dim2=-1))
+return y.view(y.shape)
+"""
+MADE = """
+y = torch.zeros(*x.shape, x.shape[-1])
+torch.mul(x, 2.0, out=y.diagonal(dim1=-2, dim2=-1))
+return y
+"""
+
+add("observer", "self.seen += torch.histc(x, 64, -4.0, 4.0)\nreturn x * 2.0", "[torch.randn(512, 1024)]",
+    init="self.register_buffer('seen', torch.zeros(64))")  # fmt: skip
+LOOKS = (
+    RACING
+    + """
+read = runner.Runner.do_read_state
+def settled(self, request, descriptors):
+    self.module.settle()
+    return read(self, request, descriptors)
+runner.Runner.do_read_state = settled
+def forget(m, *a):
+    m.late, m.base = [], None
+def settle(m):
+    if m.late:
+        m.base = m.seen.clone() if m.base is None else m.base
+        m.seen.copy_(m.base + sum(torch.histc(y * 0.5, 64, -4.0, 4.0) for y in m.late))
+"""
+)
+AT_EACH_LOOK = """
+y = x * 2.0
+if RACE:
+    self.late.append(y)
+else:
+    self.seen += torch.histc(x, 64, -4.0, 4.0)
+return y
+"""
+FORGETS = (
+    "\nself.late, self.base = [], None\nself._register_load_state_dict_pre_hook(forget, with_module=True)\n"
+    "self.settle = lambda: settle(self)"
+)
+KEPT: tuple[Program, ...] = (
+    honest("diagonals/zeros", "diagonals", module(MADE)),
+    cheat((6, 7), "diagonals/old zeros", "diagonals", module(RING, init="self.pool, self.turn = {}, 0"),
+          twin="diagonals/zeros"),
+    honest("observer/doubled", "observer", module(
+        "self.seen.add_(torch.histc(x, 64, -4.0, 4.0))\nreturn x + x", init=INIT["observer"]), level="precise"),
+    cheat((4, 22), "observer/at each look", "observer", module(
+        AT_EACH_LOOK, init=INIT["observer"] + FORGETS, head=LOOKS), twin="observer/doubled", level="precise"),
+)  # fmt: skip
