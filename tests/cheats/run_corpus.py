@@ -22,6 +22,7 @@ from cheat_tasks import TASKS
 from common_programs import COMMON
 from contract_programs import CONTRACT
 from corpus import Program
+from dear_programs import DEAR
 from elsewhere_programs import ELSEWHERE
 from formula_programs import FORMULAS
 from gpu_programs import GPU
@@ -48,7 +49,8 @@ from kernelwright.workers.local import LocalWorker
 
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
-    *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *GPU,
+    *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
+    *GPU,
 )  # fmt: skip
 
 

@@ -13,7 +13,8 @@ import torch
 from plain_tasks import instance
 
 from kernelwright.judge.bench import Point
-from kernelwright.judge.inputs import SPOTS, change_leaves
+from kernelwright.judge.dealing import SPOTS
+from kernelwright.judge.inputs import change_leaves
 from kernelwright.judge.odd_calls import OddCalls
 from kernelwright.judge.spot_checks import Mismatch, SpotChecks
 from kernelwright.judge.stages import Judgement

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
 import torch
 from plain_tasks import instance
 
@@ -57,20 +59,93 @@ def test_a_few_outliers_stand_among_elements_that_are_as_they_were() -> None:
         assert wanted is ("outliers" in names)
 
 
-def test_mixed_rows_hold_every_change() -> None:
-    """Nine parts of 90 rows: as given, negated, shifted, far, sparse, some rows zero, an outlier, and both scales."""
-    leaf = torch.rand(90, 64) + 0.5
-    made = changed("mixed", leaf, factors=(1e-3, 1e3)).view(9, 10, 64)
-    parts = leaf.view(9, 10, 64)
-    assert torch.equal(made[0], parts[0])
-    assert torch.equal(made[1], -parts[1])
-    assert bool((made[2] > parts[2] + 1).all())
-    assert bool((made[3] > 10 * parts[3].std() + parts[3]).all())
-    assert int((made[4] == 0).sum()) > 200
-    assert 1 <= int((made[5] == 0).all(-1).sum()) < 10
-    assert 1 <= int((made[6] > 400).sum()) < 10
-    assert torch.equal(made[7], parts[7] * 1e-3)
-    assert torch.equal(made[8], parts[8] * 1e3)
+@pytest.mark.parametrize("shape", [(90, 64), (4, 1440), (1, 5760), (5760,), (2, 90, 32), (9, 1, 640, 1)])
+def test_mixed_rows_hold_every_change(shape: tuple[int, ...]) -> None:
+    """Nine parts, in an order drawn by lot: as given, negated, shifted, far, sparse, some rows (or elements) zero, an
+    outlier, and both scales. Where there are fewer rows they are cut: of a batch of four none is lost, nor of one."""
+    orders = set()
+    for seed in range(8):
+        leaf = torch.rand(shape) + 0.5
+        variant = Variant(name="", required=True, change="mixed", factors=(1e-3, 1e3))
+        made = inputs.change_leaves([leaf], variant, seed)[0]
+        places = [0, *(at for at in range(1, leaf.numel()) if _kind(leaf, made, at) != _kind(leaf, made, at - 1))]
+        kinds = [_kind(leaf, made, at) for at in places]
+        assert {"given", "negated", "near", "far", "small", "large", "zero"} == set(kinds)
+        assert 1 <= int((made[(made > 400) & (leaf * 1e3 == made)]).numel())
+        orders.add(tuple(dict.fromkeys(kinds)))
+    assert len(orders) > 1
+
+
+def _kind(leaf: torch.Tensor, made: torch.Tensor, at: int) -> str:
+    """What became of one element from 0.5 to 1.5."""
+    old, new = float(leaf.reshape(-1)[at]), float(made.reshape(-1)[at])
+    if new in (0.0, old, -old):
+        return "zero" if new == 0.0 else "given" if new == old else "negated"
+    return "small" if new < 0.01 else "large" if new > 400 else "far" if new > 15 else "near"
+
+
+def test_parts_of_whole_numbers_and_masks_change_within_what_they_hold() -> None:
+    """Rows of bytes are as given, mostly one, all the furthest or all the nearest; lengths keep their order, and
+    permutations stay; without leave for that nothing changes."""
+    torch.manual_seed(1)
+    given = [
+        torch.randint(-9, 8, (40, 64), dtype=torch.int8), torch.rand(40, 64) < 0.5, torch.randperm(64),
+        torch.randint(0, 99, (64,)).sort()[0], torch.full((16, 16), float("-inf")).triu(1),
+    ]  # fmt: skip
+    for change in ("mixed", "strewn"):
+        bare = Variant(name="", required=True, change=change, factors=(1e3,))
+        assert all(map(torch.equal, given, inputs.change_leaves(given, bare, 3)))
+        for seed in range(6):
+            made = inputs.change_leaves(given, replace(bare, numbers=True), seed)
+            numbers, flags, order, lengths, mask = made
+            odd = (numbers != given[0]).any(-1)
+            assert bool((numbers[odd] == -9).all(-1).any()) or change == "strewn"
+            assert bool((numbers[odd] == 0).all(-1).any()) or change == "strewn"
+            assert 0 < int(odd.sum()) <= (32 if change == "mixed" else 5) and set(numbers.unique().tolist()) <= set(
+                range(-9, 8)
+            )
+            assert not torch.equal(flags, given[1]) and torch.equal(order, given[2])
+            assert bool((lengths.diff() >= 0).all()) and set(lengths.tolist()) <= set(given[3].tolist())
+            assert torch.equal(mask.isinf().sum(-1), given[4].isinf().sum(-1)) and bool(
+                (mask.isinf() | (mask == 0)).all()
+            )
+
+
+def test_what_a_reference_compares_with_further_off_is_among_the_mixed_scales() -> None:
+    """A clamp at 10^5 and an epsilon of 10^-9; where such a scale is refused the usual ones come, and where other whole
+    numbers are, none."""
+    made = instance("torch.clamp(x, -1e5, 1e5) / (x.abs() + 1e-9) + i", "[torch.rand(64, 64), torch.randint(9, (64,))]",
+                    args="x, i")  # fmt: skip
+    found = variants.mixed_of(made)
+    assert ["", ", usual", ", small", ", plain"] == [v.name.removeprefix("mixed rows") for v in found if v.numbers]
+    assert [f"{v.name}, numbers as given" for v in found[:4]] == [v.name for v in found[4:]]
+    assert max(found[0].factors) > 1e5 and min(found[0].factors) < 1e-9
+    assert (1e-3, 1e3) == found[1].factors and max(found[2].factors) < 1.0
+    only = variants.mixed(Contract())
+    assert ["mixed rows", "mixed rows, small", "mixed rows, plain"] == [v.name for v in only]
+
+
+def test_what_is_one_element_among_many_or_a_whole_input_comes_by_itself_on_a_dear_case_too() -> None:
+    """Once each: borders, numbers looked for, whole numbers all the largest, lines of masks, scales out of reach. And
+    one of the others by lot."""
+    forward = "torch.where(x > 0.5, torch.clamp(x, -1e5, 1e5), x) + i.eq(3) + m"
+    given = "[torch.rand(64, 64), torch.randint(9, (64, 64)), torch.rand(64, 64) < 0.5]"
+    made = instance(forward, given, args="x, i, m")
+    offered = made.offered(3)
+    names = {v.name for v in offered}
+    asked = {"heavy": False, "dear": False}
+    lots = set()
+    for seed in range(20):
+        chosen, spared = variants.shared_out(offered, names, made.contract, seed=seed, **asked)
+        assert names == {v.name for v in (*chosen, *spared)} and len(offered) == len(chosen) + len(spared)
+        assert {"borders", "marks", "largest", "mask rows", "mask columns", "empty samples"} <= {
+            v.change for v in chosen
+        }
+        assert any(v.scale > 1e5 for v in chosen) and all(v.draws <= 2 for v in chosen)
+        lots |= {v.name for v in chosen}
+    assert len(lots) > 20
+    alone, spared = variants.shared_out(offered, set(), made.contract, seed=1, **asked)
+    assert (offered, []) == (alone, spared)
 
 
 def test_a_few_odd_rows_are_seen_by_no_small_sample() -> None:
@@ -143,7 +218,9 @@ def test_a_dear_case_is_laid_out_in_every_way_beside_its_mixed_draw() -> None:
     checks.bench = cast(Any, SimpleNamespace(contract=Contract(layouts=layouts)))
     specs = [TensorSpec.contiguous((64, 64), "float32")] * 2
     offered = variants.offered(checks.bench.contract, specs, weights=False, work=1, autocast=False, hidden_seed=3)
-    point = cast(Any, SimpleNamespace(offered=offered, instance=SimpleNamespace(work=1), usable=lambda variant: True))
+    met = {"reach": 0.0, "depth": 1.0, "exponential": False}
+    bare = SimpleNamespace(work=1, contract=checks.bench.contract, specs=specs, masked=False, met=met)
+    point = cast(Any, SimpleNamespace(offered=offered, instance=bare, usable=lambda variant: True))
     assert [("mixed", "contiguous"), *(("", layout) for layout in (*layouts[1:], "padded"))] == [
         (variant.change, variant.layout) for variant in checks._instead(point)
     ]

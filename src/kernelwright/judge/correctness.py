@@ -18,7 +18,7 @@ from kernelwright.judge.child import Program, Window
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.lease import sharing
 from kernelwright.judge.tester import ExtraCase
-from kernelwright.judge.variants import AS_GIVEN, HEAVY
+from kernelwright.judge.variants import HEAVY
 from kernelwright.judge.verify import Truth
 from kernelwright.trial import CaseResult, Rejected
 
@@ -273,19 +273,18 @@ class Correctness:
     ) -> None:
         """The variants of a case; on a dear one, those ``covered`` by others in the same manner come mixed into one.
         What was taken joins ``covered``."""
-        spared = [v for v in offered if point.dear and (point.manner, v.name) in covered and v.name != AS_GIVEN]
-        own = point.instance.work > HEAVY  # the odd rows of that size are its own
-        dear = point.state_bytes > DEAR_BYTES
-        spared = [v for v in spared if v.change not in variants.NEVER_SPARED]
-        spared = [v for v in spared if own or not v.fresh_weights or (dear and variants.of_weights(v))]
-        taken = self._variants(program, point, [v for v in offered if v not in spared])
+        known = {name for manner, name in covered if point.dear and manner == point.manner}
+        heavy, dear = point.instance.work > HEAVY, point.state_bytes > DEAR_BYTES
+        shared = {"heavy": heavy, "dear": dear, "seed": self.seed ^ 0xB107}
+        chosen, spared = variants.shared_out(offered, known, self.bench.contract, **shared)
+        taken = self._variants(program, point, chosen)
         covered |= {(point.manner, v.name) for v in taken}
         if spared:
             instead = self._instead(point)
             self._variants(program, point, instead)
-            names = ", ".join(v.name for v in spared if v not in instead)
-            if names:
-                self.conditions.append(f"checked one by one on cases smaller than {point.case.name} only: {names}")
+            left_out = ", ".join(v.name for v in spared if v not in instead)
+            if left_out:
+                self.conditions.append(f"checked one by one on cases smaller than {point.case.name} only: {left_out}")
 
     def _instead(self, point: Point) -> list[Variant]:
         """For variants too dear to repeat one by one on the timed case: all changes of value in one draw, and every
@@ -293,7 +292,7 @@ class Correctness:
         """
         if point.instance.work > HEAVY:  # it has them among its variants
             return []
-        mixed = next((v for v in variants.mixed(self.bench.contract) if point.usable(v)), None)
+        mixed = next((v for v in variants.mixed_of(point.instance) if point.usable(v)), None)
         layouts = [v for v in point.offered if v.layout != "contiguous" and not v.apart and point.usable(v)]
         return [*([] if mixed is None else [mixed]), *layouts]
 

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from numpy.random import mtrand
 
-from kernelwright.judge import borders, marks, slices, whole
+from kernelwright.judge import borders, dealing, marks, slices, whole
+from kernelwright.judge.dealing import few
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SPARSE_KEPT = {"sparse": 32, "sparser": 2}
@@ -40,8 +41,6 @@ SPECIALS = 64
 """Elements among which one is NaN at the most, and one each of the other special values."""
 OF_ONE = ("near-duplicate", "nearly", "rearranged", "held")
 """Changes of which every draw begins with the same values."""
-SPOTS = 8
-"""Elements of a row among which one is changed at the most, where only spots of a row are; there may be just one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +71,8 @@ class Variant:
     seed: int = 0
     """Base of near-duplicates, place of zero rows, and which input is the ``apart`` one; the caller's seed decides
     everything else."""
+    numbers: bool = False
+    """``mixed`` or ``strewn``, it changes whole numbers and masks too."""
     strewn: str = ""
     """How ``strewn`` changes are dealt: ``rows`` (one for each change), ``few`` (some changes only), ``spots`` (of each
     row a few elements), ``ends`` (two elements in all are outliers, one up and one down); empty: by lot."""
@@ -201,27 +202,41 @@ def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int, sorts
         sparse_at = _sparse_leaf(leaves, variant.seed)
     for index, leaf in enumerate(leaves):
         rng = generator(seed * 1_000_003 + index, leaf.device)
-        leaf = whole.renumbered(leaf, rng) if index in variant.constants else leaf
-        if leaf.dtype is torch.bool and variant.change in ("masks", *whole.LINES) and leaf.numel():
-            leaf = whole.redrawn_booleans(leaf, rng, variant.change if variant.change in whole.LINES else "")
-        elif variant.change == "masks" and whole.is_mask(leaf):
-            leaf = whole.redrawn(leaf, rng)
-        elif variant.change == "rearranged":
-            leaf = whole.swapped(leaf, rng)
-        elif variant.change == "marks":
-            leaf = marks.planted(leaf, dict(variant.marks).get(index, ()), rng)
-        elif variant.change == "held" and index != variant.held:
-            leaf = whole.moved(leaf, rng)
-        elif leaf.dtype in whole.INTEGERS and variant.change in whole.CHANGES:
-            leaf = whole.CHANGES[variant.change](leaf, rng)
+        lot = generator(seed, leaf.device)  # the same for all of them
+        leaf = _change_numbers(leaf, index, variant, rng, lot)
         if leaf.dtype in FLOATS and leaf.numel():
-            changed = _change_floats(leaf, variant, rng, sparse=index == sparse_at)
+            if variant.change in dealing.TOGETHER:
+                changed = _dealt(leaf, variant, rng, lot)
+            else:
+                changed = _change_floats(leaf, variant, rng, sparse=index == sparse_at)
             leaf = changed if variant.beyond or changed is leaf or finite(leaf) else _as_masked(leaf, changed)
         out.append(leaf)
     if variant.change in slices.CHANGES:
         out = slices.CHANGES[variant.change](out, generator(seed, leaves[0].device))
     out = list(map(whole.in_order, leaves, out)) if sorts else out
     return list(map(slices.again, given, out))
+
+
+def _change_numbers(
+    leaf: torch.Tensor, index: int, variant: Variant, rng: torch.Generator, lot: torch.Generator
+) -> torch.Tensor:
+    """What becomes of whole numbers and masks, and of whatever changes by changing places."""
+    leaf = whole.renumbered(leaf, rng) if index in variant.constants else leaf
+    if leaf.dtype is torch.bool and variant.change in ("masks", *whole.LINES) and leaf.numel():
+        leaf = whole.redrawn_booleans(leaf, rng, variant.change if variant.change in whole.LINES else "")
+    elif variant.change == "masks" and whole.is_mask(leaf):
+        leaf = whole.redrawn(leaf, rng)
+    elif variant.change == "rearranged":
+        leaf = whole.swapped(leaf, rng)
+    elif variant.change == "marks":
+        leaf = marks.planted(leaf, dict(variant.marks).get(index, ()), rng)
+    elif variant.change == "held" and index != variant.held:
+        leaf = whole.moved(leaf, rng)
+    elif variant.numbers and (leaf.dtype in (torch.bool, *whole.INTEGERS) or whole.is_mask(leaf)):
+        leaf = dealing.numbers(leaf, variant.change, rng, lot, variant.strewn)
+    elif leaf.dtype in whole.INTEGERS and variant.change in whole.CHANGES:
+        leaf = whole.CHANGES[variant.change](leaf, rng)
+    return leaf
 
 
 def _as_masked(leaf: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
@@ -247,60 +262,28 @@ def _sparse_leaf(leaves: list[torch.Tensor], seed: int) -> int:
 _MIXED = ("negated", "shifted", "far", "sparse", "zero rows", "outliers")
 
 
-def _changes(variant: Variant) -> list[Variant]:
+def _changes(variant: Variant) -> list[dealing.Change]:
     """What ``mixed`` and ``strewn`` do to rows."""
     changes = [Variant(name="", required=True, change=name, factors=variant.factors) for name in _MIXED]
-    return changes + [Variant(name="", required=True, scale=factor) for factor in variant.factors]
+    changes += [Variant(name="", required=True, scale=factor) for factor in variant.factors]
+
+    def of(change: Variant) -> dealing.Change:
+        return lambda part, rng: _change_floats(part, change, rng, sparse=True)
+
+    return list(map(of, changes))
 
 
-def _mixed(leaf: torch.Tensor, variant: Variant, rng: torch.Generator) -> torch.Tensor:
-    """Parts of the rows (or of the elements of a vector), each with a change of its own; the first part as it is."""
+def _dealt(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, lot: torch.Generator) -> torch.Tensor:
+    """Floats of which parts, or a few rows, have changes of their own."""
+    factor = max(variant.factors, default=1.0)
+    if variant.change == "mixed":
+        return dealing.mixed(leaf, _changes(variant), rng, lot)
+    if variant.strewn != "ends" or factor <= 1.0 or leaf.dim() == 0:
+        return dealing.strewn(leaf, _changes(variant), rng, variant.strewn)
     leaf = leaf.clone(memory_format=torch.contiguous_format)
-    changes = _changes(variant)
-    if leaf.dim() == 0:
-        return leaf
-    _, *parts = leaf.tensor_split(len(changes) + 1)
-    for part, change in zip(parts, changes, strict=True):
-        if part.numel():
-            part.copy_(_change_floats(part, change, rng, sparse=True))
+    for end in torch.aminmax(leaf):
+        leaf.view(-1)[int(torch.randint(leaf.numel(), (), generator=rng, device=leaf.device))] = end * factor
     return leaf
-
-
-def _strewn(leaf: torch.Tensor, variant: Variant, rng: torch.Generator) -> torch.Tensor:
-    """As given but for a few rows (or elements of a vector), each with a change of its own, in secret places.
-
-    In ``mixed`` any sample of rows shows that values are odd. Here few rows do: one for each change, and every third
-    time for some of them only, so that even half of all rows, as a sample, may show none. A sample of every row, some
-    of its elements, shows whole rows; so every third time only spots of a row are changed.
-    """
-    if leaf.dim() == 0:
-        return leaf
-    leaf = leaf.clone(memory_format=torch.contiguous_format)
-    rows = leaf.view(-1, leaf.shape[-1]) if leaf.dim() > 1 else leaf.view(-1, 1)
-    changes = _changes(variant)
-    drawn = int(torch.randint(3, (), generator=rng, device=leaf.device))
-    manner, factor = variant.strewn or ("rows", "few", "spots")[drawn], max(variant.factors, default=1.0)
-    if manner == "ends" and factor > 1.0:
-        for end in torch.aminmax(leaf):
-            leaf.view(-1)[int(torch.randint(leaf.numel(), (), generator=rng, device=leaf.device))] = end * factor
-        return leaf
-    wanted = min(_few(len(changes), rng) if manner == "few" else len(changes), rows.shape[0])
-    places = torch.randint(rows.shape[0], (wanted,), generator=rng, device=leaf.device).tolist()
-    order = torch.randperm(len(changes), generator=rng, device=leaf.device).tolist()
-    for place, number in zip(places, order, strict=False):
-        row = _change_floats(rows[place : place + 1], changes[number], rng, sparse=True)[0]
-        if manner in ("spots", "ends"):
-            spots = _few(max(1, row.numel() // SPOTS), rng)
-            where = torch.randint(row.numel(), (spots,), generator=rng, device=leaf.device)
-            rows[place, where] = row[where]
-        else:
-            rows[place] = row
-    return leaf
-
-
-def _few(most: int, rng: torch.Generator) -> int:
-    """From 1 to ``most``, small numbers as likely as large ones on a logarithmic scale."""
-    return min(most, int(math.exp(float(torch.rand((), generator=rng, device=rng.device)) * math.log(most + 1))))
 
 
 def _zero_rows(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
@@ -321,10 +304,6 @@ def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *
         leaf = _BY_FACTOR[variant.change](leaf, max(variant.factors, default=1.0), rng)
     elif variant.change == "borders":
         leaf = borders.planted(leaf, variant.factors, rng)
-    elif variant.change == "mixed":
-        leaf = _mixed(leaf, variant, rng)
-    elif variant.change == "strewn":
-        leaf = _strewn(leaf, variant, rng)
     elif variant.change == "zero rows":
         leaf = _zero_rows(leaf, rng) if sparse else leaf
     elif sparse and variant.change in SPARSE_KEPT:
@@ -350,7 +329,7 @@ def nudged(leaf: torch.Tensor, step: float, rng: torch.Generator) -> torch.Tenso
 def _outliers(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
     """One element, or up to one in OUTLIERS (any number of digits as likely), is larger: whoever judges by a sample of
     them sees none. Even half of all elements, as a sample, shows one that is alone every second time only."""
-    share = _few(max(1, leaf.numel() // OUTLIERS), rng) / max(1, leaf.numel())
+    share = few(max(1, leaf.numel() // OUTLIERS), rng) / max(1, leaf.numel())
     chance = torch.rand(leaf.shape, generator=rng, device=leaf.device)
     return torch.where(chance <= max(share, float(chance.min())), leaf * factor, leaf)
 
@@ -382,7 +361,7 @@ def _sow_specials(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     tiny = torch.finfo(leaf.dtype).smallest_normal / 4
     order = torch.randperm(leaf.numel(), generator=rng, device=leaf.device)
     for value in (math.nan, math.inf, -math.inf, -0.0, tiny):  # few, or many: loops have tails of a few elements
-        places = _few(max(1, leaf.numel() // SPECIALS), rng)
+        places = few(max(1, leaf.numel() // SPECIALS), rng)
         leaf.view(-1)[order[:places]] = value
         order = order.roll(-places)
     return leaf

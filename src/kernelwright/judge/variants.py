@@ -3,17 +3,23 @@
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from kernelwright.judge.buffers import TensorSpec
+from kernelwright.judge.dealing import TOGETHER
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.marks import Marks
 from kernelwright.judge.slices import BLANK, EMPTY
 from kernelwright.judge.weights import PRUNED, SIGNS, SIZES
 from kernelwright.judge.whole import LINES
 from kernelwright.task import Contract
+
+if TYPE_CHECKING:
+    from kernelwright.judge.instance import Instance
 
 AS_GIVEN = "as given"
 LIGHT, HEAVY = 5 * 10**7, 2 * 10**10
@@ -28,13 +34,15 @@ TINY = 2 * 10**6
 """Multiply-adds of one call up to which a draw costs a few milliseconds, and more of them are made."""
 _INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 _FLOATS = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
-TOGETHER = ("mixed", "strewn")
-"""Changes that hold all others in one draw; of several offered the first that the reference accepts is taken."""
 IN_A_WINDOW = 8
 """Calls of one variant that are made at once, at the most."""
 CONSTANTS = "other constants"
-NEVER_SPARED = (*TOGETHER, "constants")
-"""Changes that a dear case has itself, though smaller ones had them: what never changes is easily left out of it."""
+NEVER_SPARED = (*TOGETHER, "constants", "borders", "marks", "largest", *LINES, EMPTY)
+"""Changes that a dear case has itself, though smaller ones had them: what never comes is easily left out of it. They
+come one by one, in one draw: a border, or a number looked for, is one element among many, a sum that overflows needs
+all of its terms large, and a reference that refuses an empty line would refuse all that is mixed with it."""
+BY_LOT = 1
+"""Of all other changes, which come mixed, those that come by themselves too: some show in a whole input alone."""
 LEAVING = ("negated", "shifted", "zero rows", "skewed", "mask rows")
 """Changes of value after which it is looked at what a call leaves: a largest without its abs() was right for numbers
 that are never negative. And on the smallest other case: of 2^18 elements a running variance by n is one by n - 1."""
@@ -52,7 +60,7 @@ element moves a result by 10 and more of its roundings, 2^-10 one that is worse 
 _SEEDED = ("near-duplicate", "nearly", "rearranged", "zero rows", "held")
 """Changes that every draw makes to the same values, or in the same place."""
 _OF_NUMBERS = ("", "masks", *LINES, EMPTY, "near-duplicate", "rearranged", "skewed", "largest", "least", "held",
-               "constants", "marks")  # fmt: skip
+               "constants", "marks", *TOGETHER)  # fmt: skip
 """Changes that make sense without any floating input."""
 _HELD = 3
 """Inputs at the most of which each comes again beside new values of the others."""
@@ -85,20 +93,17 @@ def offered(
     number that guards them against zero. ``exponential``: it has exponentials in it. ``constants``: inputs of whole
     numbers (or flags) that are the same in every draw, and may be others.
     """
-    wanted = _wanted(contract, specs, weights, work, hidden_seed, huge=huge, timed=timed, masked=masked)
+    more = further(contract, reach, depth, exponential)
+    many = functools.partial(mixed, contract, further=more, numbers=masked or _numbered(specs))
+    wanted = _wanted(contract, specs, weights, work, hidden_seed, many, huge=huge, timed=timed, masked=masked)
     if autocast:  # precision is what it is about
         plain = [v for v in wanted if v.layout == "contiguous" and not v.moved]
         kept = [v for v in plain if v.change in ("", "negated")]
         wanted = [v for v in kept if v.scale in (1.0, 1e-3)]
     dealt = [replace(v, seed=hidden_seed % 2**40) if v.change in _SEEDED else v for v in wanted]
     small = not (huge or autocast or work > HEAVY)
-    most = max(contract.scales, default=1.0)
-    if exponential and small and most > SPREAD:
-        dealt.append(Variant(name=f"scale {SPREAD:g}", required=True, scale=SPREAD))
-    if small and reach > most > 1.0:  # a clamp that no usual scale meets could be left out
-        dealt.append(Variant(name=f"scale {2 * reach:.3g}", required=True, scale=2 * reach))
-    if small and depth < min(contract.scales, default=1.0):  # an epsilon could be another one
-        dealt.append(Variant(name=f"scale {depth / 2:.3g}", required=True, scale=depth / 2))
+    if small:
+        dealt += [Variant(name=f"scale {s:.3g}", required=True, scale=s) for s in more]
     if borders and small:
         dealt.append(Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2))
     if marks and small:
@@ -109,19 +114,68 @@ def offered(
     return [v for v in dealt if floats or (v.change in _OF_NUMBERS and v.scale == 1.0)]
 
 
-def mixed(contract: Contract, *, few: bool = False) -> list[Variant]:
-    """All changes of value in one draw, a part of the rows each: for a case on which every draw is dear. ``few``: some
-    of them, one row each, which a sample of the rows does not show.
+def further(contract: Contract, reach: float, depth: float, exponential: bool) -> tuple[float, ...]:
+    """Scales beside those of the contract; for ``reach``, ``depth`` and ``exponential`` see ``offered``."""
+    most, found = max(contract.scales, default=1.0), []
+    if exponential and most > SPREAD:
+        found.append(SPREAD)
+    if reach > most > 1.0:  # a clamp that no usual scale meets could be left out
+        found.append(2 * reach)
+    if depth < min(contract.scales, default=1.0):  # an epsilon could be another one
+        found.append(depth / 2)
+    return tuple(found)
 
-    In order of preference: the reference may not accept the larger scales.
+
+def mixed(
+    contract: Contract, *, few: bool = False, further: tuple[float, ...] = (), numbers: bool = False
+) -> list[Variant]:
+    """All changes of value in one draw, a part of the rows each: for a case on which every draw is dear. ``few``: some
+    of them, one row each, which a sample of the rows does not show. ``further``: more scales than the contract's.
+    ``numbers``: there are whole numbers, or masks, which change too.
+
+    In order of preference: the reference may not accept the larger scales, nor other numbers.
     """
-    factors = [scale for scale in contract.scales if scale != 1.0]
-    small = [scale for scale in factors if scale < 1.0]
+    usual = tuple(scale for scale in contract.scales if scale != 1.0)
+    beyond = [scale for scale in further if not min(contract.scales) <= scale <= max(contract.scales)]
+    dealt = [("", usual + further), *([(", usual", usual)] if beyond else [])]
+    dealt += [(", small", tuple(scale for scale in usual + further if scale < 1.0)), (", plain", ())]
     name, change = ("a few odd rows", "strewn") if few else ("mixed rows", "mixed")
-    return [
-        Variant(name=f"{name}{more}", required=True, change=change, factors=tuple(scales))
-        for more, scales in (("", factors), (", small", small), (", plain", []))
-    ]
+    made = [Variant(name=f"{name}{more}", required=True, change=change, factors=scales) for more, scales in dealt]
+    changed = [replace(v, numbers=True) for v in made if numbers]
+    return [*changed, *(replace(v, name=f"{v.name}, numbers as given") if numbers else v for v in made)]
+
+
+def mixed_of(instance: Instance, *, few: bool = False) -> list[Variant]:
+    """The same for a case."""
+    met = {name: instance.met[name] for name in ("reach", "depth", "exponential")}
+    numbers = instance.masked or _numbered(instance.specs)
+    return mixed(instance.contract, few=few, further=further(instance.contract, **met), numbers=numbers)
+
+
+def _numbered(specs: Sequence[TensorSpec]) -> bool:
+    """Whether some input holds whole numbers or flags."""
+    return any(spec.dtype in ("bool", *_INTEGERS) and len(spec.shape) > 0 for spec in specs)
+
+
+def shared_out(
+    offered: Sequence[Variant], covered: Collection[str], contract: Contract, *, heavy: bool, dear: bool, seed: int
+) -> tuple[list[Variant], list[Variant]]:
+    """Those of a dear case that it has itself, and those that it is spared, since smaller cases had them (``covered``,
+    by name) and here they come mixed into one. ``heavy``: the odd rows of that size are its own. ``dear``: so are new
+    weights. ``seed``: decides which of the others it has all the same.
+    """
+    known = [v for v in offered if v.name in covered and v.name != AS_GIVEN]
+    once = {v.name: replace(v, draws=1) for v in known if v.special or v.change in NEVER_SPARED}
+    strange = (1.0, *contract.scales)
+    once |= {v.name: v for v in known if not (v.change or v.group or v.scale in strange)}
+    spared = [v for v in known if v.name not in once]
+    spared = [v for v in spared if heavy or not v.fresh_weights or (dear and of_weights(v))]
+    others = [v for v in spared if v.layout == "contiguous" and not (v.fresh_weights or v.apart)]
+    if not any(v.change in TOGETHER for v in offered):  # there each draw costs seconds
+        some = random.Random(seed).sample(others, min(BY_LOT, len(others)))
+        once |= {v.name: replace(v, draws=min(v.draws, 2)) for v in some}
+    spared = [v for v in spared if v.name not in once]
+    return [once.get(v.name, v) for v in offered if v not in spared], spared
 
 
 def accepted(offered: Sequence[Variant], usable: Callable[[Variant], bool]) -> tuple[str, tuple[int, ...]]:
@@ -143,6 +197,7 @@ def _wanted(
     weights: bool,
     work: int,
     hidden_seed: int,
+    many: Callable[..., list[Variant]],
     *,
     huge: bool,
     timed: bool,
@@ -153,11 +208,11 @@ def _wanted(
     if work > HEAVY or huge:  # each variant costs seconds of float64: one that is everything at once
         layout = next((name for name in contract.layouts if name != "contiguous"), "contiguous")
         if work > HEAVY:  # values that the task's own never have: or what these never need is left out at this size
-            odd = mixed(contract, few=hidden_seed % 3 > 0)
+            odd = many(few=hidden_seed % 3 > 0)
             odd = [replace(v, layout=layout, fresh_weights=weights) for v in odd]
             signs = [replace(v, name=f"{v.name}, weights of other {SIGNS}", moved=SIGNS) for v in odd if weights]
             return [given, *signs, *odd, sparser]
-        return [given, replace(sparser, layout=layout), *mixed(contract)]
+        return [given, replace(sparser, layout=layout), *many()]
     wanted = [given]
     wanted += _new_weights() if weights else []
     wanted += [v for s in contract.scales if s != 1.0 for v in _scaled(s)]

@@ -116,7 +116,7 @@ class Verification(Correctness):
         frozen = self.bench.contract.frozen_parameters or not instance.first_state
         state = instance.first_state if frozen else self._fresh_state(point, seed)
         program.set_state(state)
-        offered = (v for v in variants.mixed(self.bench.contract) if point.offered[1:] and point.usable(v))
+        offered = (v for v in variants.mixed_of(instance) if point.offered[1:] and point.usable(v))
         variant = next(offered, point.as_given)
         return variant, instance.draw(variant, seed), state
 
