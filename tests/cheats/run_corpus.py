@@ -39,6 +39,7 @@ from seam_programs import SEAMS
 from side_programs import SIDES
 from slip_programs import SLIPS
 from stray_programs import STRAYS
+from tied_programs import TIED
 from time_cheats import TIME_CHEATS
 from triton_programs import TRITON
 from unmet_programs import UNMET
@@ -50,7 +51,7 @@ from kernelwright.workers.local import LocalWorker
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
-    *GPU,
+    *TIED, *GPU,
 )  # fmt: skip
 
 

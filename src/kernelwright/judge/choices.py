@@ -14,14 +14,15 @@ added up in halves, one call in 1500 had one on the other side, and 4 in 10 of t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
-from kernelwright.judge import calls, health, inputs, numerics, rounding
+from kernelwright.judge import calls, health, inputs, rounding, ties
 from kernelwright.judge.numerics import Comparison
-from kernelwright.judge.oracle import Chosen, Float64Trace
+from kernelwright.judge.oracle import Float64Trace
 from kernelwright.judge.variants import LIGHT
+from kernelwright.judge.whole import INTEGERS
 
 if TYPE_CHECKING:
     from kernelwright.judge.instance import Instance
@@ -46,16 +47,19 @@ FEW = 16
 """One float in so many may be beyond a border: a row of a table is, where one choice of a row is."""
 
 
-def settled(instance: Instance, truth: Truth, index: int, got: torch.Tensor, found: Comparison) -> Comparison:
-    """What ``found`` says of the answer ``got`` to output ``index``, or that it is right after all."""
-    eager, exact = truth.eager[index], truth.exact[index]
+def settled(
+    instance: Instance, truth: Truth, index: int, answers: Sequence[torch.Tensor], found: Comparison
+) -> Comparison:
+    """What ``found`` says of the answer to output ``index``, or that it is right after all. ``answers``: those to all
+    outputs, for what was made of one place must agree on it."""
+    eager, exact, got = truth.eager[index], truth.exact[index], answers[index]
     if got.shape != eager.shape or got.dtype != eager.dtype or not got.numel() or instance.without_double:
         return found
     if got.dtype is torch.bool and int(got.view(torch.uint8).max()) > 1:
         return found
     wrong = (got != eager) & (got != exact.to(got.dtype))
     try:
-        wrong = _elsewhere(instance, truth, index, got, wrong)
+        wrong = _elsewhere(instance, truth, index, answers, wrong)
     except calls.CAUGHT as error:
         health.pass_on(error)
     if bool(wrong.any()):
@@ -111,46 +115,30 @@ def _left(
     return wrong
 
 
-def _elsewhere(instance: Instance, truth: Truth, index: int, got: torch.Tensor, wrong: torch.Tensor) -> torch.Tensor:
+def _elsewhere(
+    instance: Instance, truth: Truth, index: int, answers: Sequence[torch.Tensor], wrong: torch.Tensor
+) -> torch.Tensor:
     """Which elements are still wrong when ties may fall either way, and borders are approached."""
-    mode = Float64Trace()
-    mode.chosen = []
-    want = instance.doubled(truth.leaves, truth.state, mode)[index]
-    if want.dtype == torch.int64:
-        wrong = wrong & ~_tied(mode.chosen, got, want)
+    got = answers[index]
+    if got.dtype in INTEGERS:
+        wrong = wrong & ~_tied(instance, truth, index, answers)
     if int(wrong.sum()) > max(1, wrong.numel() // MOST):
         return wrong
     return _left(instance, truth, index, wrong, lambda other: got == other.to(got.dtype))
 
 
-def _tied(chosen: Sequence[Chosen], got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
-    """Elements that point at values equal to those that the oracle's point at, in what these were chosen from."""
-    right = torch.zeros_like(got, dtype=torch.bool)
-    for func, args, kwargs, out in chosen:
-        places = out if isinstance(out, torch.Tensor) else out[1] if len(out) > 1 else None
-        if places is None or places.dtype != torch.int64 or places.numel() != want.numel() or args[0].dim() == 0:
-            continue
-        given = rounding.bound(func, args, kwargs)
-        if given.get("stable") or not torch.equal(places.reshape(-1), want.reshape(-1)):
-            continue
-        right |= _same_values(got.reshape(places.shape), places, args[0], given).reshape(got.shape)
+def _tied(instance: Instance, truth: Truth, index: int, answers: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Elements that say places of values equal to those that eager's, or the oracle's, say: equal numbers of float32
+    (probabilities that vanish, sigmoids of 1) are none in float64, and what float32 rounds apart may be equal there."""
+    ours, exact = ties.Noted(), ties.Noted()
+    with ours:
+        own = instance.eager(truth.leaves, truth.state)
+    with exact:
+        doubled = instance.doubled(truth.leaves, truth.state, Float64Trace())
+    kinds = [choice.values.dtype for choice in ours.choices]
+    kinds = kinds if len(kinds) == len(exact.choices) else []
+    right = torch.zeros_like(answers[index], dtype=torch.bool)
+    for noted, outputs in ((ours, own), (exact, doubled)):
+        found = ties.right(noted, outputs, index, answers, kinds)
+        right = right if found is None else right | found
     return right
-
-
-def _same_values(mine: torch.Tensor, theirs: torch.Tensor, source: torch.Tensor, given: dict[str, Any]) -> torch.Tensor:
-    """The same for one operator; none where an index is out of range. Of several places that differ none may come
-    twice."""
-    dim = given.get("dim")
-    if dim is None:
-        source, dim = source.reshape(-1), 0
-        mine, theirs = mine.reshape(-1), theirs.reshape(-1)
-    kept = mine.dim() == source.dim()
-    pair = [places if kept else places.unsqueeze(dim) for places in (mine, theirs)]
-    if int(mine.min()) < 0 or int(mine.max()) >= source.shape[dim]:
-        return torch.zeros_like(mine, dtype=torch.bool)
-    values = [source.gather(dim, places) for places in pair]
-    right = (values[0] == values[1]) | (values[0].isnan() & values[1].isnan())
-    if pair[0].shape[dim] > 1:
-        twice = numerics.repeated(pair[0], dim) & ~numerics.repeated(pair[1], dim)
-        right &= ~twice.unsqueeze(dim)
-    return right if kept else right.squeeze(dim)

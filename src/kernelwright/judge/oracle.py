@@ -14,7 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from kernelwright.judge import borders, domains, marks
-from kernelwright.judge.kinds import CHOOSING
 
 if TYPE_CHECKING:
     from kernelwright.task import Task
@@ -36,9 +35,6 @@ RAISED = {
     torch.complex64: torch.complex128,
 }
 
-Chosen = tuple[Any, tuple[Any, ...], dict[str, Any], Any]
-"""An operator that chose places, what it was given, and its answer."""
-
 
 def raised(tensor: torch.Tensor) -> torch.Tensor:
     """A floating or complex tensor in double precision; integers and booleans unchanged."""
@@ -57,8 +53,6 @@ class Float64Trace(TorchDispatchMode):
         super().__init__()
         self.rewritten = 0
         self.work = 0
-        self.chosen: list[Chosen] | None = None
-        """Not None: every operator of CHOOSING is noted."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -72,8 +66,6 @@ class Float64Trace(TorchDispatchMode):
         self.refuse_bits(func, args)
         args, kwargs = self.raise_arguments(func, tuple(args), dict(kwargs or {}))
         out = self.apply(func, args, kwargs)
-        if self.chosen is not None and func._schema.name.removeprefix("aten::") in CHOOSING:
-            self.chosen.append((func, args, kwargs, out))
         self.work += cost(func, args, out) + PER_OPERATOR
         return out
 

@@ -37,7 +37,6 @@ REMEMBERED_BYTES = 128 << 20
 DETAIL = 600
 """Characters of evidence kept per case."""
 
-
 Drawn = dict[str, list[tuple[Sequence[Spread], list[float]]]]
 """By variant: draws of the honest error per output, each with the size of the outputs on which it was made."""
 
@@ -101,7 +100,8 @@ class Checker:
         if self.contract.random:
             return self._check_random(variant, leaves, state, got_outputs)
         truth = self.truth(variant, leaves, state)
-        compared = [self._leaf(index, got.to(self.instance.device), truth) for index, got in enumerate(got_outputs)]
+        answers = [got.to(self.instance.device) for got in got_outputs]
+        compared = [self._leaf(index, answers, truth) for index in range(len(answers))]
         assert len(compared) == len(self.specs), "an output was not compared"
         worst, found = max(enumerate(compared), key=lambda pair: pair[1].error_ratio)
         detail = self._words(worst, found, got_outputs[worst], truth, brief)
@@ -122,14 +122,14 @@ class Checker:
         """Every output as a sample of the reference's distribution, and not the same sample as in the last call; what
         is the same in all of its runs as any other output."""
         self._count += 1
-        runs = []
+        runs, got = [], [value.to(self.instance.device) for value in got]
         for index in range(distribution.RUNS + distribution.HELD_OUT):
             with seeded(self.seed * 4099 + self._count * 64 + index):
                 runs.append(self.instance.eager(leaves, state))
         columns, truth, detail = list(zip(*runs, strict=True)), None, ""
         self._weaken("exact")
         for index, (value, column) in enumerate(zip(got, columns, strict=True)):
-            dtype, said, here = getattr(torch, self.specs[index].dtype), "", value.to(self.instance.device)
+            dtype, said = getattr(torch, self.specs[index].dtype), ""
             if value.dtype != dtype or value.shape != column[0].shape:
                 said = f"got {value.dtype}{list(value.shape)}, expected {dtype}{list(column[0].shape)}"
             elif value.numel() and draws.settled(column):
@@ -137,9 +137,9 @@ class Checker:
                     exact, kind = self.instance.oracle(leaves, state)
                     made = self._yardsticks(variant, leaves, state, runs[0], exact)[1]
                     truth = Truth(leaves, state, runs[0], exact, made, kind)
-                detail = detail or self._words(index, self._leaf(index, here, truth), value, truth)
+                detail = detail or self._words(index, self._leaf(index, got, truth), value, truth)
             elif value.numel():
-                said = self.draws.told(index, here, column)
+                said = self.draws.told(index, value, column)
             detail = detail or (f"{self._label(index)}: {said}" if said else "")
         if not detail and len(got) > 1 and (self._count <= RELATED_CALLS or self._count % RELATED_CALLS == 0):
             detail = distribution.unrelated(got, columns, [*map(self._label, range(len(got)))])
@@ -295,8 +295,8 @@ class Checker:
         ]
         return Floors(draw, own.count, known)
 
-    def _leaf(self, index: int, got: torch.Tensor, truth: Truth) -> Comparison:
-        dtype = getattr(torch, self.specs[index].dtype)
+    def _leaf(self, index: int, answers: Sequence[torch.Tensor], truth: Truth) -> Comparison:
+        dtype, got = getattr(torch, self.specs[index].dtype), answers[index]
         for output, source in self.contract.index_outputs:
             if output == index:
                 return numerics.compare_indices(got, truth.eager[index], truth.leaves[source])
@@ -304,7 +304,7 @@ class Checker:
         if yardstick is not None:
             return choices.held(self.instance, truth, index, got, yardstick)
         found = compare(got, truth.eager[index], truth.exact[index], NO_FLOOR, dtype)
-        return found if found.error_ratio == 0.0 else choices.settled(self.instance, truth, index, got, found)
+        return found if found.error_ratio == 0.0 else choices.settled(self.instance, truth, index, answers, found)
 
     def _written(self, leaves: Sequence[torch.Tensor], after: Sequence[torch.Tensor] | None) -> str:
         """Empty where the inputs are unchanged, bit for bit; else which one was written to."""

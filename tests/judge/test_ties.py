@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places of equal values, as they are or as what was made of them: any will do, and no place of another value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from plain_tasks import instance
+
+from kernelwright.judge.inputs import Variant
+from kernelwright.judge.verify import Checker
+
+GIVEN = Variant(name="as given", required=True)
+LARGE = Variant(name="scale 1000", required=True, scale=1000.0)
+DIGITS = "[torch.randint(0, 9, (64, 4, 16)).float()]"
+NORMAL = "[torch.randn(64, 32)]"
+SPLIT = "(i := x.flatten(1).topk(4)[1]) // 16, i % 16"
+"""Of a beam search: which beam, and which token of it."""
+Answers = list[torch.Tensor]
+Program = Callable[[torch.Tensor], Answers]
+
+
+def passes(forward: str, inputs: str, other: Program, variant: Variant = GIVEN) -> bool:
+    """Whether a program's answers to one call pass."""
+    checker = Checker(instance(forward, inputs), seed=3)
+    leaves = checker.instance.draw(variant, 5)
+    return checker.check(variant, leaves, None, other(*leaves), leaves).passed
+
+
+def first(x: torch.Tensor) -> torch.Tensor:
+    """Places of the four largest, the first ones of equal ones."""
+    return x.sort(dim=-1, descending=True, stable=True)[1][..., :4].contiguous()
+
+
+def next_best(x: torch.Tensor) -> torch.Tensor:
+    """The same, but the second largest of the first row comes first: a place of another value."""
+    found, values = first(x), x[0].unique()
+    found[0, 0] = (x[0] == values[-2]).nonzero()[-1, 0]
+    return found
+
+
+def split(chosen: Callable[[torch.Tensor], torch.Tensor]) -> Program:
+    """Beams and tokens of places."""
+    return lambda x: [(i := chosen(x.flatten(1))) // 16, i % 16]
+
+
+def crossed(x: torch.Tensor) -> Answers:
+    """Beams of the first of equal places, tokens of the last."""
+    flat = x.flatten(1)
+    last = flat.shape[1] - 1 - first(flat.flip(-1))
+    return [first(flat) // 16, last % 16]
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "program", "variant"),
+    [
+        ("x.flatten(1).topk(4)[1].int()", DIGITS, lambda x: [first(x.flatten(1)).int()], GIVEN),
+        ("x.flatten(1).argsort(-1, descending=True)[:, :4] + torch.arange(64)[:, None] * 64", DIGITS,
+         lambda x: [first(x.flatten(1)) + torch.arange(64)[:, None] * 64], GIVEN),
+        (SPLIT, DIGITS, split(first), GIVEN),
+        ("x.softmax(-1).topk(4)[1]", NORMAL, lambda x: [first(x.softmax(-1))], LARGE),
+        ("x.sigmoid().topk(4)[1].int()", NORMAL, lambda x: [first(x.sigmoid()).int()], LARGE),
+    ],
+)  # fmt: skip
+def test_what_was_made_of_any_of_them_is_right(forward: str, inputs: str, program: Program, variant: Variant) -> None:
+    """Narrower, counted from the start of a batch, taken apart; and values that are equal as the reference has them."""
+    assert passes(forward, inputs, program, variant)
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "program", "variant"),
+    [
+        ("x.flatten(1).topk(4)[1].int()", DIGITS, lambda x: [next_best(x.flatten(1)).int()], GIVEN),
+        (SPLIT, DIGITS, split(next_best), GIVEN),
+        (SPLIT, DIGITS, crossed, GIVEN),
+        (SPLIT, DIGITS, split(lambda x: first(x)[:, :1].expand(-1, 4).contiguous()), GIVEN),
+        ("x.softmax(-1).topk(4)[1]", NORMAL, lambda x: [next_best(x)], GIVEN),
+        ("x.softmax(-1).argmax(-1)", NORMAL, lambda x: [x.argmin(-1)], LARGE),
+        ("x.topk(4)[1]", NORMAL, lambda x: [first(x.bfloat16().float())], GIVEN),
+    ],
+)  # fmt: skip
+def test_a_place_of_another_value_is_wrong(forward: str, inputs: str, program: Program, variant: Variant) -> None:
+    """Also two halves of two places, and one place for all."""
+    assert not passes(forward, inputs, program, variant)
