@@ -14,7 +14,7 @@ import torch
 
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 LEAST_SORTED = 3
-"""Numbers that are in order by chance too seldom to matter: a reference searches in some vector as it is."""
+"""Numbers of a row that are in order by chance too seldom to matter: a reference searches in some input as it is."""
 SKEWED = 7 / 8
 """Share of whole numbers that become one and the same: counters and buckets made for even shares overflow."""
 ALL_LARGEST = 1 / 2
@@ -233,7 +233,8 @@ def changes(leaf: torch.Tensor) -> bool:
 
 
 def in_order(before: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
-    """A changed floating vector, sorted where it was before: of one that is not, a binary search finds anything."""
-    if not before.is_floating_point() or before.dim() != 1 or before.numel() < LEAST_SORTED or changed is before:
+    """Changed floats, sorted along their last dimension where they were before, in all rows: of those that are not, a
+    binary search finds anything."""
+    if not before.is_floating_point() or not before.dim() or before.shape[-1] < LEAST_SORTED or changed is before:
         return changed
-    return changed.sort().values if bool((before[1:] >= before[:-1]).all()) else changed
+    return changed.sort().values if bool((before[..., 1:] >= before[..., :-1]).all()) else changed
