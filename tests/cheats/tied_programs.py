@@ -25,4 +25,28 @@ CHOSEN = (
             "return v, j // 4, i.flatten(1).gather(1, j)"), args="x, s", slow=True),
 )  # fmt: skip
 
-TIED: tuple[Program, ...] = (*CHOSEN,)
+MASKS = (
+    *_pair("float_mask", "s = q @ k.mT / 4.0 + (1.0 - m[:, None, :]) * -10000.0\nreturn torch.softmax(s, -1) @ v",
+           "[*torch.randn(3, 4, 24, 16), (torch.rand(4, 24) < 0.7).float()]",
+           ("minus infinity", "s = (q @ k.mT / 4.0).masked_fill(m[:, None, :] == 0, -torch.inf)\n"
+            "return torch.softmax(s, -1) @ v"),
+           ("a smaller score", "s = q @ k.mT / 4.0\n"
+            "return torch.softmax(torch.where(m[:, None, :] > 0.5, s, s - 10000.0), -1) @ v"), args="q, k, v, m"),
+    *_pair("one_hot_floats", "return (x * a).sum(1)", "[torch.randn(32, 6), F.one_hot(torch.randint(0, 6, (32,)), 6).float()]",
+           ("the last is none", "return (x[:, :5] * a[:, :5]).sum(1)"),
+           ("one of them", "return x.gather(1, a.argmax(1, keepdim=True))[:, 0]"), args="x, a"),
+)  # fmt: skip
+
+KEPT = (
+    *_pair("search_rows", "return torch.searchsorted(s, x, right=True)",
+           "[torch.sort(torch.randn(8, 32), -1)[0], torch.randn(8, 20)]",
+           ("the other side", "return (s[:, None, :] < x[..., None]).sum(-1)"),
+           ("counted", "return (s[:, None, :] <= x[..., None]).sum(-1)"), args="s, x"),
+    *_pair("lower_factor", "return torch.linalg.cholesky(x)",
+           "[(b := torch.randn(4, 8, 8)) @ b.mT + 8 * torch.eye(8)]",
+           ("of its mean diagonal", "d = x.diagonal(dim1=-2, dim2=-1)\n"
+            "return torch.linalg.cholesky(x - torch.diag_embed(d - d.mean(-1, keepdim=True)))"),
+           ("of the upper half", "return torch.linalg.cholesky(x, upper=True).mT.contiguous()"), slow=True),
+)  # fmt: skip
+
+TIED: tuple[Program, ...] = (*CHOSEN, *MASKS, *KEPT)

@@ -14,6 +14,7 @@ import torch
 
 from kernelwright.errors import KernelwrightError
 from kernelwright.judge import agreement, calls, health, inputs, noise, orders, refusals, rounding, skeletons, weights
+from kernelwright.judge.bonds import Bonds
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.calls import Given
 from kernelwright.judge.domains import kept
@@ -23,7 +24,6 @@ from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.measure import timed
 from kernelwright.judge.oracle import Counting, Float64Trace, raised, run_raised
 from kernelwright.judge.renewed import rerandomise
-from kernelwright.judge.triangles import kept_so, triangular, words_of
 from kernelwright.judge.variants import AS_GIVEN, HEAVY, HUGE, offered
 from kernelwright.judge.weights import State
 from kernelwright.judge.whole import changes
@@ -72,11 +72,12 @@ class Instance:
         """Input leaves that ``get_inputs`` never changes."""
         self.renumbered = tuple(i for i in sorted(self.constant) if changes(first[i]))
         """Those of whole numbers that have others in some calls."""
-        self.triangles = triangular(first, second, self.constant)
+        self.bonds = Bonds.of(first, second, self.constant)
+        self.triangles = self.bonds.triangles
         """How the matrices of those leaves lie that are triangular in every draw."""
         self.kept: set[int] = set()
         """Constant floating leaves that had to stay: the reference leaves its domain without them."""
-        self.notes: list[str] = words_of(self.triangles, self.names)
+        self.notes: list[str] = self.bonds.words(self.names)
         self.wanted = calls.gradient_names(self.model, first) if self.contract.gradients else None
         self.incoming: list[torch.Tensor] | None = None
         """One incoming gradient per output leaf (floating ones count), where they are asked for: the last call's."""
@@ -240,7 +241,7 @@ class Instance:
 
     def changed(self, leaves: list[torch.Tensor], variant: Variant, seed: int) -> list[torch.Tensor]:
         """A draw with the changes of a variant, but for its layout."""
-        return kept_so(inputs.change_leaves(leaves, variant, seed % 2**40, self.searches), self.triangles)
+        return self.bonds.changed(leaves, variant, seed % 2**40, self.searches)
 
     def given(self, leaves: Leaves, seed: int) -> Given:
         """The leaves of a call with incoming gradients of its own, where there are any: those of no other call."""
@@ -271,7 +272,7 @@ class Instance:
         """The same, the reference not yet asked (``usable``)."""
         return offered(
             self.contract,
-            self.specs,
+            self.bonds.specs(self.specs),
             weights=bool(self.first_state) and not self.contract.frozen_parameters,
             work=self.work,
             huge=self.huge,
@@ -285,7 +286,7 @@ class Instance:
 
     def usable(self, variant: Variant, seed: int) -> bool:
         """The reference accepts such inputs, where lot decides in several draws, and stays as finite as on its own."""
-        for number in range(variant.lots() if variant.name != AS_GIVEN else 0):
+        for number in range(self.bonds.lots(variant) if variant.name != AS_GIVEN else 0):
             state = self.draw_state(seed, variant.moved) if variant.moved else None
             found = self._accepted(leaves := self.draw(variant, seed + number), state)
             if found is None or not (variant.beyond or regular(self, leaves, state, found)):

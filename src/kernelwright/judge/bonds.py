@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds of the values of an input in every draw of a task, and stays so whatever is changed.
+
+A mask or a label that is a float is 0 or 1 because somebody multiplies by it; of 0.001 or -1 of a label a reference
+makes something all the same, and who asks ``label > 0.5`` was refused. So such an input changes as booleans do, one of
+which is set along an axis as the whole numbers that it stands for, and a symmetric matrix as its half does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from kernelwright.judge import triangles
+from kernelwright.judge.buffers import TensorSpec
+from kernelwright.judge.inputs import FLOATS, Variant, change_leaves
+
+LEAST = 8
+"""Numbers of which fewer are zeros and ones in two draws by chance too often: normal ones, rounded, in 5 of 10^4."""
+LEAST_ROWS = 4
+"""Rows of which fewer have a single one each by chance too often."""
+LOTS = 24
+"""Draws in which a reference of symmetric matrices must accept a change: of such that have a larger element some are
+positive definite. A change that 10 in 12 of them stayed so under was a variant in 2 proofs of 5, and ended the next
+call; in 24 draws it is one in a hundred."""
+
+
+def flags(leaf: torch.Tensor) -> bool:
+    """Whether these floats are zeros and ones alone."""
+    return leaf.dtype in FLOATS and bool(((leaf == 0) | (leaf == 1)).all())
+
+
+def _mixed(leaf: torch.Tensor) -> bool:
+    """Whether they are, and some of each; almost all others are told by a few."""
+    if leaf.dtype not in FLOATS or leaf.numel() < LEAST or not flags(leaf.reshape(-1)[:LEAST]):
+        return False
+    return flags(leaf) and 0 < int(leaf.count_nonzero()) < leaf.numel()
+
+
+def single(leaf: torch.Tensor) -> int:
+    """The last axis along which one element of each row is a one, and the others are zeros; -1 where there is none."""
+    axes = [axis for axis, size in enumerate(leaf.shape) if size > 1 and leaf.numel() // size >= LEAST_ROWS]
+    return next((axis for axis in reversed(axes) if bool((leaf.count_nonzero(axis) == 1).all())), -1)
+
+
+def symmetric(leaf: torch.Tensor) -> bool:
+    """Whether all of its matrices (the last two dimensions) are, but for rounding, and none is diagonal."""
+    if leaf.dtype not in FLOATS or leaf.dim() < 2 or leaf.shape[-1] != leaf.shape[-2] or leaf.shape[-1] < 2:
+        return False
+    near = 64 * torch.finfo(leaf.dtype).eps
+    for part, other in ((leaf[..., 0, :], leaf[..., :, 0]), (leaf, leaf.mT)):  # almost all others in one look
+        if not part.numel() or not bool(((part - other).abs() <= near * part.abs().amax()).all()):
+            return False
+    return bool((leaf != leaf.mT.triu().tril()).any())
+
+
+@dataclass(frozen=True, slots=True)
+class Bonds:
+    """By input, what holds of it."""
+
+    triangles: Mapping[int, str]
+    flags: Mapping[int, int]
+    """Zeros and ones, and the axis along which there is one of the latter; -1 for none."""
+    symmetric: frozenset[int]
+
+    @classmethod
+    def of(cls, first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], constant: set[int]) -> Bonds:
+        """Those of both of two draws; ``constant`` inputs are the same in every draw."""
+        pairs = list(zip(first, second, strict=True))
+        found = {i: (single(a), single(b)) for i, (a, b) in enumerate(pairs) if _mixed(a) and _mixed(b)}
+        alike = (i for i, (a, b) in enumerate(pairs) if i not in constant and symmetric(a) and symmetric(b))
+        return cls(
+            triangles.triangular(first, second, constant),
+            {index: axis if axis == other else -1 for index, (axis, other) in found.items()},
+            frozenset(alike),
+        )
+
+    def lots(self, variant: Variant) -> int:
+        """In how many draws to ask whether a reference accepts one."""
+        return max(variant.lots(), LOTS if self.symmetric and variant.change else 1)
+
+    def specs(self, given: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+        """As what inputs are changed."""
+        kinds = {index: "bool" if axis < 0 else "int64" for index, axis in self.flags.items()}
+        return tuple(
+            dataclasses.replace(spec, dtype=kinds[index]) if index in kinds else spec
+            for index, spec in enumerate(given)
+        )
+
+    def changed(self, leaves: list[torch.Tensor], variant: Variant, seed: int, sorts: bool) -> list[torch.Tensor]:
+        """A draw with the changes of a variant: what holds of it holds still, but of NaN where a reference looks for
+        it, or the contract asks for it."""
+        odd = variant.special or variant.change == "marks"
+        set_ = {} if odd else {index: axis for index, axis in self.flags.items() if flags(leaves[index])}
+        set_ = {i: axis for i, axis in set_.items() if axis < 0 or bool((leaves[i].count_nonzero(axis) == 1).all())}
+        given = list(leaves)
+        for index, axis in set_.items():
+            given[index] = leaves[index] != 0 if axis < 0 else leaves[index].argmax(axis)
+        made = change_leaves(given, variant, seed, sorts)
+        for index, axis in set_.items():
+            before, now = leaves[index], made[index]
+            if now is given[index]:
+                made[index] = before
+            elif axis < 0:
+                made[index] = now.to(before.dtype)
+            else:
+                made[index] = torch.zeros_like(before).scatter_(axis, now.unsqueeze(axis), 1.0)
+        for index in self.symmetric:
+            made[index] = _mirrored(leaves[index], made[index])
+        return triangles.kept_so(made, self.triangles)
+
+    def words(self, names: Sequence[str]) -> list[str]:
+        """What a proof says of them."""
+        said = {index: "holds zeros and ones alone" for index in self.flags}
+        said |= {index: f"has a single one along axis {axis}" for index, axis in self.flags.items() if axis >= 0}
+        said |= {index: "is symmetric" for index in self.symmetric}
+        return triangles.words_of(self.triangles, names) + [
+            f"input {names[index] or index} {words} in every draw, and stays so: programs may rely on that, and on "
+            "others were not judged"
+            for index, words in said.items()
+        ]
+
+
+def _mirrored(before: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    """A changed symmetric matrix, its other half like the one that was changed, so that a single element that changes
+    does so in both."""
+    if changed is before:
+        return changed
+    half = torch.where(changed == before, changed.mT, changed).tril()
+    return half + half.tril(-1).mT

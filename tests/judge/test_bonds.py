@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs that are flags, or symmetric, or in order, in every draw stay so whatever is changed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from plain_tasks import instance
+
+from kernelwright.judge.bonds import LOTS, symmetric
+from kernelwright.judge.inputs import Variant
+
+MASK = "(torch.rand(8, 16) < 0.5).float()"
+ONE_HOT = "F.one_hot(torch.randint(0, 6, (32,)), 6).float()"
+SQUARE = "(b := torch.randn(2, 6, 6)) @ b.mT"
+SORTED = "torch.randn(8, 32).sort(-1)[0]"
+
+
+def drawn(forward: str, inputs: str) -> dict[str, list[torch.Tensor]]:
+    """Two draws of the second input in every variant."""
+    made = instance(forward, f"[torch.randn(8, 16), {inputs}]", args="x, m")
+    offered = [v for v in made.offered(7) if v.layout == "contiguous"]
+    return {v.name: [made.draw(v, seed)[1] for seed in (3, 6)] for v in offered}
+
+
+@pytest.mark.parametrize("inputs", [MASK, ONE_HOT])
+def test_zeros_and_ones_stay_so_and_change(inputs: str) -> None:
+    """As booleans do, and those of which each row has one as whole numbers do."""
+    found = drawn("(x.sum() * m).sum(-1)", inputs)
+    assert {leaf.dtype for leaves in found.values() for leaf in leaves} == {torch.float32}
+    assert all(bool(((leaf == 0) | (leaf == 1)).all()) for leaves in found.values() for leaf in leaves)
+    if inputs == ONE_HOT:
+        assert all(bool((leaf.sum(-1) == 1).all()) for leaves in found.values() for leaf in leaves)
+        assert max(float(leaf.mean(0).max()) for leaf in found["skewed whole numbers"]) > 0.7
+    else:
+        lines = [leaf.sum(-1) for leaf in found["empty and full mask rows"]]
+        assert all(bool((line == 0).any()) and bool((line == 16).any()) for line in lines)
+
+
+@pytest.mark.parametrize("inputs", ["torch.ones(8, 16)", "torch.zeros(8, 16)", "torch.rand(8, 16).round() * 2"])
+def test_others_are_numbers(inputs: str) -> None:
+    found = drawn("(x.sum() * m).sum(-1)", inputs)
+    assert not all(bool(((leaf == 0) | (leaf == 1)).all()) for leaves in found.values() for leaf in leaves)
+
+
+def test_a_symmetric_matrix_stays_so() -> None:
+    """And one element of it that becomes another does so twice."""
+    found = drawn("(x.sum() * m).sum(-1)", SQUARE)
+    assert all(symmetric(leaf) or not leaf.count_nonzero() for leaves in found.values() for leaf in leaves)
+    first, second = found["near-duplicate"]
+    assert 2 <= int((first[0] != second[0]).sum() + (first[1] != second[1]).sum()) <= 4
+    assert not symmetric(torch.randn(2, 6, 6)) and not symmetric(torch.eye(6))
+
+
+def test_a_reference_of_symmetric_matrices_is_asked_in_many_draws() -> None:
+    """Some of those with outliers have a root, others end the call."""
+    made = instance("torch.linalg.cholesky(x)", "[(b := torch.randn(4, 8, 8)) @ b.mT + 8 * torch.eye(8)]")
+    outliers = Variant(name="outliers of 4", required=True, change="outliers", factors=(4.0,))
+    assert LOTS == made.bonds.lots(outliers) and not made.usable(outliers, 3)
+    assert made.usable(Variant(name="shifted", required=True, change="shifted"), 3)
+
+
+def test_rows_in_order_stay_so() -> None:
+    """Where the reference searches in them; the others are numbers."""
+    found = drawn("torch.searchsorted(m, x)", SORTED)
+    assert all(bool((leaf.diff() >= 0).all()) for leaves in found.values() for leaf in leaves)
+    found = drawn("x.sum() + m", SORTED)
+    assert not all(bool((leaf.diff() >= 0).all()) for leaves in found.values() for leaf in leaves)
