@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from plain_tasks import instance
 
 from kernelwright.judge.bonds import LOTS, symmetric
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.recombined import Recombiner
 
+GIVEN = Variant(name="as given", required=True)
 MASK = "(torch.rand(8, 16) < 0.5).float()"
 ONE_HOT = "F.one_hot(torch.randint(0, 6, (32,)), 6).float()"
 SQUARE = "(b := torch.randn(2, 6, 6)) @ b.mT"
@@ -66,3 +70,22 @@ def test_rows_in_order_stay_so() -> None:
     assert all(bool((leaf.diff() >= 0).all()) for leaves in found.values() for leaf in leaves)
     found = drawn("x.sum() + m", SORTED)
     assert not all(bool((leaf.diff() >= 0).all()) for leaves in found.values() for leaf in leaves)
+
+
+@pytest.mark.parametrize("inputs", [MASK, ONE_HOT, SQUARE, SORTED])
+def test_draws_made_of_others_hold_it_too(inputs: str) -> None:
+    """Moved by 3 % a label is none, and half a matrix beside half of another is not symmetric."""
+    made = instance("torch.searchsorted(m, m) + x.sum()", f"[torch.randn(8, 16), {inputs}]", args="x, m")
+    first, second = (made.draw(GIVEN, seed)[1] for seed in (3, 6))
+    dice = torch.Generator().manual_seed(1)
+    mix = functools.partial(Recombiner(torch.device("cpu")).of, dice=dice)
+    drawn = [made.bonds.mixed(1, first, second, mix, dice, True) for _ in range(8)]
+    assert not all(torch.equal(leaf, first) for leaf in drawn)
+    for leaf in drawn:
+        if inputs == SQUARE:
+            assert symmetric(leaf)
+        elif inputs == SORTED:
+            assert bool((leaf.diff() >= 0).all())
+        else:
+            assert bool(((leaf == 0) | (leaf == 1)).all())
+            assert inputs == MASK or bool((leaf.sum(-1) == 1).all())

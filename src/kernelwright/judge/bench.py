@@ -328,16 +328,17 @@ class Bench:
         stock_seed = self.seed if stock_seed is None else stock_seed
         if self._stock[0] != stock_seed:
             self._stock = stock_seed, [instance.draw(as_given, stock_seed + number) for number in range(STOCK)]
-        stock = self._stock[1]
+        stock, bonds = self._stock[1], instance.bonds
         dice = torch.Generator().manual_seed(seed % 2**63)
+        mix = functools.partial(self._recombiner.of, dice=dice)
         at_once = min(sets, MADE_BYTES // max(self.call_bytes, 1))
-        while self.device.type == "cuda" and at_once > 1 and all(leaf.is_contiguous() for leaf in stock[0]):
+        while self.device.type == "cuda" and at_once > 1 and bonds.free(stock[0]):
             drawn = self._recombiner.batch(stock, instance.kept, at_once, dice)
             yield from (instance.given(list(call), int(torch.randint(2**60, (), generator=dice))) for call in drawn)
         while True:
             first, second = torch.randperm(STOCK, generator=dice)[:2].tolist()
-            pairs = enumerate(zip(stock[first], stock[second], strict=True))
-            made = [a.clone() if i in instance.kept else self._recombiner.of(a, b, dice) for i, (a, b) in pairs]
+            pairs, sorts = enumerate(zip(stock[first], stock[second], strict=True)), instance.searches
+            made = [a.clone() if i in instance.kept else bonds.mixed(i, a, b, mix, dice, sorts) for i, (a, b) in pairs]
             yield instance.given(made, int(torch.randint(2**60, (), generator=dice)))
 
     def fresh(self) -> State | None:

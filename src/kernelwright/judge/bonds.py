@@ -9,14 +9,17 @@ which is set along an axis as the whole numbers that it stands for, and a symmet
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from kernelwright.judge import triangles
+from kernelwright.judge import triangles, whole
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import FLOATS, Variant, change_leaves
+from kernelwright.judge.recombined import MOVED
+
+Mix = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 LEAST = 8
 """Numbers of which fewer are zeros and ones in two draws by chance too often: normal ones, rounded, in 5 of 10^4."""
@@ -94,23 +97,32 @@ class Bonds:
         """A draw with the changes of a variant: what holds of it holds still, but of NaN where a reference looks for
         it, or the contract asks for it."""
         odd = variant.special or variant.change == "marks"
-        set_ = {} if odd else {index: axis for index, axis in self.flags.items() if flags(leaves[index])}
-        set_ = {i: axis for i, axis in set_.items() if axis < 0 or bool((leaves[i].count_nonzero(axis) == 1).all())}
-        given = list(leaves)
-        for index, axis in set_.items():
-            given[index] = leaves[index] != 0 if axis < 0 else leaves[index].argmax(axis)
+        bare = {} if odd else {index: axis for index, axis in self.flags.items() if _bare(leaves[index], axis)}
+        given = [_as_set(leaf, bare[index]) if index in bare else leaf for index, leaf in enumerate(leaves)]
         made = change_leaves(given, variant, seed, sorts)
-        for index, axis in set_.items():
-            before, now = leaves[index], made[index]
-            if now is given[index]:
-                made[index] = before
-            elif axis < 0:
-                made[index] = now.to(before.dtype)
-            else:
-                made[index] = torch.zeros_like(before).scatter_(axis, now.unsqueeze(axis), 1.0)
+        for index, axis in bare.items():
+            unchanged = made[index] is given[index]
+            made[index] = leaves[index] if unchanged else _as_floats(made[index], axis, leaves[index])
         for index in self.symmetric:
             made[index] = _mirrored(leaves[index], made[index])
         return triangles.kept_so(made, self.triangles)
+
+    def free(self, leaves: Sequence[torch.Tensor]) -> bool:
+        """Whether draws may be made of these at once: nothing holds of them, and they lie row by row."""
+        return not self.flags and not self.symmetric and all(leaf.is_contiguous() for leaf in leaves)
+
+    def mixed(
+        self, index: int, base: torch.Tensor, other: torch.Tensor, mix: Mix, dice: torch.Generator, sorts: bool
+    ) -> torch.Tensor:
+        """An input made of those of two draws by ``mix``. Symmetric ones have their rows and columns multiplied by the
+        same factors instead, which leaves definite ones so."""
+        axis = self.flags.get(index, -2)
+        if axis > -2 and _bare(base, axis) and _bare(other, axis):
+            return _as_floats(mix(_as_set(base, axis), _as_set(other, axis)), axis, base)
+        if index in self.symmetric:
+            side = 1 + MOVED * (2 * torch.rand(base.shape[:-1], generator=dice) - 1).to(base.device, base.dtype)
+            return base * (side[..., None] * side[..., None, :])
+        return whole.in_order(base, mix(base, other)) if sorts else mix(base, other)
 
     def words(self, names: Sequence[str]) -> list[str]:
         """What a proof says of them."""
@@ -122,6 +134,20 @@ class Bonds:
             "others were not judged"
             for index, words in said.items()
         ]
+
+
+def _bare(leaf: torch.Tensor, axis: int) -> bool:
+    """Whether a draw is what others were."""
+    return flags(leaf) and (axis < 0 or bool((leaf.count_nonzero(axis) == 1).all()))
+
+
+def _as_set(leaf: torch.Tensor, axis: int) -> torch.Tensor:
+    """As booleans, or the places of the ones along an axis."""
+    return leaf != 0 if axis < 0 else leaf.argmax(axis)
+
+
+def _as_floats(made: torch.Tensor, axis: int, like: torch.Tensor) -> torch.Tensor:
+    return made.to(like.dtype) if axis < 0 else torch.zeros_like(like).scatter_(axis, made.unsqueeze(axis), 1.0)
 
 
 def _mirrored(before: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
