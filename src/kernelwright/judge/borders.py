@@ -31,6 +31,8 @@ STEPPED = {
 """Operators that jump at whole numbers, or halves, or powers of two, which are among their multiples."""
 SMOOTHLY = {"clamp", "clamp_min", "clamp_max", "hardtanh", "threshold", "softshrink"}
 """Those of COMPARED whose results do not jump there, but for a threshold with another value, which is rare."""
+COUNTED = {"histc", "histogram"}
+"""Operators that count in equal bins, the edges of which are borders, the last one's too."""
 EXACTLY = {"add", "sub", "rsub", "mul", "div", "square"}
 """Operators that round nothing where numbers of few bits go in and come out."""
 POLES = {"binary_cross_entropy": (0.0, 1.0), "binary_cross_entropy_backward": (0.0, 1.0), "xlogy": (0.0,)}
@@ -68,6 +70,8 @@ def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[float]
         return {0.0} if args[0].is_floating_point() and _coarse(kwargs.get("dtype"), args[0].dtype) else set()
     if name in POLES:
         return set(POLES[name])
+    if name in COUNTED:
+        return _edges(name, args, kwargs)
     if name not in COMPARED and name not in STEPPED and name not in SIGNED:
         return set()
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
@@ -82,13 +86,26 @@ def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[float]
     return found
 
 
+def _edges(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[float]:
+    """Of bins, where they do not follow from the values themselves."""
+    bins = args[1] if len(args) > 1 else kwargs.get("bins", 100)
+    if isinstance(bins, torch.Tensor):
+        return _few(bins.detach().reshape(-1).tolist()) if 0 < bins.numel() <= MANY else set()
+    places = (("min", 2), ("max", 3)) if name == "histc" else ()
+    ends = [kwargs.get(key, args[at] if len(args) > at else 0) for key, at in places] or list(kwargs.get("range") or ())
+    if len(ends) < 2 or ends[0] >= ends[1]:
+        return set()
+    low, high = map(float, ends)
+    return _few(low + (high - low) * number / bins for number in range(bins + 1))
+
+
 def jumps(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether rounding of what goes in may move what comes out far: it is compared, stepped, or chosen among."""
     name = _stepping(func, kwargs)
     if name == "_to_copy":
         return bool(met(func, args, kwargs))
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-    known = name in STEPPED or name in CHOOSING or name in COMPARED - SMOOTHLY
+    known = name in STEPPED or name in CHOOSING or name in COMPARED - SMOOTHLY or name in COUNTED
     return known and any(tensor.is_floating_point() for tensor in tensors)
 
 
