@@ -49,4 +49,19 @@ KEPT = (
            ("of the upper half", "return torch.linalg.cholesky(x, upper=True).mT.contiguous()"), slow=True),
 )  # fmt: skip
 
-TIED: tuple[Program, ...] = (*CHOSEN, *MASKS, *KEPT)
+SWEPT = (
+    *_pair("no_infinities", "return x.masked_fill(torch.isinf(x), 0.0) * 2.0", "[torch.randn(32, 48)]",
+           ("as they are", "return x * 2.0"),
+           ("by size", "return torch.where(x.abs() == torch.inf, 0.0, x * 2.0)")),
+    *_pair("ends_for_infinities", "return torch.nan_to_num(x, nan=0.0, posinf=1e4, neginf=-1e4) * 2.0",
+           "[torch.randn(32, 48)]", ("NaN alone", "return torch.where(x != x, 0.0, x) * 2.0"),
+           ("one by one", "return torch.where(x != x, 0.0, x).clamp(-torch.finfo(x.dtype).max, torch.inf)"
+            ".where(x != -torch.inf, -1e4).where(x != torch.inf, 1e4) * 2.0"), slow=True),
+    *_pair("last_edge", "return torch.histc(x, 10, 0.0, 1.0)", "[torch.rand(2048)]",
+           ("open at its end", "i = (x * 10).floor().long()\n"
+            "return torch.bincount(i[(i >= 0) & (i < 10)], minlength=10).float()"),
+           ("closed", "i = (x[(x >= 0) & (x <= 1)] * 10).floor().long().clamp(max=9)\n"
+            "return torch.bincount(i, minlength=10).float()")),
+)  # fmt: skip
+
+TIED: tuple[Program, ...] = (*CHOSEN, *MASKS, *KEPT, *SWEPT)

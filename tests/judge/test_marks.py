@@ -35,7 +35,13 @@ IDS, FLOATS = "torch.randint(1, 9, (16, 8))", "torch.randn(16, 8)"
         ("F.embedding(i, torch.ones(9, 4))", IDS, ()),
         ("torch.nan_to_num(torch.softmax(i, -1))", FLOATS, ()),
         ("torch.nan_to_num(i)", FLOATS, ((0, (math.nan,)),)),
-        ("torch.isfinite(i).float()", FLOATS, ((0, (math.nan,)),)),
+        ("torch.isnan(i).float()", FLOATS, ((0, (math.nan,)),)),
+        ("torch.isfinite(i.flip(0)).float()", FLOATS, ()),
+        ("torch.where(i.isinf(), 0.0, i)", FLOATS, ((0, (-math.inf, math.inf)),)),
+        ("torch.where(i.isneginf(), 0.0, i)", FLOATS, ((0, (-math.inf,)),)),
+        ("torch.where(i.abs() == torch.inf, 0.0, i)", FLOATS, ((0, (-math.inf, math.inf)),)),
+        ("torch.where(i == -torch.inf, 0.0, i)", FLOATS, ((0, (-math.inf,)),)),
+        ("torch.where(i.isinf() | (i < 0.0), 0.0, 1.0 / i)", FLOATS, ((0, (-math.inf, math.inf)),)),
         ("i.nanmean(-1)", FLOATS, ((0, (math.nan,)),)),
     ],
 )
@@ -46,6 +52,21 @@ def test_values_looked_for_are_those_of_operators_that_read_an_input_itself(
     made = instance(formula, f"[{given}]", args="i")
     assert repr(found) == repr(made.met["marks"])
     assert bool(found) is ("values looked for" in [v.name for v in made.variants(3)])
+
+
+@pytest.mark.parametrize(
+    ("formula", "found"),
+    [
+        ("torch.isfinite(i).float()", {-math.inf, math.inf}),
+        ("torch.nan_to_num(i, posinf=9.0)", {math.inf}),
+        ("torch.nan_to_num(i, 0.0, 9.0, -9.0)", {-math.inf, math.inf}),
+        ("torch.nan_to_num(i, posinf=1e30)", set()),
+    ],
+)
+def test_infinities_are_looked_for_beside_nan(formula: str, found: set[float]) -> None:
+    """Where somebody says what becomes of them that is no larger than what sums of it are finite."""
+    ((_, values),) = instance(formula, f"[{FLOATS}]", args="i").met["marks"]
+    assert any(map(math.isnan, values)) and found == {value for value in values if math.isinf(value)}
 
 
 def test_an_input_holds_some_of_the_values_looked_for_and_others_do_not() -> None:

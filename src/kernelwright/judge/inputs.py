@@ -97,7 +97,7 @@ class Variant:
     @property
     def beyond(self) -> bool:
         """Whether answers may be infinite or NaN: values are that the contract, or the reference itself, asks for."""
-        return self.special or any(math.isnan(value) for _, values in self.marks for value in values)
+        return self.special or not all(math.isfinite(value) for _, values in self.marks for value in values)
 
 
 _SPARE: list[np.random.MT19937] = []

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of an input that mean something else to the reference, and that ``get_inputs`` may never draw.
 
-A class to be ignored, the row of a padding, a number that positions are compared with, NaN where it is looked for: who
-leaves that out answers right as long as it does not come. So the operators that look at an input itself say which
-values they look for, and some elements of that input, and of no other, become those.
+A class to be ignored, the row of a padding, a number that positions are compared with, NaN and infinities where they
+are looked for: who leaves that out answers right as long as it does not come. So the operators that look at an input
+itself say which values they look for, and some elements of that input, and of no other, become those.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from kernelwright.judge.whole import INTEGERS, in_place
 if TYPE_CHECKING:
     from kernelwright.task import Task
 
+Place = tuple[int, float]
+"""A storage, and a value that was looked for in it."""
 Marks = tuple[tuple[int, tuple[float, ...]], ...]
 """By input, the values."""
 COMPARED = {"eq", "ne", "gt", "ge", "lt", "le"}
@@ -31,7 +33,12 @@ IGNORING = {"nll_loss_forward": 4, "nll_loss2d_forward": 4, "embedding": 2, "_em
 """Operators whose second argument may hold a number that does not count, and which of their arguments that is."""
 SWEPT = {"nan_to_num", "nansum", "isnan", "nanmedian", "nanquantile"}
 """Operators that look for NaN."""
-UNASKED, BY_ITSELF = math.inf, -100
+ENDLESS = {"isinf": (math.inf, -math.inf), "isposinf": (math.inf,), "isneginf": (-math.inf,)}
+"""Operators that look for infinities, and for which."""
+BEYOND = 1e18
+"""What an infinity becomes may be so large for it to come. Unless a number is named that is the largest float there
+is, and sums of those are infinite or not by their order."""
+UNASKED, BY_ITSELF = -0.5, -100
 """What torch ignores unless something is said, and what stands for a target of which that is true: programs for targets
 that are all there need not know of it, unless the source says it all the same. Where labels are smoothed torch compares
 the target with it besides."""
@@ -47,8 +54,8 @@ def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple
         number = args[place] if len(args) > place else -1
         named = isinstance(number, int) and (number >= 0 or name.startswith("nll"))
         return [(args[1], UNASKED if number == BY_ITSELF else float(number))] if named else []
-    if name in SWEPT or name in ("eq", "ne") and args[0] is args[1]:
-        return [(args[0], math.nan)] if args[0].is_floating_point() else []
+    if args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
+        return [(args[0], number) for number in _odd(name, args, kwargs)]
     if name not in (*COMPARED, *CUT) or args[0].dtype not in INTEGERS:
         return []
     numbers = [n for n in args[1:2] if _whole(n)]
@@ -57,6 +64,43 @@ def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple
         numbers = [*([low - 1] if _whole(low) else []), *([high + 1] if _whole(high) else [])]
     limits = torch.iinfo(args[0].dtype)
     return [(args[0], float(n)) for n in numbers if limits.min <= n <= limits.max]
+
+
+class Looked:
+    """Notes where operators look for values, and for which."""
+
+    def __init__(self) -> None:
+        self.found: set[Place] = set()
+        self._sizes: tuple[Any, Any] = None, None
+        """What ``abs`` was taken of last, and its answer: ``isfinite`` looks for an infinity of either sign there."""
+
+    def note(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        """One operator, and its answer."""
+        for looked_into, value in met(func, args, kwargs):
+            if looked_into.layout is not torch.strided:  # of a sparse one only its parts are inputs
+                continue
+            twice = looked_into is self._sizes[1] and value == math.inf
+            for tensor, number in (
+                ((self._sizes[0], -value), (self._sizes[0], value)) if twice else ((looked_into, value),)
+            ):
+                self.found.add((tensor.untyped_storage().data_ptr(), number))
+        if func._schema.name == "aten::abs":
+            self._sizes = args[0], out
+
+
+def _odd(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[float]:
+    """NaN and infinities that an operator looks for among floats."""
+    if name in ENDLESS:
+        return list(ENDLESS[name])
+    if name in ("eq", "ne") and len(args) > 1:
+        number = args[1].item() if isinstance(args[1], torch.Tensor) and args[1].dim() == 0 else args[1]
+        found = [number] if isinstance(number, float) and math.isinf(number) else []
+        return [math.nan] if args[0] is args[1] else found
+    if name == "nan_to_num":
+        ends = [kwargs.get(key, args[at] if len(args) > at else None) for key, at in (("posinf", 2), ("neginf", 3))]
+        given = zip(ends, (math.inf, -math.inf), strict=True)
+        return [math.nan, *(number for end, number in given if end is not None and abs(end) <= BEYOND)]
+    return [math.nan] if name in SWEPT else []
 
 
 def _whole(number: Any) -> bool:

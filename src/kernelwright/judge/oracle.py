@@ -134,8 +134,7 @@ class Counting(TorchDispatchMode):
         self.work = self.operators = 0
         self.borders: set[float] = set()
         self.reach, self.depth = 0.0, 1.0
-        self.marks: set[tuple[int, float]] = set()
-        """Values that were looked for, and the storage that they were looked for in."""
+        self.looked = marks.Looked()
         self.exponential = self.searches = self.particular = self.jumps = False
 
     @classmethod
@@ -151,8 +150,7 @@ class Counting(TorchDispatchMode):
         self.depth = min(self.depth, borders.depth(func, args, kwargs or {}))
         out = func(*args, **(kwargs or {}))
         self.borders |= borders.met(func, args, kwargs or {})
-        found = marks.met(func, args, kwargs or {})
-        self.marks |= {(looked_into.untyped_storage().data_ptr(), value) for looked_into, value in found}
+        self.looked.note(func, args, kwargs or {}, out)
         self.exponential |= borders.exponential(func)
         self.particular |= domains.particular(func)
         self.jumps |= borders.jumps(func, args, kwargs or {})
@@ -166,8 +164,8 @@ class Counting(TorchDispatchMode):
 
     def met(self, given: Sequence[torch.Tensor], task: Task) -> dict[str, Any]:
         """What operators said of values that a reference treats in a way of their own, in a call on ``given``."""
-        asked = any(number == marks.UNASKED for _, number in self.marks)  # else no source need be parsed for it
-        found = marks.of_inputs(self.marks, given, asked and marks.said(task))
+        asked = any(number == marks.UNASKED for _, number in self.looked.found)  # else no source need be parsed for it
+        found = marks.of_inputs(self.looked.found, given, asked and marks.said(task))
         more = {"reach": self.reach, "depth": self.depth, "exponential": self.exponential}
         return {"borders": sorted(self.borders), "marks": found, **more}
 
