@@ -33,13 +33,16 @@ class _Piece(ctypes.Structure):
     _fields_ = [("at", ctypes.c_void_p), ("size", ctypes.c_size_t)]
 
 
-def note(found: array.array[int], leaf: torch.Tensor) -> torch.Tensor:
+def note(found: array.array[int], leaf: torch.Tensor, like: torch.Tensor | None = None) -> torch.Tensor:
     """Append address and strides (elements) of ``leaf`` to ``found``; the tensor to keep alive until it is read.
+    ``like``: of the shape and dtype that is expected, or what is read and overwritten there would be another tensor's.
 
     Lazily conjugated or negated values and very sparse views are materialised first: memory must hold the result.
     """
     if leaf.device.type != "cpu":
         raise ValueError(f"a result on {leaf.device}")
+    if like is not None and (leaf.dtype != like.dtype or leaf.shape != like.shape):
+        raise ValueError(f"{leaf.dtype} of {tuple(leaf.shape)}")
     if leaf.is_conj() or leaf.is_neg():
         leaf = leaf.resolve_conj().resolve_neg()
     strides = leaf.stride()

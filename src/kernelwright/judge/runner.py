@@ -212,12 +212,13 @@ class Runner:
         if self.device != "cpu" or self.buffers is None:
             return b"", []
         found: array.array[int] = array.array("q")
-        kept = []
+        kept, alike = [], [*self.buffers.outputs[0], *self.buffers.grads[0]]
         for result, gradients in results or [(outputs, ()) for outputs in self.buffers.outputs]:
             try:
                 leaves = [result] if type(result) is torch.Tensor else skeletons.flatten(result)[1]
-                kept += [fetch.note(found, leaf) for leaf in (*leaves, *gradients)]
-            except Exception:  # noqa: BLE001 - a result that is no plain tensor is refused at its delivery
+                pairs = zip((*leaves, *gradients), alike, strict=False)
+                kept += [fetch.note(found, leaf, like) for leaf, like in pairs]
+            except Exception:  # noqa: BLE001 - a result that is not what is expected is refused at its delivery
                 return b"", kept
         places = found.tobytes()
         return places if len(places) <= fetch.MOST_BYTES else b"", kept
