@@ -166,7 +166,8 @@ def test_a_huge_case_takes_its_changes_of_value_in_one_draw(monkeypatch: pytest.
     monkeypatch.setattr(instances, "HUGE", 0)
     bench = Bench(task("torch.relu(x)", "[torch.rand(64, 64)]"), "cpu")
     names = [variant.name for variant in bench.timed.offered]
-    assert ["as given", "sparser", "mixed rows", "mixed rows, small", "mixed rows, plain"] == names
+    kinds = ["", ", small", ", plain", ", none larger", ", scaled down"]
+    assert ["as given", "sparser", *(f"mixed rows{kind}" for kind in kinds)] == names
     assert any(note.startswith("huge calls") for note in bench.admit().notes)
 
 

@@ -117,12 +117,18 @@ def test_what_a_reference_compares_with_further_off_is_among_the_mixed_scales() 
     made = instance("torch.clamp(x, -1e5, 1e5) / (x.abs() + 1e-9) + i", "[torch.rand(64, 64), torch.randint(9, (64,))]",
                     args="x, i")  # fmt: skip
     found = variants.mixed_of(made)
-    assert ["", ", usual", ", small", ", plain"] == [v.name.removeprefix("mixed rows") for v in found if v.numbers]
-    assert [f"{v.name}, numbers as given" for v in found[:4]] == [v.name for v in found[4:]]
+    last = [", plain", ", none larger", ", scaled down"]
+    assert ["", ", usual", ", small", *last] == [v.name.removeprefix("mixed rows") for v in found[:6]]
+    given = [f"mixed rows{name}, numbers as given" for name in ("", *last)]
+    assert [True] * 6 + [False] * 4 == [v.numbers for v in found] and given == [v.name for v in found[6:]]
     assert max(found[0].factors) > 1e5 and min(found[0].factors) < 1e-9
     assert (1e-3, 1e3) == found[1].factors and max(found[2].factors) < 1.0
     only = variants.mixed(Contract())
-    assert ["mixed rows", "mixed rows, small", "mixed rows, plain"] == [v.name for v in only]
+    assert [f"mixed rows{name}" for name in ("", ", small", *last)] == [v.name for v in only]
+    # probabilities are no larger than one, and a logarithm is of no zero
+    for forward, name in (("F.binary_cross_entropy(x, x)", ", none larger"), ("x.log().mean(-1)", ", scaled down")):
+        strict = instance(forward, "[torch.rand(64, 64)]")
+        assert f"mixed rows{name}" == next(v.name for v in variants.mixed_of(strict) if strict.usable(v, 1))
 
 
 def test_what_is_one_element_among_many_or_a_whole_input_comes_by_itself_on_a_dear_case_too() -> None:
@@ -146,6 +152,19 @@ def test_what_is_one_element_among_many_or_a_whole_input_comes_by_itself_on_a_de
     assert len(lots) > 20
     alone, spared = variants.shared_out(offered, set(), made.contract, seed=1, **asked)
     assert (offered, []) == (alone, spared)
+
+
+def test_of_a_group_whose_first_a_smaller_case_took_a_dear_one_is_spared_the_others() -> None:
+    """No smaller case takes them then: a scale of 20 came for one of 1000 on every dear case, and two outliers."""
+    made = instance("x * 2", "[torch.randn(64, 64)]")
+    offered = made.offered(3)
+    asked = {"heavy": False, "dear": False, "seed": 1}
+    chosen, spared = variants.shared_out(offered, {"scale 1000", "negated"}, made.contract, **asked)
+    assert {"scale 1000", "scale 20, the largest taken", "scale 4, the largest taken", "negated"} >= {
+        v.name for v in spared
+    }
+    assert not any(v.group == "scale 1000" and v.name != "scale 1000" for v in chosen)
+    assert any(v.group == "outliers" for v in chosen)
 
 
 def test_a_few_odd_rows_are_seen_by_no_small_sample() -> None:
@@ -266,7 +285,7 @@ def test_heavy_calls_have_moved_weights_beside_odd_rows() -> None:
     specs = instance("x + 1", "[torch.randn(8, 8)]").specs
     asked = {"work": variants.HEAVY + 1, "autocast": False, "hidden_seed": 1}
     found = variants.offered(Contract(), specs, weights=True, **asked)
-    assert ["", "signs", "signs", "signs", "", "", "", ""] == [v.moved for v in found]
+    assert ["", *["signs"] * 5, *[""] * 6] == [v.moved for v in found]
     assert len({v.name for v in found}) == len(found)
     assert not any(v.moved for v in variants.offered(Contract(), specs, weights=False, **asked))
 

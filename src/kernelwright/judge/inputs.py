@@ -41,6 +41,8 @@ SPECIALS = 64
 """Elements among which one is NaN at the most, and one each of the other special values."""
 OF_ONE = ("near-duplicate", "nearly", "rearranged", "held")
 """Changes of which every draw begins with the same values."""
+MIXED = ("negated", "shifted", "far", "sparse", "zero rows", "outliers")
+"""Changes of parts of the rows of one draw."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,8 @@ class Variant:
     seed: int = 0
     """Base of near-duplicates, place of zero rows, and which input is the ``apart`` one; the caller's seed decides
     everything else."""
+    dealt: tuple[str, ...] = MIXED
+    """What ``mixed`` and ``strewn`` deal to rows beside ``factors``."""
     numbers: bool = False
     """``mixed`` or ``strewn``, it changes whole numbers and masks too."""
     strewn: str = ""
@@ -259,12 +263,9 @@ def _sparse_leaf(leaves: list[torch.Tensor], seed: int) -> int:
     return rows[seed % len(rows)] if rows else -1
 
 
-_MIXED = ("negated", "shifted", "far", "sparse", "zero rows", "outliers")
-
-
 def _changes(variant: Variant) -> list[dealing.Change]:
     """What ``mixed`` and ``strewn`` do to rows."""
-    changes = [Variant(name="", required=True, change=name, factors=variant.factors) for name in _MIXED]
+    changes = [Variant(name="", required=True, change=name, factors=variant.factors) for name in variant.dealt]
     changes += [Variant(name="", required=True, scale=factor) for factor in variant.factors]
 
     def of(change: Variant) -> dealing.Change:

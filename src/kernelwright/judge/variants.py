@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
-from kernelwright.judge.inputs import Variant
+from kernelwright.judge.inputs import MIXED, Variant
 from kernelwright.judge.marks import Marks
 from kernelwright.judge.slices import BLANK, EMPTY
 from kernelwright.judge.weights import PRUNED, SIGNS, SIZES
@@ -133,16 +133,24 @@ def mixed(
     of them, one row each, which a sample of the rows does not show. ``further``: more scales than the contract's.
     ``numbers``: there are whole numbers, or masks, which change too.
 
-    In order of preference: the reference may not accept the larger scales, nor other numbers.
+    In order of preference: the reference may not accept the larger scales, nor other numbers, nor anything larger or
+    negative (a probability), nor zeros (a logarithm).
     """
     usual = tuple(scale for scale in contract.scales if scale != 1.0)
     beyond = [scale for scale in further if not min(contract.scales) <= scale <= max(contract.scales)]
-    dealt = [("", usual + further), *([(", usual", usual)] if beyond else [])]
-    dealt += [(", small", tuple(scale for scale in usual + further if scale < 1.0)), (", plain", ())]
+    small = tuple(scale for scale in usual + further if scale < 1.0)
+    dealt = [("", usual + further, MIXED), *([(", usual", usual, MIXED)] if beyond else []), (", small", small, MIXED)]
+    last = [(", plain", (), MIXED), (", none larger", small, ("sparse", "zero rows")), (", scaled down", small, ())]
     name, change = ("a few odd rows", "strewn") if few else ("mixed rows", "mixed")
-    made = [Variant(name=f"{name}{more}", required=True, change=change, factors=scales) for more, scales in dealt]
-    changed = [replace(v, numbers=True) for v in made if numbers]
-    return [*changed, *(replace(v, name=f"{v.name}, numbers as given") if numbers else v for v in made)]
+
+    def made(more: str, factors: tuple[float, ...], kinds: tuple[str, ...], *, numbers: bool) -> Variant:
+        return Variant(
+            name=f"{name}{more}", required=True, change=change, factors=factors, dealt=kinds, numbers=numbers
+        )
+
+    found = [made(*deal, numbers=numbers) for deal in (*dealt, *last)]
+    as_given = [made(*deal, numbers=False) for deal in (dealt[0], *last)] if numbers else []
+    return [*found, *(replace(v, name=f"{v.name}, numbers as given") for v in as_given)]
 
 
 def mixed_of(instance: Instance, *, few: bool = False) -> list[Variant]:
@@ -164,13 +172,16 @@ def shared_out(
     by name) and here they come mixed into one. ``heavy``: the odd rows of that size are its own. ``dear``: so are new
     weights. ``seed``: decides which of the others it has all the same.
     """
-    known = [v for v in offered if v.name in covered and v.name != AS_GIVEN]
+    groups = {v.group for v in offered if v.group and v.name in covered}
+    known = [v for v in offered if (v.name in covered or v.group in groups) and v.name != AS_GIVEN]
     once = {v.name: replace(v, draws=1) for v in known if v.special or v.change in NEVER_SPARED}
+    once |= {v.name: v for v in known if v.constants}
     strange = (1.0, *contract.scales)
     once |= {v.name: v for v in known if not (v.change or v.group or v.scale in strange)}
     spared = [v for v in known if v.name not in once]
     spared = [v for v in spared if heavy or not v.fresh_weights or (dear and of_weights(v))]
     others = [v for v in spared if v.layout == "contiguous" and not (v.fresh_weights or v.apart)]
+    others = [v for v in others if v.name in covered]
     if not any(v.change in TOGETHER for v in offered):  # there each draw costs seconds
         some = random.Random(seed).sample(others, min(BY_LOT, len(others)))
         once |= {v.name: replace(v, draws=min(v.draws, 2)) for v in some}
