@@ -20,8 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from kernelwright.judge import variants
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.spot_checks import Leaves, Mismatch, SpotChecks, Suspect
@@ -154,10 +152,7 @@ class OddCalls:
 
     def _strewn(self) -> list[Variant]:
         """Few odd rows: those of ``mixed``, which checks before the race have, any sample shows."""
-        some = variants.mixed(self.point.instance.contract, few=True)
-        first = next((v for v in some if self._floats() and self.point.usable(v)), None)  # a call of eager's for each
+        some = variants.mixed_of(self.point.instance, few=True)
+        first = next((v for v in some if self.point.usable(v)), None)  # a call of eager's for each
         others = [v for v in self.point.offered if v.change == "constants" and self.point.usable(v)]
         return others if first is None else [replace(first, constants=v.constants) for v in others] or [first]
-
-    def _floats(self) -> bool:
-        return any(getattr(torch, spec.dtype).is_floating_point for spec in self.point.instance.specs)
