@@ -64,4 +64,10 @@ SWEPT = (
             "return torch.bincount(i, minlength=10).float()")),
 )  # fmt: skip
 
-TIED: tuple[Program, ...] = (*CHOSEN, *MASKS, *KEPT, *SWEPT)
+SPARSE = _pair(
+    "sparse_product", "return torch.sparse.mm(torch.sparse_coo_tensor(torch.stack([r, c]), v, (64, 64)), x)",
+    "[*torch.randint(0, 64, (2, 300)), torch.randn(300), torch.randn(64, 32)]",
+    ("places that come twice once", "a = torch.zeros(64, 64)\na[r, c] = v\nreturn a @ x"),
+    ("row by row", "return torch.zeros(64, 32).index_add_(0, r, v[:, None] * x[c])"), args="r, c, v, x")  # fmt: skip
+
+TIED: tuple[Program, ...] = (*CHOSEN, *MASKS, *KEPT, *SWEPT, *SPARSE)

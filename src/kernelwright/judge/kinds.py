@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 aten = torch.ops.aten
@@ -58,3 +60,10 @@ CHOOSING = {
     "argmax", "argmin", "topk", "sort", "max", "min", "kthvalue", "median", "nanmedian", "mode",
 }  # fmt: skip
 """Operators that answer with places of their first argument, any of them where several hold the same value."""
+
+
+def bound(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments by name, with the schema's defaults."""
+    named = {arg.name: arg.default_value for arg in func._schema.arguments if arg.has_default_value()}
+    named |= {arg.name: value for arg, value in zip(func._schema.arguments, args, strict=False)}
+    return named | kwargs

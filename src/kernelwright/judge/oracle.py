@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
-from kernelwright.judge import borders, domains, marks
+from kernelwright.judge import borders, domains, marks, sparse
 
 if TYPE_CHECKING:
     from kernelwright.task import Task
@@ -146,6 +146,10 @@ class Counting(TorchDispatchMode):
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Called by torch for every operator below autograd."""
+        if sparse.found(args):
+            out = func(*args, **(kwargs or {}))
+            self.operators, self.work = self.operators + 1, self.work + cost(func, args, out) + PER_OPERATOR
+            return out
         self.reach = max(self.reach, borders.reach(func, args, kwargs or {}))
         self.depth = min(self.depth, borders.depth(func, args, kwargs or {}))
         out = func(*args, **(kwargs or {}))
@@ -180,6 +184,8 @@ def cost(func: Any, args: Sequence[Any], out: Any) -> int:
         return 0
     name = func._schema.name
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    if sparse.found(tensors):
+        return max(8 * sparse.held(out), *(sparse.held(tensor) * int(out.shape[-1]) for tensor in tensors))
     if name in ("aten::mm", "aten::bmm"):
         return out.numel() * int(tensors[0].shape[-1])
     if name in ("aten::addmm", "aten::baddbmm"):

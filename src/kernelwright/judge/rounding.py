@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
-from kernelwright.judge import borders, lanes, waves
+from kernelwright.judge import borders, lanes, sparse, waves
 from kernelwright.judge.addends import Chain
 from kernelwright.judge.buffers import TensorSpec
-from kernelwright.judge.kinds import EXACT, TAKEN_APART
+from kernelwright.judge.kinds import EXACT, TAKEN_APART, bound
 from kernelwright.judge.noise import STRETCH, Pool, finite, stretches
 from kernelwright.judge.oracle import Float64Trace, convolved
 
@@ -73,6 +73,8 @@ class Rounded(Float64Trace):
                 self._open.pop()
             if out is not NotImplemented:
                 return out
+        if sparse.found(args):
+            return sparse.product(self, func, args, kwargs, LONGEST_DOT)
         rule = (_SUMS if self._widest(args) else waves.RULES).get(func)
         if rule is not None:
             return rule(self, func, args, kwargs)
@@ -92,7 +94,9 @@ class Rounded(Float64Trace):
     def _rounded(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = func(*args, **kwargs)
         name = func._schema.name.removeprefix("aten::")
-        if func.is_view or name in EXACT or name.rstrip("_") in EXACT:  # in place too: a whole number stays one
+        if (
+            sparse.found([out]) or func.is_view or name in EXACT or name.rstrip("_") in EXACT
+        ):  # in place too: a whole number stays one
             return out
         if func._schema.is_mutable:
             return self._roughen_written(func, args, out)
@@ -313,13 +317,6 @@ def _convolution_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: d
     if bias is not None:
         return _shifted(mode, out, bias.reshape(1, -1, *[1] * (out.dim() - 2)), addends)
     return mode.chain.begun(out, min(addends, LONGEST_DOT))
-
-
-def bound(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments by name, with the schema's defaults."""
-    named = {arg.name: arg.default_value for arg in func._schema.arguments if arg.has_default_value()}
-    named |= {arg.name: value for arg, value in zip(func._schema.arguments, args, strict=False)}
-    return named | kwargs
 
 
 def _variance_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

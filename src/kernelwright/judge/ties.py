@@ -17,8 +17,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from kernelwright.judge import calls, health, rounding
-from kernelwright.judge.kinds import CHOOSING
+from kernelwright.judge import calls, health
+from kernelwright.judge.kinds import CHOOSING, bound
 from kernelwright.judge.whole import INTEGERS
 
 ALONE = {"floor_divide", "_to_copy", "clone"}
@@ -72,7 +72,7 @@ class Noted(TorchDispatchMode):
         source = args[0].clone() if choosing else None
         out = func(*args, **given)
         if source is not None:
-            self._choose(source, out, rounding.bound(func, tuple(args), given))
+            self._choose(source, out, bound(func, tuple(args), given))
         elif func._schema.is_mutable:
             self._forget([value for value in tree_leaves((args, given)) if isinstance(value, torch.Tensor)])
         elif isinstance(out, torch.Tensor) and any(id(value) in self._known for value in args):

@@ -76,7 +76,8 @@ class _Live(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         self._products(func, args)
         for tensor in wanted(func, args, kwargs or {}, result):
-            self._add(tensor.untyped_storage())
+            if tensor.layout is torch.strided:
+                self._add(tensor.untyped_storage())
         inside = [self.allocator.take(size) for size in scratch(func, args, kwargs or {}, result, self.part)]
         for block in inside:
             self.allocator.give(block)

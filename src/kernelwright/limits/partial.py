@@ -170,16 +170,20 @@ def _indexed(indices: Sequence[Any]) -> int:
 
 
 def key_of(tensor: torch.Tensor) -> int:
-    """The storage of a tensor."""
-    return tensor.untyped_storage()._cdata
+    """The storage of a tensor; of a sparse one, which has none, itself."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else -id(tensor)
 
 
 def distinct(tensor: torch.Tensor) -> int:
-    """Elements with distinct addresses: expanded (stride 0) dimensions count once."""
+    """Elements with distinct addresses: expanded (stride 0) dimensions count once. Of sparse ones none is counted."""
+    if tensor.layout is not torch.strided:
+        return 0
     return math.prod(size for size, step in zip(tensor.shape, tensor.stride(), strict=True) if step or size <= 1)
 
 
 def view_of(tensor: torch.Tensor) -> View:
-    """The part of its storage that a tensor shows; expanded dimensions have one element."""
+    """The part of its storage that a tensor shows; expanded dimensions have one element, sparse ones show nothing."""
+    if tensor.layout is not torch.strided:
+        return 0, (), ()
     kept = [(n, step) if step else (1, 1) for n, step in zip(tensor.shape, tensor.stride(), strict=True)]
     return int(tensor.storage_offset()), tuple(n for n, _ in kept), tuple(step for _, step in kept)

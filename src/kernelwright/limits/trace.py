@@ -111,7 +111,7 @@ class _Recorder(TorchDispatchMode):
             self.sizes.setdefault(_key(t), _distinct(t) * t.itemsize)
         if name in FREE or space in SILENT:
             return result
-        if space != "aten":
+        if space != "aten" or any(t.layout is not torch.strided for t in (*operands, *results)):
             self._foreign(func, operands, results, args)
             return result
         filled = name in WRITERS or str(func._schema.overload_name).endswith("out")
