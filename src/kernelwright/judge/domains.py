@@ -80,6 +80,17 @@ CHECKS: Mapping[str, Checks] = {
 }
 """By operator, what it refuses on a CPU and asserts on a device."""
 
+FACTORED = {
+    "_linalg_solve_ex", "linalg_inv_ex", "linalg_lu_factor_ex", "linalg_lu", "linalg_cholesky_ex",
+    "linalg_solve_triangular", "linalg_ldl_factor_ex",
+}  # fmt: skip
+"""Operators that raise for a matrix without an inverse, or have no answer there."""
+
+
+def factored(func: Any) -> bool:
+    """Whether an operator is one of these."""
+    return str(func._schema.name).removeprefix("aten::") in FACTORED
+
 
 def particular(func: Any) -> bool:
     """Whether an operator is one of these."""

@@ -2,17 +2,20 @@
 """Whether a reference stays within its domain: its answers are finite, or infinite as exact arithmetic says.
 
 Masked logits are infinite by design. While finite answers were asked for, a reference that gives them was tried in
-hardly any variant, and a log_softmax without its maximum passed for it.
+hardly any variant, and a log_softmax without its maximum passed for it. And a matrix that is singular but for rounding
+is outside: one factorisation meets a pivot of 1e-8 there, another one of zero, and raises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelwright.judge import numerics
+from kernelwright.judge.domains import factored
 
 if TYPE_CHECKING:
     from kernelwright.judge.buffers import TensorSpec
@@ -20,6 +23,32 @@ if TYPE_CHECKING:
     from kernelwright.judge.weights import State
 
 Answers = Sequence[torch.Tensor]
+
+
+class _Singular(TorchDispatchMode):
+    """Whether one of the matrices that are factored has no inverse to working precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.met = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch's own hook: True would import torch._dynamo (2 to 4 s) at the first operator, to no use here."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for every operator below autograd."""
+        if factored(func) and args[0].numel():
+            matrix = args[0].detach()
+            if "upper" in (kwargs or {}) and "triangular" in func._schema.name:  # the other half is not looked at
+                matrix = matrix.triu() if kwargs["upper"] else matrix.tril()  # type: ignore[index]
+            sizes = torch.linalg.svdvals(matrix.to(torch.complex128 if matrix.is_complex() else torch.float64))
+            least = sizes[..., :1] * (torch.finfo(args[0].dtype).eps * sizes.shape[-1])
+            self.met |= not bool((sizes[..., -1:] > least).all())
+        return func(*args, **(kwargs or {}))
 
 
 def shaped(outputs: Answers, specs: Sequence[TensorSpec]) -> bool:
@@ -42,8 +71,13 @@ def regular(instance: Instance, leaves: Answers, state: State | None, outputs: A
     """Every output is finite, or one that is infinite in the task's own call, and here where it is so in float64.
 
     Float64 is not asked of what overflows or vanishes in the output's own precision only: there, an honest program in
-    another order has a finite number. NaN stays out.
+    another order has a finite number. NaN stays out, and so do matrices that are factored and are singular.
     """
+    if instance.factors:
+        with (singular := _Singular()):
+            instance.eager(leaves, state)
+        if singular.met:
+            return False
     odd = [index for index, finite in enumerate(pattern(outputs) or ()) if not finite]
     if not set(odd) <= instance.infinite & infinite(outputs):
         return False
