@@ -49,6 +49,12 @@ KEPT = (
            ("of the upper half", "return torch.linalg.cholesky(x, upper=True).mT.contiguous()"), slow=True),
 )  # fmt: skip
 
+SOLVED = _pair(
+    "solved", "return torch.linalg.solve(a, b)", "[torch.randn(12, 12) + 12 * torch.eye(12), torch.randn(12, 3)]",
+    ("of rows for columns", "return torch.linalg.solve(a.mT, b)"),
+    ("factored first", "l, p = torch.linalg.lu_factor(a)\nreturn torch.linalg.lu_solve(l, p, b)"), args="a, b",
+    slow=True)  # fmt: skip
+
 SWEPT = (
     *_pair("no_infinities", "return x.masked_fill(torch.isinf(x), 0.0) * 2.0", "[torch.randn(32, 48)]",
            ("as they are", "return x * 2.0"),
@@ -70,4 +76,4 @@ SPARSE = _pair(
     ("places that come twice once", "a = torch.zeros(64, 64)\na[r, c] = v\nreturn a @ x"),
     ("row by row", "return torch.zeros(64, 32).index_add_(0, r, v[:, None] * x[c])"), args="r, c, v, x")  # fmt: skip
 
-TIED: tuple[Program, ...] = (*CHOSEN, *MASKS, *KEPT, *SWEPT, *SPARSE)
+TIED: tuple[Program, ...] = (*CHOSEN, *MASKS, *KEPT, *SOLVED, *SWEPT, *SPARSE)

@@ -60,8 +60,17 @@ def test_a_reference_of_symmetric_matrices_is_asked_in_many_draws() -> None:
     """Some of those with outliers have a root, others end the call."""
     made = instance("torch.linalg.cholesky(x)", "[(b := torch.randn(4, 8, 8)) @ b.mT + 8 * torch.eye(8)]")
     outliers = Variant(name="outliers of 4", required=True, change="outliers", factors=(4.0,))
-    assert LOTS == made.bonds.lots(outliers) and not made.usable(outliers, 3)
+    assert LOTS == made.bonds.lots(outliers, made.factors) and not made.usable(outliers, 3)
     assert made.usable(Variant(name="shifted", required=True, change="shifted"), 3)
+
+
+def test_a_reference_that_factors_a_matrix_is_asked_in_several_draws_of_thin_ones() -> None:
+    """Of two inputs the other one may be thinned out in the first of them."""
+    made = instance(
+        "torch.linalg.solve(x, m)", "[torch.randn(12, 12) + 12 * torch.eye(12), torch.randn(12, 3)]", args="x, m"
+    )
+    sparse = Variant(name="sparse", required=True, change="sparse")
+    assert not any(made.usable(sparse, seed) for seed in range(4))
 
 
 def test_rows_in_order_stay_so() -> None:

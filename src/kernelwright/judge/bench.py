@@ -92,7 +92,7 @@ class Point:
 
     def accepts(self, variant: Variant, leaves: list[torch.Tensor], state: State) -> bool:
         """The same, found out on inputs that are about to be checked anyhow, where one draw tells."""
-        if self.instance.bonds.lots(variant) > 1:
+        if self.instance.bonds.lots(variant, self.instance.factors) > 1:
             return self.usable(variant)
         if variant.name not in self.known:
             self.known[variant.name] = variant.name == AS_GIVEN or self.checker.accepts(variant, leaves, state)

@@ -16,7 +16,7 @@ import torch
 
 from kernelwright.judge import triangles, whole
 from kernelwright.judge.buffers import TensorSpec
-from kernelwright.judge.inputs import FLOATS, Variant, change_leaves
+from kernelwright.judge.inputs import FLOATS, SPARSE_KEPT, Variant, change_leaves
 from kernelwright.judge.recombined import MOVED
 
 Mix = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -29,6 +29,8 @@ LOTS = 24
 """Draws in which a reference of symmetric matrices must accept a change: of such that have a larger element some are
 positive definite. A change that 10 in 12 of them stayed so under was a variant in 2 proofs of 5, and ended the next
 call; in 24 draws it is one in a hundred."""
+THINNED = 12
+"""The same where matrices are factored and an input, by lot, is thinned out: of two, 16 in 24 draws were taken."""
 
 
 def flags(leaf: torch.Tensor) -> bool:
@@ -81,9 +83,11 @@ class Bonds:
             frozenset(alike),
         )
 
-    def lots(self, variant: Variant) -> int:
-        """In how many draws to ask whether a reference accepts one."""
-        return max(variant.lots(), LOTS if self.symmetric and variant.change else 1)
+    def lots(self, variant: Variant, factors: bool) -> int:
+        """In how many draws to ask whether a reference accepts one; ``factors``: it has operators that take no matrix
+        which is singular."""
+        thin = THINNED if factors and variant.change in SPARSE_KEPT else 1
+        return max(variant.lots(), LOTS if self.symmetric and variant.change else thin)
 
     def specs(self, given: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
         """As what inputs are changed."""
