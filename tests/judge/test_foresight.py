@@ -7,7 +7,7 @@ import pytest
 import torch
 from plain_tasks import task
 
-from kernelwright.errors import BudgetTooSmall
+from kernelwright.errors import BudgetTooSmall, TaskError
 from kernelwright.judge import foresight
 from kernelwright.judge.instance import Instance
 from kernelwright.judge.reference import Reference
@@ -37,6 +37,15 @@ def test_a_budget_that_cannot_hold_a_proof_is_refused_with_numbers() -> None:
 def test_who_has_time_or_needs_little_goes_on(seconds: float, left: float | None) -> None:
     """No hurry, a budget that suffices, and calls so short that the run may overrun a small budget a little."""
     foresight.look(slow(seconds), left, lambda text: None)
+
+
+def test_answers_whose_shape_depends_on_values_are_no_task() -> None:
+    """Of 200 numbers below 30 one is missing in a draw of 29. Places of what is always there are of one shape."""
+    made = task("torch.unique(x, return_counts=True)", "[torch.randint(0, 30, (200,))]")
+    with pytest.raises(TaskError, match="depends on the values"):
+        foresight.look(Reference(made, "cpu").instance(made.timed_case()), None, lambda text: None)
+    made = task("(x >= 0.0).nonzero()", "[torch.rand(200)]")
+    foresight.look(Reference(made, "cpu").instance(made.timed_case()), None, lambda text: None)
 
 
 def test_what_takes_long_is_announced_and_the_rest_is_not() -> None:

@@ -15,7 +15,7 @@ import torch
 
 from kernelwright.candidate import Candidate
 from kernelwright.errors import JudgeFailed, NotEnoughMemory
-from kernelwright.judge import baselines, health, race, timing_plan, unfinished, waiting
+from kernelwright.judge import baselines, health, race, refusals, timing_plan, unfinished, waiting
 from kernelwright.judge.also.scene import Contender
 from kernelwright.judge.bench import Bench, bind, load
 from kernelwright.judge.build import build
@@ -182,9 +182,12 @@ class Entrants:
     def again(self, bench: Bench, failure: race.Lost | torch.OutOfMemoryError | NotEnoughMemory, *, first: bool) -> str:
         """Ready another try: without the process of a baseline that was lost, or with half the call sets where the
         device was full, and with one where it was full before. What was wrong. Raises the failure where one set was too
-        many."""
+        many, and TaskError where eager's own answer was of another shape than before."""
         if isinstance(failure, race.Lost):
             last = f"{failure.name}: {failure.failure}"
+            odd = failure.name == "eager" and failure.failure.reason.startswith("wrong structure")
+            if odd and bench.timed.instance.sized:
+                raise refusals.of_values(bench.task.name, failure.failure.reason)
             self.drop(bench, failure.name, "" if first else last)
             return last
         sets = bench.plan(timing_plan.PRECISE, 2).sets

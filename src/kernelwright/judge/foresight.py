@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelwright.errors import BudgetTooSmall
-from kernelwright.judge import room
+from kernelwright.judge import calls, health, refusals, room
+from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance
-from kernelwright.judge.variants import HEAVY
+from kernelwright.judge.variants import AS_GIVEN, HEAVY
 
 Say = Callable[[str], None]
 """What hears, in a few words each, what is being done."""
@@ -31,6 +32,10 @@ USUAL = 4.0
 GRACE_S, LATEST = 120.0, 2.0
 """Refused is what is expected to take longer than both: this, for a candidate may be far faster than the reference, and
 so many times what is left of the budget."""
+SHAPES, SHAPES_S = 96, 1.0
+"""Calls, and seconds of them, after which answers are taken to be of one shape: of 200 numbers below 30 one is missing
+in a draw of 29, and a race ended there."""
+GIVEN = Variant(name=AS_GIVEN, required=True)
 WORTH_SAYING_S = 5.0
 """A step that is expected to take longer is announced."""
 
@@ -55,12 +60,26 @@ class Foresight:
 
 
 def look(instance: Instance, left: float | None, say: Say) -> None:
-    """Say what is to be expected. Raises NotEnoughMemory, and what ``settle`` raises."""
+    """Say what is to be expected. Raises NotEnoughMemory, what ``settle`` raises, and TaskError for answers whose shape
+    depends on values."""
     room.check_answers(instance)
+    _of_one_shape(instance)
     expected = foresee(instance)
     if expected.admission > WORTH_SAYING_S:
         say(expected.words())
     settle(expected, instance.reference.task.name, left)
+
+
+def _of_one_shape(instance: Instance) -> None:
+    """Some more calls, where operators are there that make shapes out of values."""
+    each = instance.draw_seconds + instance.call_seconds
+    for seed in range(min(SHAPES, int(SHAPES_S / max(each, 1e-6))) if instance.sized else 0):
+        try:
+            answers = instance.eager(instance.draw(GIVEN, instance.seed + 2 + seed), None)
+        except calls.CAUGHT as error:
+            health.pass_on(error)
+            continue
+        refusals.of_one_shape(instance.reference, instance.out_specs, answers)
 
 
 def look_again(instance: Instance, left: float | None, say: Say) -> None:

@@ -148,7 +148,7 @@ class Instance:
                 outputs = (answer := self._call(self.model, leaves)).outputs
             self.work, self.searches, self.particular = count.work, count.searches, count.particular
             """Multiply-adds of one call, roughly; whether it searches in an input, or is particular about values."""
-            self.jumps, self.factors = count.jumps, count.factors
+            self.jumps, self.factors, self.sized = count.jumps, count.factors, count.sized
             self.met = count.met(answer.inputs, self.reference.task)
             """What operators said of values, for ``offered``."""
             refusals.results(self.reference, leaves, outputs)
@@ -286,7 +286,7 @@ class Instance:
 
     def usable(self, variant: Variant, seed: int) -> bool:
         """The reference accepts such inputs, where lot decides in several draws, and stays as finite as on its own."""
-        for number in range(self.bonds.lots(variant) if variant.name != AS_GIVEN else 0):
+        for number in range(self.bonds.lots(variant, self.factors) if variant.name != AS_GIVEN else 0):
             state = self.draw_state(seed, variant.moved) if variant.moved else None
             found = self._accepted(leaves := self.draw(variant, seed + number), state)
             if found is None or not (variant.beyond or regular(self, leaves, state, found)):

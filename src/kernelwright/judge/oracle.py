@@ -135,7 +135,8 @@ class Counting(TorchDispatchMode):
         self.borders: set[float] = set()
         self.reach, self.depth = 0.0, 1.0
         self.looked = marks.Looked()
-        self.exponential = self.searches = self.particular = self.jumps = self.factors = False
+        self.exponential = self.searches = self.particular = self.jumps = False
+        self.factors = self.sized = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -158,6 +159,7 @@ class Counting(TorchDispatchMode):
         self.exponential |= borders.exponential(func)
         self.particular |= domains.particular(func)
         self.factors |= domains.factored(func)
+        self.sized |= torch.Tag.dynamic_output_shape in func.tags
         self.jumps |= borders.jumps(func, args, kwargs or {})
         self.searches |= func._schema.name in ("aten::bucketize", "aten::searchsorted")
         layer = func._schema.name == "aten::mkldnn_rnn_layer"

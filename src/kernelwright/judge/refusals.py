@@ -184,12 +184,18 @@ def of_one_shape(reference: Reference, specs: Sequence[TensorSpec], other: Seque
     reference would be refused. ``other``: its answer to another draw. Raises TaskError."""
     for index, (spec, out) in enumerate(zip(specs, other, strict=False)):
         if tuple(out.shape) != spec.shape:
-            raise TaskError(
-                f"The shape of what {reference.task.name} returns depends on the values of its inputs.",
-                got=f"output {index}: {list(spec.shape)} for its first inputs, {list(out.shape)} for others",
-                expected="answers of one shape for inputs of one shape",
-                what_next="let forward fill up to the most there may be, or return a mask instead",
-            )
+            got = f"output {index}: {list(spec.shape)} for its first inputs, {list(out.shape)} for others"
+            raise of_values(reference.task.name, got)
+
+
+def of_values(task: str, got: str) -> TaskError:
+    """The error for such answers, whoever met them."""
+    return TaskError(
+        f"The shape of what {task} returns depends on the values of its inputs.",
+        got=got,
+        expected="answers of one shape for inputs of one shape",
+        what_next="let forward fill up to the most there may be, or return a mask instead",
+    )
 
 
 def _remembers(
