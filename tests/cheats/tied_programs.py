@@ -23,6 +23,14 @@ CHOSEN = (
             "v, j = v.sort(-1, descending=True)\nreturn v, j, i.gather(1, j)"),
            ("beam by beam", "v, i = F.log_softmax(x, -1).topk(4)\nv, j = (s[..., None] + v).flatten(1).topk(4)\n"
             "return v, j // 4, i.flatten(1).gather(1, j)"), args="x, s", slow=True),
+    *_pair("nucleus", "s, i = torch.sort(x, descending=True)\np = s.softmax(-1)\n"
+           "s = s.masked_fill(p.cumsum(-1) - p > 0.9, -torch.inf)\nreturn torch.empty_like(x).scatter_(-1, i, s)",
+           "[torch.randn(16, 200)]",
+           ("none above it", "s, i = torch.sort(x, dim=-1, descending=True, stable=True)\n"
+            "s = s.masked_fill(s.softmax(-1).cumsum(-1) > 0.9, -torch.inf)\nreturn torch.empty_like(x).scatter_(-1, i, s)"),
+           ("a stable sort", "s, i = torch.sort(x, dim=-1, descending=True, stable=True)\np = s.softmax(-1)\n"
+            "s = s.masked_fill(p.cumsum(-1) - p > 0.9, -torch.inf)\nreturn torch.empty_like(x).scatter_(-1, i, s)"),
+           slow=True),
 )  # fmt: skip
 
 MASKS = (

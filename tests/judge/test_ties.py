@@ -84,3 +84,31 @@ def test_what_was_made_of_any_of_them_is_right(forward: str, inputs: str, progra
 def test_a_place_of_another_value_is_wrong(forward: str, inputs: str, program: Program, variant: Variant) -> None:
     """Also two halves of two places, and one place for all."""
     assert not passes(forward, inputs, program, variant)
+
+
+MASKED = (
+    "torch.empty_like(x).scatter(-1, (s := x.sort(-1, descending=True))[1], "
+    "s[0].masked_fill(torch.arange(32) > 9, -torch.inf))"
+)
+"""Ten logits stay."""
+
+
+def masked(x: torch.Tensor, *, stable: bool = True, kept: int = 10) -> Answers:
+    """The same; those of equal ones that come first, or last."""
+    s, i = torch.sort(x if stable else x.flip(-1), dim=-1, descending=True, stable=True)
+    i = i if stable else 31 - i
+    return [torch.empty_like(x).scatter(-1, i, s.masked_fill(torch.arange(32) >= kept, -torch.inf))]
+
+
+def test_which_of_equal_logits_are_masked_is_nobodys_promise() -> None:
+    """The first of them or the last, but as many."""
+    digits = "[torch.randint(0, 4, (64, 32)).float()]"
+    assert passes(MASKED, digits, masked) and passes(MASKED, digits, lambda x: masked(x, stable=False))
+    assert not passes(MASKED, digits, lambda x: masked(x, kept=11))
+
+
+def test_rows_may_follow_any_order_of_equal_keys() -> None:
+    """Tokens by expert; by another's key they do not."""
+    rows, ids = "x[:, 0].float()[x[:, 1].argsort()]", "[torch.randint(0, 4, (64, 32))]"
+    assert passes(rows, ids, lambda x: [x[:, 0].float()[x[:, 1].argsort(stable=True)]])
+    assert not passes(rows, ids, lambda x: [x[:, 0].float()[x[:, 2].argsort(stable=True)]])

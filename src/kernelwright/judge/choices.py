@@ -73,6 +73,8 @@ def held(instance: Instance, truth: Truth, index: int, got: torch.Tensor, yardst
     Only where one of its operators jumps: such answers are drawn, and admission would take minutes for its decoys."""
     limit, exact = instance.contract.bits_lost, truth.exact[index]
     found = yardstick.compare(got, limit)
+    if found.bits_lost > limit and instance.sorts and got.shape == exact.shape and not instance.without_double:
+        found = _ordered(instance, truth, index, got, yardstick, found)
     if found.bits_lost <= limit or found.nonfinite_mismatch or not yardstick.plain:
         return found
     if got.shape != exact.shape or not got.is_floating_point() or instance.without_double or not instance.jumps:
@@ -94,6 +96,28 @@ def held(instance: Instance, truth: Truth, index: int, got: torch.Tensor, yardst
         health.pass_on(error)
         return found
     return yardstick.compare(torch.where(beyond, exact.to(got.dtype), got), limit)
+
+
+def _ordered(
+    instance: Instance, truth: Truth, index: int, got: torch.Tensor, yardstick: Yardstick, found: Comparison
+) -> Comparison:
+    """What is said of an answer without what differs where equal values are in another order, and is as in that one:
+    which of equal logits are masked, which of the rows of an expert comes first."""
+    eager, exact, limit = truth.eager[index], truth.exact[index], instance.contract.bits_lost
+    if got.dtype != eager.dtype or not got.is_floating_point():
+        return found
+    try:
+        for last in (False, True):
+            with ties.Ordered(last):
+                other = instance.doubled(truth.leaves, truth.state, Float64Trace())[index]
+            wide = got.to(torch.float64)
+            near = (wide == other) | ((wide - other).abs() <= BESIDE * yardstick.peak)
+            usual = torch.where(near & (other != exact), exact.to(got.dtype), got)
+            if (said := yardstick.compare(usual, limit)).bits_lost <= limit:
+                return said
+    except calls.CAUGHT as error:
+        health.pass_on(error)
+    return found
 
 
 def _left(

@@ -148,7 +148,7 @@ class Instance:
                 outputs = (answer := self._call(self.model, leaves)).outputs
             self.work, self.searches, self.particular = count.work, count.searches, count.particular
             """Multiply-adds of one call, roughly; whether it searches in an input, or is particular about values."""
-            self.jumps, self.factors, self.sized = count.jumps, count.factors, count.sized
+            self.jumps, self.factors, self.sized, self.sorts = count.jumps, count.factors, count.sized, count.sorts
             self.met = count.met(answer.inputs, self.reference.task)
             """What operators said of values, for ``offered``."""
             refusals.results(self.reference, leaves, outputs)

@@ -136,7 +136,7 @@ class Counting(TorchDispatchMode):
         self.reach, self.depth = 0.0, 1.0
         self.looked = marks.Looked()
         self.exponential = self.searches = self.particular = self.jumps = False
-        self.factors = self.sized = False
+        self.factors = self.sized = self.sorts = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -159,6 +159,7 @@ class Counting(TorchDispatchMode):
         self.exponential |= borders.exponential(func)
         self.particular |= domains.particular(func)
         self.factors |= domains.factored(func)
+        self.sorts |= func._schema.name in ("aten::sort", "aten::topk")
         self.sized |= torch.Tag.dynamic_output_shape in func.tags
         self.jumps |= borders.jumps(func, args, kwargs or {})
         self.searches |= func._schema.name in ("aten::bucketize", "aten::searchsorted")

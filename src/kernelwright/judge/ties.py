@@ -131,6 +131,39 @@ class Noted(TorchDispatchMode):
         self._known[id(out)] = Followed(out, first.choice, at, table)
 
 
+class Ordered(TorchDispatchMode):
+    """Sorts, and searches for the largest, find equal values by their places: the first or the ``last`` of them first.
+    What a reference answers then is as right as what it answers usually."""
+
+    def __init__(self, last: bool) -> None:
+        super().__init__()
+        self.last = last
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """See ``Noted``."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for every operator below autograd."""
+        given = bound(func, tuple(args), dict(kwargs or {}))
+        if not sorts(func) or given.get("stable") or args[0].dim() == 0 or "out" in str(func._schema.overload_name):
+            return func(*args, **(kwargs or {}))
+        dim, down = given["dim"], bool(given["largest"] if "k" in given else given["descending"])
+        values = args[0].flip(dim) if self.last else args[0]
+        found, places = torch.sort(values, dim=dim, descending=down, stable=True)
+        places = args[0].shape[dim] - 1 - places if self.last else places
+        most = given.get("k", args[0].shape[dim])
+        return found.narrow(dim, 0, most).contiguous(), places.narrow(dim, 0, most).contiguous()
+
+
+def sorts(func: Any) -> bool:
+    """Whether an operator puts values in order."""
+    return func._schema.name in ("aten::sort", "aten::topk")
+
+
 def _by_row(value: Any, rows: torch.Tensor, count: int, at: torch.Tensor) -> Any:
     """An argument beside places, one number for each row of them. Raises ValueError where a row has several."""
     if not isinstance(value, torch.Tensor) or value.numel() == 1:
