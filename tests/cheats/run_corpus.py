@@ -31,6 +31,7 @@ from hostile_programs import HOSTILE
 from insider_programs import INSIDERS
 from kept_programs import KEPT
 from later_programs import LATER
+from lazy_programs import LAZY
 from narrow_programs import NARROW
 from other_hands import OTHERS
 from phase_programs import PHASES
@@ -51,7 +52,7 @@ from kernelwright.workers.local import LocalWorker
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
-    *TIED, *GPU,
+    *TIED, *LAZY, *GPU,
 )  # fmt: skip
 
 

@@ -17,9 +17,16 @@ from kernelwright.judge.programs import Programs
 
 PLAIN = """class Plain:
     def __init__(self):
-        import os, sys
+        import os, sys, tempfile
         assert "torch._inductor" not in sys.modules
         assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
+        os.makedirs(os.environ["TORCHINDUCTOR_CACHE_DIR"], exist_ok=True)  # as torch does where it imports its compiler
+        for folder in (os.environ["TORCHINDUCTOR_CACHE_DIR"], tempfile.gettempdir()):
+            try:
+                os.mkdir(os.path.join(folder, "mine"))
+            except OSError:
+                continue
+            raise AssertionError(folder)
 """
 COMPILING = """import os
 
@@ -52,7 +59,8 @@ def write(folder: Path, source: str) -> Path:
 
 
 def test_a_program_without_a_folder_of_its_own_comes_from_the_plain_zygote(programs: Programs, tmp_path: Path) -> None:
-    """It has torch and no compiler, sees no GPU, and nothing runs in the background for it."""
+    """It has torch and no compiler, sees no GPU, and nothing runs in the background for it. It may write nowhere, and
+    who imports torch's compiler all the same need not."""
     with programs.fork("cpu", write(tmp_path / "plain", PLAIN), 60.0, None) as program:
         program.load("program.py::Plain")
     assert [] == programs.in_background()

@@ -45,6 +45,10 @@ class Primer(nn.Module):
 UNSEEN = {"CUDA_VISIBLE_DEVICES": ""}
 """Of programs on a CPU, which can reach no GPU. Torch's compiler looks for one, and after a fork of a process that did
 so too it failed: on the host of an H200 nothing was compiled for its CPU (torch 2.11)."""
+NO_FOLDER = {"TORCHINDUCTOR_CACHE_DIR": "/"}
+"""Of programs that may write nowhere. torch.utils.checkpoint, custom operators and torch.optim import torch's compiler,
+which makes a folder for its cache at import, or looks for a temporary one: each such program failed. One that is there
+need not be made, and what would be written into this one is refused as before."""
 NO_HEADERS = {"TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
 """Where torch puts precompiled headers is settled at import: in the zygote, for a folder that its forks may not write.
 See ``headers`` for those that they read."""
@@ -202,7 +206,7 @@ class Programs:
             seconds=seconds, memory_bytes=MEMORY, processes=512, file_bytes=1 << 30, output_bytes=1 << 20
         )
         env = {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads), **self.waiting}
-        env |= UNSEEN if device == "cpu" else {}
+        env |= (UNSEEN if device == "cpu" else {}) | NO_FOLDER
         if own is not None:
             own.mkdir(parents=True, exist_ok=True)
             env |= {

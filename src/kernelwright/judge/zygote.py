@@ -179,7 +179,7 @@ def program(
     sandbox.close_descriptors({0, 1, 2, talk, ready})
     sandbox.adopt_parent(ready)
     sandbox.replace(request["env"])
-    tempfile.tempdir = None  # what a preloaded module found before the fork is not ours to write
+    tempfile.tempdir = None if request["writable"] else "/"  # what was found before the fork is not ours to write
     os.chdir(request["folder"])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)
