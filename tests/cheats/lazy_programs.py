@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs as everybody writes them that the judge once refused for what its processes lack: a folder that torch's
-compiler wants as soon as it is imported (by checkpoints, custom operators, flex_attention), though they compile nothing.
+compiler wants as soon as it is imported (by checkpoints, custom operators, flex_attention), though they compile nothing;
+Triton's interpreter, on a CPU, where torch's compiler had imported Triton before the program asked for it.
 """
 
 from __future__ import annotations
@@ -31,4 +32,28 @@ LATE = (
         FLEX, args="q, k, v, mask", head="from torch.nn.attention.flex_attention import flex_attention")),
 )  # fmt: skip
 
-LAZY: tuple[Program, ...] = (*LATE,)
+ASKED = 'import os\nos.environ["TRITON_INTERPRET"] = "1"\n'
+KERNEL = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x, y, c, C: tl.constexpr):
+    at = tl.arange(0, C)
+    v = tl.load(x + tl.program_id(0) * c + at, mask=at < c, other=float("-inf"))
+    e = tl.exp(v - tl.max(v, 0))
+    tl.store(y + tl.program_id(0) * c + at, e / tl.sum(e, 0), mask=at < c)
+"""
+LAUNCH = """
+x = x.contiguous()
+y = torch.empty_like(x)
+kernel[(x.shape[0],)](x, y, x.shape[1], C=triton.next_power_of_2(x.shape[1]))
+return y
+"""
+INTERPRETED = tuple(
+    honest(f"lazy/{name}", "softmax", first + module(LAUNCH, head=KERNEL))
+    for name, first in (("Triton that asks to be interpreted", ASKED), ("Triton", ""))
+)
+
+LAZY: tuple[Program, ...] = (*LATE, *INTERPRETED)

@@ -45,6 +45,9 @@ class Primer(nn.Module):
 UNSEEN = {"CUDA_VISIBLE_DEVICES": ""}
 """Of programs on a CPU, which can reach no GPU. Torch's compiler looks for one, and after a fork of a process that did
 so too it failed: on the host of an H200 nothing was compiled for its CPU (torch 2.11)."""
+INTERPRETED = {"TRITON_INTERPRET": "1"}
+"""Triton has an interpreter for a CPU, of which it reads when it is imported: by torch's compiler, before a program is
+loaded. One that asked for it in its first line, as everybody does, called compiled functions from it, and failed."""
 NO_FOLDER = {"TORCHINDUCTOR_CACHE_DIR": "/"}
 """Of programs that may write nowhere. torch.utils.checkpoint, custom operators and torch.optim import torch's compiler,
 which makes a folder for its cache at import, or looks for a temporary one: each such program failed. One that is there
@@ -130,7 +133,7 @@ class Programs:
                 self.waiting = waiting_policy(idle_share())
         with self._starting[compiles]:
             if compiles not in self._zygotes:
-                answers = UNSEEN | NO_HEADERS | ({} if self._probes else TRUSTING)
+                answers = UNSEEN | INTERPRETED | NO_HEADERS | ({} if self._probes else TRUSTING)
                 plain = PLAIN if device == "cpu" else DEVICE
                 preload, env = (COMPILER, answers) if compiles else (plain, {})
                 self._zygotes[compiles] = Zygote.start(preload, clock=measure.clock, env=self.waiting | env)
@@ -206,7 +209,7 @@ class Programs:
             seconds=seconds, memory_bytes=MEMORY, processes=512, file_bytes=1 << 30, output_bytes=1 << 20
         )
         env = {"OMP_NUM_THREADS": str(self.threads), "MKL_NUM_THREADS": str(self.threads), **self.waiting}
-        env |= (UNSEEN if device == "cpu" else {}) | NO_FOLDER
+        env |= (UNSEEN | INTERPRETED if device == "cpu" else {}) | NO_FOLDER
         if own is not None:
             own.mkdir(parents=True, exist_ok=True)
             env |= {
