@@ -41,6 +41,7 @@ def test_settings_of_a_process_are_seen_to_change(
         back()
     said = left.words(found, lambda: own, random_=False)
     assert named in said if named else not said
+    assert ("-ffast-math" in said) == (named == "denormal")  # whoever compiled with it does not know of denormals
     if named and named != "seed":
         assert not left.words(found, lambda: here, random_=False)
 

@@ -19,6 +19,13 @@ import torch
 _LIBRARIES = {"torch": torch, "torch.nn.functional": torch.nn.functional, "torch.Tensor": torch.Tensor}
 _TINY = 1e-40
 """A denormal number in float32."""
+_DENORMAL = "denormal numbers"
+_FLUSHED = (
+    "; they are flushed to zero by torch.set_flush_denormal, or by what g++ links in for -ffast-math and -Ofast "
+    "(crtfastmath.o): compile with it but link in a command without it, or name the parts that are right here, such as "
+    "-fno-math-errno -fno-trapping-math -fno-signed-zeros -fassociative-math"
+)
+"""Seen with g++ 12, which links it in for -funsafe-math-optimizations too and knows no -mno-daz-ftz."""
 
 
 def settings() -> dict[str, str]:
@@ -27,7 +34,7 @@ def settings() -> dict[str, str]:
         "the default type": str(torch.get_default_dtype()),
         "the default device": str(torch.get_default_device()),
         "deterministic algorithms": str(torch.are_deterministic_algorithms_enabled()),
-        "denormal numbers": str(bool(torch.full((1,), _TINY, dtype=torch.float32, device="cpu").mul_(1.0) != 0.0)),
+        _DENORMAL: str(bool(torch.full((1,), _TINY, dtype=torch.float32, device="cpu").mul_(1.0) != 0.0)),
         "the recording of gradients": str(torch.is_grad_enabled()),
         "the detection of anomalies": str(torch.is_anomaly_enabled()),
     }
@@ -73,7 +80,8 @@ def words(found: dict[str, Any], own: Callable[[], dict[str, str]], *, random_: 
     here = own()
     wrong = [f"{name} ({value})" for name, value in found.items() if here.get(name) != value]
     wrong = [one for one in wrong if not (random_ and one.startswith(SEED))]
-    return f"it changes for the whole process: {', '.join(wrong)[:300]}" if wrong else ""
+    why = _FLUSHED if any(one.startswith(_DENORMAL) for one in wrong) else ""
+    return f"it changes for the whole process: {', '.join(wrong)[:300]}{why}" if wrong else ""
 
 
 @contextlib.contextmanager
