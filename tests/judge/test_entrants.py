@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import re
 import shutil
 import threading
 import time
@@ -17,7 +18,7 @@ import torch
 
 from kernelwright import sandbox
 from kernelwright.candidate import Candidate
-from kernelwright.errors import DeviceLost, DiskFull, JudgeFailed, KernelwrightError, NotEnoughMemory
+from kernelwright.errors import DeviceLost, DiskFull, JudgeFailed, KernelwrightError, NotEnoughMemory, ReferenceFails
 from kernelwright.judge import entrants as entrants_module
 from kernelwright.judge import health
 from kernelwright.judge.bench import Bench
@@ -65,6 +66,24 @@ def test_no_verdict_without_a_baseline_that_a_full_disk_kept_away(
             entrants.blame_disk([entrant])
     else:
         entrants.blame_disk([entrant])
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "kind", "said"),
+    [
+        ("[2089] float32", "[2057] float32", ReferenceFails, "depends on values: .*next: .*torch.where"),
+        ("[40, 3] int64", "[41, 3] int64", ReferenceFails, "depends on values"),
+        ("[40, 3] int64", "[40, 3] int32", JudgeFailed, "does not run"),
+    ],
+)
+def test_a_reference_whose_shapes_hang_on_values_hears_what_to_return(
+    got: str, expected: str, kind: type[KernelwrightError], said: str
+) -> None:
+    """It was told that it does not run, by which the judge seemed at fault, and no next step."""
+    failure = f"smoke: wrong structure: output 0 is {got} on cpu, strided, expected {expected} on cpu, strided"
+    with pytest.raises(kind) as raised:
+        Entrant(name="eager", program=None, failure=failure, warming=None).required("selected")
+    assert re.search(said, str(raised.value), re.DOTALL)
 
 
 class Clocked:

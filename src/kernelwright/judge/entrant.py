@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from kernelwright.judge.intervals import Met
 
 _OF_ITS_OWN = ("raised ", "endless output")
 """In a failure's words: it was the program's doing, and no fault of the moment."""
+_OTHER_SHAPE = re.compile(r"wrong structure: output \d+ is (\[[^]]*\]).*, expected (?!\1)\[")
+"""In a failure's words: a draw of values had another shape than the one before it."""
 
 
 @dataclass(slots=True)
@@ -55,6 +58,14 @@ class Entrant:
         """Raises where there is no program: ReferenceFails for what the reference does wherever it runs confined."""
         if self.program is not None:
             return
+        if _OTHER_SHAPE.search(self.failure):
+            raise ReferenceFails(
+                f"The shape of what the reference of {task} returns depends on values: two draws differ in it.",
+                got=self.failure,
+                expected="shapes that follow from the shapes of the inputs: there is room for outputs before a call",
+                what_next="in place of what a mask or nonzero selects, return torch.where(mask, x, 0.0), or the result "
+                "padded to its largest size and a count",
+            )
         if not any(sign in self.failure for sign in _OF_ITS_OWN):
             raise JudgeFailed("The reference does not run as a program", self.failure, "a result")
         raise ReferenceFails(
