@@ -190,3 +190,35 @@ def test_a_matrix_that_was_triangular_in_every_test_is_looked_at_in_every_call(
     )
     assert [True, False, True] == out
     assert 1 == len(said) and f"where it was zero in every test ({kind})" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "inside", "outside"),
+    [
+        ("zeros and ones", "(x > 1.5).float()", "x - 1"),
+        (
+            "a single one along axis 1",
+            "torch.eye(8)[torch.randperm(8)]",
+            "(x > 1.5).float().index_fill(0, torch.tensor([0]), 1.0)",
+        ),
+        ("symmetric matrices", "x + x.mT", "x"),
+    ],
+)
+def test_numbers_that_were_flags_or_symmetric_are_looked_at_in_every_call(
+    tmp_path: Path, kind: str, inside: str, outside: str
+) -> None:
+    """A program may rely on what held in every test; a soft label is the reference's."""
+    facts = {"name": "main", "inputs": [leaf(8, 8) | {"bond": kind}, {"value": 2}], "state": [leaf(8), leaf(1)]}
+    make(tmp_path, cases=[facts])
+    out, said = alone(
+        tmp_path,
+        f"""
+        import optimized
+        model, x = optimized.ModelNew(8), torch.rand(8, 8) + 1
+        with torch.no_grad():
+            for given in ({inside}, {outside}, {inside}):
+                out.append(torch.equal(model(given, 2), (given * model.weight) ** 2 + 1))
+        """,
+    )
+    assert [True, False, True] == out
+    assert 1 == len(said) and f"was {kind} in every test" in said[0]

@@ -134,7 +134,7 @@ def _render(
         "training": contract.training,
         "mode_matters": mode_matters(task.reference),
         "expanded": any("expanded" in leaf for leaf in space["inputs"]),
-        "triangles": any("triangle" in leaf for leaf in space["inputs"]),
+        "bound": any("triangle" in leaf or "bond" in leaf for leaf in space["inputs"]),
         "nesting": nesting(cases),
         "nested": any(None is not part for found in nesting(cases) for part in found["tuple"]),
         "row_major": sorted(set.intersection(*(set(case.get("row_major", ())) for case in cases))),

@@ -19,9 +19,10 @@ def proven_space(cases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Pattern over the leaves of ``cases`` (each with ``inputs`` and ``state``: lists of leaf facts).
 
     Returns ``inputs`` and ``state`` (per leaf ``dtype`` and ``dims``, symbol numbers, and where the cases give it other
-    than row by row ``lies``, shapes with strides, or ``expanded``, or ``triangle``, where its matrices have numbers; or
-    ``values``), ``symbols`` (how many), ``tested`` (one row of sizes per case), ``free`` (symbols) and ``ties`` (i, j,
-    up, down: size_i * up == size_j * down). Raises ValueError where there is no case, or cases disagree in structure.
+    than row by row ``lies``, shapes with strides, or ``expanded``, ``triangle``, where its matrices have numbers, or
+    ``bond``, what held of its numbers in every draw; or ``values``), ``symbols`` (how many), ``tested`` (one row of sizes
+    per case), ``free`` (symbols) and ``ties`` (i, j, up, down: size_i * up == size_j * down). Raises ValueError where
+    there is no case, or cases disagree in structure.
     """
     if not cases:
         raise ValueError("no judged case to derive a proven space from")
@@ -65,9 +66,9 @@ def _leaf(seen: tuple[Mapping[str, Any], ...], columns: dict[tuple[int, ...], in
     for leaf in seen:
         if "stride" in leaf and [leaf["shape"], leaf["stride"]] not in given:
             given.append([list(leaf["shape"]), list(leaf["stride"])])
-    kinds = sorted({leaf["triangle"] for leaf in seen if "triangle" in leaf})
+    held = {part: sorted({leaf[part] for leaf in seen if part in leaf}) for part in ("triangle", "bond")}
     more = {"expanded": True} if seen[0].get("expanded") else {}
-    return found | ({"lies": given} if given else {}) | more | ({"triangle": kinds} if kinds else {})
+    return found | ({"lies": given} if given else {}) | more | {part: kinds for part, kinds in held.items() if kinds}
 
 
 def _ties(vectors: Sequence[tuple[int, ...]], free: Sequence[int]) -> list[list[int]]:

@@ -128,6 +128,16 @@ class Bonds:
             return base * (side[..., None] * side[..., None, :])
         return whole.in_order(base, mix(base, other)) if sorts else mix(base, other)
 
+    def facts(self, index: int) -> dict[str, str]:
+        """What of an input whoever uses a judged program must hold to, by kind."""
+        found = {"triangle": self.triangles[index]} if index in self.triangles else {}
+        if index in self.flags:
+            axis = self.flags[index]
+            found["bond"] = "zeros and ones" if axis < 0 else f"a single one along axis {axis}"
+        elif index in self.symmetric:
+            found["bond"] = "symmetric matrices"
+        return found
+
     def words(self, names: Sequence[str]) -> list[str]:
         """What a proof says of them."""
         said = {index: "holds zeros and ones alone" for index in self.flags}

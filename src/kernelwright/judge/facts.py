@@ -146,8 +146,7 @@ def _point(point: Point) -> dict[str, Any]:
     more: list[dict[str, Any]] = [
         {"expanded": True} if index in instance.expanded else {} for index in range(len(instance.specs))
     ]
-    for index, kind in instance.triangles.items():
-        more[index] = {**more[index], "triangle": kind}
+    more = [{**besides, **instance.bonds.facts(index)} for index, besides in enumerate(more)]
     tensors = [_given(spec, besides) for spec, besides in zip(instance.specs, more, strict=True)]
     found = enumerate(zip(instance.out_specs, instance.out_strides, strict=True))
     usual = [index for index, (spec, steps) in found if not laid_out_oddly(steps, spec.stride, spec.shape)]
