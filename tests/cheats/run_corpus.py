@@ -24,6 +24,7 @@ from contract_programs import CONTRACT
 from corpus import Program
 from dear_programs import DEAR
 from elsewhere_programs import ELSEWHERE
+from emptied_programs import EMPTIED
 from formula_programs import FORMULAS
 from gpu_programs import GPU
 from honest_programs import HONEST
@@ -52,7 +53,7 @@ from kernelwright.workers.local import LocalWorker
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
-    *TIED, *LAZY, *GPU,
+    *TIED, *LAZY, *EMPTIED, *GPU,
 )  # fmt: skip
 
 

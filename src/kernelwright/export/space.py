@@ -20,7 +20,7 @@ def proven_space(cases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
     Returns ``inputs`` and ``state`` (per leaf ``dtype`` and ``dims``, symbol numbers, and where the cases give it other
     than row by row ``lies``, shapes with strides, or ``expanded``, ``triangle``, where its matrices have numbers, or
-    ``bond``, what held of its numbers in every draw; or ``values``), ``symbols`` (how many), ``tested`` (one row of sizes
+    ``bond``, what held of its numbers in every draw; or ``values``), ``symbols`` (how many), ``tested`` (a row of sizes
     per case), ``free`` (symbols) and ``ties`` (i, j, up, down: size_i * up == size_j * down). Raises ValueError where
     there is no case, or cases disagree in structure.
     """

@@ -43,6 +43,7 @@ OF_ONE = ("near-duplicate", "nearly", "rearranged", "held")
 """Changes of which every draw begins with the same values."""
 MIXED = ("negated", "shifted", "far", "sparse", "zero rows", "outliers")
 """Changes of parts of the rows of one draw."""
+_OF_MASKS = ("masks", *whole.LINES, *whole.EMPTIED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +63,9 @@ class Variant:
     """NaN, +-Inf, -0.0 and denormals sown into the floating inputs."""
     change: str = ""
     """``negated``, ``shifted``, ``far``, ``outliers``, ``sparse``, ``sparser``, ``zero rows``, ``near-duplicate``,
-    ``nearly``, ``mixed``, ``strewn``, ``borders``, ``marks``, ``rearranged``, ``blank samples``, ``blank channels``,
-    ``blank inputs``, ``rows alike``, ``empty samples``, ``masks``, ``whole.LINES``, ``skewed``, ``largest``,
-    ``least``, ``held`` or nothing."""
+    ``nearly``, ``mixed``, ``strewn``, ``borders``, ``marks``, ``throughout``, ``rearranged``, ``blank samples``,
+    ``blank channels``, ``blank inputs``, ``rows alike``, ``empty samples``, ``masks``, ``whole.LINES``,
+    ``whole.EMPTIED``, ``skewed``, ``largest``, ``least``, ``held`` or nothing."""
     factors: tuple[float, ...] = ()
     """Scales that ``mixed`` and ``strewn`` deal to rows (the largest is also that of ``outliers``), ``borders``, or by
     what share of itself an element is ``nearly`` what it was."""
@@ -81,7 +82,7 @@ class Variant:
     """How ``strewn`` changes are dealt: ``rows`` (one for each change), ``few`` (some changes only), ``spots`` (of each
     row a few elements), ``ends`` (two elements in all are outliers, one up and one down); empty: by lot."""
     held: int = -1
-    """Of ``held`` draws, the input that is the same in all of them."""
+    """Of ``held`` draws, the input that is the same in all of them; of ``whole.EMPTIED``, the one that is emptied."""
     apart: bool = False
     """One of several inputs alone has the layout; the others lie as the task gives them."""
     constants: tuple[int, ...] = ()
@@ -89,7 +90,7 @@ class Variant:
     moved: str = ""
     """Of fresh weights, which parameters are moved, as training does: see ``weights.moved``."""
     marks: marks.Marks = ()
-    """By input, values that the reference looks for in it, of which some come."""
+    """By input, values that the reference looks for in it, of which some come, or one ``throughout``."""
     group: str = ""
     """Of several with this name the first is taken that the reference accepts."""
 
@@ -101,7 +102,8 @@ class Variant:
     @property
     def beyond(self) -> bool:
         """Whether answers may be infinite or NaN: values are that the contract, or the reference itself, asks for."""
-        return self.special or not all(math.isfinite(value) for _, values in self.marks for value in values)
+        asked = () if self.change == "throughout" else self.marks
+        return self.special or not all(math.isfinite(value) for _, values in asked for value in values)
 
 
 _SPARE: list[np.random.MT19937] = []
@@ -226,14 +228,16 @@ def _change_numbers(
 ) -> torch.Tensor:
     """What becomes of whole numbers and masks, and of whatever changes by changing places."""
     leaf = whole.renumbered(leaf, rng) if index in variant.constants else leaf
-    if leaf.dtype is torch.bool and variant.change in ("masks", *whole.LINES) and leaf.numel():
-        leaf = whole.redrawn_booleans(leaf, rng, variant.change if variant.change in whole.LINES else "")
+    if leaf.dtype is torch.bool and variant.change in _OF_MASKS and leaf.numel() and variant.held in (-1, index):
+        leaf = whole.redrawn_booleans(leaf, rng, variant.change if variant.change != "masks" else "")
     elif variant.change == "masks" and whole.is_mask(leaf):
         leaf = whole.redrawn(leaf, rng)
     elif variant.change == "rearranged":
         leaf = whole.swapped(leaf, rng)
     elif variant.change == "marks":
         leaf = marks.planted(leaf, dict(variant.marks).get(index, ()), rng)
+    elif variant.change == "throughout":
+        leaf = marks.throughout(leaf, dict(variant.marks).get(index, ()))
     elif variant.change == "held" and index != variant.held:
         leaf = whole.moved(leaf, rng)
     elif variant.numbers and (leaf.dtype in (torch.bool, *whole.INTEGERS) or whole.is_mask(leaf)):

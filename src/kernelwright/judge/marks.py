@@ -11,12 +11,13 @@ from __future__ import annotations
 import ast
 import contextlib
 import math
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.judge.whole import INTEGERS, in_place
+from kernelwright.judge.whole import INTEGERS, in_place, repeats
 
 if TYPE_CHECKING:
     from kernelwright.task import Task
@@ -42,6 +43,10 @@ UNASKED, BY_ITSELF = -0.5, -100
 """What torch ignores unless something is said, and what stands for a target of which that is true: programs for targets
 that are all there need not know of it, unless the source says it all the same. Where labels are smoothed torch compares
 the target with it besides."""
+LOWEST, HIGHEST = -math.inf, math.inf
+"""Of whole numbers that are one ``throughout``, the ends of those that were drawn."""
+MOST = 4
+"""Of the values that are looked for, those that an input is throughout, at the most."""
 SHARE = 1 / 8
 """Of the elements of a marked input, those that are a value that it is looked for."""
 
@@ -139,3 +144,26 @@ def planted(leaf: torch.Tensor, values: Sequence[float], rng: torch.Generator) -
     which = torch.randint(len(values), leaf.shape, generator=rng, device=leaf.device)
     numbers = torch.tensor(values, dtype=torch.float64, device=leaf.device)[which]
     return torch.where(chance <= max(SHARE, float(chance.min())), numbers.to(leaf.dtype), leaf)
+
+
+def alone(found: Marks, numbers: Sequence[int], dice: random.Random) -> list[Marks]:
+    """Ways in which inputs are one value throughout: those of whole ``numbers`` each of their ends, and all inputs some
+    of the values that they are looked for. A target that is ignored in every place, a batch of nothing but padding: who
+    divides by the number of others unguarded passed while an eighth of them was marked."""
+    ways: list[Marks] = [tuple((index, (end,)) for index in numbers) for end in (LOWEST, HIGHEST) if numbers]
+    some = {index: dice.sample(values, min(len(values), MOST)) for index, values in found}
+    for number in range(max(map(len, some.values()), default=0)):
+        ways.append(tuple((index, (values[number % len(values)],)) for index, values in some.items()))
+    return ways
+
+
+def throughout(leaf: torch.Tensor, values: Sequence[float]) -> torch.Tensor:
+    """All elements are that value, but of whole numbers in order, and none is an end of numbers that never repeat."""
+    if leaf.numel() < 2 or not values or in_place(leaf):
+        return leaf
+    (value,) = values
+    if leaf.dtype in INTEGERS and math.isinf(value):
+        if not repeats(leaf):
+            return leaf
+        value = int(leaf.min() if value == LOWEST else leaf.max())
+    return torch.full_like(leaf, value, memory_format=torch.contiguous_format)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
 from kernelwright.judge.inputs import MIXED, Variant
-from kernelwright.judge.marks import Marks
+from kernelwright.judge.marks import Marks, alone
 from kernelwright.judge.slices import BLANK, EMPTY
 from kernelwright.judge.weights import PRUNED, SIGNS, SIZES
-from kernelwright.judge.whole import LINES
+from kernelwright.judge.whole import EMPTIED, LINES
 from kernelwright.task import Contract
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ no other input (1e-5 unless something is said) passes where inputs differ by mor
 element moves a result by 10 and more of its roundings, 2^-10 one that is worse conditioned, or in half precision."""
 _SEEDED = ("near-duplicate", "nearly", "rearranged", "zero rows", "held")
 """Changes that every draw makes to the same values, or in the same place."""
-_OF_NUMBERS = ("", "masks", *LINES, EMPTY, "near-duplicate", "rearranged", "skewed", "largest", "least", "held",
-               "constants", "marks", *TOGETHER)  # fmt: skip
+_OF_NUMBERS = ("", "masks", *LINES, *EMPTIED, EMPTY, "near-duplicate", "rearranged", "skewed", "largest", "least",
+                "held", "constants", "marks", "throughout", *TOGETHER)  # fmt: skip
 """Changes that make sense without any floating input."""
 _HELD = 3
 """Inputs at the most of which each comes again beside new values of the others."""
@@ -108,6 +109,7 @@ def offered(
         dealt.append(Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2))
     if marks and small:
         dealt.append(Variant(name="values looked for", required=True, change="marks", marks=marks, draws=2))
+    dealt += _throughout(specs, marks, hidden_seed) if small else []
     floats = any(spec.dtype in _FLOATS for spec in specs)
     if constants and not autocast:
         dealt.append(Variant(name=CONSTANTS, required=True, change="constants", constants=constants, draws=2))
@@ -268,7 +270,23 @@ def _masks(specs: Sequence[TensorSpec], masked: bool) -> list[Variant]:
     long = [sum(size > 1 for size in spec.shape) for spec in specs if spec.dtype == "bool"]
     drawn = [Variant(name="masks redrawn", required=True, change="masks")] if long or masked else []
     kinds = [lines for lines, least in zip(LINES, (0, 2, 3), strict=True) if max(long, default=-1) >= least]
-    return drawn + [Variant(name=f"empty and full {lines}", required=True, change=lines) for lines in kinds]
+    drawn += [Variant(name=f"empty and full {lines}", required=True, change=lines) for lines in kinds]
+    flags = [index for index, spec in enumerate(specs) if spec.dtype == "bool" and math.prod(spec.shape) > 1]
+    for kind in EMPTIED if flags else ():  # one alone where the reference does not take all at once
+        first = Variant(name=kind, required=True, change=kind, group=kind)
+        one = [replace(first, name=f"{kind}, input {index} alone", held=index) for index in flags]
+        drawn += [first, *(one if len(flags) > 1 else [])]
+    return drawn
+
+
+def _throughout(specs: Sequence[TensorSpec], marks: Marks, hidden_seed: int) -> list[Variant]:
+    """Inputs of one value alone: the ends of whole numbers, and what is looked for."""
+    numbers = [i for i, spec in enumerate(specs) if spec.dtype in _INTEGERS and math.prod(spec.shape) > 1]
+    ways = alone(marks, numbers, random.Random(hidden_seed))
+    return [
+        Variant(name=f"one value throughout, {number}", required=True, change="throughout", marks=way)
+        for number, way in enumerate(ways, 1)
+    ]
 
 
 def _scaled(scale: float) -> list[Variant]:

@@ -27,6 +27,10 @@ LINES = ("mask rows", "mask columns", "mask samples")
 """Lines of a mask that are empty or full: along the last axis that has several elements, along each of the others, and
 along all but the first. In masks of one number per step (8, 32, 1), or of images (8, 16, 16), none that a reference
 sums over was ever empty, as long as rows were those of the last axis."""
+EMPTIED = ("empty masks", "full masks", "masks of one")
+"""Masks of which no element counts, or all, or a single one. A sum over a whole batch never met an empty one while some
+of its lines were full, and who divides it by their number unguarded passed; so did a variance, by that number less one.
+"""
 OTHERS = 1 / 4
 """Share of zeros or ones (or flags) that become the other, where an input holds nothing else in any draw."""
 
@@ -46,9 +50,15 @@ def redrawn(mask: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 
 def redrawn_booleans(leaf: torch.Tensor, rng: torch.Generator, lines: str = "") -> torch.Tensor:
-    """A mask of the same density, some lines of which (``LINES``) are empty or full; a single flag is the other one."""
+    """A mask of the same density, some lines of which (``LINES``) are empty or full, or all of it (``EMPTIED``); a
+    single flag is the other one."""
     if lines and leaf.dim() == 0:
         return ~leaf
+    if lines in EMPTIED:
+        made = torch.full_like(leaf, lines == "full masks", memory_format=torch.contiguous_format)
+        at = int(torch.randint(leaf.numel(), (), generator=rng, device=leaf.device))
+        made.view(-1)[at] |= lines == "masks of one"
+        return made
     density = float(leaf.to(torch.float32).mean())
     made = torch.rand(leaf.shape, generator=rng, device=leaf.device) < density
     long = _long(leaf) or [*range(leaf.dim())][-1:]
