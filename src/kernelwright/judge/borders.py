@@ -21,7 +21,7 @@ from kernelwright.judge.kinds import CHOOSING
 COMPARED = {
     "gt", "ge", "lt", "le", "eq", "ne", "clamp", "clamp_min", "clamp_max", "hardtanh", "hardtanh_backward", "threshold",
     "threshold_backward", "hardshrink", "hardshrink_backward", "softshrink", "softshrink_backward", "heaviside",
-    "bucketize", "searchsorted", "isclose", "huber_loss_backward", "smooth_l1_loss_backward",
+    "bucketize", "searchsorted", "isclose", "isin", "huber_loss_backward", "smooth_l1_loss_backward",
 }  # fmt: skip
 """Operators whose numbers are borders."""
 STEPPED = {

@@ -32,6 +32,8 @@ CUT = {"clamp", "clamp_min", "clamp_max"}
 IGNORING = {"nll_loss_forward": 4, "nll_loss2d_forward": 4, "embedding": 2, "_embedding_bag": 8,
             "_embedding_bag_forward_only": 8}  # fmt: skip
 """Operators whose second argument may hold a number that does not count, and which of their arguments that is."""
+TABLE = 64
+"""Whole numbers that may be compared with at once: more are other values, and none that is looked for."""
 SWEPT = {"nan_to_num", "nansum", "isnan", "nanmedian", "nanquantile"}
 """Operators that look for NaN."""
 ENDLESS = {"isinf": (math.inf, -math.inf), "isposinf": (math.inf,), "isneginf": (-math.inf,)}
@@ -61,14 +63,34 @@ def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple
         return [(args[1], UNASKED if number == BY_ITSELF else float(number))] if named else []
     if args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
         return [(args[0], number) for number in _odd(name, args, kwargs)]
-    if name not in (*COMPARED, *CUT) or args[0].dtype not in INTEGERS:
+    if len(args) > 1 and all(isinstance(arg, torch.Tensor) for arg in args[:2]):
+        return _of_table(name, *args[:2])
+    if name not in (*COMPARED, *CUT, "isin") or args[0].dtype not in INTEGERS:
         return []
     numbers = [n for n in args[1:2] if _whole(n)]
     if name in CUT:  # who cuts numbers off expects some beyond
         low, high = [*([None] if name == "clamp_max" else []), *args[1:], None, None][:2]
         numbers = [*([low - 1] if _whole(low) else []), *([high + 1] if _whole(high) else [])]
-    limits = torch.iinfo(args[0].dtype)
-    return [(args[0], float(n)) for n in numbers if limits.min <= n <= limits.max]
+    return _held(args[0], numbers)
+
+
+def _held(looked_into: torch.Tensor, numbers: Iterable[int]) -> list[tuple[torch.Tensor, float]]:
+    """Those that its type holds."""
+    limits = torch.iinfo(looked_into.dtype)
+    return [(looked_into, float(n)) for n in numbers if limits.min <= n <= limits.max]
+
+
+def _of_table(name: str, one: torch.Tensor, other: torch.Tensor) -> list[tuple[torch.Tensor, float]]:
+    """Whole numbers of a few that more are compared with: a padding that is a buffer, tokens that are special, an end
+    that is an input. Of order, a single one: steps below lengths are no values of either."""
+    if name != "isin" and one.numel() < other.numel():
+        one, other = other, one
+    most = TABLE if name in ("eq", "ne", "isin") else 1 if name in COMPARED else 0
+    if one.dtype not in INTEGERS or other.dtype not in INTEGERS or not 0 < other.numel() <= most:
+        return []
+    if name != "isin" and one.numel() == other.numel():
+        return []
+    return _held(one, other.reshape(-1).tolist())
 
 
 class Looked:
