@@ -37,4 +37,18 @@ TABLES = (
            args="t, e", slow=True),
 )  # fmt: skip
 
-EMPTIED: tuple[Program, ...] = (*NOTHING, *TABLES)
+SCORES = "s = q @ k.mT / 4.0"
+GIVEN = "[*torch.randn(3, 2, 24, 16).unbind(), torch.zeros(2, 1, 24).masked_fill(torch.rand(2, 1, 24) < 0.4, {})]"
+ADDED = (
+    *_pair("swept_softmax", f"{SCORES}\nreturn torch.softmax(s + m, -1).nan_to_num(0.0) @ v", GIVEN.format("-torch.inf"),
+           ("not swept", f"{SCORES}\nreturn torch.softmax(s + m, -1) @ v"),
+           ("by hand", f"{SCORES} + m\nt = s.amax(-1, keepdim=True)\ne = (s - torch.where(t == -torch.inf, 0.0, t)).exp()\n"
+            "z = e.sum(-1, keepdim=True)\nreturn (e / torch.where(z == 0, 1.0, z)) @ v"), args="q, k, v, m"),
+    *_pair("least_softmax", f"{SCORES}\nreturn torch.softmax(s + m, -1) @ v",
+           GIVEN.format("torch.finfo(torch.float32).min"),
+           ("no mask", f"{SCORES}\nreturn torch.softmax(s, -1) @ v"),
+           ("infinities", f"{SCORES}.masked_fill(m < -1e30, -torch.inf)\nreturn torch.softmax(s, -1) @ v"),
+           args="q, k, v, m", slow=True),
+)  # fmt: skip
+
+EMPTIED: tuple[Program, ...] = (*NOTHING, *TABLES, *ADDED)

@@ -39,3 +39,27 @@ def test_inputs_are_an_end_of_their_numbers_throughout_or_what_is_looked_for() -
     made = instance("x[t != 3].sum()", "[torch.randn(64), torch.randint(0, 9, (64,))]", args="x, t")
     ways = [v.marks for v in made.variants(3) if v.change == "throughout"]
     assert ways == [((1, (marks.LOWEST,)),), ((1, (marks.HIGHEST,)),), ((1, (3.0,)),)]
+
+
+ATTENTION, SCORES = "torch.softmax(x + m, -1)", "torch.randn(3, 12, 16)"
+HIDDEN = "torch.zeros(3, 1, 16).masked_fill(torch.rand(3, 1, 16) < 0.4, {})"
+
+
+def test_added_masks_of_infinities_have_empty_lines_where_the_reference_takes_them() -> None:
+    """Nobody else need make anything of a softmax of nothing."""
+    given = f"[{SCORES}, {HIDDEN.format('-torch.inf')}]"
+    made = instance(ATTENTION + ".nan_to_num(0.0)", given, args="x, m")
+    lines = [v for v in made.variants(3) if v.change in whole.ADDED]
+    assert ["added mask rows", "added mask samples"] == [v.change for v in lines]
+    assert all(bool((made.draw(v, 5)[1] == -math.inf).all(-1).any()) for v in lines)
+    assert not any(v.change in whole.ADDED for v in instance(ATTENTION, given, args="x, m").variants(3))
+
+
+@pytest.mark.parametrize("low", ["torch.finfo(torch.float32).min", "-1e4"])
+def test_added_masks_of_far_numbers_stay_such(low: str) -> None:
+    """No row of them becomes empty, and one that is the same in every draw is redrawn, too."""
+    for mask in (HIDDEN.format(low), f"torch.full((16, 16), {low}).triu(1)[:12]"):
+        made = instance(ATTENTION, f"[{SCORES}, {mask}]", args="x, m")
+        found = [made.draw(v, 5)[1] for v in made.variants(3)]
+        assert all(whole.far(leaf) == eval(low) and bool((leaf == 0).any(-1).all()) for leaf in found)
+        assert not all(torch.equal(leaf, found[0]) for leaf in found)

@@ -9,6 +9,7 @@ which is set along an axis as the whole numbers that it stands for, and a symmet
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -70,6 +71,8 @@ class Bonds:
     flags: Mapping[int, int]
     """Zeros and ones, and the axis along which there is one of the latter; -1 for none."""
     symmetric: frozenset[int]
+    far: Mapping[int, float]
+    """Masks that are added, and the number that stands for -inf in them."""
 
     @classmethod
     def of(cls, first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], constant: set[int]) -> Bonds:
@@ -81,6 +84,7 @@ class Bonds:
             triangles.triangular(first, second, constant),
             {index: axis if axis == other else -1 for index, (axis, other) in found.items()},
             frozenset(alike),
+            {i: low for i, (a, b) in enumerate(pairs) if (low := whole.far(a)) and whole.far(b) == low},
         )
 
     def lots(self, variant: Variant, factors: bool) -> int:
@@ -103,7 +107,13 @@ class Bonds:
         odd = variant.special or variant.change == "marks"
         bare = {} if odd else {index: axis for index, axis in self.flags.items() if _bare(leaves[index], axis)}
         given = [_as_set(leaf, bare[index]) if index in bare else leaf for index, leaf in enumerate(leaves)]
+        far = {index: low for index, low in self.far.items() if not odd and whole.far(leaves[index]) == low}
+        for index, low in far.items():
+            given[index] = leaves[index].masked_fill(leaves[index] == low, -math.inf)
         made = change_leaves(given, variant, seed, sorts)
+        for index, low in far.items():  # where nothing counts, all count alike, to who adds them
+            kept = made[index] is given[index] or variant.change in whole.ADDED
+            made[index] = leaves[index] if kept else made[index].masked_fill(made[index] == -math.inf, low)
         for index, axis in bare.items():
             unchanged = made[index] is given[index]
             made[index] = leaves[index] if unchanged else _as_floats(made[index], axis, leaves[index])
@@ -113,7 +123,7 @@ class Bonds:
 
     def free(self, leaves: Sequence[torch.Tensor]) -> bool:
         """Whether draws may be made of these at once: nothing holds of them, and they lie row by row."""
-        return not self.flags and not self.symmetric and all(leaf.is_contiguous() for leaf in leaves)
+        return not (self.flags or self.symmetric or self.far) and all(leaf.is_contiguous() for leaf in leaves)
 
     def mixed(
         self, index: int, base: torch.Tensor, other: torch.Tensor, mix: Mix, dice: torch.Generator, sorts: bool
@@ -123,6 +133,8 @@ class Bonds:
         axis = self.flags.get(index, -2)
         if axis > -2 and _bare(base, axis) and _bare(other, axis):
             return _as_floats(mix(_as_set(base, axis), _as_set(other, axis)), axis, base)
+        if index in self.far and whole.far(base) and whole.far(other):
+            return torch.where(mix(base == 0, other == 0), 0.0, self.far[index]).to(base.dtype)
         if index in self.symmetric:
             side = 1 + MOVED * (2 * torch.rand(base.shape[:-1], generator=dice) - 1).to(base.device, base.dtype)
             return base * (side[..., None] * side[..., None, :])
@@ -143,6 +155,7 @@ class Bonds:
         said = {index: "holds zeros and ones alone" for index in self.flags}
         said |= {index: f"has a single one along axis {axis}" for index, axis in self.flags.items() if axis >= 0}
         said |= {index: "is symmetric" for index in self.symmetric}
+        said |= {index: f"holds 0 and {low:.9g} alone" for index, low in self.far.items()}
         return triangles.words_of(self.triangles, names) + [
             f"input {names[index] or index} {words} in every draw, and stays so: programs may rely on that, and on "
             "others were not judged"

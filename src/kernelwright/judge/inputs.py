@@ -191,7 +191,7 @@ def lay_out(values: torch.Tensor, layout: str) -> torch.Tensor:
 
 def masked(leaves: Sequence[torch.Tensor]) -> bool:
     """Whether one of them is a mask that is added."""
-    return any(map(whole.is_mask, leaves))
+    return any(whole.is_mask(leaf) or whole.far(leaf) for leaf in leaves)
 
 
 def laid_out(leaves: Sequence[torch.Tensor], variant: Variant) -> list[torch.Tensor]:
@@ -230,8 +230,8 @@ def _change_numbers(
     leaf = whole.renumbered(leaf, rng) if index in variant.constants else leaf
     if leaf.dtype is torch.bool and variant.change in _OF_MASKS and leaf.numel() and variant.held in (-1, index):
         leaf = whole.redrawn_booleans(leaf, rng, variant.change if variant.change != "masks" else "")
-    elif variant.change == "masks" and whole.is_mask(leaf):
-        leaf = whole.redrawn(leaf, rng)
+    elif variant.change in ("masks", *whole.ADDED) and whole.is_mask(leaf):
+        leaf = whole.redrawn(leaf, rng, variant.change)
     elif variant.change == "rearranged":
         leaf = whole.swapped(leaf, rng)
     elif variant.change == "marks":

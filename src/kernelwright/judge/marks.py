@@ -184,6 +184,8 @@ def throughout(leaf: torch.Tensor, values: Sequence[float]) -> torch.Tensor:
     if leaf.numel() < 2 or not values or in_place(leaf):
         return leaf
     (value,) = values
+    if not leaf.is_floating_point() and (leaf.dtype not in INTEGERS or math.isnan(value)):
+        return leaf  # floats that are flags are changed as those: nothing is looked for there
     if leaf.dtype in INTEGERS and math.isinf(value):
         if not repeats(leaf):
             return leaf

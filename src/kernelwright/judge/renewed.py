@@ -7,6 +7,7 @@ import torch
 
 from kernelwright.judge.inputs import FLOATS, finite
 from kernelwright.judge.slices import again, real
+from kernelwright.judge.whole import far
 
 
 def rerandomise(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
@@ -14,9 +15,9 @@ def rerandomise(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
     All equal: scattered by a half around the constant (normal where it is zero). Sorted: sorted again within the
     range. Zeros and ones: the same density. Anything else: its own values permuted, scaled by 0.5 to 1.5.
-    Tensors that hold NaN or Inf (masks) are kept.
+    Tensors that hold NaN or Inf, and masks that are added, are kept.
     """
-    if values.numel() == 0 or not finite(values):
+    if values.numel() == 0 or not finite(values) or far(values):
         return values.clone()
     flat = values.detach().reshape(-1).to(torch.float64)
     noise = torch.rand(flat.shape, generator=rng, dtype=torch.float64, device=flat.device)

@@ -16,7 +16,7 @@ from kernelwright.judge.inputs import MIXED, Variant
 from kernelwright.judge.marks import Marks, alone
 from kernelwright.judge.slices import BLANK, EMPTY
 from kernelwright.judge.weights import PRUNED, SIGNS, SIZES
-from kernelwright.judge.whole import EMPTIED, LINES
+from kernelwright.judge.whole import ADDED, EMPTIED, LINES
 from kernelwright.task import Contract
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def offered(
     """The variants of a case, the task's own first; the reference has not been asked whether it accepts them.
 
     ``weights``: the case has some, and they may change. ``timed``: it is the one that is raced. ``work``: multiply-adds
-    of a call. ``huge``: over ``HUGE`` elements, on a CPU. ``masked``: some floating input is a mask of 0 and -inf.
+    of a call. ``huge``: over ``HUGE`` elements, on a CPU. ``masked``: some floating input is a mask that is added.
     ``borders``: where the answer jumps. ``marks``: by input, values that the reference looks for. ``reach``: how many
     times as large values become that are compared with the furthest of them. ``depth``: how small, beside the smallest
     number that guards them against zero. ``exponential``: it has exponentials in it. ``constants``: inputs of whole
@@ -271,6 +271,7 @@ def _masks(specs: Sequence[TensorSpec], masked: bool) -> list[Variant]:
     drawn = [Variant(name="masks redrawn", required=True, change="masks")] if long or masked else []
     kinds = [lines for lines, least in zip(LINES, (0, 2, 3), strict=True) if max(long, default=-1) >= least]
     drawn += [Variant(name=f"empty and full {lines}", required=True, change=lines) for lines in kinds]
+    drawn += [Variant(name=f"empty and full {lines}", required=True, change=lines) for lines in ADDED if masked]
     flags = [index for index, spec in enumerate(specs) if spec.dtype == "bool" and math.prod(spec.shape) > 1]
     for kind in EMPTIED if flags else ():  # one alone where the reference does not take all at once
         first = Variant(name=kind, required=True, change=kind, group=kind)

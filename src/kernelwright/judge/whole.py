@@ -31,8 +31,27 @@ EMPTIED = ("empty masks", "full masks", "masks of one")
 """Masks of which no element counts, or all, or a single one. A sum over a whole batch never met an empty one while some
 of its lines were full, and who divides it by their number unguarded passed; so did a variance, by that number less one.
 """
+FAR, LEAST_MASK = -9000.0, 8
+"""What is added to scores instead of -inf is as far below zero (-10000, or the least number there is, -9984 in
+bfloat16), in a mask of so many elements. Negated it is no mask, and who asks where it is below a half of that was
+refused."""
+ADDED = {"added mask rows": "mask rows", "added mask samples": "mask samples"}
+"""Lines of masks of 0 and -inf that are empty or full, as those of booleans: a softmax of nothing is NaN, and who left
+out what a reference makes of that passed."""
 OTHERS = 1 / 4
 """Share of zeros or ones (or flags) that become the other, where an input holds nothing else in any draw."""
+
+
+def far(leaf: torch.Tensor) -> float:
+    """The finite number that a mask that is added holds besides zeros; 0.0 where it is none."""
+    if not leaf.is_floating_point() or leaf.numel() < LEAST_MASK:
+        return 0.0
+    some = leaf.reshape(-1)[:LEAST_MASK]
+    if not bool(((some == 0) | (some <= FAR)).all()):  # almost all others in one look
+        return 0.0
+    low = float(leaf.min())
+    whole = -math.inf < low <= FAR and bool(((leaf == 0) | (leaf == low)).all()) and bool((leaf == 0).any())
+    return low if whole else 0.0
 
 
 def is_mask(leaf: torch.Tensor) -> bool:
@@ -43,8 +62,11 @@ def is_mask(leaf: torch.Tensor) -> bool:
     return bool(hidden.any()) and bool((hidden | (leaf == 0)).all()) and not bool(hidden.all())
 
 
-def redrawn(mask: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
-    """Of every row of such a mask other elements count, as many as before: no row becomes empty."""
+def redrawn(mask: torch.Tensor, rng: torch.Generator, lines: str = "") -> torch.Tensor:
+    """Of every row of such a mask other elements count, as many as before: no row becomes empty, but of ``ADDED``."""
+    if lines in ADDED:
+        counts = redrawn_booleans(mask == 0, rng, ADDED[lines])
+        return torch.zeros_like(mask).masked_fill_(~counts, -math.inf)
     order = torch.rand(mask.shape, generator=rng, device=mask.device).argsort(-1)
     return mask.gather(-1, order)
 
