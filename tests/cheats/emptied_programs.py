@@ -51,4 +51,10 @@ ADDED = (
            args="q, k, v, m", slow=True),
 )  # fmt: skip
 
-EMPTIED: tuple[Program, ...] = (*NOTHING, *TABLES, *ADDED)
+SPD = "[(m := torch.randn(4, 8, 8)) @ m.mT + 8 * torch.eye(8), torch.randn(4, 8, 3)]"
+FACTORED = _pair(
+    "solved_by_root", "return torch.linalg.solve(a, b)", SPD,
+    ("one matrix for all", "return torch.cholesky_solve(b, torch.linalg.cholesky(a[:1]))"),
+    ("by its root", "return torch.cholesky_solve(b, torch.linalg.cholesky(a))"), args="a, b", slow=True)  # fmt: skip
+
+EMPTIED: tuple[Program, ...] = (*NOTHING, *TABLES, *ADDED, *FACTORED)

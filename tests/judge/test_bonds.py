@@ -9,7 +9,7 @@ import pytest
 import torch
 from plain_tasks import instance
 
-from kernelwright.judge.bonds import LOTS, symmetric
+from kernelwright.judge.bonds import LOTS, definite, symmetric
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.recombined import Recombiner
 
@@ -50,17 +50,29 @@ def test_others_are_numbers(inputs: str) -> None:
 def test_a_symmetric_matrix_stays_so() -> None:
     """And one element of it that becomes another does so twice."""
     found = drawn("(x.sum() * m).sum(-1)", SQUARE)
-    assert all(symmetric(leaf) or not leaf.count_nonzero() for leaves in found.values() for leaf in leaves)
+    assert all(torch.allclose(leaf, leaf.mT) for leaves in found.values() for leaf in leaves)
     first, second = found["near-duplicate"]
     assert 2 <= int((first[0] != second[0]).sum() + (first[1] != second[1]).sum()) <= 4
     assert not symmetric(torch.randn(2, 6, 6)) and not symmetric(torch.eye(6))
 
 
+def test_a_positive_definite_matrix_stays_so() -> None:
+    """Negated, too, and it is another then."""
+    made = instance("torch.linalg.cholesky(x)", "[(b := torch.randn(4, 8, 8)) @ b.mT + 8 * torch.eye(8)]")
+    offered = made.offered(3)
+    for variant in offered:
+        leaf = made.draw(variant, 5)[0]
+        assert torch.allclose(leaf, leaf.mT) and definite(leaf), variant.name
+    assert [v.name for v in offered] == [v.name for v in made.variants(3)]
+    first, negated = (made.draw(Variant(name="", required=True, change=change), 5)[0] for change in ("", "negated"))
+    assert torch.equal(first.triu(1), -negated.triu(1))
+
+
 def test_a_reference_of_symmetric_matrices_is_asked_in_many_draws() -> None:
     """Some of those with outliers have a root, others end the call."""
-    made = instance("torch.linalg.cholesky(x)", "[(b := torch.randn(4, 8, 8)) @ b.mT + 8 * torch.eye(8)]")
+    made = instance("torch.linalg.eigvalsh(x)", "[(b := torch.randn(4, 8, 8)) + b.mT]")
     outliers = Variant(name="outliers of 4", required=True, change="outliers", factors=(4.0,))
-    assert LOTS == made.bonds.lots(outliers, made.factors) and not made.usable(outliers, 3)
+    assert LOTS == made.bonds.lots(outliers, made.factors)
     assert made.usable(Variant(name="shifted", required=True, change="shifted"), 3)
 
 

@@ -17,7 +17,7 @@ import torch
 
 from kernelwright.judge import triangles, whole
 from kernelwright.judge.buffers import TensorSpec
-from kernelwright.judge.inputs import FLOATS, SPARSE_KEPT, Variant, change_leaves
+from kernelwright.judge.inputs import FLOATS, OF_ONE, SPARSE_KEPT, Variant, change_leaves
 from kernelwright.judge.recombined import MOVED
 
 Mix = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -32,6 +32,10 @@ positive definite. A change that 10 in 12 of them stayed so under was a variant 
 call; in 24 draws it is one in a hundred."""
 THINNED = 12
 """The same where matrices are factored and an input, by lot, is thinned out: of two, 16 in 24 draws were taken."""
+MARGIN = 1.25
+"""How many times the sum of the others of its row the diagonal of a matrix is at least that is made definite again."""
+HALVED = 8
+"""Times at the most that a change of few elements is halved for its sake."""
 
 
 def flags(leaf: torch.Tensor) -> bool:
@@ -63,6 +67,16 @@ def symmetric(leaf: torch.Tensor) -> bool:
     return bool((leaf != leaf.mT.triu().tril()).any())
 
 
+def definite(leaf: torch.Tensor) -> bool:
+    """Whether all of these symmetric matrices are positive definite."""
+    return bool(torch.isfinite(leaf).all()) and not bool(_failed(leaf).any())
+
+
+def _failed(leaf: torch.Tensor) -> torch.Tensor:
+    """Which of them have no root."""
+    return torch.linalg.cholesky_ex(leaf.to(torch.float64)).info != 0
+
+
 @dataclass(frozen=True, slots=True)
 class Bonds:
     """By input, what holds of it."""
@@ -71,6 +85,8 @@ class Bonds:
     flags: Mapping[int, int]
     """Zeros and ones, and the axis along which there is one of the latter; -1 for none."""
     symmetric: frozenset[int]
+    definite: frozenset[int]
+    """Symmetric ones that are positive definite."""
     far: Mapping[int, float]
     """Masks that are added, and the number that stands for -inf in them."""
 
@@ -79,11 +95,12 @@ class Bonds:
         """Those of both of two draws; ``constant`` inputs are the same in every draw."""
         pairs = list(zip(first, second, strict=True))
         found = {i: (single(a), single(b)) for i, (a, b) in enumerate(pairs) if _mixed(a) and _mixed(b)}
-        alike = (i for i, (a, b) in enumerate(pairs) if i not in constant and symmetric(a) and symmetric(b))
+        alike = frozenset(i for i, (a, b) in enumerate(pairs) if i not in constant and symmetric(a) and symmetric(b))
         return cls(
             triangles.triangular(first, second, constant),
             {index: axis if axis == other else -1 for index, (axis, other) in found.items()},
-            frozenset(alike),
+            alike,
+            frozenset(index for index in alike if all(map(definite, pairs[index]))),
             {i: low for i, (a, b) in enumerate(pairs) if (low := whole.far(a)) and whole.far(b) == low},
         )
 
@@ -91,7 +108,7 @@ class Bonds:
         """In how many draws to ask whether a reference accepts one; ``factors``: it has operators that take no matrix
         which is singular."""
         thin = THINNED if factors and variant.change in SPARSE_KEPT else 1
-        return max(variant.lots(), LOTS if self.symmetric and variant.change else thin)
+        return max(variant.lots(), LOTS if self.symmetric - self.definite and variant.change else thin)
 
     def specs(self, given: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
         """As what inputs are changed."""
@@ -119,6 +136,8 @@ class Bonds:
             made[index] = leaves[index] if unchanged else _as_floats(made[index], axis, leaves[index])
         for index in self.symmetric:
             made[index] = _mirrored(leaves[index], made[index])
+        for index in self.definite:
+            made[index] = _definite(leaves[index], made[index], near=variant.change in OF_ONE)
         return triangles.kept_so(made, self.triangles)
 
     def free(self, leaves: Sequence[torch.Tensor]) -> bool:
@@ -155,6 +174,7 @@ class Bonds:
         said = {index: "holds zeros and ones alone" for index in self.flags}
         said |= {index: f"has a single one along axis {axis}" for index, axis in self.flags.items() if axis >= 0}
         said |= {index: "is symmetric" for index in self.symmetric}
+        said |= {index: "is symmetric and positive definite" for index in self.definite}
         said |= {index: f"holds 0 and {low:.9g} alone" for index, low in self.far.items()}
         return triangles.words_of(self.triangles, names) + [
             f"input {names[index] or index} {words} in every draw, and stays so: programs may rely on that, and on "
@@ -184,3 +204,20 @@ def _mirrored(before: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
         return changed
     half = torch.where(changed == before, changed.mT, changed).tril()
     return half + half.tril(-1).mT
+
+
+def _definite(before: torch.Tensor, changed: torch.Tensor, *, near: bool) -> torch.Tensor:
+    """Changed symmetric matrices; those that were positive definite, and are so no more, by a larger diagonal: who
+    solves by a root was refused where such a matrix had been negated. ``near``: few elements changed, which come back
+    half way, and again, instead."""
+    if changed is before or not bool(torch.isfinite(changed).all()):
+        return changed
+    lost = _failed(changed)
+    for _ in range(HALVED if near else 0):
+        changed = torch.where(lost[..., None, None], before + (changed - before) / 2, changed)
+        lost = _failed(changed)
+    others = changed.abs().sum(-1) - changed.diagonal(dim1=-2, dim2=-1).abs()
+    diagonal = before.diagonal(dim1=-2, dim2=-1) + MARGIN * others
+    enough = changed.clone()
+    enough.diagonal(dim1=-2, dim2=-1).copy_(diagonal)
+    return torch.where(lost[..., None, None], enough, changed)
