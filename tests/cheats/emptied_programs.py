@@ -47,9 +47,14 @@ ADDED = (
     *_pair("least_softmax", f"{SCORES}\nreturn torch.softmax(s + m, -1) @ v",
            GIVEN.format("torch.finfo(torch.float32).min"),
            ("no mask", f"{SCORES}\nreturn torch.softmax(s, -1) @ v"),
-           ("infinities", f"{SCORES}.masked_fill(m < -1e30, -torch.inf)\nreturn torch.softmax(s, -1) @ v"),
+           ("infinities", f"{SCORES}\nreturn torch.softmax(s.masked_fill(m < -1e30, -torch.inf), -1) @ v"),
            args="q, k, v, m", slow=True),
 )  # fmt: skip
+
+LABELS = _pair(
+    "signed_labels", "return F.hinge_embedding_loss(x, y)", "[torch.rand(64), torch.randint(0, 2, (64,)) * 2.0 - 1]",
+    ("no hinge", "return torch.where(y == 1, x, 1.0 - x).mean()"),
+    ("by sign", "return torch.where(y > 0, x, (1.0 - x).clamp(min=0)).mean()"), args="x, y", slow=True)  # fmt: skip
 
 SPD = "[(m := torch.randn(4, 8, 8)) @ m.mT + 8 * torch.eye(8), torch.randn(4, 8, 3)]"
 FACTORED = _pair(
@@ -57,4 +62,4 @@ FACTORED = _pair(
     ("one matrix for all", "return torch.cholesky_solve(b, torch.linalg.cholesky(a[:1]))"),
     ("by its root", "return torch.cholesky_solve(b, torch.linalg.cholesky(a))"), args="a, b", slow=True)  # fmt: skip
 
-EMPTIED: tuple[Program, ...] = (*NOTHING, *TABLES, *ADDED, *FACTORED)
+EMPTIED: tuple[Program, ...] = (*NOTHING, *TABLES, *ADDED, *LABELS, *FACTORED)

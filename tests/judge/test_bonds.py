@@ -12,6 +12,7 @@ from plain_tasks import instance
 from kernelwright.judge.bonds import LOTS, definite, symmetric
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.recombined import Recombiner
+from kernelwright.judge.yardstick import Magnitudes
 
 GIVEN = Variant(name="as given", required=True)
 MASK = "(torch.rand(8, 16) < 0.5).float()"
@@ -39,6 +40,20 @@ def test_zeros_and_ones_stay_so_and_change(inputs: str) -> None:
     else:
         lines = [leaf.sum(-1) for leaf in found["empty and full mask rows"]]
         assert all(bool((line == 0).any()) and bool((line == 16).any()) for line in lines)
+
+
+def test_ones_and_minus_ones_stay_so() -> None:
+    found = drawn("(x * m).sum(-1)", "(torch.rand(8, 16) < 0.5) * 2.0 - 1")
+    assert all(bool((leaf.abs() == 1).all()) for leaves in found.values() for leaf in leaves)
+    assert all(bool((leaf == 1).all()) for leaf in found["full masks"])
+
+
+def test_flags_do_not_move_where_honest_error_is_drawn() -> None:
+    """Half an ulp from 1 a label is another, and the error as large as the answer."""
+    made = instance("F.hinge_embedding_loss(x, m)", "[torch.rand(64), (torch.rand(64) < 0.5) * 2.0 - 1]", args="x, m")
+    leaves = made.draw(GIVEN, 3)
+    exact, _ = made.oracle(leaves, None)
+    assert made.floors(leaves, None, list(map(Magnitudes, exact))).whole(0).rms < 1e-5
 
 
 @pytest.mark.parametrize("inputs", ["torch.ones(8, 16)", "torch.zeros(8, 16)", "torch.rand(8, 16).round() * 2"])

@@ -24,6 +24,8 @@ Mix = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 LEAST = 8
 """Numbers of which fewer are zeros and ones in two draws by chance too often: normal ones, rounded, in 5 of 10^4."""
+SIGNED = -2
+"""Instead of an axis, of ones and minus ones."""
 LEAST_ROWS = 4
 """Rows of which fewer have a single one each by chance too often."""
 LOTS = 24
@@ -38,16 +40,16 @@ HALVED = 8
 """Times at the most that a change of few elements is halved for its sake."""
 
 
-def flags(leaf: torch.Tensor) -> bool:
-    """Whether these floats are zeros and ones alone."""
-    return leaf.dtype in FLOATS and bool(((leaf == 0) | (leaf == 1)).all())
+def flags(leaf: torch.Tensor, no: float = 0.0) -> bool:
+    """Whether these floats are ones, and zeros or what else says ``no``, alone."""
+    return leaf.dtype in FLOATS and bool(((leaf == no) | (leaf == 1)).all())
 
 
-def _mixed(leaf: torch.Tensor) -> bool:
+def _mixed(leaf: torch.Tensor, no: float = 0.0) -> bool:
     """Whether they are, and some of each; almost all others are told by a few."""
-    if leaf.dtype not in FLOATS or leaf.numel() < LEAST or not flags(leaf.reshape(-1)[:LEAST]):
+    if leaf.dtype not in FLOATS or leaf.numel() < LEAST or not flags(leaf.reshape(-1)[:LEAST], no):
         return False
-    return flags(leaf) and 0 < int(leaf.count_nonzero()) < leaf.numel()
+    return flags(leaf, no) and 0 < int((leaf == no).sum()) < leaf.numel()
 
 
 def single(leaf: torch.Tensor) -> int:
@@ -83,7 +85,9 @@ class Bonds:
 
     triangles: Mapping[int, str]
     flags: Mapping[int, int]
-    """Zeros and ones, and the axis along which there is one of the latter; -1 for none."""
+    """Zeros and ones, and the axis along which there is one of the latter; -1 for none. Or ones and minus ones.
+    Numbers of few bits do not move beside them where honest error is drawn: a label moved by half an ulp is not equal
+    to 1, and of a loss that asks for that any answer passed."""
     symmetric: frozenset[int]
     definite: frozenset[int]
     """Symmetric ones that are positive definite."""
@@ -95,6 +99,7 @@ class Bonds:
         """Those of both of two draws; ``constant`` inputs are the same in every draw."""
         pairs = list(zip(first, second, strict=True))
         found = {i: (single(a), single(b)) for i, (a, b) in enumerate(pairs) if _mixed(a) and _mixed(b)}
+        found |= {i: (SIGNED, SIGNED) for i, (a, b) in enumerate(pairs) if _mixed(a, -1.0) and _mixed(b, -1.0)}
         alike = frozenset(i for i, (a, b) in enumerate(pairs) if i not in constant and symmetric(a) and symmetric(b))
         return cls(
             triangles.triangular(first, second, constant),
@@ -149,8 +154,8 @@ class Bonds:
     ) -> torch.Tensor:
         """An input made of those of two draws by ``mix``. Symmetric ones have their rows and columns multiplied by the
         same factors instead, which leaves definite ones so."""
-        axis = self.flags.get(index, -2)
-        if axis > -2 and _bare(base, axis) and _bare(other, axis):
+        axis = self.flags.get(index, -1)
+        if index in self.flags and _bare(base, axis) and _bare(other, axis):
             return _as_floats(mix(_as_set(base, axis), _as_set(other, axis)), axis, base)
         if index in self.far and whole.far(base) and whole.far(other):
             return torch.where(mix(base == 0, other == 0), 0.0, self.far[index]).to(base.dtype)
@@ -172,6 +177,7 @@ class Bonds:
     def words(self, names: Sequence[str]) -> list[str]:
         """What a proof says of them."""
         said = {index: "holds zeros and ones alone" for index in self.flags}
+        said |= {index: "holds 1 and -1 alone" for index, axis in self.flags.items() if axis == SIGNED}
         said |= {index: f"has a single one along axis {axis}" for index, axis in self.flags.items() if axis >= 0}
         said |= {index: "is symmetric" for index in self.symmetric}
         said |= {index: "is symmetric and positive definite" for index in self.definite}
@@ -185,15 +191,17 @@ class Bonds:
 
 def _bare(leaf: torch.Tensor, axis: int) -> bool:
     """Whether a draw is what others were."""
-    return flags(leaf) and (axis < 0 or bool((leaf.count_nonzero(axis) == 1).all()))
+    return flags(leaf, -1.0 if axis == SIGNED else 0.0) and (axis < 0 or bool((leaf.count_nonzero(axis) == 1).all()))
 
 
 def _as_set(leaf: torch.Tensor, axis: int) -> torch.Tensor:
     """As booleans, or the places of the ones along an axis."""
-    return leaf != 0 if axis < 0 else leaf.argmax(axis)
+    return leaf > 0 if axis < 0 else leaf.argmax(axis)
 
 
 def _as_floats(made: torch.Tensor, axis: int, like: torch.Tensor) -> torch.Tensor:
+    if axis == SIGNED:
+        return made.to(like.dtype) * 2 - 1
     return made.to(like.dtype) if axis < 0 else torch.zeros_like(like).scatter_(axis, made.unsqueeze(axis), 1.0)
 
 

@@ -376,7 +376,7 @@ class Instance:
             # Twice the spread: six orders see less than the least careful sensible one.
             runs = functools.cache(lambda: self._several(leaves, state, seed + 1))
             return Floors(lambda index: noise.errors(runs()[index], exact, 2.0), orders.RUNS)
-        unit = rounding.unit_of(self.out_specs)
+        unit, few = rounding.unit_of(self.out_specs), few or bool(self.bonds.flags)
 
         def draw(index: int) -> list[Spread]:
             rng = inputs.generator((seed * 1009 + index) % 2**63, self.device)
