@@ -153,6 +153,19 @@ def test_equal_addends_in_a_row_err_as_the_model_says(first: float) -> None:
     assert float(real.square().mean()) > 4 * float(blind.square().mean())
 
 
+def test_a_running_sum_loses_what_one_addend_swallows_as_the_model_says() -> None:
+    """A softmax beside an outlier: of 255 addends of 1e-8 to 3e-8 each, all that come after the 1.0 vanish."""
+    rng = torch.Generator().manual_seed(7)
+    x = 1e-8 + 2e-8 * torch.rand(2048, 256, generator=rng)
+    x[torch.arange(2048), torch.randint(0, 256, (2048,), generator=rng)] = 1.0
+    wide = x.double()
+    exact = wide.sum(-1)
+    with rounding.Rounded(2.0**-24, generator(8, "cpu")):
+        model = wide.sum(-1)
+    real = LINE.sequential(x).double() - exact
+    assert 0.8 < float(real.square().mean() / (model - exact).square().mean()) < 1.25
+
+
 LEFT_TO_RIGHT = [name for name in LINE.OPERATORS if "192" in name or "x768" in name or "matmul" in name]
 
 

@@ -17,12 +17,13 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
-from kernelwright.judge import borders, lanes, sparse, waves
+from kernelwright.judge import borders, sparse, waves
 from kernelwright.judge.addends import Chain
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.kinds import EXACT, TAKEN_APART, bound
-from kernelwright.judge.noise import STRETCH, Pool, finite, stretches
+from kernelwright.judge.noise import Pool, finite, stretches
 from kernelwright.judge.oracle import Float64Trace, convolved
+from kernelwright.judge.swallowed import LONGEST, by_row
 
 SHORT = 1024
 """Addends that a sensible reduction may take one after the other: a row of a norm or of a softmax, in the kernel that
@@ -30,15 +31,10 @@ is written first (llm.c's layer norm: 768). A choice, not a measurement: some en
 LANES = 8
 """Running sums of a sensible reduction of more: one SIMD register of float32. SHORT * LANES addends are then as exact
 as SHORT in a row, so the line has no step."""
-LONGEST = 2048
-"""Additions in one running sum of a reduction before a sensible program starts another (16384 in LANES)."""
 LONGEST_DOT = 16384
-"""The same for one accumulator of a matrix product, which tiled programs run down the whole inner dimension."""
+"""Additions in one accumulator of a matrix product, which tiled programs run down the whole inner dimension."""
 ROWS = 256
 """Rows of a matrix that its share of addends is counted in."""
-LOST = 0.125
-"""Share left out of addends that vanish beside a running sum: what made it large comes anywhere, and larger ones are
-rounded up. 0.16 (RMS) of 6144 squares, 6 of them a million times as large."""
 ROUND = 0.55
 """RMS of one rounding over the unit roundoff: 0.42 for mantissas spread evenly in logarithm, 0.58 at the worst."""
 
@@ -151,8 +147,8 @@ class Rounded(Float64Trace):
         tree; up to SHORT addends, and SHORT of each lane's, may be one running sum. ``squares`` is the sum of squared
         addends, ``terms`` a tensor or a number. ``alike`` counts the addends that equal their neighbours: within a
         binade of the partial sum those all round the same way, so their errors add up linearly, over the lanes too;
-        by unit * s each where another addend made the sum large before them. ``lost`` is the part of a sum that is made
-        of addends which vanish beside it (see ``LOST``). ``out`` may be written to.
+        by unit * s each where another addend made the sum large before them. ``lost`` is the part of a sum that is lost
+        of addends which vanish beside it (see ``swallowed``). ``out`` may be written to.
         """
         count = torch.as_tensor(terms, dtype=torch.float64, device=out.device).clamp_min(1.0)
         chain = _in_a_row(count, lanes, longest)
@@ -163,7 +159,7 @@ class Rounded(Float64Trace):
         variance = squares * spread + out.square() * size
         if isinstance(alike, torch.Tensor):
             variance = variance + (out * _in_a_row(alike, lanes, longest)).square()
-            variance = variance + (out * lost * (LOST / (ROUND * self.unit) / width)).square()
+            variance = variance + (out * lost / (ROUND * self.unit * width)).square()
         return out + self.bells(out) * ROUND * self.unit * finite(variance.sqrt())
 
 
@@ -179,42 +175,6 @@ def _in_a_row(count: torch.Tensor, lanes: float, longest: float) -> torch.Tensor
     return torch.maximum(count / lanes, count.clamp_max(SHORT)).clamp_max(longest)
 
 
-def _addends(values: torch.Tensor, dims: list[int], unit: float) -> tuple[torch.Tensor, ...]:
-    """Of each sum: the squares of the addends, how many carry it, how many equal their neighbour, and which part of the
-    sum of all sizes is made of the others (kept dimensions).
-
-    All carry it but those that vanish beside the sum of all sizes: each other one rounds a partial sum, which a few
-    large addends may have made large early on. Equal are those other than zero that do so to within the rounding of a
-    partial sum.
-    """
-    size = values.abs()
-    gap = (values - values.roll(1, dims[-1])).abs_()
-    alike = ((gap <= size * (LONGEST / 4 * unit)) & (size > 0)).sum(dims, keepdim=True).to(torch.float64)
-    squares = values.square().sum(dims, keepdim=True)
-    whole = size.sum(dims, keepdim=True)
-    carries = size > whole * unit
-    terms = carries.sum(dims, keepdim=True).to(torch.float64)
-    lost = size.masked_fill_(carries, 0.0).sum(dims, keepdim=True) / whole.clamp_min(torch.finfo(torch.float64).tiny)
-    return squares, terms, alike, lost
-
-
-def _addends_by_row(values: torch.Tensor, dims: list[int], unit: float) -> tuple[torch.Tensor, ...]:
-    """The same; many rows that lie one after the other a few at a time: each is read from memory once.
-
-    Fewer than ``STRETCH`` elements, so that torch adds them up in one thread.
-    """
-    row = values.shape[-1]
-    if (
-        values.numel() <= STRETCH
-        or dims not in ([-1], [values.dim() - 1])
-        or row >= STRETCH
-        or not (values.is_contiguous() and values.device.type == "cpu")
-    ):
-        return _addends(values, dims, unit)
-    parts = lanes.each(lambda part: _addends(part, [1], unit), values.view(-1, row).split((STRETCH - 1) // row))
-    return tuple(torch.cat(column) for column in zip(*parts, strict=True))
-
-
 def _sum_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     values = args[0]
     out = func(*args, **kwargs)
@@ -222,7 +182,7 @@ def _sum_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str,
     dims = [dims] if isinstance(dims, int) else list(dims)
     if values.dim() == 0 or values.numel() == 0:
         return out
-    found = _addends_by_row(values, dims, mode.unit)
+    found = by_row(values, dims, mode.unit)
     share = 1.0
     if func._schema.name == "aten::mean":
         share = math.prod(values.shape[dim] for dim in dims)
@@ -235,7 +195,7 @@ def _sum_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str,
 
 def _density(values: torch.Tensor, dim: int, unit: float) -> float:
     """Mean share of the addends along ``dim`` that round the running sum: all that do not vanish beside their row's
-    sum (see ``_addends``). Of at most ROWS rows, evenly spread."""
+    sum (see ``swallowed``). Of at most ROWS rows, evenly spread."""
     rows = values.movedim(dim, -1)
     while rows[..., 0].numel() > ROWS:
         longest = max(range(rows.dim() - 1), key=lambda d: rows.shape[d])
