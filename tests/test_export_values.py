@@ -195,9 +195,11 @@ def test_a_matrix_that_was_triangular_in_every_test_is_looked_at_in_every_call(
 @pytest.mark.parametrize(
     ("kind", "inside", "outside"),
     [
-        ("zeros and ones", "(x > 1.5).float()", "x - 1"),
+        ("0 and 1", "(x > 1.5).float()", "x - 1"),
+        ("1 and -1", "(x > 1.5).float() * 2 - 1", "(x > 1.5).float()"),
+        ("0 and -10000.0", "(x > 1.5).float() * -10000", "(x > 1.5).float() * -9999"),
         (
-            "a single one along axis 1",
+            "a single 1 along axis 1",
             "torch.eye(8)[torch.randperm(8)]",
             "(x > 1.5).float().index_fill(0, torch.tensor([0]), 1.0)",
         ),
@@ -221,4 +223,4 @@ def test_numbers_that_were_flags_or_symmetric_are_looked_at_in_every_call(
         """,
     )
     assert [True, False, True] == out
-    assert 1 == len(said) and f"was {kind} in every test" in said[0]
+    assert 1 == len(said) and f"held {kind} in every test" in said[0]

@@ -169,7 +169,10 @@ class Bonds:
         found = {"triangle": self.triangles[index]} if index in self.triangles else {}
         if index in self.flags:
             axis = self.flags[index]
-            found["bond"] = "zeros and ones" if axis < 0 else f"a single one along axis {axis}"
+            usual = "1 and -1" if axis == SIGNED else "0 and 1"
+            found["bond"] = usual if axis < 0 else f"a single 1 along axis {axis}"
+        elif index in self.far:
+            found["bond"] = f"0 and {self.far[index]!r}"
         elif index in self.symmetric:
             found["bond"] = "symmetric matrices"
         return found
