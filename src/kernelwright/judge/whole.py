@@ -44,7 +44,7 @@ OTHERS = 1 / 4
 
 def far(leaf: torch.Tensor) -> float:
     """The finite number that a mask that is added holds besides zeros; 0.0 where it is none."""
-    if not leaf.is_floating_point() or leaf.numel() < LEAST_MASK:
+    if not leaf.is_floating_point() or leaf.itemsize < 2 or leaf.numel() < LEAST_MASK:  # float8 has no order
         return 0.0
     some = leaf.reshape(-1)[:LEAST_MASK]
     if not bool(((some == 0) | (some <= FAR)).all()):  # almost all others in one look
