@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernelwright.judge.kinds import Watching
 
 Checks = Callable[..., None]
 
@@ -97,13 +98,8 @@ def particular(func: Any) -> bool:
     return func._schema.name in CHECKS
 
 
-class Kept(TorchDispatchMode):
+class Kept(Watching):
     """Operators that are particular about values raise for those they do not take."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Torch's own hook: True would import torch._dynamo (2 to 4 s) at the first operator, to no use here."""
-        return False
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

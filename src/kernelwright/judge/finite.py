@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernelwright.judge import numerics
 from kernelwright.judge.domains import factored
+from kernelwright.judge.kinds import Watching
 
 if TYPE_CHECKING:
     from kernelwright.judge.buffers import TensorSpec
@@ -25,17 +25,12 @@ if TYPE_CHECKING:
 Answers = Sequence[torch.Tensor]
 
 
-class _Singular(TorchDispatchMode):
+class _Singular(Watching):
     """Whether one of the matrices that are factored has no inverse to working precision."""
 
     def __init__(self) -> None:
         super().__init__()
         self.met = False
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Torch's own hook: True would import torch._dynamo (2 to 4 s) at the first operator, to no use here."""
-        return False
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

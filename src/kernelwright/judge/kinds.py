@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 aten = torch.ops.aten
 TAKEN_APART = (
@@ -67,3 +68,12 @@ def bound(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str,
     named = {arg.name: arg.default_value for arg in func._schema.arguments if arg.has_default_value()}
     named |= {arg.name: value for arg, value in zip(func._schema.arguments, args, strict=False)}
     return named | kwargs
+
+
+class Watching(TorchDispatchMode):
+    """What sees every operator of a call below autograd."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch's own hook: True would import torch._dynamo (2 to 4 s) at the first operator, to no use here."""
+        return False

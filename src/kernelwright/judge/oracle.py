@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from kernelwright.judge import borders, domains, marks, sparse
+from kernelwright.judge.kinds import Watching
 
 if TYPE_CHECKING:
     from kernelwright.task import Task
@@ -42,7 +42,7 @@ def raised(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if wanted is None else tensor.to(wanted)
 
 
-class Float64Trace(TorchDispatchMode):
+class Float64Trace(Watching):
     """Every floating dtype that an operator asks for, or brings along, becomes its double-precision one.
 
     ``rewritten`` counts the operators where that changed something: 0 means the module ran in float64 as it is.
@@ -53,11 +53,6 @@ class Float64Trace(TorchDispatchMode):
         super().__init__()
         self.rewritten = 0
         self.work = 0
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Torch's own hook: True would import torch._dynamo (2 to 4 s) at the first operator, to no use here."""
-        return False
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -126,7 +121,7 @@ def convolved(func: Any, values: torch.Tensor, weight: torch.Tensor, *rest: Any)
     return out
 
 
-class Counting(TorchDispatchMode):
+class Counting(Watching):
     """Adds up ``work``, as ``Float64Trace`` does, counts operators, notes ``borders``; changes nothing."""
 
     def __init__(self) -> None:
@@ -137,11 +132,6 @@ class Counting(TorchDispatchMode):
         self.looked = marks.Looked()
         self.exponential = self.searches = self.particular = self.jumps = False
         self.factors = self.sized = self.sorts = False
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """See ``Float64Trace``."""
-        return False
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

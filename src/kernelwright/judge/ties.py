@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from kernelwright.judge import calls, health
-from kernelwright.judge.kinds import CHOOSING, bound
+from kernelwright.judge.kinds import CHOOSING, Watching, bound
 from kernelwright.judge.whole import INTEGERS
 
 ALONE = {"floor_divide", "_to_copy", "clone"}
@@ -49,18 +48,13 @@ class Followed:
     """By row what it would be of every place there is."""
 
 
-class Noted(TorchDispatchMode):
+class Noted(Watching):
     """Notes which places the operators of a call chose, and what became of them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.choices: list[Choice] = []
         self._known: dict[int, Followed] = {}
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Torch's own hook: True would import torch._dynamo (2 to 4 s) at the first operator, to no use here."""
-        return False
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -131,18 +125,13 @@ class Noted(TorchDispatchMode):
         self._known[id(out)] = Followed(out, first.choice, at, table)
 
 
-class Ordered(TorchDispatchMode):
+class Ordered(Watching):
     """Sorts, and searches for the largest, find equal values by their places: the first or the ``last`` of them first.
     What a reference answers then is as right as what it answers usually."""
 
     def __init__(self, last: bool) -> None:
         super().__init__()
         self.last = last
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """See ``Noted``."""
-        return False
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
