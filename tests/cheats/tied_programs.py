@@ -31,6 +31,11 @@ CHOSEN = (
            ("a stable sort", "s, i = torch.sort(x, dim=-1, descending=True, stable=True)\np = s.softmax(-1)\n"
             "s = s.masked_fill(p.cumsum(-1) - p > 0.9, -torch.inf)\nreturn torch.empty_like(x).scatter_(-1, i, s)"),
            slow=True),
+    *_pair("by_digits", "return v.gather(-1, k.argsort(-1))",
+           "[torch.randint(0, 9, (64, 32)).float(), torch.randn(64, 32)]",
+           ("by halves of them", "return v.gather(-1, (k // 2).argsort(-1))"),
+           ("mixed before", "m = torch.randperm(32, generator=torch.Generator().manual_seed(1)).expand(k.shape)\n"
+            "return v.gather(-1, m.gather(-1, k.gather(-1, m).sort(dim=-1, stable=True)[1]))"), args="k, v"),
 )  # fmt: skip
 
 MASKS = (

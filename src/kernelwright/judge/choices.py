@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernelwright.judge import calls, health, inputs, rounding, ties
+from kernelwright.judge import calls, exchanged, health, inputs, rounding, ties
 from kernelwright.judge.numerics import Comparison
 from kernelwright.judge.oracle import Float64Trace
 from kernelwright.judge.variants import LIGHT
@@ -115,6 +115,15 @@ def _ordered(
             usual = torch.where(near & (other != exact), exact.to(got.dtype), got)
             if (said := yardstick.compare(usual, limit)).bits_lost <= limit:
                 return said
+
+        def run(mode: exchanged.Turned) -> list[torch.Tensor]:
+            with mode:
+                return instance.doubled(truth.leaves, truth.state, Float64Trace())
+
+        most = exchanged.TURNS if instance.work <= LIGHT else exchanged.DEAR_TURNS
+        put = exchanged.restored(got, run, index, BESIDE * yardstick.peak, exact, most)
+        if put is not None and (said := yardstick.compare(put, limit)).bits_lost <= limit:
+            return said
     except calls.CAUGHT as error:
         health.pass_on(error)
     return found

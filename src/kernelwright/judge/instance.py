@@ -372,16 +372,16 @@ class Instance:
         self, leaves: Leaves, state: State | None, exact: Sequence[Magnitudes], seed: int = 0, few: bool = False
     ) -> Floors:
         """What an honest program may be wrong by on these leaves, per output (``rounding``, ``borders``)."""
-        if self.without_double:
-            # Twice the spread: six orders see less than the least careful sensible one.
+        if self.without_double:  # twice the spread: six orders see less than the least careful sensible one
             runs = functools.cache(lambda: self._several(leaves, state, seed + 1))
             return Floors(lambda index: noise.errors(runs()[index], exact, 2.0), orders.RUNS)
         unit, few = rounding.unit_of(self.out_specs), few or bool(self.bonds.flags)
+        ties = functools.cache(lambda: rounding.equal_keys(lambda mode: self.doubled(leaves, state, mode), self.sorts))
 
         def draw(index: int) -> list[Spread]:
             rng = inputs.generator((seed * 1009 + index) % 2**63, self.device)
             move = functools.partial(noise.half_ulps, unit=unit, rng=rng, few=few)
-            return noise.errors(self.doubled(leaves, state, rounding.Rounded(unit, rng, few), move), exact, 1.0)
+            return noise.errors(self.doubled(leaves, state, rounding.Rounded(unit, rng, few, ties()), move), exact, 1.0)
 
         return Floors(draw, 1 if self.huge else next(count for most, count in _DRAWS if self.work <= most))
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -68,6 +69,16 @@ def bound(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str,
     named = {arg.name: arg.default_value for arg in func._schema.arguments if arg.has_default_value()}
     named |= {arg.name: value for arg, value in zip(func._schema.arguments, args, strict=False)}
     return named | kwargs
+
+
+def chooses(func: Any, args: Sequence[Any]) -> bool:
+    """Whether an operator answers with places in an order of numbers, or with the first of them."""
+    name, overload = func._schema.name.removeprefix("aten::"), func._schema.overload_name
+    known = name in ("sort", "topk", "argmax", "argmin") and overload in ("", "stable")
+    if not known and (name not in ("max", "min") or overload != "dim"):
+        return False
+    first = args[0]
+    return isinstance(first, torch.Tensor) and first.dim() > 0 and first.numel() > 0 and not first.is_complex()
 
 
 class Watching(TorchDispatchMode):

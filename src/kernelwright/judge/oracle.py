@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
 from kernelwright.judge import borders, domains, marks, sparse
-from kernelwright.judge.kinds import Watching
+from kernelwright.judge.kinds import Watching, chooses
 
 if TYPE_CHECKING:
     from kernelwright.task import Task
@@ -149,7 +149,7 @@ class Counting(Watching):
         self.exponential |= borders.exponential(func)
         self.particular |= domains.particular(func)
         self.factors |= domains.factored(func)
-        self.sorts |= func._schema.name in ("aten::sort", "aten::topk")
+        self.sorts |= chooses(func, args)
         self.sized |= torch.Tag.dynamic_output_shape in func.tags
         self.jumps |= borders.jumps(func, args, kwargs or {})
         self.searches |= func._schema.name in ("aten::bucketize", "aten::searchsorted")

@@ -20,6 +20,7 @@ from torch._decomp import decomposition_table
 from kernelwright.judge import borders, sparse, waves
 from kernelwright.judge.addends import Chain
 from kernelwright.judge.buffers import TensorSpec
+from kernelwright.judge.exchanged import Equal, Kept
 from kernelwright.judge.kinds import EXACT, TAKEN_APART, bound
 from kernelwright.judge.noise import Pool, finite, stretches
 from kernelwright.judge.oracle import Float64Trace, convolved
@@ -46,12 +47,21 @@ def unit_of(specs: Sequence[TensorSpec]) -> float:
     return 2.0**-53 if any(spec.dtype in ("float64", "complex128") for spec in specs) else 2.0**-24
 
 
+def equal_keys(run: Callable[[Float64Trace], Any], chooses: bool) -> Equal | None:
+    """What of the keys of a reference is equal in float64, where one of its operators ``chooses``."""
+    mode = Equal()
+    if chooses:
+        run(mode)
+    return mode if any(firsts is not None for firsts in mode.firsts) else None
+
+
 class Rounded(Float64Trace):
     """Float64 with the rounding of ``unit`` (a unit roundoff) put back at random, from a private generator."""
 
-    def __init__(self, unit: float, rng: torch.Generator, few: bool = False) -> None:
+    def __init__(self, unit: float, rng: torch.Generator, few: bool = False, equal: Equal | None = None) -> None:
         super().__init__()
         self.unit, self.rng, self.few = unit, rng, few
+        self._equal = None if equal is None else Kept(equal)
         self._open: list[Any] = []
         self._pool = Pool(rng)
         self.chain = Chain(ROUND * unit)
@@ -60,6 +70,7 @@ class Rounded(Float64Trace):
 
     def apply(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One operator, perturbed."""
+        args = args if self._equal is None else self._equal.again(func, args, kwargs)
         if func in TAKEN_APART and func not in self._open and self._widest(args):
             self._open.append(func)
             try:
