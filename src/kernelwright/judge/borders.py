@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from kernelwright.judge import steps
 from kernelwright.judge.kinds import CHOOSING
 
 COMPARED = {
@@ -72,6 +73,8 @@ def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> set[float]
         return set(POLES[name])
     if name in COUNTED:
         return _edges(name, args, kwargs)
+    if steps.jumps(name, args):
+        return _few(steps.met(name, args))
     if name not in COMPARED and name not in STEPPED and name not in SIGNED:
         return set()
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
@@ -104,6 +107,8 @@ def jumps(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     name = _stepping(func, kwargs)
     if name == "_to_copy":
         return bool(met(func, args, kwargs))
+    if steps.jumps(name, args):
+        return True
     tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
     known = name in STEPPED or name in CHOOSING or name in COMPARED - SMOOTHLY or name in COUNTED
     return known and any(tensor.is_floating_point() for tensor in tensors)

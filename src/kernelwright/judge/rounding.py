@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
-from kernelwright.judge import borders, sparse, waves
+from kernelwright.judge import borders, sparse, steps, waves
 from kernelwright.judge.addends import Chain
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.exchanged import Equal, Kept
@@ -140,6 +140,10 @@ class Rounded(Float64Trace):
     def roughen(self, out: torch.Tensor) -> torch.Tensor:
         """One correctly rounded result and as much again: elementary functions err by an ulp. It may be written to."""
         return self._pool.moved(out, self.unit)
+
+    def but_few(self, before: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
+        """``moved``, where what has few bits stays written over by that."""
+        return borders.kept(before, moved) if self.few else moved
 
     def summed(
         self,
@@ -344,6 +348,7 @@ def _pool_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str
 
 _Rule = Callable[[Rounded, Any, tuple[Any, ...], dict[str, Any]], Any]
 _SUMS: dict[Any, _Rule] = {
+    **steps.RULES,
     **dict.fromkeys((aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim), _sum_rule),
     aten._fft_r2c.default: waves.transform,
     **dict.fromkeys((aten.mm.default, aten.bmm.default), _product_rule),
