@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
-from kernelwright.judge import borders, sparse, steps, waves
+from kernelwright.judge import borders, sparse, steps, sweeps, waves
 from kernelwright.judge.addends import Chain
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.exchanged import Equal, Kept
@@ -349,6 +349,7 @@ def _pool_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str
 _Rule = Callable[[Rounded, Any, tuple[Any, ...], dict[str, Any]], Any]
 _SUMS: dict[Any, _Rule] = {
     **steps.RULES,
+    **sweeps.RULES,
     **dict.fromkeys((aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim), _sum_rule),
     aten._fft_r2c.default: waves.transform,
     **dict.fromkeys((aten.mm.default, aten.bmm.default), _product_rule),

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that are many steps one after the other inside: what each of them rounds is carried on by the next.
+
+A running sum of exponentials may take one element at a time, y = logaddexp(y, x), or keep a largest one and a sum
+beside it: each step rounds at the size of what it has so far. Eigenvalues and singular values come of a matrix that is
+turned about until it is diagonal, and rounded at the size of the whole: a small one errs as the largest does.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kernelwright.judge.noise import finite
+
+if TYPE_CHECKING:
+    from kernelwright.judge.rounding import Rounded
+
+aten = torch.ops.aten
+ROUND = 0.55
+"""RMS of one rounding over the unit roundoff (``rounding.ROUND``)."""
+TURNS = 4.0
+"""Roundings of an element of such a matrix, at the size of its largest value, times the root of its rows: each sweep of
+so many as there are rows moves a value by the few elements that its vector lies on. LAPACK's eigenvalues of symmetric
+normal matrices of 4, 24, 64 and 128 rows err by 1.8, 2.9, 3.9 and 4.7 units of the largest (RMS), these by 1.9, 3.3,
+4.3 and 5.2. With half an ulp of the elements alone those of the other triangle were refused in 3 variants of 22."""
+
+
+def running_exponentials(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """logcumsumexp, an element at a time. What a step rounds weighs less as the sum grows: by its share of that."""
+    values, dim = args[0], args[1]
+    out = func(*args, **kwargs)
+    if values.dim() == 0 or values.numel() == 0:
+        return mode.roughen(out)
+    share = (values - out).exp()
+    counts = (share > mode.unit) & (share < 1.0 - mode.unit)
+    step = torch.where(
+        counts, out.square() + 1.0, 0.0
+    ).log()  # 1.0: of the exponential, and of the sum beside a maximum
+    carried = (func(step + 2.0 * out, dim) - 2.0 * out).exp()
+    return mode.roughen(out + mode.bells(out) * (ROUND * mode.unit) * finite(carried.sqrt()))
+
+
+def turned(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Eigenvalues and singular values, and the vectors of these, of a matrix that rounding has moved (``TURNS``)."""
+    matrix = args[0]
+    rows = min(matrix.shape[-2:])
+    if matrix.numel() == 0:
+        return func(*args, **kwargs)
+    values = next(out for out in func(*args, **kwargs) if out.dim() == matrix.dim() - 1)
+    size = finite(values.abs().amax(-1)[..., None, None]) * (ROUND * mode.unit)
+    moved = matrix + mode.bells(matrix) * size * math.sqrt(TURNS * math.sqrt(rows) if rows > 1 else 0.0)
+    return tuple(mode.roughen(out) if out.numel() else out for out in func(moved, *args[1:], **kwargs))
+
+
+RULES = {
+    aten.logcumsumexp.default: running_exponentials,
+    aten._linalg_eigh.default: turned,
+    aten._linalg_svd.default: turned,
+}
