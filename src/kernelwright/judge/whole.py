@@ -41,6 +41,10 @@ out what a reference makes of that passed."""
 OTHERS = 1 / 4
 """Share of zeros or ones (or flags) that become the other, where an input holds nothing else in any draw."""
 
+FORWARD = 1 / 2
+"""Chance that borders that are the same in every draw move on, and not back: the last segment is then empty, which
+none ever was."""
+
 
 def far(leaf: torch.Tensor) -> float:
     """The finite number that a mask that is added holds besides zeros; 0.0 where it is none."""
@@ -195,7 +199,8 @@ def renumbered(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     are full, segments that are even. A program that does not read them is right as long as nobody changes them.
 
     None becomes larger, so an index stays inside, but zeros: on a device an index that is not there costs the context.
-    What is in order (borders of segments) stays so, with its ends. Negative numbers mean something else, and stay.
+    What is in order stays so, with its ends; what begins at zero (borders of segments) may move on, none past the last.
+    Negative numbers mean something else, and stay.
     Flags that are all alike become the other here and there, some of every row stay.
     """
     if leaf.dtype is torch.bool:
@@ -212,6 +217,10 @@ def renumbered(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     steps = leaf.to(torch.int64).diff(dim=-1) if leaf.dim() == 1 else leaf.new_zeros(0)
     if not len(steps) or bool((steps < 0).any()) or bool((steps == 1).all()):
         return leaf
+    if len(steps) > 1 and leaf[0] == 0 and float(chance[0]) < FORWARD:
+        further = (chance[1:-1] * (steps[1:] + 1)).floor().to(leaf.dtype)
+        further[-1] = leaf[-1] - leaf[-2]
+        return torch.cat([leaf[:1], leaf[1:-1] + further, leaf[-1:]])
     back = (chance[1:] * (steps + 1)).floor().to(leaf.dtype)
     back[-1] = 0
     return torch.cat([leaf[:1], leaf[1:] - back])
