@@ -179,6 +179,8 @@ def test_an_expanded_input_is_written_out_where_the_judged_one_was(tmp_path: Pat
         ("bond", "0 and -10000.0", "(x > 1.5).float() * -10000", "(x > 1.5).float() * -9999"),
         ("bond", "a single 1 along axis 1", "torch.eye(8)[torch.randperm(8)]", "torch.ones(8, 8).tril()"),
         ("bond", "symmetric matrices", "x + x.mT", "x"),
+        ("bond", "equal halves along its last axis", "torch.cat((x[:, :4], x[:, :4]), -1)", "x"),
+        ("bond", "equal pairs along its last axis", "x[:, :4].repeat_interleave(2, -1)", "x[:, [0, 1, 2, 3] * 2]"),
     ],
 )
 def test_what_held_of_numbers_in_every_test_is_looked_at_in_every_call(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that were refused for what a judge made of their inputs, or of its own choice among equals, and mistakes in
 the same tasks that passed: routers whose probabilities vanish, beams and tokens of a search, masks and labels that are
-floats of 0 and 1, tables in order, symmetric matrices, infinities that are swept away, the last edge of a histogram,
+floats of 0 and 1, tables in order, symmetric matrices, tables of a rotary embedding, infinities that are swept away, the last edge of a histogram,
 sparse matrices. Each has its twin.
 """
 
@@ -89,4 +89,21 @@ SPARSE = _pair(
     ("places that come twice once", "a = torch.zeros(64, 64)\na[r, c] = v\nreturn a @ x"),
     ("row by row", "return torch.zeros(64, 32).index_add_(0, r, v[:, None] * x[c])"), args="r, c, v, x")  # fmt: skip
 
-TIED: tuple[Program, ...] = (*CHOSEN, *MASKS, *KEPT, *SOLVED, *SWEPT, *SPARSE)
+TURNED = "h = x.shape[-1] // 2\nreturn x * c + torch.cat((-x[..., h:], x[..., :h]), -1) * s"
+PAIRED = "return x * c + torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2) * s"
+PLACES = "(f := torch.arange(24.0)[:, None] * 0.1 ** (torch.arange(16) / 16))"
+ROTARY = (
+    *_pair("rotary", TURNED, f"[torch.randn(2, 4, 24, 32), torch.cat(({PLACES}, f), -1).cos(), torch.cat((f, f), -1).sin()]",
+           ("the halves changed", "a, b = x.chunk(2, -1)\nc, s = c[:, :16], s[:, :16]\n"
+            "return torch.cat((b * c + a * s, a * c - b * s), -1)"),
+           ("half a table", "a, b = x.chunk(2, -1)\nc, s = c[:, :16], s[:, 16:]\n"
+            "return torch.cat((a * c - b * s, b * c + a * s), -1)"), args="x, c, s"),
+    *_pair("rotary_pairs", PAIRED, f"[torch.randn(2, 24, 4, 32), {PLACES}.cos().repeat_interleave(2, -1)[:, None], "
+           "f.sin().repeat_interleave(2, -1)[:, None]]",
+           ("as halves", "c, s = c[..., ::2], s[..., ::2]\na, b = x.chunk(2, -1)\n"
+            "return torch.cat((a * c - b * s, b * c + a * s), -1)"),
+           ("every second number", "c, s = c[..., ::2], s[..., 1::2]\na, b = x[..., ::2], x[..., 1::2]\n"
+            "return torch.stack((a * c - b * s, b * c + a * s), -1).flatten(-2)"), args="x, c, s", slow=True),
+)  # fmt: skip
+
+TIED: tuple[Program, ...] = (*CHOSEN, *MASKS, *KEPT, *SOLVED, *SWEPT, *SPARSE, *ROTARY)

@@ -7,18 +7,23 @@ import functools
 
 import pytest
 import torch
-from plain_tasks import instance
+from plain_tasks import instance, task
 
 from kernelwright.judge.bonds import LOTS, definite, symmetric
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.recombined import Recombiner
+from kernelwright.judge.reference import Reference
+from kernelwright.judge.repeated import parts
 from kernelwright.judge.yardstick import Magnitudes
+from kernelwright.task import Case, Task
 
 GIVEN = Variant(name="as given", required=True)
 MASK = "(torch.rand(8, 16) < 0.5).float()"
 ONE_HOT = "F.one_hot(torch.randint(0, 6, (32,)), 6).float()"
 SQUARE = "(b := torch.randn(2, 6, 6)) @ b.mT"
 SORTED = "torch.randn(8, 32).sort(-1)[0]"
+ANGLES = "(torch.arange(8.0)[:, None] * 0.3 ** torch.arange(8.0))"
+HALVES, PAIRS = f"torch.cat(({ANGLES},) * 2, -1).cos()", "torch.randn(8, 8).repeat_interleave(2, -1)"
 
 
 def drawn(forward: str, inputs: str) -> dict[str, list[torch.Tensor]]:
@@ -108,20 +113,54 @@ def test_rows_in_order_stay_so() -> None:
     assert not all(bool((leaf.diff() >= 0).all()) for leaves in found.values() for leaf in leaves)
 
 
-@pytest.mark.parametrize("inputs", [MASK, ONE_HOT, SQUARE, SORTED])
+@pytest.mark.parametrize(("inputs", "kind"), [(HALVES, "halves"), (PAIRS, "pairs"), (f"{PAIRS}.bfloat16()", "pairs")])
+def test_what_is_there_twice_stays_so(inputs: str, kind: str) -> None:
+    """In constant tables too, and one element that becomes another does so twice."""
+    found = drawn("(x.sum() * m).sum(-1)", inputs)
+    for leaves in found.values():
+        assert all(torch.equal(*(part.nan_to_num(7.0) for part in parts(leaf, kind))) for leaf in leaves)
+    first, second = found["near-duplicate"]
+    assert 2 <= int((first != second).sum()) <= 4
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    ["torch.full((8, 16), 0.7)", "torch.randn(8, 1).repeat(1, 16)", "torch.randn(8, 16)", "torch.randn(3).repeat(2)"],
+)
+def test_what_is_there_twice_by_chance_or_throughout_is_a_number_like_others(inputs: str) -> None:
+    made = instance("(x.sum() * m).sum(-1)", f"[torch.randn(8, 16), {inputs}]", args="x, m")
+    assert not made.bonds.twice
+
+
+def test_tables_of_a_single_place_are_tables_still() -> None:
+    """That of the place 0 is all ones: what the timed case showed of it holds."""
+    table = "torch.cat((torch.arange(n)[:, None] * 0.3 ** torch.arange(8.0),) * 2, -1)"
+    cases = (Case(name="main", axes=(("n", 8),), timed=True), Case(name="one", axes=(("n", 1),)))
+    source = task("x * c", "", args="x, c", cases=cases).reference.partition("def get_inputs")[0]
+    source += f"def get_inputs(n):\n    return [torch.randn(n, 16), {table}.cos()]\n"
+    made = Task(name="rope", form="kernelbench", reference=source, cases=cases)
+    reference = Reference(made, "cpu")
+    first, second = (reference.instance(case) for case in cases)
+    assert {1: "halves"} == dict(first.bonds.twice) == dict(second.bonds.twice)
+    assert torch.equal(*parts(second.draw(GIVEN, 3)[1], "halves"))
+
+
+@pytest.mark.parametrize("inputs", [MASK, ONE_HOT, SQUARE, SORTED, HALVES, PAIRS])
 def test_draws_made_of_others_hold_it_too(inputs: str) -> None:
     """Moved by 3 % a label is none, and half a matrix beside half of another is not symmetric."""
     made = instance("torch.searchsorted(m, m) + x.sum()", f"[torch.randn(8, 16), {inputs}]", args="x, m")
     first, second = (made.draw(GIVEN, seed)[1] for seed in (3, 6))
     dice = torch.Generator().manual_seed(1)
     mix = functools.partial(Recombiner(torch.device("cpu")).of, dice=dice)
-    drawn = [made.bonds.mixed(1, first, second, mix, dice, True) for _ in range(8)]
+    drawn = [made.bonds.mixed(1, first, second, mix, dice, inputs == SORTED) for _ in range(8)]
     assert not all(torch.equal(leaf, first) for leaf in drawn)
     for leaf in drawn:
         if inputs == SQUARE:
             assert symmetric(leaf)
         elif inputs == SORTED:
             assert bool((leaf.diff() >= 0).all())
+        elif inputs in (HALVES, PAIRS):
+            assert torch.equal(*parts(leaf, "halves" if inputs == HALVES else "pairs"))
         else:
             assert bool(((leaf == 0) | (leaf == 1)).all())
             assert inputs == MASK or bool((leaf.sum(-1) == 1).all())

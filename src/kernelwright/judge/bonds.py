@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernelwright.judge import triangles, whole
+from kernelwright.judge import repeated, triangles, whole
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import FLOATS, OF_ONE, SPARSE_KEPT, Variant, change_leaves
 from kernelwright.judge.recombined import MOVED
@@ -93,20 +93,32 @@ class Bonds:
     """Symmetric ones that are positive definite."""
     far: Mapping[int, float]
     """Masks that are added, and the number that stands for -inf in them."""
+    twice: Mapping[int, str]
+    """Those that hold every number twice along their last axis, and how (``repeated``)."""
 
     @classmethod
-    def of(cls, first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], constant: set[int]) -> Bonds:
-        """Those of both of two draws; ``constant`` inputs are the same in every draw."""
+    def of(
+        cls,
+        first: Sequence[torch.Tensor],
+        second: Sequence[torch.Tensor],
+        constant: set[int],
+        timed: Bonds | None = None,
+    ) -> Bonds:
+        """Those of both of two draws; ``constant`` inputs are the same in every draw. ``timed``: those of the timed
+        case, where this is another."""
         pairs = list(zip(first, second, strict=True))
         found = {i: (single(a), single(b)) for i, (a, b) in enumerate(pairs) if _mixed(a) and _mixed(b)}
         found |= {i: (SIGNED, SIGNED) for i, (a, b) in enumerate(pairs) if _mixed(a, -1.0) and _mixed(b, -1.0)}
         alike = frozenset(i for i, (a, b) in enumerate(pairs) if i not in constant and symmetric(a) and symmetric(b))
+        lies = triangles.triangular(first, second, constant)
+        twice = repeated.found(first, second, timed.twice if timed else None)
         return cls(
-            triangles.triangular(first, second, constant),
+            lies,
             {index: axis if axis == other else -1 for index, (axis, other) in found.items()},
             alike,
             frozenset(index for index in alike if all(map(definite, pairs[index]))),
             {i: low for i, (a, b) in enumerate(pairs) if (low := whole.far(a)) and whole.far(b) == low},
+            {i: kind for i, kind in twice.items() if i not in lies and i not in found and i not in alike},
         )
 
     def lots(self, variant: Variant, factors: bool) -> int:
@@ -126,6 +138,7 @@ class Bonds:
     def changed(self, leaves: list[torch.Tensor], variant: Variant, seed: int, sorts: bool) -> list[torch.Tensor]:
         """A draw with the changes of a variant: what holds of it holds still, but of NaN where a reference looks for
         it, or the contract asks for it."""
+        leaves = [repeated.again(leaf, self.twice[i]) if i in self.twice else leaf for i, leaf in enumerate(leaves)]
         odd = variant.special or variant.change == "marks"
         bare = {} if odd else {index: axis for index, axis in self.flags.items() if _bare(leaves[index], axis)}
         given = [_as_set(leaf, bare[index]) if index in bare else leaf for index, leaf in enumerate(leaves)]
@@ -139,6 +152,8 @@ class Bonds:
         for index, axis in bare.items():
             unchanged = made[index] is given[index]
             made[index] = leaves[index] if unchanged else _as_floats(made[index], axis, leaves[index])
+        for index, kind in self.twice.items():
+            made[index] = repeated.kept_so(leaves[index], made[index], kind)
         for index in self.symmetric:
             made[index] = _mirrored(leaves[index], made[index])
         for index in self.definite:
@@ -147,7 +162,8 @@ class Bonds:
 
     def free(self, leaves: Sequence[torch.Tensor]) -> bool:
         """Whether draws may be made of these at once: nothing holds of them, and they lie row by row."""
-        return not (self.flags or self.symmetric or self.far) and all(leaf.is_contiguous() for leaf in leaves)
+        held = self.flags or self.symmetric or self.far or self.twice
+        return not held and all(leaf.is_contiguous() for leaf in leaves)
 
     def mixed(
         self, index: int, base: torch.Tensor, other: torch.Tensor, mix: Mix, dice: torch.Generator, sorts: bool
@@ -162,7 +178,8 @@ class Bonds:
         if index in self.symmetric:
             side = 1 + MOVED * (2 * torch.rand(base.shape[:-1], generator=dice) - 1).to(base.device, base.dtype)
             return base * (side[..., None] * side[..., None, :])
-        return whole.in_order(base, mix(base, other)) if sorts else mix(base, other)
+        made = whole.in_order(base, mix(base, other)) if sorts else mix(base, other)
+        return repeated.again(made, self.twice[index]) if index in self.twice else made
 
     def facts(self, index: int) -> dict[str, str]:
         """What of an input whoever uses a judged program must hold to, by kind."""
@@ -175,6 +192,8 @@ class Bonds:
             found["bond"] = f"0 and {self.far[index]!r}"
         elif index in self.symmetric:
             found["bond"] = "symmetric matrices"
+        elif index in self.twice:
+            found["bond"] = f"equal {self.twice[index]} along its last axis"
         return found
 
     def words(self, names: Sequence[str]) -> list[str]:
@@ -185,6 +204,7 @@ class Bonds:
         said |= {index: "is symmetric" for index in self.symmetric}
         said |= {index: "is symmetric and positive definite" for index in self.definite}
         said |= {index: f"holds 0 and {low:.9g} alone" for index, low in self.far.items()}
+        said |= {index: f"has equal {kind} along its last axis" for index, kind in self.twice.items()}
         return triangles.words_of(self.triangles, names) + [
             f"input {names[index] or index} {words} in every draw, and stays so: programs may rely on that, and on "
             "others were not judged"

@@ -72,7 +72,7 @@ class Instance:
         """Input leaves that ``get_inputs`` never changes."""
         self.renumbered = tuple(i for i in sorted(self.constant) if changes(first[i]))
         """Those of whole numbers that have others in some calls."""
-        self.bonds = Bonds.of(first, second, self.constant)
+        self.bonds = Bonds.of(first, second, self.constant, reference.bonds)
         self.triangles = self.bonds.triangles
         """How the matrices of those leaves lie that are triangular in every draw."""
         self.kept: set[int] = set()

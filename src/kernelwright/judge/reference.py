@@ -20,6 +20,7 @@ from kernelwright.errors import (
     WrongDevice,
 )
 from kernelwright.judge import health
+from kernelwright.judge.bonds import Bonds
 from kernelwright.judge.inputs import seeded
 from kernelwright.judge.instance import Instance
 from kernelwright.neighbours import Neighbours
@@ -119,6 +120,8 @@ class Reference:
                 what_next="add the missing names at the top level of the file",
             )
         self._instances: dict[tuple[Case, str, bool], Instance] = {}
+        self.bonds: Bonds | None = None
+        """What holds of the inputs of the timed case, once that was looked at."""
 
     def _wanted(self) -> list[str]:
         return [self.task.entry, "get_inputs"]
@@ -134,7 +137,10 @@ class Reference:
         key = case, autocast, switched
         if key not in self._instances:
             training = self.contract.training is not switched
-            self._instances[key] = Instance(self, case, autocast=autocast, training=training, opening=opening)
+            made = Instance(self, case, autocast=autocast, training=training, opening=opening)
+            if case == self.task.timed_case():
+                self.bonds = made.bonds
+            self._instances[key] = made
         return self._instances[key]
 
     def init_inputs(self, case: Case) -> tuple[list[Any], dict[str, Any]]:
