@@ -106,4 +106,10 @@ ROTARY = (
             "return torch.stack((a * c - b * s, b * c + a * s), -1).flatten(-2)"), args="x, c, s", slow=True),
 )  # fmt: skip
 
-TIED: tuple[Program, ...] = (*CHOSEN, *MASKS, *KEPT, *SOLVED, *SWEPT, *SPARSE, *ROTARY)
+PLAIN = _pair(
+    "plain_numbers", "y = torch.roll(x * s, n, -1)\nreturn y if m is None else y * m",
+    "[torch.randn(16, 32), 3, None, 0.5]", ("a place less", "return torch.roll(x, n - 1, -1) * s"),
+    ("of their own types", "assert (type(n), m, type(s)) == (int, None, float)\nreturn torch.cat((x[:, -n:], x[:, :-n]), 1) * s"),
+    args="x, n, m, s")  # fmt: skip
+
+TIED: tuple[Program, ...] = (*CHOSEN, *MASKS, *KEPT, *SOLVED, *SWEPT, *SPARSE, *ROTARY, *PLAIN)

@@ -12,7 +12,7 @@ import torch
 from plain_tasks import instance, task
 
 from kernelwright import errors
-from kernelwright.judge import reference
+from kernelwright.judge import reference, skeletons
 from kernelwright.judge.reference import Reference, execute
 from kernelwright.task import Case, Contract, Task
 
@@ -189,6 +189,42 @@ def get_inputs():
     with pytest.raises(errors.TaskError) as caught:
         Reference(source_only(text), "cpu").instance(Case(name="main"))
     assert f"{caught.value.what}: {caught.value.got}".startswith(said)
+
+
+def with_inputs(inputs: str) -> Task:
+    """A reference of two arguments, and what get_inputs returns."""
+    return source_only(
+        "import random\nimport numpy as np\nimport torch\nseen = [0]\nclass Model(torch.nn.Module):\n"
+        "    def forward(self, x, n):\n        return x * 2\n"
+        f"def get_inputs():\n    return [torch.randn(3, 4), {inputs}]\n"
+    )
+
+
+@pytest.mark.parametrize("given", [3, 0.5, True, None, "mean", float("inf"), (2, [None, 1.0])])
+def test_what_is_no_tensor_reaches_forward_as_it_is(given: object) -> None:
+    made = Reference(with_inputs(repr(given).replace("inf", "float('inf')")), "cpu").instance(Case(name="main"))
+    args = skeletons.unflatten(made.skeleton, made.draw(made.offered(3)[0], 5))
+    assert (type(given), given, []) == (type(args[1]), args[1], made.notes)
+
+
+def test_numbers_that_are_drawn_are_said_to_stay() -> None:
+    made = Reference(with_inputs("random.random()"), "cpu").instance(Case(name="main"))
+    assert ["argument 1 is not a tensor, and another in other draws: judged with one of them"] == made.notes
+
+
+@pytest.mark.parametrize(
+    ("inputs", "said"),
+    [
+        ("np.int64(3)", "handed to another process.: a value of type int64"),
+        ("range(3)", "handed to another process.: a value of type range"),
+        ("torch.ones(2) if seen.append(0) or len(seen) % 2 else None", "in another.: arguments 0; arguments 0, 1"),
+    ],
+)
+def test_arguments_that_no_other_process_can_have_are_named(inputs: str, said: str) -> None:
+    """And what to return instead: nothing raises where the file is run by itself."""
+    with pytest.raises(errors.TaskError) as caught:
+        Reference(with_inputs(inputs), "cpu").instance(Case(name="main"))
+    assert f"{caught.value.what}: {caught.value.got}".endswith(said)
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,8 @@ class Instance:
         self.first_state: State = weights.read(self.model)
         drawn = seed if opening is None else opening
         first, self.skeleton = self._raw(drawn)
-        (second, _), self.draw_seconds = timed(lambda: self._raw(drawn + 1))
+        (second, other), self.draw_seconds = timed(lambda: self._raw(drawn + 1))
+        self.notes: list[str] = refusals.drawn(reference, self.skeleton, other)
         self.names = skeletons.names(self.skeleton)
         self.specs = tuple(TensorSpec.like(leaf) for leaf in first)
         self.masked = inputs.masked(first)
@@ -77,7 +78,7 @@ class Instance:
         """How the matrices of those leaves lie that are triangular in every draw."""
         self.kept: set[int] = set()
         """Constant floating leaves that had to stay: the reference leaves its domain without them."""
-        self.notes: list[str] = self.bonds.words(self.names)
+        self.notes += self.bonds.words(self.names)
         self.wanted = calls.gradient_names(self.model, first) if self.contract.gradients else None
         self.incoming: list[torch.Tensor] | None = None
         """One incoming gradient per output leaf (floating ones count), where they are asked for: the last call's."""
@@ -116,8 +117,7 @@ class Instance:
     def _raw(self, seed: int) -> tuple[list[torch.Tensor], Any]:
         """One run of ``get_inputs`` under a seed: tensor leaves on the device, and the skeleton of the arguments."""
         try:
-            given = self._given(seed)
-            skeleton, leaves = skeletons.flatten(refusals.arguments(self.reference, given, self.model.forward))
+            skeleton, leaves = refusals.plain(self.reference, self._given(seed), self.model.forward)
         except KernelwrightError:
             raise
         except (Exception, SystemExit) as error:

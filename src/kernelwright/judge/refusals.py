@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kernelwright.errors import EmptyShape, NoTensorOutput, ReferenceIsRandom, TaskError, TaskIncomplete, WrongDevice
-from kernelwright.judge import agreement
+from kernelwright.judge import agreement, skeletons
 from kernelwright.judge.inputs import FLOATS, seeded
 from kernelwright.judge.numerics import EXACT_DTYPES
 from kernelwright.task import by_position
@@ -39,6 +39,37 @@ def arguments(reference: Reference, given: Any, forward: Callable[..., Any]) -> 
             expected=f"a list in the order of forward's parameters ({names}), or a dict of some of them",
             what_next="let forward take these parameters by position too, and return every one without a default",
         ) from error
+
+
+def plain(reference: Reference, given: Any, forward: Callable[..., Any]) -> tuple[Any, list[torch.Tensor]]:
+    """Skeleton and tensor leaves of the arguments that ``get_inputs`` returned. Raises TaskError where there is
+    something that other processes, and a proof, cannot be given."""
+    args = arguments(reference, given, forward)
+    try:
+        return skeletons.flatten(args)
+    except TypeError as error:
+        raise TaskError(
+            f"get_inputs of {reference.task.name} returns something that cannot be handed to another process.",
+            got=str(error).removesuffix(" cannot be handed to another process"),
+            expected="tensors, Python's own numbers, texts, None, and lists, tuples or dicts of them",
+            what_next="return int(n), float(n) or torch.from_numpy(a) for what is NumPy's; make other objects in "
+            "Model, of numbers that get_init_inputs returns",
+        ) from error
+
+
+def drawn(reference: Reference, first: Any, second: Any) -> list[str]:
+    """What a proof says of numbers that differ between two draws. Raises TaskError where a tensor is there in one of
+    them only, or lies elsewhere."""
+    one, other = dict(skeletons.leaves(first)), dict(skeletons.leaves(second))
+    if [path for path in one if "t" in one[path]] != [path for path in other if "t" in other[path]]:
+        raise TaskError(
+            f"get_inputs of {reference.task.name} returns a tensor in one draw where there is none in another.",
+            got="; ".join("arguments " + (", ".join(skeletons.names(each)) or "none") for each in (first, second)),
+            expected="tensors in the same places in every draw",
+            what_next="make every way to call it a task of its own",
+        )
+    changed = [path for path in {**one, **other} if repr(one.get(path)) != repr(other.get(path))]
+    return [f"argument {path} is not a tensor, and another in other draws: judged with one of them" for path in changed]
 
 
 def no_module(reference: Reference, made: object) -> None:

@@ -39,11 +39,14 @@ def unflatten(skeleton: Any, leaves: Sequence[Any]) -> Any:
     return _special(kind, body)
 
 
-def names(skeleton: Any, path: str = "") -> list[str]:
+def names(skeleton: Any) -> list[str]:
     """A name for every tensor leaf, in order: ``0``, ``1.weight``; empty text for a lone tensor."""
+    return [path for path, leaf in leaves(skeleton) if "t" in leaf]
+
+
+def leaves(skeleton: Any, path: str = "") -> list[tuple[str, Any]]:
+    """Name and skeleton of everything that holds nothing else, in order."""
     ((kind, body),) = skeleton.items()
-    if kind == "t":
-        return [path]
     inner: list[tuple[Any, Any]] = []
     if kind in ("list", "tuple"):
         inner = list(enumerate(body))
@@ -51,7 +54,9 @@ def names(skeleton: Any, path: str = "") -> list[str]:
         inner = list(body.items())
     elif kind == "pairs":
         inner = list(zip(body[0], body[1], strict=True))
-    return [name for key, item in inner for name in names(item, f"{path}.{key}" if path else str(key))]
+    else:
+        return [(path, skeleton)]
+    return [found for key, item in inner for found in leaves(item, f"{path}.{key}" if path else str(key))]
 
 
 def shifted(skeleton: Any, by: int) -> Any:
