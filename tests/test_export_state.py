@@ -311,3 +311,57 @@ def test_forward_mode_derivatives_come_from_the_reference(native: Path) -> None:
     """
 
     assert [0.0, 2.0, 4.0, 0.0, 2.0, 4.0, 2] == alone(native, code)[0]
+
+
+TABLE = """import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.arange(8.0), persistent=False)
+
+    def forward(self, x):
+        return x + self.table
+
+
+def get_inputs():
+    return [torch.randn(4, 8)]
+
+
+def get_init_inputs():
+    return []
+"""
+OWN_TABLES = {
+    "the same": ("torch.arange(8.0)", "self.table"),
+    "in another order": ("torch.arange(8.0).view(2, 4).T.reshape(8)", "self.table.view(4, 2).T.reshape(8)"),
+    "half of it": ("torch.arange(4.0)", "torch.cat((self.table, self.table + 4))"),
+    "made in the first call": ("None", "self.made()"),
+}
+
+
+@pytest.mark.parametrize("given", OWN_TABLES)
+def test_a_buffer_beside_the_state_may_hold_other_things_under_its_name(given: str, tmp_path: Path) -> None:
+    """The reference was given it, and answered with it, or failed; what both hold and somebody sets reaches both."""
+    value, used = OWN_TABLES[given]
+    program = TABLE.replace("class Model(", "class ModelNew(").replace("self.table\n", f"{used} + 100\n")
+    program = program.replace("torch.arange(8.0)", value) + (
+        "\n\ndef made(self):\n    if self.table is None:\n        self.table = torch.arange(8.0)\n"
+        "    return self.table\n\n\nModelNew.made = made\n"
+    )
+    place(tmp_path, TABLE, program, [])
+    code = """
+        import copy, optimized
+        inside, outside, model = torch.ones(4, 8), torch.ones(2, 4, 8), optimized.ModelNew().eval()
+        for each in (model, model, copy.deepcopy(model)):
+            for x in (inside, outside, inside):
+                out.append((each(x) - 1 - torch.arange(8.0)).unique().tolist())
+        model = optimized.ModelNew().double().eval()
+        out.append((model(outside) - 1 - torch.arange(8.0)).unique().tolist())
+        model.table = torch.zeros(8)
+        out.append((model(outside) - 1).abs().max().item())
+    """
+    out, _ = alone(tmp_path, code)
+    assert [[100.0], [0.0], [100.0]] * 3 == out[:9]
+    assert [[0.0], 0.0 if given == "the same" else 7.0] == out[9:]

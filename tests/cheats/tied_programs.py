@@ -8,7 +8,7 @@ sparse matrices. Each has its twin.
 from __future__ import annotations
 
 from beyond_programs import _pair
-from corpus import Program
+from corpus import Program, honest, module
 
 CHOSEN = (
     *_pair("routed_softmax", "w, i = torch.softmax(x, -1).topk(4)\nreturn w / w.sum(-1, keepdim=True), i.int()",
@@ -112,4 +112,17 @@ PLAIN = _pair(
     ("of their own types", "assert (type(n), m, type(s)) == (int, None, float)\nreturn torch.cat((x[:, -n:], x[:, :-n]), 1) * s"),
     args="x, n, m, s")  # fmt: skip
 
-TIED: tuple[Program, ...] = (*CHOSEN, *MASKS, *KEPT, *SOLVED, *SWEPT, *SPARSE, *ROTARY, *PLAIN)
+STEPS = "torch.arange(24.0)[:, None] * 0.1 ** (torch.arange(32) / 32)"
+KEEPS = f"self.fc = nn.Linear(32, 32)\nself.register_buffer('t', {STEPS}, persistent=False)"
+BESIDE = (
+    *_pair("table_beside", "return self.fc(x) * self.t.cos()", "[torch.randn(4, 24, 32)]",
+           ("in another order", "return self.fc(x) * self.t.flip(0).cos()"),
+           ("the same", "return self.t.cos() * F.linear(x, self.fc.weight, self.fc.bias)"), init=KEEPS),
+    honest("table_beside/none", "table_beside", module(
+        f"return self.fc(x) * ({STEPS}).cos()", init="self.fc = nn.Linear(32, 32)"), level="precise", slow=True),
+    honest("table_beside/of another name", "table_beside", module(
+        "return self.fc(x) * self.c", init=f"{KEEPS}\nself.register_buffer('c', self.t.cos(), persistent=False)\ndel self.t"),
+           level="precise", slow=True),
+)  # fmt: skip
+
+TIED: tuple[Program, ...] = (*CHOSEN, *MASKS, *KEPT, *SOLVED, *SWEPT, *SPARSE, *ROTARY, *PLAIN, *BESIDE)
