@@ -299,6 +299,15 @@ def test_recombined_draws_stay_within_bounds(shape: tuple[int, ...]) -> None:
         assert all(bool((values.diff() >= 0).all()) for values in draws[:20])
 
 
+def test_single_numbers_are_recombined_many_at_a_time() -> None:
+    """A tensor without axes, whole or not: a token that ends a sequence, a temperature."""
+    made = recombined.Recombiner(torch.device("cpu"))
+    stock = [[torch.tensor(number), torch.tensor(1.0 + number)] for number in range(3)]
+    draws = list(made.batch(stock, (), 5, torch.Generator().manual_seed(4)))
+    assert {((), ())} == {(whole.shape, number.shape) for whole, number in draws}
+    assert {0, 1, 2} >= {int(whole) for whole, _ in draws} and not {1.0, 2.0, 3.0} & {float(n) for _, n in draws}
+
+
 def test_recombined_draws_of_what_has_no_bounds_go_beyond_those_of_others() -> None:
     """Normal numbers, the largest of which is moved as others are; zeros of a ReLU stay zeros."""
     dice = torch.Generator().manual_seed(3)

@@ -89,7 +89,7 @@ class Recombiner:
         """As many as ``first`` and ``second``, which say what of ``stock`` each is made of, at once: ``of`` takes a
         dozen small kernels for each. One tensor, draws first."""
         pile = torch.stack(list(stock))
-        shape, pile = pile.shape[1:], pile.flatten(1)
+        shape, pile = pile.shape[1:], pile.flatten(1) if pile.dim() > 1 else pile[:, None]
         made, other = pile[first.to(pile.device)], pile[second.to(pile.device)]
         count, size = made.shape
         floats, large = made.is_floating_point() or made.is_complex(), size >= LARGE
