@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
-from kernelwright.judge import agreement, distribution, repeats
+from kernelwright.judge import agreement, distribution, repeats, seldom
+from kernelwright.judge.inputs import seeded
 from kernelwright.judge.patterns import Sign
+
+if TYPE_CHECKING:
+    from kernelwright.judge.instance import Instance, State
 
 DRIFT = 8.0
 """Standard errors by which the mean rank over all calls may be off: of normal numbers one in 10^15 is, and of Student's
@@ -27,6 +32,9 @@ DOUBTS = 1e-8
 FEW_DRIFT = 24.0
 """-log of how often an honest program's mean rank may be off by ``limit_of_few``, to one side: 4 in 10^11."""
 
+FURTHER = 1 << 32
+"""Numbers from which on runs are others than those that each call is compared with."""
+
 
 class Draws:
     """The random outputs of one program so far. Not thread-safe."""
@@ -36,6 +44,8 @@ class Draws:
         self._tilts: dict[int, list[tuple[float, ...]]] = {}
         self._doubts: dict[int, list[str]] = {}
         """Of every call what is doubtful about it, if anything."""
+        self._seldom: dict[int, list[str]] = {}
+        """The same of calls in which all runs of the reference gave the same."""
         self._firsts: dict[int, distribution.Drawn] = {}
         """What the first process drew in its first call."""
         self._begun: set[int] = set()
@@ -46,6 +56,7 @@ class Draws:
         self._drawn.clear()
         self._tilts.clear()
         self._doubts.clear()
+        self._seldom.clear()
         self._firsts.clear()
         self._begun.clear()
 
@@ -61,7 +72,6 @@ class Draws:
             return look.detail
         if look.tilts:
             self._tilts.setdefault(index, []).append(look.tilts)
-        doubts = self._doubts.setdefault(index, [])
         few, far = value.numel() < distribution.SLICE_LEAST, max(map(abs, look.tilts), default=0.0)
         same = self._repeats(index, look)
         if said := drifted(self._tilts.get(index, []), few) or next((sign.words for sign in same if sign.certain), ""):
@@ -69,11 +79,18 @@ class Draws:
         doubt = look.doubt or next((sign.words for sign in same), "")
         if not doubt and far > FAR_TILT and not few:
             doubt = f"another distribution ({far:.1f} standard errors off)"
-        doubts = self._doubts.setdefault(index, [])
-        doubts.append(doubt)
-        if doubt and unlikely(many := sum(map(bool, doubts)), len(doubts)):
-            return f"{doubt}, and the like in {many} of {len(doubts)} calls"
-        return ""
+        return _doubtful(self._doubts.setdefault(index, []), doubt)
+
+    def usual(
+        self, index: int, value: torch.Tensor, usual: torch.Tensor, run: Callable[[int], Sequence[torch.Tensor]]
+    ) -> tuple[torch.Tensor, str]:
+        """An output that was the same in all runs, ``usual``, less what the reference itself is seen to draw seldom
+        (``seldom``), and what is wrong with so many of these; further runs are made by ``run``."""
+        before, found = self._seldom.setdefault(index, []), seldom.places(value, usual)
+        if not seldom.drawn(found, value, lambda number: run(FURTHER + number)[index]):
+            _doubtful(before, "")
+            return value, ""
+        return torch.where(found, usual, value), _doubtful(before, "it draws what the reference seldom does")
 
     def _repeats(self, index: int, look: distribution.Look) -> list[Sign]:
         """Which earlier calls this one repeats."""
@@ -89,6 +106,22 @@ class Draws:
         before = self._drawn.get(index, [])
         self._drawn[index] = [look.mine, *before[: distribution.REMEMBERED - 1]]
         return found + [sign for one in before if (sign := repeats.repeated(one, look.mine, look.theirs))]
+
+
+def run(
+    instance: Instance, leaves: Sequence[torch.Tensor], state: State | None, seed: int, number: int
+) -> list[torch.Tensor]:
+    """One run of the reference of many on equal inputs."""
+    with seeded(seed + number):
+        return instance.eager(leaves, state)
+
+
+def _doubtful(calls: list[str], doubt: str) -> str:
+    """Add what is doubtful of a call, if anything, to what is of others; in words, where that is too much."""
+    calls.append(doubt)
+    if doubt and unlikely(many := sum(map(bool, calls)), len(calls)):
+        return f"{doubt}, and the like in {many} of {len(calls)} calls"
+    return ""
 
 
 def settled(column: Sequence[torch.Tensor]) -> bool:

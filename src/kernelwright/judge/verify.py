@@ -16,7 +16,7 @@ import torch
 
 from kernelwright.judge import agreement, as_laid, calls, choices, distribution, draws, finite, health, numerics
 from kernelwright.judge.floors import NO_FLOOR, Floors, Spread
-from kernelwright.judge.inputs import Variant, seeded
+from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.numerics import Comparison
 from kernelwright.judge.variants import HEAVY, LIGHT
@@ -122,10 +122,9 @@ class Checker:
         """Every output as a sample of the reference's distribution, and not the same sample as in the last call; what
         is the same in all of its runs as any other output."""
         self._count += 1
-        runs, got = [], [value.to(self.instance.device) for value in got]
-        for index in range(distribution.RUNS + distribution.HELD_OUT):
-            with seeded(self.seed * 4099 + self._count * 64 + index):
-                runs.append(self.instance.eager(leaves, state))
+        run = functools.partial(draws.run, self.instance, leaves, state, self.seed * 4099 + self._count * 64)
+        runs = [run(number) for number in range(distribution.RUNS + distribution.HELD_OUT)]
+        got = [value.to(self.instance.device) for value in got]
         columns, truth, detail = list(zip(*runs, strict=True)), None, ""
         self._weaken("exact")
         for index, (value, column) in enumerate(zip(got, columns, strict=True)):
@@ -137,7 +136,8 @@ class Checker:
                     exact, kind = self.instance.oracle(leaves, state)
                     made = self._yardsticks(variant, leaves, state, runs[0], exact)[1]
                     truth = Truth(leaves, state, runs[0], exact, made, kind)
-                detail = detail or self._words(index, self._leaf(index, got, truth), value, truth)
+                got[index], said = self.draws.usual(index, value, column[0], run)
+                detail = detail or self._words(index, self._leaf(index, got, truth), got[index], truth)
             elif value.numel():
                 said = self.draws.told(index, value, column)
             detail = detail or (f"{self._label(index)}: {said}" if said else "")
