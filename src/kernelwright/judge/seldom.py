@@ -16,17 +16,20 @@ from kernelwright.judge import measure
 RUNS, SECONDS = 2000, 2.0
 """Further runs of the reference, or so long, of which one must have drawn the same there. What happens once in as many
 is refused still, in one call of 5000 at the most for each such result."""
-CLOSE = 1e-3
-"""Distance, beside itself and the size (RMS) of all, up to which an element is the same: rounded otherwise."""
+CLOSE, MOST_CLOSE = 64.0, 0.1
+"""Distance in roundings of its type, and at the most in parts, of itself and the size (RMS) of all, up to which an
+element is the same: rounded otherwise. Numbers far from zero, of two
+classes, lie as close as 2e-4."""
 
 
 def places(value: torch.Tensor, usual: torch.Tensor) -> torch.Tensor:
     """Where a result is another than the usual one, not but for rounding."""
     if not value.is_floating_point():
         return value != usual
+    close = min(CLOSE * torch.finfo(value.dtype).eps, MOST_CLOSE)
     one, other = value.to(torch.float64), usual.to(torch.float64)
-    near = CLOSE * float(other.nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt())
-    return ~torch.isclose(one, other, rtol=CLOSE, atol=near, equal_nan=True)
+    near = close * float(other.nan_to_num(0.0, 0.0, 0.0).square().mean().sqrt())
+    return ~torch.isclose(one, other, rtol=close, atol=near, equal_nan=True)
 
 
 def drawn(found: torch.Tensor, value: torch.Tensor, run: Callable[[int], torch.Tensor]) -> bool:
