@@ -18,8 +18,7 @@ RUNS, SECONDS = 2000, 2.0
 is refused still, in one call of 5000 at the most for each such result."""
 CLOSE, MOST_CLOSE = 64.0, 0.1
 """Distance in roundings of its type, and at the most in parts, of itself and the size (RMS) of all, up to which an
-element is the same: rounded otherwise. Numbers far from zero, of two
-classes, lie as close as 2e-4."""
+element is the same: rounded otherwise. Numbers far from zero, of two classes, lie as close as 2e-4."""
 
 
 def places(value: torch.Tensor, usual: torch.Tensor) -> torch.Tensor:

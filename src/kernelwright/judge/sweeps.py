@@ -36,9 +36,8 @@ def running_exponentials(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs
         return mode.roughen(out)
     share = (values - out).exp()
     counts = (share > mode.unit) & (share < 1.0 - mode.unit)
-    step = torch.where(
-        counts, out.square() + 1.0, 0.0
-    ).log()  # 1.0: of the exponential, and of the sum beside a maximum
+    # 1.0: of the exponential, and of the sum beside a maximum
+    step = torch.where(counts, out.square() + 1.0, 0.0).log()
     carried = (func(step + 2.0 * out, dim) - 2.0 * out).exp()
     return mode.roughen(out + mode.bells(out) * (ROUND * mode.unit) * finite(carried.sqrt()))
 
