@@ -177,6 +177,7 @@ def test_an_expanded_input_is_written_out_where_the_judged_one_was(tmp_path: Pat
         ("bond", "0 and 1", "(x > 1.5).float()", "x - 1"),
         ("bond", "1 and -1", "(x > 1.5).float() * 2 - 1", "(x > 1.5).float()"),
         ("bond", "0 and -10000.0", "(x > 1.5).float() * -10000", "(x > 1.5).float() * -9999"),
+        ("bond", "0 and -inf", "torch.zeros_like(x).masked_fill(x > 1.5, -torch.inf)", "torch.full_like(x, -9.0)"),
         ("bond", "a single 1 along axis 1", "torch.eye(8)[torch.randperm(8)]", "torch.ones(8, 8).tril()"),
         ("bond", "symmetric matrices", "x + x.mT", "x"),
         ("bond", "equal halves along its last axis", "torch.cat((x[:, :4], x[:, :4]), -1)", "x"),

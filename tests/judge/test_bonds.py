@@ -53,6 +53,16 @@ def test_ones_and_minus_ones_stay_so() -> None:
     assert all(bool((leaf == 1).all()) for leaf in found["full masks"])
 
 
+def test_masks_that_are_added_stay_so_and_a_drop_in_is_told() -> None:
+    """Of zero and minus infinity: a program that asks where it is zero is right for no other numbers."""
+    mask = "torch.zeros(8, 16).masked_fill(torch.rand(8, 16) < 0.5, -torch.inf)"
+    found = drawn("torch.softmax(x + m, -1)", mask)
+    assert all(bool(((leaf == 0) | (leaf == -torch.inf)).all()) for leaves in found.values() for leaf in leaves)
+    for inputs, told in ((mask, {"bond": "0 and -inf"}), (f"{mask}.where(torch.rand(8, 16) < 0.9, 0.5)", {})):
+        made = instance("torch.softmax(x + m, -1)", f"[torch.randn(8, 16), {inputs}]", args="x, m")
+        assert made.bonds.facts(1) == told and bool(told) == bool(made.bonds.words(["x", "m"]))
+
+
 def test_flags_do_not_move_where_honest_error_is_drawn() -> None:
     """Half an ulp from 1 a label is another, and the error as large as the answer."""
     made = instance("F.hinge_embedding_loss(x, m)", "[torch.rand(64), (torch.rand(64) < 0.5) * 2.0 - 1]", args="x, m")

@@ -93,6 +93,8 @@ class Bonds:
     """Symmetric ones that are positive definite."""
     far: Mapping[int, float]
     """Masks that are added, and the number that stands for -inf in them."""
+    hidden: frozenset[int]
+    """Masks that are added, of 0 and -inf."""
     twice: Mapping[int, str]
     """Those that hold every number twice along their last axis, and how (``repeated``)."""
 
@@ -118,6 +120,7 @@ class Bonds:
             alike,
             frozenset(index for index in alike if all(map(definite, pairs[index]))),
             {i: low for i, (a, b) in enumerate(pairs) if (low := whole.far(a)) and whole.far(b) == low},
+            frozenset(i for i, pair in enumerate(pairs) if all(map(whole.is_mask, pair))),
             {i: kind for i, kind in twice.items() if i not in lies and i not in found and i not in alike},
         )
 
@@ -190,6 +193,8 @@ class Bonds:
             found["bond"] = usual if axis < 0 else f"a single 1 along axis {axis}"
         elif index in self.far:
             found["bond"] = f"0 and {self.far[index]!r}"
+        elif index in self.hidden:
+            found["bond"] = "0 and -inf"
         elif index in self.symmetric:
             found["bond"] = "symmetric matrices"
         elif index in self.twice:
@@ -204,6 +209,7 @@ class Bonds:
         said |= {index: "is symmetric" for index in self.symmetric}
         said |= {index: "is symmetric and positive definite" for index in self.definite}
         said |= {index: f"holds 0 and {low:.9g} alone" for index, low in self.far.items()}
+        said |= {index: "holds 0 and -inf alone" for index in self.hidden}
         said |= {index: f"has equal {kind} along its last axis" for index, kind in self.twice.items()}
         return triangles.words_of(self.triangles, names) + [
             f"input {names[index] or index} {words} in every draw, and stays so: programs may rely on that, and on "
