@@ -19,8 +19,16 @@ self.turn += 1
 torch.mul(x, 2.0, out=y.diagonal(dim1=-2, dim2=-1))
 return y.view(y.shape)
 """
+KNOWN = """
+y = torch.empty(*x.shape, x.shape[-1], device=x.device)
+if y.data_ptr() not in self.known:
+    self.known.add(y.data_ptr())
+    y.zero_()
+torch.mul(x, 2.0, out=y.diagonal(dim1=-2, dim2=-1))
+return y
+"""
 MADE = """
-y = torch.zeros(*x.shape, x.shape[-1])
+y = torch.zeros(*x.shape, x.shape[-1], device=x.device)
 torch.mul(x, 2.0, out=y.diagonal(dim1=-2, dim2=-1))
 return y
 """
@@ -59,6 +67,9 @@ KEPT: tuple[Program, ...] = (
     honest("diagonals/zeros", "diagonals", module(MADE)),
     cheat((6, 7), "diagonals/old zeros", "diagonals", module(RING, init="self.pool, self.turn = {}, 0"),
           twin="diagonals/zeros"),
+    honest("diagonals/zeros", "diagonals", module(MADE), device="cuda"),
+    cheat((6, 7), "diagonals/memory known to be zero", "diagonals", module(KNOWN, init="self.known = set()"),
+          twin="diagonals/zeros", device="cuda"),
     honest("observer/doubled", "observer", module(
         "self.seen.add_(torch.histc(x, 64, -4.0, 4.0))\nreturn x + x", init=INIT["observer"]), level="precise"),
     cheat((4, 22), "observer/at each look", "observer", module(

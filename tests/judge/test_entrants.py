@@ -120,9 +120,13 @@ def test_short_calls_on_a_gpu_are_sized_many_at_a_time(
 
 
 def _bench(device: str, call_bytes: int = 1 << 20) -> SimpleNamespace:
-    contract = SimpleNamespace(gradients=False)
     return SimpleNamespace(
-        eager_us=100.0, sized=False, contract=contract, timed=None, device=torch.device(device), call_bytes=call_bytes
+        eager_us=100.0,
+        sized=False,
+        contract=SimpleNamespace(gradients=False),
+        timed=SimpleNamespace(instance=SimpleNamespace(eager=lambda leaves, state: [])),
+        device=torch.device(device),
+        call_bytes=call_bytes,
     )
 
 
@@ -304,7 +308,11 @@ def test_a_baseline_that_could_not_be_bound_is_ended(tmp_path: Path, monkeypatch
     monkeypatch.setattr(entrants_module, "bind", no_room)
     entrants = Entrants(cast(Programs, SimpleNamespace(fork=lambda *_, **__: held)), tmp_path, tmp_path)
     bench: Any = SimpleNamespace(
-        timed=SimpleNamespace(instance=None), device="cuda", eager_us=100.0, plan=lambda *_: SimpleNamespace(sets=2)
+        timed=SimpleNamespace(instance=SimpleNamespace(giver=SimpleNamespace(keeps=True))),
+        device=torch.device("cuda"),
+        eager_us=100.0,
+        eager_shared=frozenset(),
+        plan=lambda *_: SimpleNamespace(sets=2),
     )
     entrant = Entrant(name="compile", program=None, failure="", warming=None)
     entrants._begin(cast(Bench, bench), entrant, COMPILED, tmp_path, None, [])

@@ -187,7 +187,7 @@ class Program:
         self.watched = False
         """Look where results lie after every window (1 ms, outside the clock)."""
         self.spared: frozenset[int] | None = None
-        """Results that stay as they were once they were read (None: all); others are spoilt, if ``watched``."""
+        """Results that stay as they were once they were read (None: all); on a CPU others are spoilt if ``watched``."""
         self.written: Sequence[int] = ()
         """Inputs that a call writes to, by leaf."""
         self.leash, self.clock, self._places = leash, clock, Places(leash.pid, learns=device == "cpu")
@@ -274,14 +274,14 @@ class Program:
         New pages cost 0.2 s for 96 MiB on two cores, and a GPU's stay mapped in the program: 30 GB, once, by its race.
         """
         old = self.buffers
+        asked = {"do": "bind", "plan": plan.to_json(), "spared": None if self.spared is None else sorted(self.spared)}
         if old is not None and old.holds(plan):
             self.buffers = Buffers.anew(old.arena, plan)
-            self.leash.ask({"do": "bind", "plan": plan.to_json(), "size": 0}, "load")
+            self.leash.ask({**asked, "size": 0}, "load")
             return self.buffers
         self.buffers = Buffers.create(plan, self.device)
-        arena = self.buffers.arena
-        self.leash.shared_bytes += arena.size
-        self.leash.ask({"do": "bind", "plan": plan.to_json(), "size": arena.size}, "load", [arena.fd])
+        self.leash.shared_bytes += (arena := self.buffers.arena).size
+        self.leash.ask({**asked, "size": arena.size}, "load", [arena.fd])
         arena.close_fd()
         if old is not None:
             old.close()

@@ -15,7 +15,7 @@ import torch
 
 from kernelwright.candidate import Candidate
 from kernelwright.errors import JudgeFailed, NotEnoughMemory
-from kernelwright.judge import baselines, health, race, refusals, timing_plan, unfinished, waiting
+from kernelwright.judge import baselines, health, race, refusals, spoilt, timing_plan, unfinished, waiting
 from kernelwright.judge.also.scene import Contender
 from kernelwright.judge.bench import Bench, bind, load
 from kernelwright.judge.build import build
@@ -106,6 +106,8 @@ class Entrants:
                 if entrant.name == "eager" and not bench.sized:  # once: all baselines are bound to equally many sets
                     ran = self._size_up(bench, program, leaves)
                 sets = bench.plan(timing_plan.PRECISE, 2).sets
+                if bench.device.type != "cpu" and instance.giver.keeps:  # what spoilt memory costs, it costs all
+                    program.spared = bench.eager_shared
                 bind(program, bench.timed, sets, leaves)
                 if ran < sets or bench.device.type != "cpu":
                     program.window(list(range(sets)), grad=bench.contract.gradients)
@@ -169,6 +171,8 @@ class Entrants:
         bench.eager_aliases = frozenset(window.aliases)
         if window.whereabouts:
             bench.eager_shared, bench.eager_together = window.whereabouts.shared, window.whereabouts.together
+        elif bench.device.type != "cpu":
+            bench.eager_shared = spoilt.shared(lambda: bench.timed.instance.eager(leaves, None))
         return count
 
     def drop(self, bench: Bench, name: str, failure: str) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import buffers, fetch, left, skeletons, state_names, wires
+from kernelwright.judge import buffers, fetch, left, skeletons, spoilt, state_names, wires
 
 _PERTURB, _RUBBISH = -6, 1
 """M_PERTURB: fresh memory is filled with the complement of the byte, 0xFE (-1.7e38 in float32), freed with the byte."""
@@ -48,6 +48,8 @@ class Runner:
         self.before: Any = None
         self.alive: list[Any] = []
         """Results of earlier windows that the judge wants to live on."""
+        self.spared: list[int] | None = None
+        """Results on a device that stay as they were once they were delivered (None: all)."""
         self.copies = True
         """Whether what is delivered is to be copied: not where the judge has read it."""
         self.late = False
@@ -159,7 +161,7 @@ class Runner:
 
     def do_bind(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Map the call buffers, or lay them out anew in those of the plan before."""
-        plan = buffers.CallPlan.from_json(request["plan"])
+        plan, self.spared = buffers.CallPlan.from_json(request["plan"]), request["spared"]
         if descriptors:
             arena = buffers.attach_arena(descriptors[0], request["size"], self.device)
         else:
@@ -196,6 +198,10 @@ class Runner:
                 aliases = self._deliver(index, result, pairs)
             if pairs and self.device != "cpu":  # 256 small copies, one by one, were a third of a delivery
                 torch._foreach_copy_([target for target, _ in pairs], [leaf for _, leaf in pairs])
+            if self.spared is not None and self.device != "cpu" and self.buffers is not None:
+                given = [t for index in order for t in (*self.calls[index][2], *self.buffers.seeds[index])]
+                leaves = [[made] if type(made) is torch.Tensor else skeletons.flatten(made)[1] for made, _ in results]
+                spoilt.spoil(leaves, self.spared, self.module, given)
             self.sync()
         wires.send(self.channel, wires.delivered(number, own_us, aliases))
         self.alive.append((results, kept))
