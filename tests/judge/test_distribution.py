@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.nn.functional as F
 from plain_tasks import instance
 
 from kernelwright.judge import distribution, draws, patterns, repeats
@@ -263,6 +264,18 @@ def test_elements_that_are_the_same_in_every_run_count_for_nothing(seed: int) ->
     count = distribution.RUNS + distribution.HELD_OUT + 1
     *runs, mine = [x * (torch.rand_like(x) < 0.5) * 2.0 for _ in range(count)]
     assert "" == distribution.differs(mine, runs)
+
+
+def test_a_class_that_is_seldom_drawn_is_a_doubt_and_no_certainty() -> None:
+    """It alone makes its column vary, so that this run lies six errors off there, whatever was drawn: of twenty calls
+    twelve were refused."""
+    for seed in range(10, 30):
+        torch.manual_seed(seed)
+        runs = [F.one_hot(torch.randint(7, (40,)), 8).float() for _ in range(distribution.RUNS + distribution.HELD_OUT)]
+        mine = F.one_hot(torch.randint(7, (40,)), 8).float()
+        mine[11] = F.one_hot(torch.tensor(7), 8).float()
+        look = distribution.look(mine, runs)
+        assert "" == look.detail and "drawn otherwise" in look.doubt
 
 
 @pytest.mark.parametrize("other", [lambda m: m.roll(1, 1), lambda m: m.flip(0, 1)])
