@@ -159,7 +159,8 @@ def test_eager_is_not_warmed_again_on_sets_it_was_sized_on(
     slow = 2 * timing_plan.SLOW_CALL_US
     bench = SimpleNamespace(
         eager_us=slow, sized=False, contract=SimpleNamespace(gradients=False), device=torch.device(device),
-        timed=SimpleNamespace(instance=None), plan=lambda *_: SimpleNamespace(sets=sets), call_bytes=1 << 30,
+        timed=SimpleNamespace(instance=SimpleNamespace(eager=lambda *_: [], giver=SimpleNamespace(keeps=True))),
+        plan=lambda *_: SimpleNamespace(sets=sets), call_bytes=1 << 30,
     )  # fmt: skip
     monkeypatch.setattr(entrants_module, "bind", lambda *_: None)
     monkeypatch.setattr(entrants_module, "load", lambda *_: None)
