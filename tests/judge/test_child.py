@@ -93,7 +93,8 @@ def test_training_mode_changes_buffers_that_can_be_read_back(linear: Program, pl
     linear.window([0])
     module.train()
     module(buffers.inputs[0][0].clone())
-    found = dict(linear.read_state())
+    linear.say_state()
+    found = dict(linear.said_state())
     assert torch.allclose(module.state_dict()["norm.running_mean"], found["norm.running_mean"])
     assert not torch.equal(torch.zeros(4), found["norm.running_mean"])
     assert 1 == found["norm.num_batches_tracked"].item()
@@ -104,7 +105,8 @@ def test_weights_are_read_back_by_name(linear: Program) -> None:
     """In the order of the reference's state_dict, whatever the candidate's own is."""
     given = state(model())[::-1]
     linear.load("new.py::ModelNew", [4], {}, given)
-    found = linear.read_state()
+    linear.say_state()
+    found = linear.said_state()
     assert [name for name, _ in given] == [name for name, _ in found]
     assert all(torch.equal(one, other) for (_, one), (_, other) in zip(given, found, strict=True))
     linear.close()

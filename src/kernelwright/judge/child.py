@@ -221,26 +221,23 @@ class Program:
         """
         arguments, first = skeletons.flatten(list(init_args))
         keywords, second = skeletons.flatten(dict(init_kwargs or {}))
-        extra = [*first, *second]
         keywords = skeletons.shifted(keywords, len(first))
         self._names = [name for name, _ in state]
-        tensors = [tensor for _, tensor in state] + extra
+        tensors = [*(tensor for _, tensor in state), *first, *second]
         specs = [TensorSpec.contiguous(tensor.shape, tensor.dtype) for tensor in tensors]
-        request = {
-            "do": "load", "entry": entry, "init_args": arguments, "init_kwargs": keywords, "names": self._names,
-            "specs": [spec.to_json() for spec in specs], "training": training, "autocast": autocast, "seeds": seeds,
-            "size": 0, "imports": list(imports),
-        }  # fmt: skip
-        descriptors = []
         if tensors:
             self._weights = Regions.create(specs, self.device)
             self._fill_weights(tensors)
             self.leash.shared_bytes += self._weights.arena.size
-            request["size"] = self._weights.arena.size
-            descriptors = [self._weights.arena.fd]
-        self.leash.ask(request, "load", descriptors)
-        if self._weights is not None:
-            self._weights.arena.close_fd()
+        arena = self._weights.arena if self._weights else None
+        request = {
+            "do": "load", "entry": entry, "init_args": arguments, "init_kwargs": keywords, "names": self._names,
+            "specs": [spec.to_json() for spec in specs], "training": training, "autocast": autocast, "seeds": seeds,
+            "size": arena.size if arena else 0, "imports": list(imports),
+        }  # fmt: skip
+        self.leash.ask(request, "load", [arena.fd] if arena else [])
+        if arena:
+            arena.close_fd()
 
     def set_state(self, state: Sequence[tuple[str, torch.Tensor]]) -> None:
         """Load other weights (same names, shapes and dtypes as at ``load``)."""
@@ -250,10 +247,13 @@ class Program:
             self._fill_weights([tensor for _, tensor in state])
         self.leash.ask({"do": "state"}, self.stage)
 
-    def read_state(self, *, copied: bool = True) -> list[tuple[str, torch.Tensor]]:
-        """Copies of the module's weights and buffers now, as the program says; none unless ``copied``."""
+    def say_state(self) -> None:
+        """Have the program write its module's weights and buffers, as they are now, where ``said_state`` finds them."""
         self.leash.ask({"do": "read_state"}, self.stage)
-        tensors = self._weights.tensors() if self._weights and copied else []
+
+    def said_state(self) -> list[tuple[str, torch.Tensor]]:
+        """Copies of what it wrote last."""
+        tensors = self._weights.tensors() if self._weights else []
         return [(name, tensor.clone()) for name, tensor in zip(self._names, tensors, strict=False)]
 
     def perturb(self, *, on: bool) -> None:
