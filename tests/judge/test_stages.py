@@ -135,6 +135,7 @@ def test_a_proof_begins_with_new_processes_of_baselines_and_a_search_keeps_them(
     eager.start = start
     made = judgement("cpu", None)
     made.baselines, made.shared, made.level = [eager, compiled], contextlib.nullcontext, "precise"
+    made.bench.eager_us = 100.0
     made._renew(0)
     assert begun == ["eager"] and made.warm == frozenset()
     eager.raced = compiled.raced = True
@@ -143,6 +144,9 @@ def test_a_proof_begins_with_new_processes_of_baselines_and_a_search_keeps_them(
     eager.raced, made.level = True, "coarse"
     made._renew(0)
     assert begun == ["eager"] * 2 and made.warm == frozenset()
+    made.bench.eager_us = 1.1 * race.WARM_US
+    made._renew(0)
+    assert made.warm == {"eager", "compile"}, "the calls they began with are a warm-up of more than that"
 
 
 @pytest.mark.parametrize(("dear", "level", "asked"), [(False, "coarse", [2, 2]), (False, "precise", [2, 2]),

@@ -209,11 +209,13 @@ class Judgement(Verification):
         return int(self.level == "precise" and number == 0) if self.bench.timed.dear else plan.full_checks
 
     def _renew(self, number: int) -> None:
-        """New processes for baselines where those are cheap, begun with the candidate's and not just for the race."""
+        """New processes for baselines where those are cheap, begun with the candidate's and not just for the race. One
+        that was raced is warm, and so is each where the calls with which it began outlast a warm-up (2 x 1.1 s)."""
         with self.shared():
             for baseline in self.baselines if self.level == "precise" else ():
                 baseline.renew()
-        self.warm = frozenset(baseline.name for baseline in self.baselines if baseline.raced and number > 0)
+        dear = self.bench.eager_us > race.WARM_US
+        self.warm = frozenset(known.name for known in self.baselines if dear or (known.raced and number > 0))
 
     def _odd_calls(self, number: int, dice: random.Random) -> OddCalls:
         return OddCalls(
