@@ -9,6 +9,7 @@ import pytest
 from export_bench import FAST, REFERENCE, SQUARE, alone, leaf, make, trial
 
 from kernelwright import export
+from kernelwright.export import space
 from kernelwright.task import Task
 
 
@@ -64,6 +65,10 @@ def test_inputs_nested_otherwise_are_the_references(tmp_path: Path) -> None:
     )
     task = Task(name="nested", form="object", reference=NESTED)
     skeleton = {"tuple": [{"dict": {"a": {"t": 0}, "b": {"t": 1}}}, {"list": [{"t": 2}]}]}
+    named = {"list": [skeleton["tuple"][0], {"named": ["Batch", ["x"], [{"t": 2}]]}]}
+    assert space.nesting([{"skeleton": named}]) == [
+        {"tuple": [{"dict": [["a", "b"], [None, None]]}, {"tuple": [None]}]}
+    ]
     seen = [{"name": "m", "inputs": [leaf(2)] * 3, "skeleton": skeleton, "state": []}]
     export.write(tmp_path, task, trial(task, {"fast.py": fast}), cases=seen)
     code = """

@@ -203,6 +203,16 @@ def test_nested_inputs_are_handed_over_as_they_are(worker: LocalWorker) -> None:
     passed(worker, asked, "return 2 * d['a'] - 2 * d['b'][0] + t[0]", args="d, t")
 
 
+def test_named_tuples_among_inputs_keep_their_names(worker: LocalWorker) -> None:
+    """Of one type in all calls; what a model returns is compared as tuples are, whoever wrote the type."""
+    batch = "__import__('collections').namedtuple('Batch', ['x', 'scale'])"
+    asked = task(
+        "return b.x * b.scale, type(b)(b.x, -b.scale)", f"[{batch}(torch.randn(16, 8), torch.randn(8))]", args="b"
+    )
+    refused(worker, asked, "return b.scale * b.x, (b.x, b.scale)", "output 2", args="b")
+    passed(worker, asked, "return b.scale * b[0], (b.x, -b.scale)", args="b")
+
+
 def test_keyword_inputs_are_put_in_order(worker: LocalWorker) -> None:
     """A dict that names parameters is one call, in whatever order; a dict that is one argument stays one."""
     swapped = "{'y': torch.randn(16, 8), 'x': torch.randn(16, 8)}"

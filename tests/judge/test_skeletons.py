@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -12,6 +12,13 @@ import torch
 from kernelwright.judge import skeletons
 
 ONE, TWO = torch.ones(2), torch.zeros(3)
+
+
+class Batch(NamedTuple):
+    """Two things with names."""
+
+    first: Any
+    second: Any
 
 
 @pytest.mark.parametrize(
@@ -32,6 +39,18 @@ def test_a_value_survives_json(value: Any, count: int) -> None:
     rebuilt = skeletons.unflatten(json.loads(json.dumps(skeleton)), leaves)
     assert count == len(leaves)
     assert repr(value) == repr(rebuilt)
+
+
+def test_named_tuples_of_arguments_keep_their_names_and_those_of_results_do_not() -> None:
+    """A model asks its arguments by name; a result may be of anybody's type."""
+    value = [Batch(ONE, {"y": Batch(TWO, 3)})]
+    skeleton, leaves = skeletons.flatten(value, named=True)
+    skeleton = json.loads(json.dumps(skeleton))
+    (rebuilt,) = skeletons.unflatten(skeletons.shifted(skeleton, 1), [None, *leaves])
+    assert repr(value[0]) == repr(rebuilt) and rebuilt.second["y"].first is TWO
+    assert type(rebuilt) is type(skeletons.unflatten(skeleton, leaves)[0]) is type(rebuilt.second["y"])
+    assert ["0.first", "0.second.y.first"] == skeletons.names(skeleton)
+    assert skeletons.flatten([(ONE, {"y": (TWO, 3)})])[0] == skeletons.flatten(value)[0]
 
 
 def test_an_object_is_refused_by_name() -> None:

@@ -99,6 +99,8 @@ def _nest(skeleton: Mapping[str, Any]) -> Any:
     ((kind, body),) = skeleton.items()
     if kind in ("list", "tuple"):
         return {kind: [_nest(item) for item in body]}
+    if kind == "named":
+        return {"tuple": [_nest(item) for item in body[2]]}
     if kind in ("dict", "pairs"):
         keys, items = (list(body), list(body.values())) if kind == "dict" else body
         return {"dict": [list(keys), [_nest(item) for item in items]]}

@@ -177,8 +177,8 @@ def _leaves(skeleton: Any, tensors: list[dict[str, Any]]) -> list[dict[str, Any]
         return [leaf for item in body for leaf in _leaves(item, tensors)]
     if kind == "dict":
         return [leaf for item in body.values() for leaf in _leaves(item, tensors)]
-    if kind == "pairs":
-        return [leaf for item in body[1] for leaf in _leaves(item, tensors)]
+    if kind in ("pairs", "named"):
+        return [leaf for item in body[-1] for leaf in _leaves(item, tensors)]
     return [{"value": body if kind == "v" else str(body)}]
 
 

@@ -46,7 +46,7 @@ def plain(reference: Reference, given: Any, forward: Callable[..., Any]) -> tupl
     something that other processes, and a proof, cannot be given."""
     args = arguments(reference, given, forward)
     try:
-        return skeletons.flatten(args)
+        return skeletons.flatten(args, named=True)
     except TypeError as error:
         raise TaskError(
             f"get_inputs of {reference.task.name} returns something that cannot be handed to another process.",

@@ -3,21 +3,25 @@
 
 Skeleton: ``{"t": i}`` tensor leaf i (depth first), ``{"list": [...]}``, ``{"tuple": [...]}``, ``{"set": [...]}``,
 ``{"dict": {key: ...}}`` (``{"pairs": [[key, ...], [...]]}`` where a key is no text), ``{"v": scalar or None}``,
-``{"dtype": "float32"}``, ``{"device": "cpu"}``, ``{"size": [...]}``, ``{"slice": [...]}``, ``{"complex": [re, im]}``.
+``{"dtype": "float32"}``, ``{"device": "cpu"}``, ``{"size": [...]}``, ``{"slice": [...]}``, ``{"complex": [re, im]}``;
+of arguments ``{"named": [type's name, [field, ...], [...]]}``, a tuple whose members a model may ask for by name.
 """
 
 from __future__ import annotations
 
+import functools
+from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 
-def flatten(value: Any) -> tuple[Any, list[torch.Tensor]]:
-    """Skeleton and tensor leaves of ``value``. Raises TypeError for an object that has no plain form."""
+def flatten(value: Any, *, named: bool = False) -> tuple[Any, list[torch.Tensor]]:
+    """Skeleton and tensor leaves of ``value``; ``named``: whether named tuples keep their names, or are tuples as any
+    other, as results are. Raises TypeError for an object that has no plain form."""
     leaves: list[torch.Tensor] = []
-    return _flatten(value, leaves), leaves
+    return _flatten(value, leaves, named), leaves
 
 
 def unflatten(skeleton: Any, leaves: Sequence[Any]) -> Any:
@@ -36,7 +40,15 @@ def unflatten(skeleton: Any, leaves: Sequence[Any]) -> Any:
         return dict(zip(body[0], (unflatten(item, leaves) for item in body[1]), strict=True))
     if kind == "v":
         return body
+    if kind == "named":
+        return _type(body[0], tuple(body[1]))(*(unflatten(item, leaves) for item in body[2]))
     return _special(kind, body)
+
+
+@functools.lru_cache
+def _type(name: str, fields: tuple[str, ...]) -> Any:
+    """One type for all calls, as there is one where the task is."""
+    return namedtuple(name, fields)  # noqa: PYI024 - the fields are not known before
 
 
 def names(skeleton: Any) -> list[str]:
@@ -54,6 +66,8 @@ def leaves(skeleton: Any, path: str = "") -> list[tuple[str, Any]]:
         inner = list(body.items())
     elif kind == "pairs":
         inner = list(zip(body[0], body[1], strict=True))
+    elif kind == "named":
+        inner = list(zip(body[1], body[2], strict=True))
     else:
         return [(path, skeleton)]
     return [found for key, item in inner for found in leaves(item, f"{path}.{key}" if path else str(key))]
@@ -70,10 +84,12 @@ def shifted(skeleton: Any, by: int) -> Any:
         return {"dict": {key: shifted(item, by) for key, item in body.items()}}
     if kind == "pairs":
         return {"pairs": [body[0], [shifted(item, by) for item in body[1]]]}
+    if kind == "named":
+        return {"named": [body[0], body[1], [shifted(item, by) for item in body[2]]]}
     return skeleton
 
 
-def _flatten(value: Any, leaves: list[torch.Tensor]) -> Any:
+def _flatten(value: Any, leaves: list[torch.Tensor], named: bool) -> Any:
     if isinstance(value, torch.Tensor):
         leaves.append(value)
         return {"t": len(leaves) - 1}
@@ -81,9 +97,11 @@ def _flatten(value: Any, leaves: list[torch.Tensor]) -> Any:
         return {"size": list(value)}
     if isinstance(value, list | tuple | set):
         kind = "list" if isinstance(value, list) else "tuple" if isinstance(value, tuple) else "set"
-        return {kind: [_flatten(item, leaves) for item in value]}
+        inner = [_flatten(item, leaves, named) for item in value]
+        fields = getattr(value, "_fields", None) if named and kind == "tuple" else None
+        return {kind: inner} if fields is None else {"named": [type(value).__name__, list(fields), inner]}
     if isinstance(value, Mapping):
-        inner = [_flatten(item, leaves) for item in value.values()]
+        inner = [_flatten(item, leaves, named) for item in value.values()]
         if all(type(key) is str for key in value):
             return {"dict": dict(zip(value, inner, strict=True))}
         return {"pairs": [[_key(key) for key in value], inner]}
