@@ -39,6 +39,9 @@ CLAMP = """
 GATE = """
     for (long i = 0; i < n; ++i) y[i] = x[i] SIGN 0.5f ? x[i] + x[i] : -x[i];
 """
+SEATS = "gate, index = torch.softmax(x, -1).max(-1)\ntaken = F.one_hot(index, 8).float()\n"
+LATE = "taken = torch.zeros_like(x).scatter_(1, x.argmax(-1, keepdim=True), 1.0)\n"
+"""Which expert each row is for, in floats: they are counted, and compared, as whole numbers."""
 CALL = "x = x.contiguous()\ny = torch.empty_like(x)\nrun(x, y, x.numel())\nreturn y"
 BORDERS: tuple[Program, ...] = (
     *_pair("gate", "return torch.where(x >= 0.5, x * 2.0, -x)", "return torch.where(x > 0.5, x * 2.0, -x)",
@@ -66,6 +69,14 @@ BORDERS: tuple[Program, ...] = (
         level="precise"),
     _wrong("exponential/small results are zero", "exponential", module(
         "y = torch.exp(x)\nreturn torch.where(y < 1e-8 * y.amax(), 0.0, y)"), "exponential/eager"),
+    *_pair("capacity", SEATS + "return taken * (taken.cumsum(0) * taken <= 10) * gate[:, None]",
+           SEATS + "return taken * (taken.cumsum(0) * taken < 10) * gate[:, None]",
+           LATE + "return torch.where((taken > 0) & (taken.int().cumsum(0) < 11), torch.softmax(x, -1), 0.0)",
+           inputs="[torch.randn(128, 8)]"),
+    *_pair("rises", "s = x.cumsum(-1)\nreturn torch.where(s[:, 1:] > s[:, :-1], x[:, 1:], x[:, :-1] * -2.0)",
+           "s = x.cumsum(-1)\nreturn torch.where(s[:, 1:] >= s[:, :-1], x[:, 1:], x[:, :-1] * -2.0)",
+           "return torch.where(x[:, 1:] > 0, x[:, 1:], x[:, :-1] * -2.0)",
+           inputs="[torch.randint(0, 3, (64, 40)).float()]"),
     honest("stairs/by whole numbers", "stairs", module(
         "y = x * 2.0 + 1.0\nz = y.to(torch.int64)\nreturn (z - (y < z).long()).to(x.dtype)"), level="precise"),
 )  # fmt: skip

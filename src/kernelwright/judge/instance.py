@@ -141,14 +141,14 @@ class Instance:
         return given
 
     def _learn_outputs(self, leaves: list[torch.Tensor], seed: int) -> list[torch.Tensor]:
-        """Run once, learn the output tree; run again on equal inputs, refuse randomness that was not declared. The
-        first answer."""
+        """Run once, learn the output tree; run again, refuse randomness that was not declared. The first answer."""
         try:
-            with seeded(11), Counting() as count:
+            with seeded(11), Counting(leaves) as count:
                 outputs = (answer := self._call(self.model, leaves)).outputs
             self.work, self.searches, self.particular = count.work, count.searches, count.particular
             """Multiply-adds of one call, roughly; whether it searches in an input, or is particular about values."""
             self.jumps, self.factors, self.sized, self.sorts = count.jumps, count.factors, count.sized, count.sorts
+            self.counts = count.jumps and count.counts
             self.met = count.met(answer.inputs, self.reference.task)
             """What operators said of values, for ``offered``."""
             refusals.results(self.reference, leaves, outputs)
@@ -375,7 +375,7 @@ class Instance:
         if self.without_double:  # twice the spread: six orders see less than the least careful sensible one
             runs = functools.cache(lambda: self._several(leaves, state, seed + 1))
             return Floors(lambda index: noise.errors(runs()[index], exact, 2.0), orders.RUNS)
-        unit, few = rounding.unit_of(self.out_specs), few or bool(self.bonds.flags)
+        unit, few = rounding.unit_of(self.out_specs), few or bool(self.bonds.flags) or self.counts
         ties = functools.cache(lambda: rounding.equal_keys(lambda mode: self.doubled(leaves, state, mode), self.sorts))
 
         def draw(index: int) -> list[Spread]:

@@ -12,7 +12,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
-from kernelwright.judge import borders, domains, marks, sparse
+from kernelwright.judge import borders, counted, domains, marks, sparse
 from kernelwright.judge.kinds import Watching, chooses
 
 if TYPE_CHECKING:
@@ -122,9 +122,10 @@ def convolved(func: Any, values: torch.Tensor, weight: torch.Tensor, *rest: Any)
 
 
 class Counting(Watching):
-    """Adds up ``work``, as ``Float64Trace`` does, counts operators, notes ``borders``; changes nothing."""
+    """Adds up ``work``, as ``Float64Trace`` does, counts operators, notes ``borders``; changes nothing. ``given``: the
+    inputs of the call."""
 
-    def __init__(self) -> None:
+    def __init__(self, given: Sequence[torch.Tensor] = ()) -> None:
         super().__init__()
         self.work = self.operators = 0
         self.borders: set[float] = set()
@@ -132,6 +133,8 @@ class Counting(Watching):
         self.looked = marks.Looked()
         self.exponential = self.searches = self.particular = self.jumps = False
         self.factors = self.sized = self.sorts = False
+        self.counts = any(map(counted.whole, given))
+        """Whole numbers come in, become floats, or are added up."""
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -152,6 +155,7 @@ class Counting(Watching):
         self.sorts |= chooses(func, args)
         self.sized |= torch.Tag.dynamic_output_shape in func.tags
         self.jumps |= borders.jumps(func, args, kwargs or {})
+        self.counts = self.counts or counted.met(func, args, out)
         self.searches |= func._schema.name in ("aten::bucketize", "aten::searchsorted")
         layer = func._schema.name == "aten::mkldnn_rnn_layer"
         count = STEP * int(args[0].shape[0]) if layer else 1

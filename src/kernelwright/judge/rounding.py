@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
-from kernelwright.judge import borders, sparse, steps, sweeps, waves
+from kernelwright.judge import borders, counted, sparse, steps, sweeps, waves
 from kernelwright.judge.addends import Chain
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.exchanged import Equal, Kept
@@ -84,7 +84,9 @@ class Rounded(Float64Trace):
             return sparse.product(self, func, args, kwargs, LONGEST_DOT)
         rule = (_SUMS if self._widest(args) else waves.RULES).get(func)
         if rule is not None:
-            return rule(self, func, args, kwargs)
+            found = rule(self, func, args, kwargs)
+            known = self.few and isinstance(found, torch.Tensor) and found.dtype is torch.float64
+            return counted.kept(func, args, kwargs, found) if known else found
         out = self._rounded(func, args, kwargs)
         if not func.is_view:
             self.multiplied(out if _multiplies(func, args) else None)
@@ -109,10 +111,9 @@ class Rounded(Float64Trace):
             return self._roughen_written(func, args, out)
         if isinstance(out, torch.Tensor) and out.dtype is torch.float64:
             shared = any(isinstance(arg, torch.Tensor) and arg.data_ptr() == out.data_ptr() for arg in args)
-            if self.few and borders.exact(func, args):
-                return borders.kept(out, self.roughen(out.clone()))
-            rough = self.roughen(out.clone() if shared else out)
-            return rough if self.few else self.chain.joined(self, func, args, rough)
+            known = self.few and borders.exact(func, args)
+            rough = self.chain.joined(self, func, args, self.roughen(out.clone() if shared or known else out))
+            return borders.kept(out, rough) if known else rough
         return waves.rounded(self, func, args, out)
 
     @staticmethod

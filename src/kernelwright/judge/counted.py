@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums of whole numbers, and of others of few bits, which come out alike in every order: places, counts, degrees.
+
+Programs compare such sums with each other and with numbers, as ``one_hot.cumsum(0) <= capacity`` does. Where the honest
+error is drawn (``rounding``) half of those that are equal would else lie on the other side, and < would pass for <=.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+aten = torch.ops.aten
+FINEST = 10
+"""Addends are multiples of two to the minus this, and the factors of products of the root of it."""
+LARGEST = 1 << 13
+"""Their sizes add up to no more than this: each partial sum has 23 bits, and float32 holds it."""
+SOME = 64
+"""Elements that are looked at first."""
+_WITHIN = {aten.sum.default, aten.sum.dim_IntList, aten.cumsum.default}
+_PRODUCTS = {aten.mm.default, aten.bmm.default}
+_SCATTERED = {aten.scatter_add.default, aten.index_add.default}
+_SUMS = _WITHIN | _PRODUCTS | _SCATTERED
+
+
+def kept(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], noisy: torch.Tensor) -> torch.Tensor:
+    """``noisy``, a float64 result of an operator, written over by the exact one where all addends have few bits."""
+    with _disable_current_modes():  # who draws the honest error watches all operators
+        exact = _exact(func, args, kwargs)
+        if exact is None or not bool(exact.any()):
+            return noisy
+        return torch.where(exact, func(*args, **kwargs), noisy)
+
+
+def met(func: Any, args: Sequence[Any], out: Any) -> bool:
+    """Whether an operator makes floats of whole numbers, or adds up such as are whole."""
+    if func is aten._to_copy.default:
+        return bool(out.is_floating_point()) and not args[0].is_floating_point()
+    return func in _SUMS and args[0].is_floating_point() and whole(args[0])
+
+
+def whole(leaf: torch.Tensor) -> bool:
+    """Whether a tensor holds several whole numbers and nothing else, of whatever dtype."""
+    if leaf.is_complex() or leaf.numel() < 2 or leaf.layout is not torch.strided:
+        return False
+    if not leaf.is_floating_point():
+        return True
+    some = leaf.flatten()[:SOME] if leaf.is_contiguous() else leaf
+    return bool((some == some.round()).all()) and bool((leaf == leaf.round()).all())
+
+
+def _exact(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
+    """Which elements are; None where nothing is known of the operator."""
+    if func in _WITHIN:
+        values, rest = args[0], args[1:]
+        odd, size = func(_odd(values, FINEST), *rest, **kwargs), func(values.abs(), *rest, **kwargs)
+    elif func in _PRODUCTS:
+        left, right = args[:2]
+        rows, columns = (_odd(left, FINEST // 2).sum(-1, keepdim=True), _odd(right, FINEST // 2).sum(-2, keepdim=True))
+        odd = rows + columns
+        if not bool((odd == 0).any()):
+            return None
+        size = func(left.abs(), right.abs())
+    elif func in _SCATTERED:
+        base, dim, index, source = args[:4]
+        odd = func(_odd(base, FINEST), dim, index, _odd(source, FINEST), **kwargs)
+        size = func(base.abs(), dim, index, source.abs(), **kwargs)
+    else:
+        return None
+    return (odd == 0) & (size <= LARGEST)
+
+
+def _odd(values: torch.Tensor, finest: int) -> torch.Tensor:
+    """1.0 for what is no multiple of two to the minus ``finest``, 0.0 for the others."""
+    steps = values * 2.0**finest
+    return (steps != steps.round()).to(torch.float64)
