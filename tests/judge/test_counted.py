@@ -78,6 +78,7 @@ def test_a_reference_that_counts_is_known(
 def test_numbers_that_are_none_are_not_whole() -> None:
     assert not counted.whole(torch.tensor([1.0, float("nan")]))
     assert not counted.whole(torch.full((100,), 0.5))
+    assert counted.whole(DIGITS.to(torch.float8_e4m3fn)) and not counted.whole((DIGITS + 0.5).to(torch.float8_e4m3fn))
     late = torch.ones(100)
     late[-1] = 0.5
     assert not counted.whole(late)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrices that have no inverse but for rounding are outside a reference's domain."""
+"""Matrices that have no inverse but for rounding, and what overflows by chance, are outside a reference's domain."""
 
 from __future__ import annotations
 
@@ -22,3 +22,15 @@ def test_a_matrix_that_is_singular_but_for_rounding_is_outside(forward: str) -> 
     assert not regular(made, [matrix], None, made.eager([matrix], None))
     plain = instance("x * 2.0", "[torch.randn(12, 12)]")
     assert regular(plain, [matrix], None, plain.eager([matrix], None))
+
+
+def test_infinities_that_only_float32_has_in_a_tasks_own_calls_are_no_design() -> None:
+    """Of larger values float64 has the same, and an honest log_softmax has finite numbers there."""
+    made = instance("torch.log(torch.softmax(x, -1))", "[torch.randn(4, 8) * 60.0]")
+    leaves = [torch.arange(32.0).reshape(4, 8) * 5000.0]
+    outputs = made.eager(leaves, None)
+    assert torch.isinf(outputs[0]).sum() == torch.isinf(made.oracle(leaves, None)[0][0]).sum() == 28
+    assert not regular(made, leaves, None, outputs)
+    masked = instance("torch.log_softmax(x.masked_fill(x > 1.0, -float('inf')), -1)", "[torch.randn(4, 64)]")
+    leaves = [torch.randn(4, 64, generator=torch.Generator().manual_seed(3)) * 20.0]
+    assert regular(masked, leaves, None, masked.eager(leaves, None))

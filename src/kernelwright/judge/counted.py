@@ -46,6 +46,8 @@ def whole(leaf: torch.Tensor) -> bool:
     """Whether a tensor holds several whole numbers and nothing else, of whatever dtype."""
     if leaf.is_complex() or leaf.numel() < 2 or leaf.layout is not torch.strided:
         return False
+    if leaf.is_floating_point() and leaf.itemsize == 1:  # they take part in no arithmetic
+        leaf = leaf.float()
     if not leaf.is_floating_point():
         return True
     some = leaf.flatten()[:SOME] if leaf.is_contiguous() else leaf
