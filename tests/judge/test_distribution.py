@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from plain_tasks import instance
 
-from kernelwright.judge import distribution, draws, patterns, repeats
+from kernelwright.judge import distribution, draws, inputs, patterns, repeats
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.verify import Checker
 from kernelwright.task import Contract
@@ -287,6 +287,19 @@ def test_a_mask_whose_halves_echo_each_other_is_refused(other: Callable[[torch.T
         mask = torch.rand(128, 128) < 0.5
     got = [leaves[0] * torch.cat([mask, other(mask)]) * 2.0]
     assert "further on" in checker.check(GIVEN, leaves, None, got, leaves).detail
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((256, 8), 0), ((6, 160, 3), 1)])
+def test_a_turn_for_a_random_order_is_refused_where_values_come_in_order(shape: tuple[int, ...], axis: int) -> None:
+    """Number by number it has the right law, and of values in no order all of it."""
+    leaf = torch.randn(shape)
+    ordered = inputs.change_leaves([leaf], Variant(name=inputs.ORDERED, required=True, change=inputs.ORDERED), 1)[0]
+    assert torch.equal(ordered.flatten(), leaf.flatten().sort().values)
+    size = shape[axis]
+    runs = [ordered.index_select(axis, torch.randperm(size)) for _ in range(distribution.RUNS + distribution.HELD_OUT)]
+    assert "" == distribution.differs(ordered.index_select(axis, torch.rand(size).argsort()), runs)
+    turned = ordered.roll(int(torch.randint(size, ())), axis)
+    assert f"slices of dimension {axis} go with those further on" in distribution.differs(turned, runs)
 
 
 def test_as_many_drops_in_every_row_are_refused() -> None:

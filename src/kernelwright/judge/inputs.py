@@ -18,6 +18,9 @@ from kernelwright.judge import borders, dealing, marks, slices, whole
 from kernelwright.judge.dealing import few
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+ORDERED = "in order"
+"""Every tensor of floats sorted as a whole, for references with random answers: what lies side by side is alike, so a
+roll by a random distance is no random order any more, which it is of independent numbers, number by number."""
 SPARSE_KEPT = {"sparse": 32, "sparser": 2}
 """Elements a row keeps, about: no order of summation has much to add up, so lower precision has nowhere to hide.
 
@@ -309,6 +312,8 @@ def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *
         leaf = _BY_FACTOR[variant.change](leaf, max(variant.factors, default=1.0), rng)
     elif variant.change == "borders":
         leaf = borders.planted(leaf, variant.factors, rng)
+    elif variant.change == ORDERED:
+        leaf = leaf.flatten().sort().values.reshape(leaf.shape)
     elif variant.change == "zero rows":
         leaf = _zero_rows(leaf, rng) if sparse else leaf
     elif sparse and variant.change in SPARSE_KEPT:

@@ -62,12 +62,17 @@ def signs(shape: tuple[int, ...], by_value: torch.Tensor, by_size: torch.Tensor)
     for dim, count in enumerate(shape):
         members = math.prod(shape) // max(count, 1)
         drawn = varies.reshape(shape).movedim(dim, 0).reshape(count, -1).any(1)
-        if int(drawn.sum()) < 2 or members < SLICE_LEAST:
+        if int(drawn.sum()) < (2 if members >= SLICE_LEAST else SLICE_LEAST):
             continue
         for name, feature in ranks.items():
             slices = (
                 feature.reshape(len(feature), *shape).movedim(dim + 1, 1).reshape(len(feature), count, -1)[:, drawn]
             )
+            if slices.shape[1] >= SLICE_LEAST:  # a roll by a random distance, of values in order
+                said = f"slices of dimension {dim} go with those further on ({name}: "
+                yield from _beyond(_echo(slices[-ECHOES:].mean(2)), 2 * slices.shape[1], said)
+            if members < SLICE_LEAST:
+                continue
             seldom, said = _seldom(slices), f"slices of dimension {dim} are drawn otherwise ({name}: "
             for kind, sure in ((slices[:, ~seldom], True), (slices[:, seldom], False)):
                 if kind.shape[1]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
-from kernelwright.judge.inputs import MIXED, Variant
+from kernelwright.judge.inputs import MIXED, ORDERED, Variant
 from kernelwright.judge.marks import Marks, alone
 from kernelwright.judge.slices import BLANK, EMPTY
 from kernelwright.judge.weights import PRUNED, SIGNS, SIZES
@@ -259,6 +259,8 @@ def _wanted(
         wanted.append(Variant(name=f"input {index} again", required=True, change="held", held=index, draws=2))
     wanted += _apart(contract, specs, hidden_seed)
     wanted += _masks(specs, masked)
+    if contract.random:
+        wanted.append(Variant(name=ORDERED, required=True, change=ORDERED))
     if contract.special_values:
         draws = 6 if work <= TINY else 2
         wanted.append(Variant(name="special values", required=True, special=True, draws=draws))
