@@ -45,6 +45,7 @@ from tied_programs import TIED
 from time_cheats import TIME_CHEATS
 from triton_programs import TRITON
 from unmet_programs import UNMET
+from unreached_programs import UNREACHED
 
 from kernelwright import wire
 from kernelwright.errors import KernelwrightError
@@ -53,7 +54,7 @@ from kernelwright.workers.local import LocalWorker
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
-    *TIED, *LAZY, *EMPTIED, *GPU,
+    *TIED, *LAZY, *EMPTIED, *UNREACHED, *GPU,
 )  # fmt: skip
 
 

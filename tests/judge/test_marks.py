@@ -74,6 +74,29 @@ def test_infinities_are_looked_for_beside_nan(formula: str, found: set[float]) -
     assert any(map(math.isnan, values)) and found == {value for value in values if math.isinf(value)}
 
 
+@pytest.mark.parametrize(
+    ("formula", "found"),
+    [
+        ("(i % 9).float()", ((0, (9.0, 19.0)),)),
+        ("torch.fmod(i, 9).float()", ((0, (9.0, 19.0)),)),
+        ("(i.to(torch.int8) % 100).float()", ()),
+        ("((i + 1) % 9).float()", ()),
+        ("torch.remainder(i.float(), 9)", ()),
+    ],
+)
+def test_whole_numbers_come_that_wrap_around_where_the_reference_takes_their_rest(
+    formula: str, found: marks.Marks
+) -> None:
+    """Ids below a size are their own rest by it, in every draw. Not of what is computed from them, nor of floats."""
+    made = instance(formula, f"[{IDS}]", args="i")
+    assert made.met["wraps"] == found
+    variants = [v for v in made.variants(3) if v.name == "values that wrap"]
+    assert bool(found) is bool(variants)
+    for variant in variants:
+        (ids,) = made.draw(variant, 5)
+        assert {9, 19} <= set(ids.flatten().tolist())
+
+
 def test_an_input_holds_some_of_the_values_looked_for_and_others_do_not() -> None:
     """What lies in order stays as it is."""
     variant = Variant(name="", required=True, change="marks", marks=((1, (-1.0, 7.0)),))

@@ -29,6 +29,8 @@ Marks = tuple[tuple[int, tuple[float, ...]], ...]
 COMPARED = {"eq", "ne", "gt", "ge", "lt", "le"}
 CUT = {"clamp", "clamp_min", "clamp_max"}
 """Operators that would not be there if all numbers lay within."""
+WRAPPED = {"remainder", "fmod"}
+"""Operators that would not be there if all numbers lay below what they divide by."""
 IGNORING = {"nll_loss_forward": 4, "nll_loss2d_forward": 4, "embedding": 2, "_embedding_bag": 8,
             "_embedding_bag_forward_only": 8}  # fmt: skip
 """Operators whose second argument may hold a number that does not count, and which of their arguments that is."""
@@ -74,6 +76,15 @@ def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple
     return _held(args[0], numbers)
 
 
+def wrapped(func: Any, args: Sequence[Any]) -> list[tuple[torch.Tensor, float]]:
+    """The whole numbers that an operator takes the rest of, with the first beyond it that wraps, and one that does so
+    twice. Of ids below 100 every rest by 100 is the id itself, and who left that out passed."""
+    name = str(func._schema.name).removeprefix("aten::").rstrip("_")
+    if name not in WRAPPED or len(args) < 2 or not isinstance(args[0], torch.Tensor) or not _whole(args[1]):
+        return []
+    return _held(args[0], [args[1], 2 * args[1] + 1]) if args[0].dtype in INTEGERS and args[1] > 1 else []
+
+
 def _held(looked_into: torch.Tensor, numbers: Iterable[int]) -> list[tuple[torch.Tensor, float]]:
     """Those that its type holds."""
     limits = torch.iinfo(looked_into.dtype)
@@ -98,6 +109,8 @@ class Looked:
 
     def __init__(self) -> None:
         self.found: set[Place] = set()
+        self.wraps: set[Place] = set()
+        """Where they take the rest of whole numbers, and which are beyond it."""
         self._sizes: tuple[Any, Any] = None, None
         """What ``abs`` was taken of last, and its answer: ``isfinite`` looks for an infinity of either sign there."""
 
@@ -111,6 +124,7 @@ class Looked:
                 ((self._sizes[0], -value), (self._sizes[0], value)) if twice else ((looked_into, value),)
             ):
                 self.found.add((tensor.untyped_storage().data_ptr(), number))
+        self.wraps |= {(tensor.untyped_storage().data_ptr(), number) for tensor, number in wrapped(func, args)}
         if func._schema.name == "aten::abs":
             self._sizes = args[0], out
 

@@ -168,8 +168,9 @@ class Counting(Watching):
         """What operators said of values that a reference treats in a way of their own, in a call on ``given``."""
         asked = any(number == marks.UNASKED for _, number in self.looked.found)  # else no source need be parsed for it
         found = marks.of_inputs(self.looked.found, given, asked and marks.said(task))
+        wraps = marks.of_inputs(self.looked.wraps, given)
         more = {"reach": self.reach, "depth": self.depth, "exponential": self.exponential}
-        return {"borders": sorted(self.borders), "marks": found, **more}
+        return {"borders": sorted(self.borders), "marks": found, "wraps": wraps, **more}
 
 
 def cost(func: Any, args: Sequence[Any], out: Any) -> int:

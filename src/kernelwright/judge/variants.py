@@ -80,6 +80,7 @@ def offered(
     masked: bool = False,
     borders: Sequence[float] = (),
     marks: Marks = (),
+    wraps: Marks = (),
     reach: float = 0.0,
     depth: float = 1.0,
     exponential: bool = False,
@@ -89,10 +90,11 @@ def offered(
 
     ``weights``: the case has some, and they may change. ``timed``: it is the one that is raced. ``work``: multiply-adds
     of a call. ``huge``: over ``HUGE`` elements, on a CPU. ``masked``: some floating input is a mask that is added.
-    ``borders``: where the answer jumps. ``marks``: by input, values that the reference looks for. ``reach``: how many
-    times as large values become that are compared with the furthest of them. ``depth``: how small, beside the smallest
-    number that guards them against zero. ``exponential``: it has exponentials in it. ``constants``: inputs of whole
-    numbers (or flags) that are the same in every draw, and may be others.
+    ``borders``: where the answer jumps. ``marks``: by input, values that the reference looks for. ``wraps``: by input,
+    whole numbers of which it takes a rest that they are not themselves. ``reach``: how many times as large values
+    become that are compared with the furthest of them. ``depth``: how small, beside the smallest number that guards
+    them against zero. ``exponential``: it has exponentials in it. ``constants``: inputs of whole numbers (or flags)
+    that are the same in every draw, and may be others.
     """
     more = further(contract, reach, depth, exponential)
     many = functools.partial(mixed, contract, further=more, numbers=masked or _numbered(specs))
@@ -109,6 +111,8 @@ def offered(
         dealt.append(Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2))
     if marks and small:
         dealt.append(Variant(name="values looked for", required=True, change="marks", marks=marks, draws=2))
+    if wraps and small:
+        dealt.append(Variant(name="values that wrap", required=True, change="marks", marks=wraps, draws=2))
     dealt += _throughout(specs, marks, hidden_seed) if small else []
     floats = any(spec.dtype in _FLOATS for spec in specs)
     if constants and not autocast:
