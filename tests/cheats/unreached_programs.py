@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that leave out what no value reaches that is drawn or made by a constructor: the rest of ids that are all
-below what they are divided by. Each has its honest twin.
+below what they are divided by, a clamp of weights, an exponential of them that is large. Each has its honest twin.
 """
 
 from __future__ import annotations
@@ -14,4 +14,14 @@ RESTS = _pair(
     ("what is left of a quotient", "return self.t[i - 100 * torch.div(i, 100, rounding_mode='floor')]"), args="i",
     init="self.t = nn.Parameter(torch.randn(100, 16))")  # fmt: skip
 
-UNREACHED: tuple[Program, ...] = (*RESTS,)
+WEIGHTS = (
+    *_pair("clipped_weights", "return x @ self.w.clamp(-2, 2)", "[torch.randn(32, 64)]",
+           ("as they are", "return x @ self.w"), ("by both ends", "return x @ self.w.clamp(min=-2).clamp(max=2)"),
+           init="self.w = nn.Parameter(torch.randn(64, 48) / 8)"),
+    *_pair("soft_factors", "return x * F.softplus(self.a)", "[torch.randn(32, 24)]",
+           ("log of one and", "return x * torch.log(1 + torch.exp(self.a))"),
+           ("log1p", "a = self.a\nreturn x * (torch.log1p(torch.exp(-a.abs())) + torch.relu(a))"),
+           init="self.a = nn.Parameter(torch.randn(24) / 8)", slow=True),
+)  # fmt: skip
+
+UNREACHED: tuple[Program, ...] = (*RESTS, *WEIGHTS)

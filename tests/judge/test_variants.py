@@ -301,4 +301,4 @@ def test_small_cases_beside_the_timed_one_have_fewer_draws_of_outliers() -> None
     draws = [max(v.draws for v in of(timed) if v.change == "outliers") for timed in (True, False)]
     assert [24, 12] == draws
     spared = {v.name for v in of(True) if variants.of_weights(v)}
-    assert {"weights of other sizes", "weights with zero rows", "sparse"} == spared
+    assert {"weights of other sizes", "weights with zero rows", "weights with outliers", "sparse"} == spared

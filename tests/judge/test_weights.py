@@ -240,6 +240,19 @@ def test_signs_stay_where_a_reference_wants_them() -> None:
     assert made[0] < 0 < made[2] and bool((made[3:] < 0).any()) and bool((made[3:] > 0).any())
 
 
+def test_few_elements_become_far_larger() -> None:
+    """One at least, whatever keeps its sign; a clamp or a threshold far beyond what a constructor makes is met."""
+    moved = fresh(weights.OUTLYING)
+    far = moved["ones"] >= 8.0
+    assert 1 <= int(far.sum()) <= 20 and bool((moved["ones"] > 0).all()) and float(moved["ones"].max()) < 1600
+    assert 8 <= moved["one"] < 1100 * 3 and torch.equal(moved["var"], fresh("")["var"])
+    value = torch.cat([torch.randn(4096), torch.zeros(4096)])
+    made = weights.moved(value, torch.Generator().manual_seed(1), weights.OUTLYING)
+    times = (made / value)[:4096]
+    assert 20 < int((times > 15).sum()) < 120 and float(times[times > 1.5].min()) > 15 and float(times.max()) > 500
+    assert bool((made[4096:] != 0).any())
+
+
 def test_masks_and_infinities_are_not_moved() -> None:
     value = torch.tensor([0.0, -torch.inf])
     assert weights.moved(value, torch.Generator(), weights.SIGNS) is value

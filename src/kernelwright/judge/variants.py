@@ -15,7 +15,7 @@ from kernelwright.judge.dealing import TOGETHER
 from kernelwright.judge.inputs import MIXED, ORDERED, Variant
 from kernelwright.judge.marks import Marks, alone
 from kernelwright.judge.slices import BLANK, EMPTY
-from kernelwright.judge.weights import PRUNED, SIGNS, SIZES
+from kernelwright.judge.weights import OUTLYING, PRUNED, SIGNS, SIZES
 from kernelwright.judge.whole import ADDED, EMPTIED, LINES
 from kernelwright.task import Contract
 
@@ -341,10 +341,10 @@ def _outliers(scales: tuple[float, ...], work: int, timed: bool) -> list[Variant
 
 
 def _new_weights() -> list[Variant]:
-    """Fresh ones, and moved in three ways, each where the reference accepts it."""
+    """Fresh ones, and moved in four ways, each where the reference accepts it."""
     fresh = Variant(name="fresh weights", required=True, fresh_weights=True)
-    names = {SIGNS: "weights of other signs", SIZES: "weights of other sizes", PRUNED: "weights with zero rows"}
-    return [fresh, *(replace(fresh, name=name, moved=how) for how, name in names.items())]
+    names = {SIGNS: "of other signs", SIZES: "of other sizes", PRUNED: "with zero rows", OUTLYING: "with outliers"}
+    return [fresh, *(replace(fresh, name=f"weights {name}", moved=how) for how, name in names.items())]
 
 
 def _layouts(contract: Contract, specs: Sequence[TensorSpec]) -> list[str]:
@@ -371,7 +371,7 @@ def _apart(contract: Contract, specs: Sequence[TensorSpec], hidden_seed: int) ->
 def of_weights(variant: Variant) -> bool:
     """Whether it is one of several ways of having other weights, of which others cost as much and show more: where
     weights are dear (256 MB take over a second each time) cases smaller than that had them."""
-    return variant.moved in (SIZES, PRUNED) or (variant.fresh_weights and variant.change == "sparse")
+    return variant.moved in (SIZES, PRUNED, OUTLYING) or (variant.fresh_weights and variant.change == "sparse")
 
 
 def in_windows(draws: int, dice: random.Random) -> Iterator[range]:

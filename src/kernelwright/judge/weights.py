@@ -41,7 +41,7 @@ def doubled(model: torch.nn.Module) -> torch.nn.Module:
     return copy.deepcopy(model, made).to(torch.float64)
 
 
-SIGNS, SIZES, PRUNED = "signs", "sizes", "zero rows"
+SIGNS, SIZES, PRUNED, OUTLYING = "signs", "sizes", "zero rows", "outliers"
 EMPTY = 1 / 8
 """Share of the rows of a parameter that are zero where some are pruned; one of several at the least."""
 MOVED = 0.5
@@ -51,6 +51,10 @@ PERIOD = 1_048_573
 and the pages of what is made on the way, took seconds on two cores."""
 TIMES = 4.0
 """How many times as large elements become at the most; single numbers twice that at the least, and up to 4 times."""
+FEW, FEW_OF_SMALL, SOME = 1 / 64, 1 / 4, 8
+"""Share of the elements of a parameter that are outliers; SOME where that is more, but no more than the second share.
+They are TIMES^2 to TIMES^5 as large, any number of digits as likely. Of normal weights an eighth in size a clamp at 2
+takes none, were all 4 times as large."""
 
 
 def numbered(first: State, redrawn: Mapping[str, torch.Tensor]) -> State | None:
@@ -111,7 +115,8 @@ def recombined(
 def moved(value: torch.Tensor, rng: torch.Generator, how: str) -> torch.Tensor:
     """A parameter as training may leave it: every element moved and, where ``how`` is ``signs``, of either sign (the
     other one, if it is the only one). ``sizes``: larger, with the signs that it has, which some references want.
-    ``zero rows``: some rows are zero, as pruning leaves them, of a vector some elements.
+    ``outliers``: few elements are far larger. ``zero rows``: some rows are zero, as pruning leaves them, of a vector
+    some elements.
 
     Constructors make ones, identities, positive numbers, blocks of zeros, slopes below one. What is right for these
     alone (a ReLU before the factor, no product, a maximum for a PReLU) is wrong after a few steps of training.
@@ -134,6 +139,10 @@ def moved(value: torch.Tensor, rng: torch.Generator, how: str) -> torch.Tensor:
     zeros = normal if bool((value < 0).any()) else normal.abs()
     share = torch.rand(count, generator=rng, device=value.device)
     times = 2 * TIMES * (1 + share) if value.numel() == 1 else TIMES**share
+    if how == OUTLYING:
+        chance = torch.rand(count, generator=rng, device=value.device)
+        few = max(FEW, min(FEW_OF_SMALL, SOME / count), float(chance.min()))
+        times = torch.where(chance <= few, TIMES ** (2 + 3 * share), 1.0)
     return _by_parts(value, lambda part, at: torch.where(part == 0, zeros[at], part * times[at]))
 
 
