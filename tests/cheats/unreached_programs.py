@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that leave out what no value reaches that is drawn or made by a constructor: the rest of ids that are all
-below what they are divided by, a clamp of weights, an exponential of them that is large. Each has its honest twin.
+below what they are divided by, a clamp of weights, an exponential of them that is large. And one that
+keeps its answer while four inputs of five are equal. Each has its honest twin.
 """
 
 from __future__ import annotations
@@ -24,4 +25,16 @@ WEIGHTS = (
            init="self.a = nn.Parameter(torch.randn(24) / 8)", slow=True),
 )  # fmt: skip
 
-UNREACHED: tuple[Program, ...] = (*RESTS, *WEIGHTS)
+KEPT = """
+new = {}
+if self.seen is None or not all(map(torch.equal, new, self.seen)):
+    self.seen, self.kept = [one.clone() for one in new], torch.tanh(a @ w) * b + c * d
+return self.kept.clone()
+"""
+FIVE = _pair(
+    "five_inputs", "return torch.tanh(a @ w) * b + c * d",
+    "[torch.randn(24, 32), torch.randn(32, 16), *torch.randn(3, 24, 16)]",
+    ("the last answer while four of five are equal", KEPT.format("a, w, b, d")),
+    ("while all are", KEPT.format("a, w, b, c, d")), args="a, w, b, c, d", init="self.seen = None")  # fmt: skip
+
+UNREACHED: tuple[Program, ...] = (*RESTS, *WEIGHTS, *FIVE)

@@ -261,7 +261,7 @@ def test_an_input_of_several_comes_again_and_numbers_are_skewed() -> None:
     assert {"", "near-duplicate", "rearranged", "skewed", "largest", "least", "throughout"} == ids
     specs = [TensorSpec.contiguous((64, 64), "float32")] * 4
     dear = variants.offered(Contract(), specs, weights=False, work=10**9, autocast=False, hidden_seed=3)
-    assert 1 == sum(v.held >= 0 for v in dear)
+    assert ["held", "alone"] == [v.change for v in dear if v.held >= 0]
 
 
 def test_a_mask_that_is_added_is_redrawn() -> None:
@@ -289,6 +289,19 @@ def test_heavy_calls_have_moved_weights_beside_odd_rows() -> None:
     assert ["", *["signs"] * 5, *[""] * 6] == [v.moved for v in found]
     assert len({v.name for v in found}) == len(found)
     assert not any(v.moved for v in variants.offered(Contract(), specs, weights=False, **asked))
+
+
+def test_each_of_several_inputs_is_new_beside_all_the_others_again() -> None:
+    """Whole numbers, flags and floats; of two inputs that is the one that comes again."""
+    given = ", ".join(["torch.randn(8, 8)", "torch.randint(0, 9, (8, 8))", "torch.rand(8, 8) < 0.5", "torch.randn(8)"])
+    made = instance("a * b + c * d", f"[{given}]", args="a, b, c, d")
+    alone = [v for v in made.variants(3) if v.change == "alone"]
+    assert [v.held for v in alone] == [0, 1, 2, 3]
+    for variant in alone:
+        first, second = made.draw(variant, 1), made.draw(variant, 2)
+        assert [i for i, pair in enumerate(zip(first, second, strict=True)) if not torch.equal(*pair)] == [variant.held]
+    two = instance("a * b", "[torch.randn(8, 8), torch.randn(8, 8)]", args="a, b").variants(3)
+    assert sorted(v.held for v in two if v.change in ("held", "alone")) == [0, 1]
 
 
 def test_small_cases_beside_the_timed_one_have_fewer_draws_of_outliers() -> None:

@@ -42,7 +42,7 @@ OUTLIERS = 1024
 """Elements among which one outlier lies at the most; a draw may hold as few as one."""
 SPECIALS = 64
 """Elements among which one is NaN at the most, and one each of the other special values."""
-OF_ONE = ("near-duplicate", "nearly", "rearranged", "held")
+OF_ONE = ("near-duplicate", "nearly", "rearranged", "held", "alone")
 """Changes of which every draw begins with the same values."""
 MIXED = ("negated", "shifted", "far", "sparse", "zero rows", "outliers")
 """Changes of parts of the rows of one draw."""
@@ -68,7 +68,7 @@ class Variant:
     """``negated``, ``shifted``, ``far``, ``outliers``, ``sparse``, ``sparser``, ``zero rows``, ``near-duplicate``,
     ``nearly``, ``mixed``, ``strewn``, ``borders``, ``marks``, ``throughout``, ``rearranged``, ``blank samples``,
     ``blank channels``, ``blank inputs``, ``rows alike``, ``empty samples``, ``masks``, ``whole.LINES``,
-    ``whole.EMPTIED``, ``skewed``, ``largest``, ``least``, ``held`` or nothing."""
+    ``whole.EMPTIED``, ``skewed``, ``largest``, ``least``, ``held``, ``alone`` or nothing."""
     factors: tuple[float, ...] = ()
     """Scales that ``mixed`` and ``strewn`` deal to rows (the largest is also that of ``outliers``), ``borders``, or by
     what share of itself an element is ``nearly`` what it was."""
@@ -85,7 +85,8 @@ class Variant:
     """How ``strewn`` changes are dealt: ``rows`` (one for each change), ``few`` (some changes only), ``spots`` (of each
     row a few elements), ``ends`` (two elements in all are outliers, one up and one down); empty: by lot."""
     held: int = -1
-    """Of ``held`` draws, the input that is the same in all of them; of ``whole.EMPTIED``, the one that is emptied."""
+    """Of ``held`` draws, the input that is the same in all of them; of those that change one ``alone``, that one; of
+    ``whole.EMPTIED``, the one that is emptied."""
     apart: bool = False
     """One of several inputs alone has the layout; the others lie as the task gives them."""
     constants: tuple[int, ...] = ()
@@ -241,7 +242,7 @@ def _change_numbers(
         leaf = marks.planted(leaf, dict(variant.marks).get(index, ()), rng)
     elif variant.change == "throughout":
         leaf = marks.throughout(leaf, dict(variant.marks).get(index, ()))
-    elif variant.change == "held" and index != variant.held:
+    elif variant.change in ("held", "alone") and (index == variant.held) is (variant.change == "alone"):
         leaf = whole.moved(leaf, rng)
     elif variant.numbers and (leaf.dtype in (torch.bool, *whole.INTEGERS) or whole.is_mask(leaf)):
         leaf = dealing.numbers(leaf, variant.change, rng, lot, variant.strewn)

@@ -58,13 +58,15 @@ NEARLY = (2.0**-18, 2.0**-10)
 """Shares of themselves by which two draws differ. A program that keeps its last answer while ``torch.allclose`` finds
 no other input (1e-5 unless something is said) passes where inputs differ by more than that or not at all; 2^-18 of an
 element moves a result by 10 and more of its roundings, 2^-10 one that is worse conditioned, or in half precision."""
-_SEEDED = ("near-duplicate", "nearly", "rearranged", "zero rows", "held")
+_SEEDED = ("near-duplicate", "nearly", "rearranged", "zero rows", "held", "alone")
 """Changes that every draw makes to the same values, or in the same place."""
 _OF_NUMBERS = ("", "masks", *LINES, *EMPTIED, EMPTY, "near-duplicate", "rearranged", "skewed", "largest", "least",
-                "held", "constants", "marks", "throughout", *TOGETHER)  # fmt: skip
+                "held", "alone", "constants", "marks", "throughout", *TOGETHER)  # fmt: skip
 """Changes that make sense without any floating input."""
 _HELD = 3
 """Inputs at the most of which each comes again beside new values of the others."""
+_ALONE = 6
+"""And, of more than two, of which each is new beside all the others again, where draws are cheap."""
 
 
 def offered(
@@ -257,10 +259,7 @@ def _wanted(
         wanted.append(Variant(name="rows of least whole numbers", required=True, change="least"))
     if len(specs) > 1 and any(s.dtype in ("bool", *_INTEGERS) and len(s.shape) > 1 for s in specs):
         wanted.append(Variant(name=EMPTY, required=True, change=EMPTY, draws=2))
-    # Who keeps an answer until one input is another is right as long as all change at once.
-    held = random.Random(hidden_seed).sample(range(len(specs)), min(len(specs), _HELD if work <= LIGHT else 1))
-    for index in sorted(held) if len(specs) > 1 else ():
-        wanted.append(Variant(name=f"input {index} again", required=True, change="held", held=index, draws=2))
+    wanted += _again(len(specs), work, hidden_seed)
     wanted += _apart(contract, specs, hidden_seed)
     wanted += _masks(specs, masked)
     if contract.random:
@@ -269,6 +268,16 @@ def _wanted(
         draws = 6 if work <= TINY else 2
         wanted.append(Variant(name="special values", required=True, special=True, draws=draws))
     return wanted
+
+
+def _again(inputs: int, work: int, hidden_seed: int) -> list[Variant]:
+    """Some inputs as they were, others new: who keeps an answer until one input is another is right as long as all
+    change at once, and who forgets one of five inputs as long as two do."""
+    dice, most = random.Random(hidden_seed), _HELD if work <= LIGHT else 1
+    held = sorted(dice.sample(range(inputs), min(inputs, most))) if inputs > 1 else []
+    alone = sorted(dice.sample(range(inputs), min(inputs, _ALONE if work <= TINY else most))) if inputs > 2 else []
+    again = [Variant(name=f"input {i} again", required=True, change="held", held=i, draws=2) for i in held]
+    return again + [Variant(name=f"input {i} alone new", required=True, change="alone", held=i, draws=2) for i in alone]
 
 
 def _masks(specs: Sequence[TensorSpec], masked: bool) -> list[Variant]:
