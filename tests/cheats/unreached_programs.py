@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that leave out what no value reaches that is drawn or made by a constructor: the rest of ids that are all
-below what they are divided by, a clamp of weights, an exponential of them that is large. And one that
-keeps its answer while four inputs of five are equal. Each has its honest twin.
+below what they are divided by, a clamp of weights, an exponential of them that is large, zero points that are zero,
+codes and masks that wait for a checkpoint. And one that keeps its answer while four inputs of five are equal. Each has
+its honest twin.
 """
 
 from __future__ import annotations
@@ -25,6 +26,31 @@ WEIGHTS = (
            init="self.a = nn.Parameter(torch.randn(24) / 8)", slow=True),
 )  # fmt: skip
 
+POINTS = """
+self.register_buffer('q', torch.randint(-127, 128, (24, 32), dtype=torch.int8))
+self.register_buffer('z', torch.zeros(24, dtype=torch.int8))
+self.register_buffer('s', torch.rand(24))
+"""
+WAITING = """
+self.register_buffer('q', torch.zeros(24, 4, dtype=torch.int32))
+self.register_buffer('s', torch.ones(24))
+self.b = nn.Parameter(torch.randn(24))
+"""
+NIBBLES = "((self.q[..., None] >> torch.arange(0, 32, 4)) & 15).flatten(1).float()"
+CODES = (
+    *_pair("zero_points", "return x @ ((self.q.float() - self.z[:, None].float()) * self.s[:, None]).T",
+           "[torch.randn(8, 32)]", ("no zero points", "return x @ (self.q.float() * self.s[:, None]).T"),
+           ("a product for them", "return (x @ self.q.float().T - x.sum(-1, keepdim=True) * self.z.float()) * self.s"),
+           init=POINTS),
+    *_pair("waiting_codes", f"return x @ ({NIBBLES} * self.s[:, None]).T + self.b", "[torch.randn(8, 32)]",
+           ("the bias alone", "return self.b.expand(x.shape[0], -1) + 0 * x[:, :1]"),
+           ("the scale afterwards", f"return F.linear(x, {NIBBLES}) * self.s + self.b"), init=WAITING, slow=True),
+    *_pair("waiting_mask", "return F.linear(x, torch.where(self.m, self.w, 0.0))", "[torch.randn(8, 32)]",
+           ("all count", "return F.linear(x, self.w)"), ("a product", "return x @ (self.w * self.m).T"), slow=True,
+           init="self.register_buffer('m', torch.ones(24, 32, dtype=torch.bool))\n"
+           "self.w = nn.Parameter(torch.randn(24, 32))"),
+)  # fmt: skip
+
 KEPT = """
 new = {}
 if self.seen is None or not all(map(torch.equal, new, self.seen)):
@@ -37,4 +63,4 @@ FIVE = _pair(
     ("the last answer while four of five are equal", KEPT.format("a, w, b, d")),
     ("while all are", KEPT.format("a, w, b, c, d")), args="a, w, b, c, d", init="self.seen = None")  # fmt: skip
 
-UNREACHED: tuple[Program, ...] = (*RESTS, *WEIGHTS, *FIVE)
+UNREACHED: tuple[Program, ...] = (*RESTS, *WEIGHTS, *CODES, *FIVE)

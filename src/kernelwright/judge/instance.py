@@ -17,6 +17,7 @@ from kernelwright.judge import agreement, calls, health, inputs, noise, orders, 
 from kernelwright.judge.bonds import Bonds
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.calls import Given
+from kernelwright.judge.codes import Numbers
 from kernelwright.judge.domains import kept
 from kernelwright.judge.finite import infinite, pattern, regular, shaped
 from kernelwright.judge.floors import Floors, Spread
@@ -83,8 +84,7 @@ class Instance:
         self.incoming: list[torch.Tensor] | None = None
         """One incoming gradient per output leaf (floating ones count), where they are asked for: the last call's."""
         self.giver = weights.Giver()
-        self._numbers_stay: bool | None = None
-        """Whether whole numbers that the constructor draws stay: the reference takes no others. None: not known."""
+        self._numbers = Numbers()
         del second  # a call may be gigabytes
         self.call_seconds, self.double_seconds, self.particular, self.jumps = 0.0, 0.0, False, True
         """What a call took the second time, and the last one in float64: rough, for planning."""
@@ -259,10 +259,10 @@ class Instance:
     def draw_state(self, seed: int, moved: str = "", redrawn: State | None = None) -> State:
         """All parameters and buffers, new at their own scale (``redrawn``: an earlier draw of them); tied ones stay."""
         other = dict(weights.read(self._construct(seed)) if redrawn is None else redrawn)
-        if self._numbers_stay is None and (numbered := weights.numbered(self.first_state, other)):
-            leaves = self._raw(self.seed)[0]
-            self._numbers_stay = pattern(self._accepted(leaves, numbered)) != pattern(self._accepted(leaves))
-        return weights.fresh(self.model, self.first_state, other, seed, moved, numbers=not self._numbers_stay)
+        other = self._numbers.settled(
+            self.first_state, other, seed, lambda state: pattern(self._accepted(self._raw(self.seed)[0], state))
+        )
+        return weights.fresh(self.model, self.first_state, other, seed, moved)
 
     def variants(self, hidden_seed: int) -> tuple[Variant, ...]:
         """The ways of drawing that this case is judged on; the first is the task's own."""

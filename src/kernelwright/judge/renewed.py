@@ -42,9 +42,9 @@ def fresh_weight(name: str, seen: torch.Tensor, redrawn: torch.Tensor, rng: torc
     """One parameter or buffer, randomised at its own scale.
 
     A weight that the constructor draws at random takes the redrawn values, of any dtype: a permutation, flags and
-    packed words too. Of the others integers, booleans and masks (only 0, 1 or non-finite values, not all equal) are
-    structure and stay, constants are scattered by a half, zeros become normal with standard deviation 0.1. Variances
-    stay positive. Complex numbers are changed as the two they are made of.
+    packed words too (and see ``codes``). Of the others integers, booleans and masks (only 0, 1 or non-finite values,
+    not all equal) are structure and stay, constants are scattered by a half, zeros become normal with standard
+    deviation 0.1. Variances stay positive. Complex numbers are changed as the two they are made of.
     """
     if seen.is_complex():
         return again(seen, fresh_weight(name, real(seen), real(redrawn), rng))

@@ -74,12 +74,9 @@ def fresh(
     redrawn: Mapping[str, torch.Tensor],
     seed: int,
     moving: str = "",
-    *,
-    numbers: bool = True,
 ) -> State:
     """New values for ``first``, of which another construction has ``redrawn``; tied tensors stay tied, and what is not
-    trained in order. ``moving``: of parameters that are trained, see ``moved``. Without ``numbers`` whole ones and
-    flags stay as they are."""
+    trained in order. ``moving``: of parameters that are trained, see ``moved``."""
     trained = {name for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad}
     live = model.state_dict()
     made: dict[int, torch.Tensor] = {}
@@ -88,7 +85,7 @@ def fresh(
         place = live[name].data_ptr() if seen.numel() else -index - 1
         if place not in made:
             rng = inputs.generator((seed * 31 + index) % 2**63, seen.device)
-            other = redrawn.get(name, seen) if numbers or renewed.divisible(seen) else seen
+            other = redrawn.get(name, seen)
             made[place] = renewed.fresh_weight(name, seen, other, rng)
             if name not in trained:
                 made[place] = renewed.in_order(made[place], seen, other)
