@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that leave out what no value reaches that is drawn or made by a constructor: the rest of ids that are all
 below what they are divided by, a clamp of weights, an exponential of them that is large, zero points that are zero,
-codes and masks that wait for a checkpoint. And one that keeps its answer while four inputs of five are equal. Each has
-its honest twin.
+codes and masks that wait for a checkpoint. And one that keeps its answer while four inputs of five are equal, one that
+takes for granted that all of its outputs are used. Each has its honest twin.
 """
 
 from __future__ import annotations
 
-from beyond_programs import _pair
-from corpus import Program
+from beyond_programs import GRADIENTS, _pair
+from cheat_tasks import INIT, add
+from corpus import Program, cheat, honest, module
 
 RESTS = _pair(
     "hashed_ids", "return F.embedding(i % 100, self.t)", "[torch.randint(0, 100, (16, 12))]",
@@ -63,4 +64,28 @@ FIVE = _pair(
     ("the last answer while four of five are equal", KEPT.format("a, w, b, d")),
     ("while all are", KEPT.format("a, w, b, c, d")), args="a, w, b, c, d", init="self.seen = None")  # fmt: skip
 
-UNREACHED: tuple[Program, ...] = (*RESTS, *WEIGHTS, *CODES, *FIVE)
+BOTH = """
+class Both(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.set_materialize_grads({})
+        r, t = a.relu(), a.tanh()
+        ctx.save_for_backward(r, t)
+        return r, t
+
+    @staticmethod
+    def backward(ctx, g, h):
+        r, t = ctx.saved_tensors
+        return g * (r > 0) + h * (1 - t * t)
+"""
+USE = "return Both.apply(self.fc(x))"
+add("two_answers", "a = self.fc(x)\nreturn torch.relu(a), torch.tanh(a)", "[torch.randn(16, 24).requires_grad_()]",
+    init="self.fc = nn.Linear(24, 16)", contract=GRADIENTS)  # fmt: skip
+USED = (
+    cheat((0, 22), "two_answers/no gradient is None", "two_answers", module(
+        USE, init=INIT["two_answers"], head=BOTH.format(False)), twin="two_answers/None is zeros", level="precise"),
+    honest("two_answers/None is zeros", "two_answers", module(
+        USE, init=INIT["two_answers"], head=BOTH.format(True)), level="precise", slow=True),
+)  # fmt: skip
+
+UNREACHED: tuple[Program, ...] = (*RESTS, *WEIGHTS, *CODES, *FIVE, *USED)

@@ -41,3 +41,17 @@ def test_inputs_written_in_place_do_not_reach_the_caller() -> None:
     before = leaves[0].clone()
     made.eager(leaves, None)
     assert torch.equal(before, leaves[0])
+
+
+def test_gradients_of_one_output_alone_come_where_there_are_several() -> None:
+    """Whoever uses no other hands None to the rest, which counts as zeros do."""
+    made = instance("(x * 2, x.sort()[1], x * 3)", "[torch.randn(3, 4)]", contract=GRADIENTS)
+    assert [0, 2] == made.met["roots"]
+    alone = [variant for variant in made.variants(5) if variant.roots]
+    assert [(0,), (2,)] == [variant.roots for variant in alone]
+    for variant, factor in zip(alone, (2.0, 3.0), strict=True):
+        leaves = made.draw(variant, 7)
+        assert [at for at, one in enumerate(leaves.incoming) if bool(one.any())] == list(variant.roots)
+        assert torch.equal(leaves.incoming[variant.roots[0]] * factor, made.eager(leaves, None)[-1])
+    single = instance("x * 2", "[torch.randn(3, 4)]", contract=GRADIENTS).variants(5)
+    assert not any(variant.roots for variant in single)

@@ -101,7 +101,7 @@ class Point:
     def call_plan(self, variant: Variant, sets: int) -> CallPlan:
         """Buffers for ``sets`` calls in the variant's layout."""
         specs, outputs = self.instance.specs, self.instance.out_specs
-        incoming = tuple(outputs[leaf] for leaf in self.instance.seeds)
+        incoming = tuple(outputs[leaf] for leaf in variant.roots or self.instance.seeds)
         if variant.layout != "contiguous":
             count = len(specs)
             specs = tuple(_laid_out(spec, layout_for(variant, i, count)) for i, spec in enumerate(specs))
@@ -114,7 +114,7 @@ class Point:
             sets=sets,
             gradients=self.instance.gradients,
             orders=self.instance.out_strides if self.ordered(variant) else (),
-            seeds=self.instance.seeds,
+            seeds=variant.roots or self.instance.seeds,
             incoming=incoming,
         )
 
@@ -126,7 +126,7 @@ class Point:
         """Shared memory for ``sets`` calls of a program, incoming gradients written."""
         buffers = program.bind(self.call_plan(variant, sets))
         for seeds in buffers.seeds:
-            for target, leaf in zip(seeds, self.instance.seeds, strict=True):
+            for target, leaf in zip(seeds, buffers.plan.seeds, strict=True):
                 assert self.instance.incoming is not None
                 target.copy_(self.instance.incoming[leaf])
         return buffers

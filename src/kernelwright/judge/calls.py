@@ -110,7 +110,17 @@ def incoming_for(out: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     return torch.randn(out.shape, generator=rng, device=out.device, dtype=torch.float32).to(out.dtype)
 
 
+def anew(first: Sequence[torch.Tensor], seed: int, roots: Sequence[int] = ()) -> list[torch.Tensor]:
+    """Incoming gradients of another call, by output; zeros but of ``roots``, where there are any."""
+    dice = random.Random(seed)
+    made = [turned(one, dice) for one in first]
+    return [one.zero_() if roots and at not in roots else one for at, one in enumerate(made)]
+
+
 def turned(first: torch.Tensor, dice: random.Random) -> torch.Tensor:
-    """The same gradient rolled, with another sign and size: cheaper than a draw, of no use to who kept the first."""
+    """The same gradient rolled, with another sign and size: cheaper than a draw, of no use to who kept the first. Of
+    whole numbers, places of a sort for one, there is none."""
+    if not (first.is_floating_point() or first.is_complex()):
+        return first.clone()
     shift = dice.randrange(max(first.numel(), 1))
     return first.reshape(-1).roll(shift).mul_(dice.choice((-1, 1)) * dice.uniform(0.5, 2.0)).reshape(first.shape)

@@ -95,6 +95,8 @@ class Variant:
     """Of fresh weights, which parameters are moved, as training does: see ``weights.moved``."""
     marks: marks.Marks = ()
     """By input, values that the reference looks for in it, of which some come, or one ``throughout``."""
+    roots: tuple[int, ...] = ()
+    """Outputs that are asked for gradients alone; the others get none. Empty: all that can have some."""
     group: str = ""
     """Of several with this name the first is taken that the reference accepts."""
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import copy
 import functools
 import math
-import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -149,8 +148,8 @@ class Instance:
             """Multiply-adds of one call, roughly; whether it searches in an input, or is particular about values."""
             self.jumps, self.factors, self.sized, self.sorts = count.jumps, count.factors, count.sized, count.sorts
             self.counts = count.jumps and count.counts
-            self.met = count.met(answer.inputs, self.reference.task)
-            """What operators said of values, for ``offered``."""
+            self.met = count.met(answer.inputs, self.reference.task) | {"roots": calls.differentiable(outputs)}
+            """What operators said of values, and outputs that may have gradients, for ``offered``."""
             refusals.results(self.reference, leaves, outputs)
             refusals.written(self.reference, self.names, leaves, answer.inputs)
             self.out_skeleton, self.infinite = answer.skeleton, infinite(outputs)
@@ -237,18 +236,18 @@ class Instance:
             if leaves[index].dtype in inputs.FLOATS:
                 rng = inputs.generator((base * 7919 + index) % 2**63, self.device)
                 leaves[index] = rerandomise(leaves[index], rng)
-        return self.given(inputs.laid_out(self.changed(leaves, variant, seed), variant), seed)
+        return self.given(inputs.laid_out(self.changed(leaves, variant, seed), variant), seed, variant.roots)
 
     def changed(self, leaves: list[torch.Tensor], variant: Variant, seed: int) -> list[torch.Tensor]:
         """A draw with the changes of a variant, but for its layout."""
         return self.bonds.changed(leaves, variant, seed % 2**40, self.searches)
 
-    def given(self, leaves: Leaves, seed: int) -> Given:
-        """The leaves of a call with incoming gradients of its own, where there are any: those of no other call."""
+    def given(self, leaves: Leaves, seed: int, roots: Sequence[int] = ()) -> Given:
+        """The leaves of a call with incoming gradients of its own, where there are any: those of no other call.
+        ``roots``: zeros but of these outputs."""
         made = Given(leaves)
         if self.contract.gradients:
-            dice = random.Random(seed)
-            made.incoming = [calls.turned(first, dice) for first in self._first_incoming]
+            made.incoming = calls.anew(self._first_incoming, seed, roots)
         return made
 
     def adopt(self, leaves: Leaves) -> None:

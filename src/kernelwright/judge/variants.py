@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from kernelwright.judge import singled
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
 from kernelwright.judge.inputs import MIXED, ORDERED, Variant
@@ -63,10 +64,6 @@ _SEEDED = ("near-duplicate", "nearly", "rearranged", "zero rows", "held", "alone
 _OF_NUMBERS = ("", "masks", *LINES, *EMPTIED, EMPTY, "near-duplicate", "rearranged", "skewed", "largest", "least",
                 "held", "alone", "constants", "marks", "throughout", *TOGETHER)  # fmt: skip
 """Changes that make sense without any floating input."""
-_HELD = 3
-"""Inputs at the most of which each comes again beside new values of the others."""
-_ALONE = 6
-"""And, of more than two, of which each is new beside all the others again, where draws are cheap."""
 
 
 def offered(
@@ -87,6 +84,7 @@ def offered(
     depth: float = 1.0,
     exponential: bool = False,
     constants: tuple[int, ...] = (),
+    roots: Sequence[int] = (),
 ) -> list[Variant]:
     """The variants of a case, the task's own first; the reference has not been asked whether it accepts them.
 
@@ -96,7 +94,7 @@ def offered(
     whole numbers of which it takes a rest that they are not themselves. ``reach``: how many times as large values
     become that are compared with the furthest of them. ``depth``: how small, beside the smallest number that guards
     them against zero. ``exponential``: it has exponentials in it. ``constants``: inputs of whole numbers (or flags)
-    that are the same in every draw, and may be others.
+    that are the same in every draw, and may be others. ``roots``: outputs that may have gradients.
     """
     more = further(contract, reach, depth, exponential)
     many = functools.partial(mixed, contract, further=more, numbers=masked or _numbered(specs))
@@ -116,6 +114,7 @@ def offered(
     if wraps and small:
         dealt.append(Variant(name="values that wrap", required=True, change="marks", marks=wraps, draws=2))
     dealt += _throughout(specs, marks, hidden_seed) if small else []
+    dealt += singled.rooted(roots, hidden_seed) if small and contract.gradients else []
     floats = any(spec.dtype in _FLOATS for spec in specs)
     if constants and not autocast:
         dealt.append(Variant(name=CONSTANTS, required=True, change="constants", constants=constants, draws=2))
@@ -259,7 +258,7 @@ def _wanted(
         wanted.append(Variant(name="rows of least whole numbers", required=True, change="least"))
     if len(specs) > 1 and any(s.dtype in ("bool", *_INTEGERS) and len(s.shape) > 1 for s in specs):
         wanted.append(Variant(name=EMPTY, required=True, change=EMPTY, draws=2))
-    wanted += _again(len(specs), work, hidden_seed)
+    wanted += singled.again(len(specs), hidden_seed, light=work <= LIGHT, tiny=work <= TINY)
     wanted += _apart(contract, specs, hidden_seed)
     wanted += _masks(specs, masked)
     if contract.random:
@@ -268,16 +267,6 @@ def _wanted(
         draws = 6 if work <= TINY else 2
         wanted.append(Variant(name="special values", required=True, special=True, draws=draws))
     return wanted
-
-
-def _again(inputs: int, work: int, hidden_seed: int) -> list[Variant]:
-    """Some inputs as they were, others new: who keeps an answer until one input is another is right as long as all
-    change at once, and who forgets one of five inputs as long as two do."""
-    dice, most = random.Random(hidden_seed), _HELD if work <= LIGHT else 1
-    held = sorted(dice.sample(range(inputs), min(inputs, most))) if inputs > 1 else []
-    alone = sorted(dice.sample(range(inputs), min(inputs, _ALONE if work <= TINY else most))) if inputs > 2 else []
-    again = [Variant(name=f"input {i} again", required=True, change="held", held=i, draws=2) for i in held]
-    return again + [Variant(name=f"input {i} alone new", required=True, change="alone", held=i, draws=2) for i in alone]
 
 
 def _masks(specs: Sequence[TensorSpec], masked: bool) -> list[Variant]:

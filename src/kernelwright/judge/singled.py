@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Variants that single out one input, or one output: the others come again, or have no gradient."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from kernelwright.judge.inputs import Variant
+
+HELD = 3
+"""Inputs at the most of which each comes again beside new values of the others."""
+ALONE = 6
+"""And, of more than two, of which each is new beside all the others again, where draws are cheap."""
+ROOTS = 3
+"""Outputs at the most each of which is asked for gradients alone."""
+
+
+def again(inputs: int, hidden_seed: int, *, light: bool, tiny: bool) -> list[Variant]:
+    """Some inputs as they were, others new: who keeps an answer until one input is another is right as long as all
+    change at once, and who forgets one of five inputs as long as two do. ``light``, ``tiny``: what a draw costs."""
+    dice, most = random.Random(hidden_seed), HELD if light else 1
+    held = sorted(dice.sample(range(inputs), min(inputs, most))) if inputs > 1 else []
+    alone = sorted(dice.sample(range(inputs), min(inputs, ALONE if tiny else most))) if inputs > 2 else []
+    found = [Variant(name=f"input {i} again", required=True, change="held", held=i, draws=2) for i in held]
+    return found + [Variant(name=f"input {i} alone new", required=True, change="alone", held=i, draws=2) for i in alone]
+
+
+def rooted(roots: Sequence[int], hidden_seed: int) -> list[Variant]:
+    """Gradients of one output alone, as of whoever uses no other: the others hand None to who asked for that."""
+    some = sorted(random.Random(hidden_seed).sample(roots, min(len(roots), ROOTS))) if len(roots) > 1 else []
+    return [Variant(name=f"gradients of output {at} alone", required=True, roots=(at,)) for at in some]
