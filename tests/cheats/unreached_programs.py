@@ -2,7 +2,7 @@
 """Programs that leave out what no value reaches that is drawn or made by a constructor: the rest of ids that are all
 below what they are divided by, a clamp of weights, an exponential of them that is large, zero points that are zero,
 codes and masks that wait for a checkpoint. And one that keeps its answer while four inputs of five are equal, one that
-takes for granted that all of its outputs are used. Each has its honest twin.
+takes for granted that all of its outputs are used, and backwards of complex numbers. Each has its honest twin.
 """
 
 from __future__ import annotations
@@ -88,4 +88,49 @@ USED = (
         USE, init=INIT["two_answers"], head=BOTH.format(True)), level="precise", slow=True),
 )  # fmt: skip
 
-UNREACHED: tuple[Program, ...] = (*RESTS, *WEIGHTS, *CODES, *FIVE, *USED)
+PRODUCT = """
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, z, w):
+        ctx.save_for_backward(z, w)
+        return z * w
+
+    @staticmethod
+    def backward(ctx, g):
+        z, w = ctx.saved_tensors
+        return g * w{0}, (g * z{0}).sum(0)
+"""
+SPECTRUM = """
+class Spectrum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.fft.rfft(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch.fft.{}
+"""
+add("complex_factors", "return z * torch.complex(self.a, self.b)", "[torch.randn(16, 24, dtype=torch.complex64)]",
+    args="z", init="self.a = nn.Parameter(torch.randn(24))\nself.b = nn.Parameter(torch.randn(24))",
+    contract=GRADIENTS)  # fmt: skip
+add("spectrum_gradient", "return torch.fft.rfft(x)", "[torch.randn(16, 32)]", contract=GRADIENTS)
+
+
+def _backwards(name: str, call: str, head: str, mistake: tuple[str, str], right: tuple[str, str], args: str) -> tuple:
+    """A wrong and a right backward of a task."""
+    (said, wrong), (other, twin) = mistake, right
+    made = honest(f"{name}/{other}", name, module(call, args=args, init=INIT[name], head=head.format(twin)),
+                  level="precise", slow=True)  # fmt: skip
+    source = module(call, args=args, init=INIT[name], head=head.format(wrong))
+    return cheat((0, 22), f"{name}/{said}", name, source, twin=made.name, level="precise"), made
+
+
+COMPLEX = (
+    *_backwards("complex_factors", "return Product.apply(z, torch.complex(self.a, self.b))", PRODUCT,
+                ("not conjugated", ""), ("conjugated", ".conj()"), "z"),
+    *_backwards("spectrum_gradient", "return Spectrum.apply(x)", SPECTRUM,
+                ("the inverse", "irfft(g, n=32)"),
+                ("the adjoint", "fft(F.pad(g.conj(), (0, 15))).real.contiguous()"), "x"),
+)  # fmt: skip
+
+UNREACHED: tuple[Program, ...] = (*RESTS, *WEIGHTS, *CODES, *FIVE, *USED, *COMPLEX)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from plain_tasks import GRADIENTS, instance
 
@@ -55,3 +56,16 @@ def test_gradients_of_one_output_alone_come_where_there_are_several() -> None:
         assert torch.equal(leaves.incoming[variant.roots[0]] * factor, made.eager(leaves, None)[-1])
     single = instance("x * 2", "[torch.randn(3, 4)]", contract=GRADIENTS).variants(5)
     assert not any(variant.roots for variant in single)
+
+
+@pytest.mark.parametrize(
+    ("formula", "given"), [("torch.fft.rfft(x)", "torch.randn(3, 8)"), ("x.abs()", "torch.randn(3, 8) + 0j")]
+)
+def test_complex_results_and_inputs_have_gradients_that_are_compared(formula: str, given: str) -> None:
+    """Zeros came in, and an input had none: any backward was right."""
+    made = instance(formula, f"[{given}]", contract=GRADIENTS)
+    leaves = made.draw(GIVEN, 1)
+    _, gradient = made.eager(leaves, None)
+    assert bool((made.incoming[0] != 0).all()) and bool((gradient != 0).any())
+    assert gradient.shape == leaves[0].shape and gradient.dtype is leaves[0].dtype
+    torch.testing.assert_close(made.oracle(leaves, None)[0][1].to(gradient.dtype), gradient)

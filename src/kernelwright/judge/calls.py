@@ -93,20 +93,22 @@ def _plain(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def differentiable(outputs: Sequence[torch.Tensor]) -> list[int]:
-    """Positions of the outputs that can receive an incoming gradient."""
+    """Positions of those that can have a gradient."""
     return [index for index, out in enumerate(outputs) if out.is_floating_point() or out.is_complex()]
 
 
 def gradient_names(model: torch.nn.Module, leaves: Sequence[torch.Tensor]) -> tuple[str, ...]:
-    """Every floating input and every parameter that requires a gradient, in that order."""
-    inputs = [f"input:{index}" for index, leaf in enumerate(leaves) if leaf.is_floating_point()]
+    """Every floating or complex input and every parameter that requires a gradient, in that order."""
+    inputs = [f"input:{index}" for index in differentiable(leaves)]
     return (*inputs, *(f"parameter:{name}" for name, value in model.named_parameters() if value.requires_grad))
 
 
 def incoming_for(out: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """A random incoming gradient for an output; zeros where it can have none."""
-    if not out.is_floating_point():
+    if not differentiable([out]):
         return torch.zeros_like(out)
+    if out.is_complex():
+        return torch.randn(out.shape, generator=rng, device=out.device, dtype=torch.complex64).to(out.dtype)
     return torch.randn(out.shape, generator=rng, device=out.device, dtype=torch.float32).to(out.dtype)
 
 
@@ -120,7 +122,7 @@ def anew(first: Sequence[torch.Tensor], seed: int, roots: Sequence[int] = ()) ->
 def turned(first: torch.Tensor, dice: random.Random) -> torch.Tensor:
     """The same gradient rolled, with another sign and size: cheaper than a draw, of no use to who kept the first. Of
     whole numbers, places of a sort for one, there is none."""
-    if not (first.is_floating_point() or first.is_complex()):
+    if not differentiable([first]):
         return first.clone()
     shift = dice.randrange(max(first.numel(), 1))
     return first.reshape(-1).roll(shift).mul_(dice.choice((-1, 1)) * dice.uniform(0.5, 2.0)).reshape(first.shape)
