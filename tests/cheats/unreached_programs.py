@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that leave out what no value reaches that is drawn or made by a constructor: the rest of ids that are all
 below what they are divided by, a clamp of weights, an exponential of them that is large, zero points that are zero,
-codes and masks that wait for a checkpoint. And one that keeps its answer while four inputs of five are equal, one that
-takes for granted that all of its outputs are used, and backwards of complex numbers. Each has its honest twin.
+codes and masks that wait for a checkpoint, sums that are cut off. And one that keeps its answer while four inputs of
+five are equal, one that takes for granted that all of its outputs are used, and backwards of complex numbers. Each has
+its honest twin.
 """
 
 from __future__ import annotations
@@ -51,6 +52,14 @@ CODES = (
            init="self.register_buffer('m', torch.ones(24, 32, dtype=torch.bool))\n"
            "self.w = nn.Parameter(torch.randn(24, 32))"),
 )  # fmt: skip
+
+SUMS = "s = (x.int() @ self.w.int().T) * 2e-4\nreturn "
+CUT = _pair(
+    "requantised", SUMS + "s.round().clamp(-128, 127).to(torch.int8)",
+    "[torch.randint(-128, 128, (16, 64), dtype=torch.int8)]", ("wraps around", SUMS + "s.round().int().to(torch.int8)"),
+    ("cut off before", "s = (x.double() @ self.w.double().T).float() * 2e-4\n"
+     "return s.clamp(-128, 127).round().to(torch.int8)"),
+    init="self.register_buffer('w', torch.randint(-128, 128, (24, 64), dtype=torch.int8))")  # fmt: skip
 
 KEPT = """
 new = {}
@@ -133,4 +142,4 @@ COMPLEX = (
                 ("the adjoint", "fft(F.pad(g.conj(), (0, 15))).real.contiguous()"), "x"),
 )  # fmt: skip
 
-UNREACHED: tuple[Program, ...] = (*RESTS, *WEIGHTS, *CODES, *FIVE, *USED, *COMPLEX)
+UNREACHED: tuple[Program, ...] = (*RESTS, *WEIGHTS, *CODES, *CUT, *FIVE, *USED, *COMPLEX)

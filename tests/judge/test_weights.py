@@ -267,3 +267,15 @@ def test_large_parameters_are_moved_by_numbers_that_come_again(monkeypatch: pyte
     assert made.shape == value.shape and bool((made != value).all())
     assert bool((made[value == 1] > 1).all()) if how == weights.SIZES else bool((made < 0).any() and (made > 0).any())
     assert 7 >= len(set(made[value == 0].tolist()))
+
+
+def test_codes_become_the_largest_as_a_whole() -> None:
+    """Of bytes most rows; what is trained, and words, stay what they are otherwise."""
+    model = torch.nn.Module()
+    model.register_buffer("codes", torch.randint(-127, 128, (24, 64), dtype=torch.int8))
+    model.register_buffer("words", torch.randint(-(2**31), 2**31, (24, 4), dtype=torch.int32))
+    first = weights.read(model)
+    made = dict(weights.fresh(model, first, dict(first), 5, weights.CODES))
+    assert torch.equal(made["words"], dict(first)["words"])
+    most = dict(first)["codes"].int().abs().max()
+    assert 8 <= int((made["codes"].int().abs() == most).all(-1).sum()) and len(made["codes"].unique()) > 2

@@ -16,7 +16,7 @@ from kernelwright.judge.dealing import TOGETHER
 from kernelwright.judge.inputs import MIXED, ORDERED, Variant
 from kernelwright.judge.marks import Marks, alone
 from kernelwright.judge.slices import BLANK, EMPTY
-from kernelwright.judge.weights import OUTLYING, PRUNED, SIGNS, SIZES
+from kernelwright.judge.weights import CODES, OUTLYING, PRUNED, SIGNS, SIZES
 from kernelwright.judge.whole import ADDED, EMPTIED, LINES
 from kernelwright.task import Contract
 
@@ -36,6 +36,9 @@ TINY = 2 * 10**6
 """Multiply-adds of one call up to which a draw costs a few milliseconds, and more of them are made."""
 _INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 _FLOATS = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
+_CODED = Variant(name="largest codes", required=True, change="largest", fresh_weights=True, moved=CODES, draws=2)
+"""Whole numbers, and codes of weights, most of which are the furthest from zero: sums of products by lot stay so far
+below what they may be that nothing was cut off at 127, and who wrapped around there passed."""
 IN_A_WINDOW = 8
 """Calls of one variant that are made at once, at the most."""
 CONSTANTS = "other constants"
@@ -181,7 +184,7 @@ def shared_out(
     """
     groups = {v.group for v in offered if v.group and v.name in covered}
     known = [v for v in offered if (v.name in covered or v.group in groups) and v.name != AS_GIVEN]
-    once = {v.name: replace(v, draws=1) for v in known if v.special or v.change in NEVER_SPARED}
+    once = {v.name: replace(v, draws=1) for v in known if v.special or (v.change in NEVER_SPARED and not v.moved)}
     once |= {v.name: v for v in known if v.constants}
     strange = (1.0, *contract.scales)
     once |= {v.name: v for v in known if not (v.change or v.group or v.scale in strange)}
@@ -256,6 +259,7 @@ def _wanted(
         for change in ("skewed", "largest"):
             wanted.append(Variant(name=f"{change} whole numbers", required=True, change=change, draws=draws))
         wanted.append(Variant(name="rows of least whole numbers", required=True, change="least"))
+        wanted += [_CODED] if weights else []
     if len(specs) > 1 and any(s.dtype in ("bool", *_INTEGERS) and len(s.shape) > 1 for s in specs):
         wanted.append(Variant(name=EMPTY, required=True, change=EMPTY, draws=2))
     wanted += singled.again(len(specs), hidden_seed, light=work <= LIGHT, tiny=work <= TINY)
@@ -369,7 +373,7 @@ def _apart(contract: Contract, specs: Sequence[TensorSpec], hidden_seed: int) ->
 def of_weights(variant: Variant) -> bool:
     """Whether it is one of several ways of having other weights, of which others cost as much and show more: where
     weights are dear (256 MB take over a second each time) cases smaller than that had them."""
-    return variant.moved in (SIZES, PRUNED, OUTLYING) or (variant.fresh_weights and variant.change == "sparse")
+    return variant.moved in (SIZES, PRUNED, OUTLYING, CODES) or (variant.fresh_weights and variant.change == "sparse")
 
 
 def in_windows(draws: int, dice: random.Random) -> Iterator[range]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import inputs, renewed, slices
+from kernelwright.judge import inputs, renewed, slices, whole
 
 State = list[tuple[str, torch.Tensor]]
 
@@ -41,7 +41,7 @@ def doubled(model: torch.nn.Module) -> torch.nn.Module:
     return copy.deepcopy(model, made).to(torch.float64)
 
 
-SIGNS, SIZES, PRUNED, OUTLYING = "signs", "sizes", "zero rows", "outliers"
+SIGNS, SIZES, PRUNED, OUTLYING, CODES = "signs", "sizes", "zero rows", "outliers", "largest codes"
 EMPTY = 1 / 8
 """Share of the rows of a parameter that are zero where some are pruned; one of several at the least."""
 MOVED = 0.5
@@ -76,7 +76,8 @@ def fresh(
     moving: str = "",
 ) -> State:
     """New values for ``first``, of which another construction has ``redrawn``; tied tensors stay tied, and what is not
-    trained in order. ``moving``: of parameters that are trained, see ``moved``."""
+    trained in order. ``moving``: of parameters that are trained, see ``moved``; or CODES, of which most
+    rows become the one furthest from zero."""
     trained = {name for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad}
     live = model.state_dict()
     made: dict[int, torch.Tensor] = {}
@@ -89,7 +90,10 @@ def fresh(
             made[place] = renewed.fresh_weight(name, seen, other, rng)
             if name not in trained:
                 made[place] = renewed.in_order(made[place], seen, other)
-            if moving and name in trained:
+            if moving == CODES:
+                if made[place].dtype in (torch.int8, torch.uint8):
+                    made[place] = whole.largest(made[place], rng)
+            elif moving and name in trained:
                 made[place] = moved(made[place], rng, moving)
         value = made[place]
         out.append((name, value if value.shape == seen.shape else seen.clone()))
