@@ -86,6 +86,28 @@ def test_a_reference_whose_shapes_hang_on_values_hears_what_to_return(
     assert re.search(said, str(raised.value), re.DOTALL)
 
 
+TAKEN = "{'tuple': [{'t': 0}, {'v': %s}]}"
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "kind", "said"),
+    [
+        (TAKEN % 1.838, TAKEN % 14.158, ReferenceFails, r"depends on values: .*next: .*\.item\(\)"),
+        (TAKEN % 57, (TAKEN % 1234567)[:-5], ReferenceFails, "depends on values"),
+        (TAKEN % 57, "{'list': [{'t': 0}, {'v': 57}]}", JudgeFailed, "does not run"),
+        ("{'t': 0}", "{'t': 1}", JudgeFailed, "does not run"),
+    ],
+)
+def test_a_reference_whose_numbers_hang_on_values_hears_what_to_return(
+    got: str, expected: str, kind: type[KernelwrightError], said: str
+) -> None:
+    """One that returned loss.item() was told that it does not run, by which the judge seemed at fault."""
+    failure = f"smoke: wrong structure: returned {got}, expected {expected}"
+    with pytest.raises(kind) as raised:
+        Entrant(name="eager", program=None, failure=failure, warming=None).required("taken")
+    assert re.search(said, str(raised.value), re.DOTALL)
+
+
 class Clocked:
     """A program whose windows take ``empty`` microseconds, and ``each`` more for every call."""
 

@@ -16,6 +16,9 @@ _OF_ITS_OWN = ("raised ", "endless output")
 """In a failure's words: it was the program's doing, and no fault of the moment."""
 _OTHER_SHAPE = re.compile(r"wrong structure: output \d+ is (\[[^]]*\]).*, expected (?!\1)\[")
 """In a failure's words: a draw of values had another shape than the one before it."""
+_OTHER_NUMBER = re.compile(r"wrong structure: returned (\{.*), expected (\{.*)", re.DOTALL)
+_NUMBER = re.compile(r"\{'(?:v|complex)': [^}]*\}?")
+"""In such words: something that is no tensor, which the runner may have cut short."""
 
 
 @dataclass(slots=True)
@@ -66,6 +69,14 @@ class Entrant:
                 what_next="in place of what a mask or nonzero selects, return torch.where(mask, x, 0.0), or the result "
                 "padded to its largest size and a count",
             )
+        if _of_numbers(self.failure):
+            raise ReferenceFails(
+                f"A number that the reference of {task} returns depends on values: two draws differ in it.",
+                got=self.failure,
+                expected="tensors of what is computed: numbers that are none are compared as a part of the structure",
+                what_next="return the tensor that it was taken from, without .item(), int() or float(), or "
+                "torch.tensor(number)",
+            )
         if not any(sign in self.failure for sign in _OF_ITS_OWN):
             raise JudgeFailed("The reference does not run as a program", self.failure, "a result")
         raise ReferenceFails(
@@ -101,3 +112,12 @@ class Entrant:
         if self.program is not None:
             self.program.close()
             self.program = None
+
+
+def _of_numbers(failure: str) -> bool:
+    """Whether two draws had answers of one structure, but for numbers that are no tensors."""
+    told = _OTHER_NUMBER.search(failure)
+    if told is None:
+        return False
+    got, expected = (_NUMBER.sub("#", words) for words in told.groups())
+    return "#" in got and (got.startswith(expected) or expected.startswith(got))
