@@ -122,6 +122,14 @@ def test_a_program_that_answers_otherwise_in_train_mode_is_refused(worker: Local
     assert not any("not judged in" in words for words in fine.conditions)
 
 
+def test_a_reference_that_train_mode_moves_by_little_is_no_program_for_both(worker: LocalWorker) -> None:
+    """spectral_norm turns its vectors once more in every call there: by 1e-5 at times, and its own reference was
+    refused."""
+    turned = "return torch.relu(x) * (1.000003 if self.training else 1)"
+    asked = task(turned, "[torch.randn(24, 32)]")
+    assert any("not judged in train() mode" in words for words in passed(worker, asked, turned).conditions)
+
+
 def test_a_reference_with_two_modes_is_judged_in_the_one_of_its_contract(worker: LocalWorker) -> None:
     """And the proof says that the other was left out, unless the task asks for both."""
     one = task("return self.bn(x)", "[torch.randn(16, 8)]", init="self.bn = nn.BatchNorm1d(8)")

@@ -132,7 +132,13 @@ class Verification(Correctness):
         variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0x0DD)
         truth = point.checker.truth(variant, leaves, state)
         theirs = instance.in_other_mode(leaves, state)
-        if theirs is None or agreement.differ(theirs, truth.eager):
+        # the second: spectral_norm moves its vectors in train() mode, by less than agreement allows where these are
+        # nearly right, and yet by 25 times the honest error
+        if (
+            theirs is None
+            or agreement.differ(theirs, truth.eager)
+            or not point.checker.check(variant, leaves, state, theirs, brief=True).passed
+        ):
             self.conditions.append(f"not judged in {name} mode, in which the reference answers otherwise")
             return
         program.mode(training=not instance.training)
