@@ -275,3 +275,16 @@ def test_a_sum_may_start_from_what_is_added_later() -> None:
         assert found.passed, found.detail
         narrow = ((x @ w).bfloat16().float() - m) * s
         assert not checker.check(GIVEN, leaves, None, [narrow], leaves).passed
+
+
+@pytest.mark.parametrize(("rows", "by_product"), [(40, True), (20, False)])
+def test_distances_of_many_rows_err_as_the_product_that_torch_makes_them_of(rows: int, by_product: bool) -> None:
+    """It takes |a|^2 + |b|^2 - 2ab from 26 rows on. Of 1024 rows and 512 codes far from zero, whoever wrote that down
+    found another nearest code than torch in one draw of 6, and was refused."""
+    made = instance("torch.cdist(a, b)", f"[torch.randn({rows}, 16) + 24, torch.randn(20, 16) + 24]", args="a, b")
+    a, b = leaves = made.draw(GIVEN, 3)
+    exact, _ = made.oracle(leaves, None)
+    square = a.square().sum(1, keepdim=True) + b.square().sum(1) - 2 * a @ b.T
+    lost = float((square.clamp_min(0).sqrt() - exact[0]).square().mean().sqrt())
+    floor = made.floors(leaves, None, list(map(Magnitudes, exact))).whole(0).rms
+    assert (lost / 2 < floor < lost * 4) if by_product else floor < lost / 50

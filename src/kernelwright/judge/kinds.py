@@ -20,6 +20,7 @@ TAKEN_APART = (
     aten._native_batch_norm_legit.no_stats,
     aten._native_batch_norm_legit_no_training.default,
     aten.logsumexp.default,
+    aten._euclidean_dist.default,
     aten.mse_loss.default,
     aten.silu.default,
     aten._fused_rms_norm.default,
