@@ -23,6 +23,16 @@ def cropped(places: int) -> Law:
     return lambda x: (lambda at: x[:, at : at + 32])(int(torch.randint(places, ())))
 
 
+def sampled(temperature: float) -> Law:
+    """Tokens of 8 rows, sixteen each."""
+    return lambda x: torch.multinomial(torch.softmax(x / temperature, -1), 16, replacement=True)
+
+
+def named(places: int) -> Law:
+    """One whole number for all elements."""
+    return lambda x: torch.randint(places, (1,)).expand(64)
+
+
 @pytest.mark.parametrize(
     ("mine", "theirs", "right"),
     [
@@ -37,6 +47,11 @@ def cropped(places: int) -> Law:
         (torch.rand_like, torch.rand_like, True),
         (torch.clone, torch.rand_like, False),
         (torch.clone, torch.clone, True),
+        (sampled(0.7), sampled(0.7), True),
+        (sampled(1.0), sampled(0.7), False),
+        (sampled(0.5), sampled(0.7), False),
+        (named(25), named(25), True),
+        (lambda x: torch.randperm(64), lambda x: torch.randperm(64), True),
     ],
 )
 def test_results_come_as_often_as_those_of_the_reference(mine: Law, theirs: Law, right: bool) -> None:
