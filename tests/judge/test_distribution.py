@@ -289,9 +289,10 @@ def test_a_mask_whose_halves_echo_each_other_is_refused(other: Callable[[torch.T
     assert "further on" in checker.check(GIVEN, leaves, None, got, leaves).detail
 
 
-@pytest.mark.parametrize(("shape", "axis"), [((256, 8), 0), ((6, 160, 3), 1)])
+@pytest.mark.parametrize(("shape", "axis"), [((256, 8), 0), ((3, 256, 8), 1)])
 def test_a_turn_for_a_random_order_is_refused_where_values_come_in_order(shape: tuple[int, ...], axis: int) -> None:
     """Number by number it has the right law, and of values in no order all of it."""
+    torch.manual_seed(4)
     leaf = torch.randn(shape)
     ordered = inputs.change_leaves([leaf], Variant(name=inputs.ORDERED, required=True, change=inputs.ORDERED), 1)[0]
     assert torch.equal(ordered.flatten(), leaf.flatten().sort().values)
