@@ -13,6 +13,7 @@ import torch
 from kernelwright.errors import NotAdmitted, TaskDoesNotImport
 from kernelwright.judge import agreement, calls, decoys, refusals
 from kernelwright.judge.decoys import Decoy
+from kernelwright.judge.draws import Draws
 from kernelwright.judge.foresight import Say
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance, State
@@ -137,6 +138,12 @@ class _Bar:
     def __init__(self, instance: Instance, checker: Checker, seed: int, known: Known | None) -> None:
         self.instance, self.checker, self.seed, self.known = instance, checker, seed, known
         self._decoys: dict[str, Decoy] | None = None
+        self._draws: dict[str, Draws] = {}
+
+    def drawn_by(self, name: str) -> Draws:
+        """The random outputs of the decoy of that name so far: of all in one, calls that are as chance has them would
+        excuse those of others that are not."""
+        return self._draws.setdefault(name, Draws())
 
     def decoy(self, name: str, otherwise: Decoy) -> Decoy:
         """The decoy of that name made for this case."""
@@ -191,6 +198,7 @@ class _Court:
         for number, item in enumerate(items, 1):
             if bar.instance.call_seconds > SLOW_S:
                 self.say(f"admission: known-wrong program {number} of {len(items)}, {item.decoy.name}")
+            bar.checker.draws = bar.drawn_by(item.decoy.name)
             verdict = _try(bar.checker, variant, *found, item)
             if verdict:
                 self.rejected[item.decoy.name] = verdict

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from kernelwright.judge import patterns
+from kernelwright.judge import lasting, patterns
 from kernelwright.judge.patterns import SLICE_LEAST, Sign
 from kernelwright.judge.repeats import MOST_SHIFTED
 
@@ -107,6 +107,8 @@ class Look:
     One call of 32768 elements cannot tell a dropout rate of 0.52 from 0.50 (7 standard errors, where the most of so
     many honest numbers reach 6); but each is an honest number of mean 0, so over calls they add up.
     """
+    slices: torch.Tensor | None = None
+    """How far its slices lie off (``lasting``)."""
     mine: Drawn | None = None
     """Its features; None where they were not asked for."""
     theirs: Callable[[], Sequence[Drawn]] = tuple
@@ -129,14 +131,15 @@ def look(got: torch.Tensor, runs: Sequence[torch.Tensor]) -> Look:
     mine = features(value, base)
     everyone = _thinned(torch.cat([stacked, value[None]]))
     ranks = _ranks_among(everyone), _ranks_among(everyone.abs())
-    sliced = patterns.signs(tuple(everyone.shape[1:]), *ranks)
+    shape = tuple(everyone.shape[1:])
+    sliced = patterns.signs(shape, *ranks)
     doubt = ""
     for sign in itertools.chain(unfinished, _strange(value, stacked), _otherwise(mine, stacked, everyone), sliced):
         if sign.certain:
             return Look(sign.words, "", ())
         doubt = doubt or sign.words
     theirs = functools.cache(functools.partial(_each, stacked))
-    return Look("", doubt, _tilts(everyone, *ranks), mine, theirs)
+    return Look("", doubt, _tilts(everyone, *ranks), lasting.offsets(shape, ranks), mine, theirs)
 
 
 def _each(runs: torch.Tensor) -> list[Drawn]:

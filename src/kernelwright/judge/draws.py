@@ -12,6 +12,7 @@ import torch
 
 from kernelwright.judge import agreement, distribution, repeats, seldom
 from kernelwright.judge.inputs import seeded
+from kernelwright.judge.lasting import Lasting
 from kernelwright.judge.patterns import Sign
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Draws:
         """Of every call what is doubtful about it, if anything."""
         self._seldom: dict[int, list[str]] = {}
         """The same of calls in which all runs of the reference gave the same."""
+        self._lasting: dict[int, Lasting] = {}
         self._firsts: dict[int, distribution.Drawn] = {}
         """What the first process drew in its first call."""
         self._begun: set[int] = set()
@@ -57,6 +59,7 @@ class Draws:
         self._tilts.clear()
         self._doubts.clear()
         self._seldom.clear()
+        self._lasting.clear()
         self._firsts.clear()
         self._begun.clear()
 
@@ -75,6 +78,8 @@ class Draws:
         few, far = value.numel() < distribution.SLICE_LEAST, max(map(abs, look.tilts), default=0.0)
         same = self._repeats(index, look)
         if said := drifted(self._tilts.get(index, []), few) or next((sign.words for sign in same if sign.certain), ""):
+            return said
+        if look.slices is not None and (said := self._lasting.setdefault(index, Lasting()).told(look.slices)):
             return said
         doubt = look.doubt or next((sign.words for sign in same), "")
         if not doubt and far > FAR_TILT and not few:
