@@ -86,7 +86,7 @@ def test_a_reference_whose_shapes_hang_on_values_hears_what_to_return(
     assert re.search(said, str(raised.value), re.DOTALL)
 
 
-TAKEN = "{'tuple': [{'t': 0}, {'v': %s}]}"
+TAKEN = "(tensor, %s)"
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,10 @@ TAKEN = "{'tuple': [{'t': 0}, {'v': %s}]}"
     [
         (TAKEN % 1.838, TAKEN % 14.158, ReferenceFails, r"depends on values: .*next: .*\.item\(\)"),
         (TAKEN % 57, (TAKEN % 1234567)[:-5], ReferenceFails, "depends on values"),
-        (TAKEN % 57, "{'list': [{'t': 0}, {'v': 57}]}", JudgeFailed, "does not run"),
-        ("{'t': 0}", "{'t': 1}", JudgeFailed, "does not run"),
+        (TAKEN % "-1e-07", TAKEN % "inf", ReferenceFails, "depends on values"),
+        (TAKEN % "(1+2j)", TAKEN % "(0.5-3e-05j)", ReferenceFails, "depends on values"),
+        (TAKEN % 57, "[tensor, 57]", JudgeFailed, "does not run"),
+        ("tensor", "(tensor,)", JudgeFailed, "does not run"),
     ],
 )
 def test_a_reference_whose_numbers_hang_on_values_hears_what_to_return(

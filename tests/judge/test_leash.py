@@ -47,7 +47,7 @@ def fails(program: Program) -> ChildFailure:
         ("import os; os.abort()", "killed by SIGABRT"),
         ("return torch.cat([x, x])", "wrong structure: output 0 is [8] float32 on cpu, strided, expected [4]"),
         ("return x.double()", "wrong structure: output 0 is [4] float64"),
-        ("return (x,)", "wrong structure: returned {'tuple': [{'t': 0}]}"),
+        ("return (x,)", "wrong structure: returned (tensor,), expected tensor"),
         (
             "class Lazy(torch.Tensor): pass\nreturn x.as_subclass(Lazy)",
             "wrong structure: output 0 is a Lazy, expected a torch.Tensor",

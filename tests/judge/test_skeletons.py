@@ -66,6 +66,16 @@ def test_a_malformed_skeleton_is_refused(bad: Any) -> None:
         skeletons.unflatten(bad, [])
 
 
+def test_messages_show_values_as_python_writes_them() -> None:
+    """Sets of tensors, which have no names, too."""
+    assert "{tensor}" == skeletons.shown(skeletons.flatten({ONE})[0])
+    value = [ONE, ({"w": TWO, 3: ONE}, torch.Size([2]), "text", {4})]
+    assert "[tensor, ({'w': tensor, 3: tensor}, torch.Size([2]), 'text', {4})]" == skeletons.shown(
+        skeletons.flatten(value)[0]
+    )
+    assert "Batch(first=tensor, second=1)" == skeletons.shown(skeletons.flatten(Batch(ONE, 1), named=True)[0])
+
+
 def test_leaves_have_names() -> None:
     """A path per tensor, for messages."""
     skeleton, _ = skeletons.flatten([ONE, {"w": (TWO, ONE)}])

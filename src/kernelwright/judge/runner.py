@@ -308,7 +308,8 @@ class Runner:
         result, gradients = returned
         skeleton, leaves = skeletons.flatten(result)
         if skeleton != self.buffers.plan.results:
-            raise WrongStructure(f"returned {skeleton!r:.300}, expected {self.buffers.plan.results!r:.300}")
+            mine, theirs = skeletons.shown(skeleton), skeletons.shown(self.buffers.plan.results)
+            raise WrongStructure(f"returned {mine:.300}, expected {theirs:.300}")
         for position, (leaf, target) in enumerate(zip(leaves, self.buffers.outputs[index], strict=True)):
             _check_leaf(f"output {position}", leaf, target)
             self._copy(target, leaf, pairs)

@@ -10,9 +10,9 @@ of arguments ``{"named": [type's name, [field, ...], [...]]}``, a tuple whose me
 from __future__ import annotations
 
 import functools
-from collections import namedtuple
+from collections import defaultdict, namedtuple
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -49,6 +49,18 @@ def unflatten(skeleton: Any, leaves: Sequence[Any]) -> Any:
 def _type(name: str, fields: tuple[str, ...]) -> Any:
     """One type for all calls, as there is one where the task is."""
     return namedtuple(name, fields)  # noqa: PYI024 - the fields are not known before
+
+
+class _Tensor:
+    """Stands where a tensor does."""
+
+    def __repr__(self) -> str:
+        return "tensor"
+
+
+def shown(skeleton: Any) -> str:
+    """As Python writes it, for messages: ``(tensor, {'b': tensor})``."""
+    return repr(unflatten(skeleton, cast(Any, defaultdict(_Tensor))))
 
 
 def names(skeleton: Any) -> list[str]:
