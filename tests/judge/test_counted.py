@@ -50,6 +50,8 @@ def test_only_sums_whose_every_addend_has_few_bits_stay() -> None:
     assert float(same[3, 101:].double().mean()) < 0.1
     rows = drawn(SUMS["batched"], values)[0] == values @ values.T
     assert not bool(rows[3].any()) and not bool(rows[:, 3].any()) and bool(rows[:3, :3].all())
+    many = torch.ones(20_000, dtype=torch.float64)
+    assert torch.equal(drawn(lambda x: x.cumsum(0), many), many.cumsum(0))
     large = DIGITS * 2.0**20
     assert float((drawn(SUMS["running"], large) == large.cumsum(-1)).double().mean()) < 0.5
 

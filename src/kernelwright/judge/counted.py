@@ -7,7 +7,7 @@ error is drawn (``rounding``) half of those that are equal would else lie on the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 aten = torch.ops.aten
 FINEST = 10
-"""Addends are multiples of two to the minus this, and the factors of products of the root of it."""
-LARGEST = 1 << 13
-"""Their sizes add up to no more than this: each partial sum has 23 bits, and float32 holds it."""
+"""Addends are whole, or multiples of two to the minus this, and the factors of products of the root of it."""
+LARGEST = 1 << 23
+"""Of such steps their sizes add up to no more than this, so float32 holds each partial sum."""
 SOME = 64
 """Elements that are looked at first."""
 _WITHIN = {aten.sum.default, aten.sum.dim_IntList, aten.cumsum.default}
@@ -56,23 +56,20 @@ def whole(leaf: torch.Tensor) -> bool:
 
 def _exact(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
     """Which elements are; None where nothing is known of the operator."""
-    if func in _WITHIN:
-        values, rest = args[0], args[1:]
-        odd, size = func(_odd(values, FINEST), *rest, **kwargs), func(values.abs(), *rest, **kwargs)
-    elif func in _PRODUCTS:
-        left, right = args[:2]
-        rows, columns = (_odd(left, FINEST // 2).sum(-1, keepdim=True), _odd(right, FINEST // 2).sum(-2, keepdim=True))
-        odd = rows + columns
-        if not bool((odd == 0).any()):
-            return None
-        size = func(left.abs(), right.abs())
-    elif func in _SCATTERED:
-        base, dim, index, source = args[:4]
-        odd = func(_odd(base, FINEST), dim, index, _odd(source, FINEST), **kwargs)
-        size = func(base.abs(), dim, index, source.abs(), **kwargs)
-    else:
+    if func not in _SUMS:
         return None
-    return (odd == 0) & (size <= LARGEST)
+    places = (0, 3) if func in _SCATTERED else (0, 1) if func in _PRODUCTS else (0,)
+    finest = 0 if all(whole(args[at]) for at in places) else FINEST
+
+    def of(make: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+        return func(*(make(arg) if at in places else arg for at, arg in enumerate(args)), **kwargs)
+
+    if func in _PRODUCTS:
+        rows, columns = (_odd(args[at], finest // 2) for at in places)
+        odd = rows.sum(-1, keepdim=True) + columns.sum(-2, keepdim=True)
+    else:
+        odd = of(lambda value: _odd(value, finest))
+    return (odd == 0) & (of(torch.abs) * 2.0**finest <= LARGEST)
 
 
 def _odd(values: torch.Tensor, finest: int) -> torch.Tensor:
