@@ -118,6 +118,7 @@ def compiled(tmp_path_factory):
     wide = triton_cases.SOFTMAX.replace("(5, 100)", "(64, 4096)")
     product = triton_cases.LINEAR_GELU.replace("17, 24", "128, 128").replace("24, 19", "128, 128")
     long_words = triton_cases.WORDS.replace("5, 37", "256, 4096").replace("return [37]", "return [4096]")
+    small = {"BLOCK": 1024, "WARPS": 4}
     wanted = {
         "rows": (wide, "rowwise", {}),
         "loop": (wide, "looped", {"BLOCK": 1024, "WARPS": 4}),
@@ -148,7 +149,9 @@ def compiled(tmp_path_factory):
         "double chain": (triton_cases.DOUBLE_CHAIN.replace("5, 100", "64, 4096"), "rowwise", {}),
         "double scan": (triton_cases.DOUBLE_RUNNING.replace("5, 100", "64, 4096"), "rowwise", {}),
         "double total": (triton_cases.DOUBLE_TOTAL.replace("5, 100", "64, 4096"), "rowwise", {}),
-        "place": (triton_cases.PLACE.replace("(5, 100)", "(64, 4096)"), "looped", {"BLOCK": 1024, "WARPS": 4}),
+        "place": (triton_cases.PLACE.replace("(5, 100)", "(64, 4096)"), "looped", {**small, "STAGES": 0}),
+        "ahead": (triton_cases.PLACE.replace("(5, 100)", "(64, 4096)"), "looped", {**small, "STAGES": 3}),
+        "ahead of odd": (triton_cases.PLACE.replace("(5, 100)", "(64, 4097)"), "looped", {**small, "STAGES": 3}),
     }
     cases = [prepare(folder, number, *case)[0] for number, case in enumerate(wanted.values())]
     return dict(zip(wanted, probe("compile", folder, cases), strict=True))
@@ -169,6 +172,13 @@ def test_float64_becomes_machine_code_that_does_not_spill(compiled, name):
     """Two of them make the 16 bytes of a load; a value takes two registers."""
     assert not isinstance(compiled[name], str), compiled[name]
     assert {0} == {launch["spills"] for launch in compiled[name]}
+
+
+def test_blocks_of_a_row_are_copied_ahead_sixteen_bytes_at_a_time(compiled):
+    """Where columns do not come in fours, only copies of four bytes could be: those are left out."""
+    copies = {name: [launch["copies"] for launch in compiled[name]] for name in ("place", "ahead", "ahead of odd")}
+    assert {"place": [[]], "ahead": [[16]], "ahead of odd": [[]]} == copies
+    assert [0] == [launch["spills"] for launch in compiled["ahead"]]
 
 
 def test_bags_become_machine_code_that_does_not_spill(compiled):

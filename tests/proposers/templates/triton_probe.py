@@ -116,13 +116,16 @@ def compile_launch(kernel, args, options):
         said = subprocess.run(
             [tool, "-v", "-arch=sm_90a", file.name, "-o", "/dev/null"], capture_output=True, text=True, check=True
         ).stderr
+    text = compiled.asm["ptx"]
+    copies = re.findall(r"cp\.async\.c[ag]\.shared\.global.*?\], \[.*?\], 0x(\w+)", text)
     return {
         "kernel": kernel.__name__,
         "registers": int(re.search(r"Used (\d+) registers", said)[1]),
         "spills": int(re.search(r"(\d+) bytes spill stores", said)[1]),
         "shared": compiled.metadata.shared,
-        "wide": "ld.global" in compiled.asm["ptx"] and ".v4.b32" in compiled.asm["ptx"],
-        "tensor_cores": "wgmma" in compiled.asm["ptx"],
+        "wide": "ld.global" in text and ".v4.b32" in text,
+        "copies": sorted({int(size, 16) for size in copies}),
+        "tensor_cores": "wgmma" in text,
     }
 
 

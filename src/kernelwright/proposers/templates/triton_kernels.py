@@ -41,6 +41,8 @@ class Writer:
         self.edge = "cm"
         """The mask of what is read by column alone."""
         self.looped = style == LOOP
+        self.staged = False
+        """Whether the launch says how many blocks of a looped row are in flight at once (STAGES)."""
         self.left: set[str] = set()
         """Partial results already written."""
         self.totals = [i for i, v in enumerate(self.region.values) if v.op in ir.TOTAL_REDUCTIONS]
@@ -266,9 +268,10 @@ def cycles(fused: ir.Fused) -> list[int]:
     return sorted({v.index for v in fused.region.values if v.op == "input" and v.kind in _CYCLIC})
 
 
-def kernel(fused: ir.Fused, number: int, style: str, hint: str, early: bool = False) -> str:
+def kernel(fused: ir.Fused, number: int, style: str, hint: str, early: bool = False, staged: bool = False) -> str:
     """The text of ``_k<number>`` in one style (its partial sums, if any, are finished by ``final``)."""
     writer = Writer(fused, style, hint)
+    writer.staged = staged
     if style == FLAT:
         _flat(writer)
     elif style == LOOP:
@@ -276,7 +279,7 @@ def kernel(fused: ir.Fused, number: int, style: str, hint: str, early: bool = Fa
     else:
         _tiles(writer)
     sizes = ["count"] if style == FLAT else ["rows", "colsq", "inner"]
-    fixed = ["BLOCK", "FREE"] if style == FLAT else ["Q", "R", "BLOCK", "FREE"]
+    fixed = ["BLOCK", "FREE"] if style == FLAT else ["Q", "R", "BLOCK", "FREE"] + ["STAGES"] * staged
     arguments = signature(fused, bool(writer.totals)) + sizes + [f"{name}: tl.constexpr" for name in fixed]
     head = ["@triton.jit", f"def _k{number}({', '.join(arguments)}):"]
     return triton_ops.computed(fused.region, "\n".join(head + writer.lines))

@@ -17,7 +17,7 @@ from kernelwright.proposers.templates import (
     triton_window,
 )
 from kernelwright.proposers.templates.graph import Capture
-from kernelwright.proposers.templates.ir import Program
+from kernelwright.proposers.templates.ir import Fused, Program
 from kernelwright.tuning import Parameter, Space
 
 THIN = 16
@@ -31,7 +31,7 @@ def structures(program: Program) -> list[Structure]:
     products = triton_matmul.pairs(program)
     for name in triton_plans.structures(program):
         style = triton_plans.style_of(triton_plans.main_fused(program), name)
-        order = (0.9 if products else 0.3) + _LATER[name]
+        order = (0.9 if products else 0.3) + _later(name, triton_plans.main_fused(program))
         found.append(_structure(name, _NOTES[style], _with_windows(program, triton_plans.space(program, name)), order))
     if triton_window.extras(program, {}) and not products and not list(program.regions()):
         found.append(_structure(WINDOWS, "boxes of elements gathered by one kernel", triton_window.space(), 0.5))
@@ -56,6 +56,16 @@ def _with_windows(program: Program, space: Space) -> Space:
 
 
 _LATER = {triton_plans.REGISTERS: 0.0, triton_plans.LOOPED: 0.05, triton_plans.SPLIT: -0.05}
+LONG = 16384
+"""Columns from which rows that are only reduced are tried in blocks first."""
+
+
+def _later(name: str, fused: Fused) -> float:
+    """How much later than rows in registers a structure is tried."""
+    first = name == triton_plans.LOOPED and fused.sample[1] >= LONG and triton_plans.only_reduces(fused)
+    return -0.02 if first else _LATER[name]
+
+
 _NOTES = {
     triton_kernels.SPLIT: "each row shared by several programs, partial results added by the next kernel",
     triton_kernels.FLAT: "one Triton pass over every element",

@@ -66,7 +66,9 @@ def open_loop(writer: Writer, scans: list[int]) -> None:
         start = "1.0" if "prod" in writer.region.values[i].op else "0.0"
         writer.put(f"h{i} = tl.full((R, 1), {start}, tl.float32)")
     back = any(writer.region.values[i].op.endswith("_back") for i in scans)
-    writer.put(f"for {'turn' if back else 'start'} in range({writer.low}, {writer.stop}, BLOCK):")
+    over = f"{writer.low}, {writer.stop}, BLOCK"
+    walked = f"tl.range({over}, num_stages=STAGES)" if writer.staged and not scans else f"range({over})"
+    writer.put(f"for {'turn' if back else 'start'} in {walked}:")
     writer.depth += 1
     if back:
         writer.put(f"start = ({writer.stop} - 1) // BLOCK * BLOCK - turn")
