@@ -86,3 +86,13 @@ def test_odd_characters_in_a_file_s_name_are_no_reason_to_reject_it(tmp_path: Pa
     assert "my__new__model.py::ModelNew" == python.entry
     assert ["my__new__model.py"] == [name for name, _ in python.sources]
     assert ("my kernel é.cpp as given", "my (new) model.py as given") == (raw.note, python.note)
+
+
+@pytest.mark.parametrize("name", ["triton.py", "numpy.py", "json.py"])
+def test_a_file_named_like_a_module_does_not_stand_in_for_it(tmp_path: Path, name: str) -> None:
+    """The judge refuses such a source; what it is called is nothing that its author needs."""
+    (tmp_path / name).write_text("import triton\nclass ModelNew: pass\n")
+    found = load_candidate(tmp_path / name, TASK)
+    assert (f"its_{name}::ModelNew", "triton") == (found.entry, found.language)
+    assert [f"its_{name}"] == [own for own, _ in found.sources]
+    assert f"{name} as given" == found.note

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from pathlib import Path
 
 from kernelwright import kinds
@@ -15,6 +16,16 @@ from kernelwright.load.source import classes, imported_modules, top_level_names,
 from kernelwright.task import Task
 
 ENDINGS = (".py", ".cpp", ".cu")
+TAKEN = sys.stdlib_module_names | {
+    "torch",
+    "numpy",
+    "triton",
+    "kernelwright",
+    "sitecustomize",
+    "usercustomize",
+    "conftest",
+}
+"""Names of modules that a candidate's file would stand in for."""
 
 
 @kinds.checked
@@ -52,8 +63,10 @@ def load_candidate(path: str | Path, task: Task, proposer: str = "start") -> Can
 
 
 def _plain(name: str) -> str:
-    """A file's name as one that the judge takes for a source, whatever spaces and letters the user's has."""
-    return re.sub(r"^[^A-Za-z0-9_]|[^A-Za-z0-9_.-]", "_", name)
+    """A file's name as one that the judge takes for a source, whatever spaces and letters the user's has; a kernel in
+    ``triton.py`` must not be what ``import triton`` finds."""
+    plain = re.sub(r"^[^A-Za-z0-9_]|[^A-Za-z0-9_.-]", "_", name)
+    return f"its_{plain}" if plain.partition(".")[0] in TAKEN else plain
 
 
 def _text(place: Path) -> str:
