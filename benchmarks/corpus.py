@@ -139,11 +139,11 @@ def main() -> int:
         Path(folder).chmod(0o755)
         with LocalWorker(asked.device, Path(folder, "state"), Path(folder, "cache")) as worker:
             first, step = asked.part
-            for item in sorted(entries(asked)[first::step], key=judged):
-                if time.monotonic() - began > asked.seconds:
-                    break
+            mine = entries(asked)[first::step]
+            while mine and time.monotonic() - began <= asked.seconds:
+                item = min(mine, key=judged)
                 if judged(item) >= asked.repeats:
-                    continue
+                    break
                 verdict = run_corpus.judge(worker, *item)
                 wrong += not verdict.right
                 note(rows, known, verdict, item[1], commit)
