@@ -372,6 +372,15 @@ def test_templates_write_the_best_rewritten_program_and_fall_back_through_it() -
     assert text.index("class Model(") < text.index("class Rewritten(Model)") < text.index("class ModelNew(Rewritten)")
 
 
+def test_templates_write_a_rewritten_program_whose_inputs_come_by_name() -> None:
+    """The rewritten forward takes ``*args``; a dict from get_inputs is put in the order of the reference's."""
+    listed, named = "[torch.randn(96), torch.randn(96, 64)]", "dict(y=torch.randn(96, 64), x=torch.randn(96))"
+    assert listed in (reference := FOUND["diag-left"][0])
+    reference = reference.replace(listed, named)
+    names = [structure.name for structure in RewritesProposer().structures(ask(reference))]
+    assert ["rewrite.0+"] == [name[:10] for name in names if "+" in name]
+
+
 def test_a_reference_that_imports_from_its_folder_is_rewritten(tmp_path: Path) -> None:
     """Modules beside the file are found while it is traced, those that forward itself imports too."""
     (tmp_path / "kw_size.py").write_text("SIZE = 96\n")

@@ -197,6 +197,14 @@ def test_other_sizes_take_the_fast_path_and_are_right() -> None:
         assert max(error_ratios(module, [torch.randn(shape)])) <= 2.0
 
 
+def test_sizes_stay_open_where_forward_is_decorated() -> None:
+    """``torch.no_grad()`` makes a function of ``*args``; torch.export reads the signature of the one within."""
+    inputs = "torch.randn(64, 256), torch.randn(64, 256)"
+    source = reference("return torch.softmax(x * 2.0 + y, -1)", inputs, arguments="x, y")
+    captured = graph.capture(request(source.replace("    def forward", "    @torch.no_grad()\n    def forward")).task)
+    assert 2 == len(captured.symbols)
+
+
 def test_changed_weights_are_honoured() -> None:
     """Parameters are read at every call."""
     old, new = pair(load(_candidate("rms")))

@@ -34,6 +34,12 @@ SECONDS = 12.0
 """Wall clock for both engines; a safety net, their own limits stop nearly all searches first. A run waits 15 s at the
 least for a proposer, tracing included."""
 
+SIGNED = """
+import inspect
+
+{name}.forward.__signature__ = inspect.signature({entry}.forward)
+"""
+"""By which names a rewritten program takes its inputs: its forward has ``*args``, and get_inputs may give a dict."""
 TEMPLATED = "rewrite.0+"
 """Prefix of structures in which the templates proposer wrote the best rewritten program."""
 
@@ -102,7 +108,8 @@ class RewritesProposer:
         assert not isinstance(found, str) and found[1]
         summary = _note(found[1][0], "")
         style = Style(entry=request.task.entry, summary=summary, device="cuda", compiled=False, name="Rewritten")
-        reference = embed(request.task, emit(found[0], found[1][0].root, style), header=summary)
+        body = emit(found[0], found[1][0].root, style) + SIGNED.format(name=style.name, entry=request.task.entry)
+        reference = embed(request.task, body, header=summary)
         return replace(request, task=replace(request.task, reference=reference, entry=style.name))
 
     def render(self, request: Request, structure: str, values: Mapping[str, int | float | str | bool]) -> Candidate:

@@ -182,8 +182,9 @@ def _mode(model: torch.nn.Module, inputs: tuple[Any, ...], shapes: Any, graph: s
 
 
 def _varargs(model: torch.nn.Module) -> bool:
-    code = type(model).forward.__code__
-    return bool(code.co_flags & 0x04)
+    """Whether forward takes ``*args``, as torch.export reads it: of a decorated one, what the inner one takes."""
+    kinds = [parameter.kind for parameter in inspect.signature(model.forward).parameters.values()]
+    return inspect.Parameter.VAR_POSITIONAL in kinds
 
 
 def _split_init(init: Any) -> tuple[list[Any], dict[str, Any]]:
