@@ -37,6 +37,7 @@ from narrow_programs import NARROW
 from other_hands import OTHERS
 from phase_programs import PHASES
 from ported_programs import PORTED
+from scattered_programs import SCATTERED
 from seam_programs import SEAMS
 from side_programs import SIDES
 from slip_programs import SLIPS
@@ -54,7 +55,7 @@ from kernelwright.workers.local import LocalWorker
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
-    *TIED, *LAZY, *EMPTIED, *UNREACHED, *GPU,
+    *TIED, *LAZY, *EMPTIED, *UNREACHED, *SCATTERED, *GPU,
 )  # fmt: skip
 
 

@@ -24,6 +24,12 @@ _WITHIN = {aten.sum.default, aten.sum.dim_IntList, aten.cumsum.default}
 _PRODUCTS = {aten.mm.default, aten.bmm.default}
 _SCATTERED = {aten.scatter_add.default, aten.index_add.default}
 _SUMS = _WITHIN | _PRODUCTS | _SCATTERED
+_WRITTEN = {
+    aten.scatter_add_.default, aten.index_add_.default, aten.index_put.default, aten.index_put_.default,
+    aten.scatter_reduce.two, aten.scatter_reduce_.two, aten._embedding_bag.default,
+    aten._embedding_bag_forward_only.default,
+}  # fmt: skip
+"""What ``scattered`` adds up as one of the others."""
 
 
 def kept(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], noisy: torch.Tensor) -> torch.Tensor:
@@ -39,7 +45,7 @@ def met(func: Any, args: Sequence[Any], out: Any) -> bool:
     """Whether an operator makes floats of whole numbers, or adds up such as are whole."""
     if func is aten._to_copy.default:
         return bool(out.is_floating_point()) and not args[0].is_floating_point()
-    return func in _SUMS and args[0].is_floating_point() and whole(args[0])
+    return (func in _SUMS or func in _WRITTEN) and args[0].is_floating_point() and whole(args[0])
 
 
 def whole(leaf: torch.Tensor) -> bool:

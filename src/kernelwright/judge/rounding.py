@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
-from kernelwright.judge import borders, counted, sparse, steps, sweeps, waves
+from kernelwright.judge import borders, counted, scattered, sparse, steps, sweeps, waves
 from kernelwright.judge.addends import Chain
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.exchanged import Equal, Kept
@@ -262,15 +262,6 @@ def _vector_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[s
     return _sum_rule(mode, aten.sum.dim_IntList, (mode.roughen(terms), [0]), {})
 
 
-def _scatter_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """scatter_add and index_add: one running sum per place, in whatever order its addends arrive."""
-    base, dim, index, source = args[:4]
-    out = func(*args, **kwargs)
-    squares = func(base.square(), dim, index, source.square())
-    counts = func((base != 0).to(base.dtype), dim, index, (source != 0).to(source.dtype))
-    return mode.summed(out, squares, counts, 1, LONGEST_DOT)
-
-
 def _convolution_backward_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     grad, values, weight, *rest = args
     found = func(*args, **kwargs)
@@ -351,13 +342,12 @@ _Rule = Callable[[Rounded, Any, tuple[Any, ...], dict[str, Any]], Any]
 _SUMS: dict[Any, _Rule] = {
     **steps.RULES,
     **sweeps.RULES,
+    **scattered.RULES,
     **dict.fromkeys((aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim), _sum_rule),
     aten._fft_r2c.default: waves.transform,
     **dict.fromkeys((aten.mm.default, aten.bmm.default), _product_rule),
     **dict.fromkeys((aten.addmm.default, aten.baddbmm.default), _affine_rule),
     **dict.fromkeys((aten.dot.default, aten.vdot.default, aten.mv.default), _vector_rule),
-    aten.scatter_add.default: _scatter_rule,
-    aten.index_add.default: _scatter_rule,
     aten.convolution.default: _convolution_rule,
     aten.convolution_backward.default: _convolution_backward_rule,
     **dict.fromkeys((aten.var.default, aten.var.dim, aten.var.correction), _variance_rule),
