@@ -169,6 +169,14 @@ def test_answers_that_hang_on_earlier_calls_are_refused_with_what_to_do() -> Non
     instance(forward.format(" * 0 + x"), "[torch.rand(3, 4)]", init=COUNTED, contract=training)
 
 
+def test_the_largest_value_met_so_far_is_carried_too() -> None:
+    """After equal inputs it is what it was: only others in between tell."""
+    largest = "self.seen.copy_(torch.maximum(self.seen, x.abs().amax(0)))"
+    for training in (True, False):
+        with pytest.raises(errors.TaskError, match="earlier calls left in its buffers"):
+            instance(f"x / {largest}", "[torch.rand(3, 4)]", init=COUNTED, contract=Contract(training=training))
+
+
 @pytest.mark.parametrize(
     ("forward", "inputs", "said"),
     [

@@ -157,8 +157,9 @@ class Instance:
             self.out_strides = tuple(tuple(t.stride()) for t in outputs)
             self.giver.keeps = weights.still(self.model, self.first_state)
             if not (self.giver.keeps or self.contract.random):
-                refusals.carried(self.reference, outputs, lambda: self._call(self.model, leaves).outputs, 11)
-            self._restore()  # a module in train() mode has changed its buffers
+                given = leaves, self._raw(seed + 1)[0]
+                refusals.carried(self.reference, outputs, lambda own: self._call(self.model, own).outputs, given, 11)
+            self._restore()  # in train() mode buffers have changed
             with seeded(12):
                 again, self.call_seconds = timed(lambda: self._call(self.model, leaves).outputs)
         except KernelwrightError:

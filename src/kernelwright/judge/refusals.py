@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kernelwright.errors import EmptyShape, NoTensorOutput, ReferenceIsRandom, TaskError, TaskIncomplete, WrongDevice
-from kernelwright.judge import agreement, skeletons
+from kernelwright.judge import agreement, calls, skeletons
 from kernelwright.judge.inputs import FLOATS, seeded
 from kernelwright.judge.numerics import EXACT_DTYPES
 from kernelwright.task import by_position
@@ -199,13 +200,24 @@ def written(
 
 
 def carried(
-    reference: Reference, first: Sequence[torch.Tensor], again: Callable[[], Sequence[torch.Tensor]], seed: int
+    reference: Reference,
+    first: Sequence[torch.Tensor],
+    call: Callable[[list[torch.Tensor]], Sequence[torch.Tensor]],
+    given: tuple[list[torch.Tensor], list[torch.Tensor]],
+    seed: int,
 ) -> None:
     """Answers that depend on what earlier calls left in parameters or buffers: calls are checked each by itself, so a
-    copy of the reference would be refused. ``again``: the same call, under ``seed`` too, with nothing put back. Raises
-    TaskError."""
+    copy of the reference would be refused. ``first``: the answer to the first of two ``given``, which is asked for
+    again under ``seed`` by ``call``, that puts nothing back: at once, and after the other, three times as large: the
+    least and the largest value met so far are the same after equal inputs. Raises TaskError."""
+    own, other = given
     with seeded(seed):
-        second = again()
+        second = call(own)
+    if not agreement.differ(first, second):
+        with contextlib.suppress(*calls.CAUGHT), seeded(seed + 1):
+            call([3 * leaf if leaf.is_floating_point() else leaf for leaf in other])
+        with seeded(seed):
+            second = call(own)
     if agreement.differ(first, second):
         raise _remembers(reference, first, second, "buffers")
 
