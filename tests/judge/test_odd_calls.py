@@ -18,6 +18,7 @@ from kernelwright.judge.inputs import change_leaves
 from kernelwright.judge.odd_calls import OddCalls
 from kernelwright.judge.spot_checks import Mismatch, SpotChecks
 from kernelwright.judge.stages import Judgement
+from kernelwright.judge.taken import of_calls
 from kernelwright.judge.variants import AS_GIVEN, HEAVY, LIGHT, mixed
 from kernelwright.judge.verify import Checker
 from kernelwright.task import Contract
@@ -237,3 +238,25 @@ def test_a_dear_call_has_other_constants_beside_its_odd_rows() -> None:
     calls.rounds(10, 10, 4)
     calls.prepare(4, lambda: made.draw(point.as_given, 9))
     assert 1 == sum(bool((mask == 0).any()) for _, mask in calls.values())
+
+
+def test_no_odd_call_is_one_that_the_reference_refuses() -> None:
+    """A few rows by lot, or spots of them, tell nothing of the next draw: rows that are zero or negative ended it."""
+    for seed in range(12):
+        made = instance("torch.multinomial(x, 4)", "[torch.rand(32, 16) + 0.1]", contract=Contract(random=True))
+        calls = OddCalls(Point(made.case, made, Checker(made, seed=1), seed, {}), random.Random(seed), 2)
+        calls.rounds(10, 10, SETS)
+        for _ in range(4):
+            calls.prepare(SETS, lambda made=made, calls=calls: made.draw(calls.point.as_given, 9))
+            assert all(made.eager(leaves, None) for leaves in calls.values())
+
+
+def test_a_later_draw_that_the_reference_refuses_is_the_first_again() -> None:
+    """All but one element of a row are zero in every second draw of two that have blank channels."""
+    made = instance("x * (1 / int((x.count_nonzero(-1) > 4).all()))", "[torch.rand(32, 16) + 0.1]")
+    point = Point(made.case, made, Checker(made, seed=1), 5, {})
+    blank = next(v for v in point.offered if v.change == "blank channels")
+    first = next(leaves for seed in range(64) if (made._accepted(leaves := made.draw(blank, seed))))
+    found = of_calls(point, blank, list(range(24)), range(24), first, None)
+    assert len(found) == 24 and found[0] is first and 1 < len({id(leaves) for leaves in found.values()}) < 24
+    assert all(made.eager(leaves, None) for leaves in found.values())

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import agreement, ahead, left, race, remains, spot_checks, timing_plan, variants
+from kernelwright.judge import agreement, ahead, left, race, remains, spot_checks, taken, timing_plan, variants
 from kernelwright.judge.bench import DEAR_BYTES, Bench, Point, load
 from kernelwright.judge.buffers import Buffers, laid_out_oddly
 from kernelwright.judge.child import Program, Window
@@ -352,14 +352,14 @@ class Correctness:
         """Check those that the reference accepts; which they were."""
         dice = random.Random(self.seed ^ 0x5EED)
         state = point.instance.first_state
-        loaded, taken = state, list[Variant]()
+        loaded, had = state, list[Variant]()
         for variant in chosen:
-            if not variants.stood_in_for(variant, taken):
+            if not variants.stood_in_for(variant, had):
                 loaded, accepted = self._variant(program, point, variant, dice, loaded)
-                taken += [variant] if accepted else []
+                had += [variant] if accepted else []
         if loaded is not state:
             program.set_state(state)
-        return taken
+        return had
 
     @sharing  # all of it: eager's answers and draws outside a share ran beside what other judges timed
     def _variant(
@@ -378,7 +378,7 @@ class Correctness:
             program.set_state(wanted)
         buffers = point.bind(program, variant, variant.draws)
         for calls in variants.in_windows(variant.draws, dice):
-            given = {call: point.instance.draw(variant, seeds[call]) if call else leaves for call in calls}
+            given = taken.of_calls(point, variant, seeds, calls, leaves, wanted)
             for result in self._calls(program, point, variant, buffers, given, wanted):
                 if not result.passed and result.required:
                     raise Wrong("verify", f"{result.name}: {result.detail}", result.detail)

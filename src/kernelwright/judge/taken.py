@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Draws of a variant that the reference takes: a lot decides in each of them what is changed, and one that it takes
+says little of the next. A row that is all zero, or negative, is none that torch.multinomial draws from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from kernelwright.judge.inputs import Variant
+from kernelwright.judge.weights import State
+
+if TYPE_CHECKING:
+    import torch
+
+    from kernelwright.judge.bench import Point
+
+
+def of_calls(
+    point: Point,
+    variant: Variant,
+    seeds: Sequence[int],
+    wanted: Iterable[int],
+    first: list[torch.Tensor],
+    state: State | None,
+) -> dict[int, list[torch.Tensor]]:
+    """Inputs of ``wanted`` calls, each drawn with its seed. Call 0 has the ``first``, which the reference takes; so has
+    each whose own it does not. On a dear case that is not asked: its changes by lot come to one draw."""
+
+    def of_one(call: int) -> list[torch.Tensor]:
+        made = point.instance.draw(variant, seeds[call]) if call else first
+        return made if made is first or point.dear or point.checker.accepts(variant, made, state) else first
+
+    return {call: of_one(call) for call in wanted}
+
+
+def or_as_given(
+    point: Point, variant: Variant, made: list[torch.Tensor], given: list[torch.Tensor]
+) -> list[torch.Tensor]:
+    """A changed call of a race, or where the reference does not take that, the call as it was drawn. On a dear case
+    that is not asked."""
+    return made if point.dear or point.checker.accepts(variant, made, None) else given
