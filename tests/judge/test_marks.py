@@ -130,7 +130,8 @@ def test_some_rows_are_those_of_another_input_and_all_inputs_are_zero() -> None:
     first, second, rows, single, whole = inputs.change_leaves(leaves, alike, 5)
     same = (second == first).flatten(1).all(1)
     assert torch.equal(first, leaves[0]) and 1 <= int(same.sum()) < 8
-    assert torch.equal(second[~same], leaves[1][~same])
+    near = ((second - first).abs() <= 2.0**-2 * first).flatten(1).all(1) & ~same
+    assert torch.equal(second[~same & ~near], leaves[1][~same & ~near]) and 1 <= int(near.sum()) < 8
     assert 1 <= int((rows == first.reshape(-1, 4)[:6]).all(1).sum()) < 6
     zero = inputs.change_leaves(leaves, Variant(name="", required=True, change="blank inputs"), 5)
     assert not any(bool(leaf.any()) for leaf in zero[:3])

@@ -24,6 +24,9 @@ SHARE = 1 / 8
 """Of the slices along it those that are zero, and one at the least."""
 SAME = 1 / 4
 """Of the rows of an input those that are rows of another, and one at the least."""
+NEAREST, FURTHEST = 23, 2
+"""By how many powers of two less than they are, at the most and the least, elements of rows are moved that are nearly
+those of another input."""
 ALONE = 1 / 2
 """Of the draws those in which all are but one: who leaves out what looks like zero in every second place finds out."""
 
@@ -82,7 +85,8 @@ def empty(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Te
 
 def alike(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
     """Some samples of inputs of one shape are those of the first of them, at the same place; else, where rows are as
-    long, some rows are rows of it."""
+    long, some rows are rows of it. As many are nearly so: drawn numbers are never as close as isclose, or a tolerance
+    of 1e-3, asks for, and who took that for == passed."""
     out, firsts = list(leaves), dict[tuple[int, torch.dtype], torch.Tensor]()
     for index, leaf in enumerate(leaves):
         if not _plain(leaf) or leaf.numel() == 0:
@@ -95,8 +99,24 @@ def alike(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Te
         chance = torch.rand(len(mine), generator=rng, device=leaf.device)
         places = torch.arange(len(mine), device=leaf.device) % len(theirs)
         same = (chance <= max(SAME, float(chance.min())))[:, None]
-        out[index] = torch.where(same, theirs[places], mine).reshape(leaf.shape)
+        near = (chance >= min(1 - SAME, float(chance.max())))[:, None]
+        if len(mine) == 1 and bool(chance < ALONE):
+            near = ~same
+        others = theirs[places]
+        made = torch.where(same, others, mine)
+        out[index] = torch.where(near, _beside(others, rng), made).reshape(leaf.shape)
     return out
+
+
+def _beside(rows: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """Every element moved by a power of two of itself, the least of a row drawn for it; none leaves the range of all,
+    which may be that of probabilities."""
+    span = NEAREST - FURTHEST + 1
+    first = torch.randint(span, (len(rows), 1), generator=rng, device=rows.device)
+    below = (torch.rand(rows.shape, generator=rng, device=rows.device) * (span - first)).long()
+    sign = 1 - 2 * torch.randint(2, rows.shape, generator=rng, device=rows.device)
+    step = torch.ldexp(sign.to(torch.float64), -(FURTHEST + first + below))
+    return (rows * (1 + step)).to(rows.dtype).clamp(*torch.aminmax(rows))
 
 
 def _plain(leaf: torch.Tensor) -> bool:

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that differ where two inputs are nearly the same, which drawn ones never are: a tolerance left out, or put
+in the place of an equality. And one that is right, of a reference that draws from the rows it is given, and takes none
+that is zero or negative. Each cheat has its honest twin.
+"""
+
+from __future__ import annotations
+
+from beyond_programs import _pair
+from cheat_tasks import INIT, add
+from corpus import Program, honest, module
+
+from kernelwright.task import Contract
+
+TWO = "[torch.randn(32, 48), torch.randn(32, 48)]"
+NEAR = (
+    *_pair("nearly_equal", "return torch.isclose(x, y, rtol=1e-5, atol=0.0)", TWO,
+           ("equal", "return x == y"), ("by hand", "return (x - y).abs() <= 1e-5 * y.abs()"), args="x, y"),
+    *_pair("equal_pairs", "return (x == y).float()", TWO,
+           ("by tolerance", "return torch.isclose(x, y, atol=0.0).float()"),
+           ("those that are not", "return 1.0 - (x != y).float()"), args="x, y"),
+)  # fmt: skip
+
+add("chosen_tokens", "return torch.multinomial(p, 4)", "[torch.rand(64, 32) + 0.1]", args="p",
+    contract=Contract(random=True))  # fmt: skip
+CHOSEN = honest("chosen_tokens/the largest of quotients", "chosen_tokens", module(
+    "return (p / torch.empty_like(p).exponential_()).topk(4)[1]", args="p", init=INIT["chosen_tokens"]),
+    level="precise", slow=True)  # fmt: skip
+
+NEARLY: tuple[Program, ...] = (*NEAR, CHOSEN)
