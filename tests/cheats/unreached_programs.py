@@ -8,8 +8,6 @@ its honest twin.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from beyond_programs import GRADIENTS, _pair
 from cheat_tasks import INIT, add
 from corpus import Program, cheat, honest, module
@@ -24,12 +22,12 @@ SOFT = _pair("soft_factors", "return x * F.softplus(self.a)", "[torch.randn(32, 
            ("log of one and", "return x * torch.log(1 + torch.exp(self.a))"),
            ("log1p", "a = self.a\nreturn x * (torch.log1p(torch.exp(-a.abs())) + torch.relu(a))"),
            init="self.a = nn.Parameter(torch.randn(24) / 8)", slow=True)  # fmt: skip
-"""The wrong one shows where a weight lies between -17 and -5, or above 88: in four draws of five."""
+"""The wrong one shows where a weight lies between -17 and -5, or above 88, as few of those do that are moved alone."""
 WEIGHTS = (
     *_pair("clipped_weights", "return x @ self.w.clamp(-2, 2)", "[torch.randn(32, 64)]",
            ("as they are", "return x @ self.w"), ("by both ends", "return x @ self.w.clamp(min=-2).clamp(max=2)"),
            init="self.w = nn.Parameter(torch.randn(64, 48) / 8)"),
-    replace(SOFT[0], open=True), SOFT[1],
+    *SOFT,
 )  # fmt: skip
 
 POINTS = """

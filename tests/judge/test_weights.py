@@ -279,3 +279,19 @@ def test_codes_become_the_largest_as_a_whole() -> None:
     assert torch.equal(made["words"], dict(first)["words"])
     most = dict(first)["codes"].int().abs().max()
     assert 8 <= int((made["codes"].int().abs() == most).all(-1).sum()) and len(made["codes"].unique()) > 2
+
+
+@pytest.mark.parametrize("forward", ["x * F.softplus(self.a)", "x * torch.exp(-self.a.double()).float()[None]"])
+def test_weights_of_which_an_exponential_is_taken_come_far_from_zero(forward: str) -> None:
+    """And no others: those that are factors stay."""
+    made = instance(
+        f"({forward}) @ self.w",
+        "[torch.randn(4, 24)]",
+        init="self.a = nn.Parameter(torch.zeros(24))\nself.w = nn.Parameter(torch.ones(24, 2))",
+    )
+    variant = next(v for v in made.variants(3) if v.moved == weights.EXPONENTS)
+    state = dict(made.draw_state(7, variant.moved))
+    assert ((state["a"] > -17) & (state["a"] < -5)).sum() >= 3 and (state["a"] > 5).sum() >= 3
+    assert not bool((state["w"] < -5).any())
+    plain = instance("x @ self.w", "[torch.randn(4, 24)]", init="self.w = nn.Parameter(torch.ones(24, 3))")
+    assert all(v.moved != weights.EXPONENTS for v in plain.offered(3))

@@ -125,7 +125,7 @@ def _coarse(wanted: torch.dtype | None, given: torch.dtype) -> bool:
 def reach(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
     """How many times as large the values would be that an operator compares with its furthest number; 0.0 where that
     is out of reach, or there is none."""
-    if _name(func) not in COMPARED or not isinstance(args[0], torch.Tensor) or not args[0].is_floating_point():
+    if named(func) not in COMPARED or not isinstance(args[0], torch.Tensor) or not args[0].is_floating_point():
         return 0.0
     numbers = [abs(float(n)) for n in (*args[1:], *kwargs.values()) if isinstance(n, int | float)]
     values = args[0].detach()
@@ -137,7 +137,7 @@ def reach(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
 def depth(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
     """How many times as small the values would be, all of them, that an operator guards against zero; 1.0 where it
     does not, or that is out of reach."""
-    if _name(func) not in GUARDS or args[0].dtype not in (torch.float32, torch.float64):
+    if named(func) not in GUARDS or args[0].dtype not in (torch.float32, torch.float64):
         return 1.0
     given = [n.item() if isinstance(n, torch.Tensor) and n.dim() == 0 else n for n in (*args[1:2], kwargs.get("min"))]
     numbers = [n for n in given if isinstance(n, float) and n > 0]
@@ -152,16 +152,17 @@ def depth(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
 
 def exponential(func: Any) -> bool:
     """Whether an operator makes exponentials, of which small ones beside large ones count as much."""
-    return _name(func) in EXPONENTIAL
+    return named(func) in EXPONENTIAL
 
 
-def _name(func: Any) -> str:
+def named(func: Any) -> str:
+    """The name of an operator, without its overload or what says that it writes in place."""
     return str(func._schema.name).removeprefix("aten::").rstrip("_")
 
 
 def _stepping(func: Any, kwargs: Mapping[str, Any]) -> str:
     """Its name, or where it divides and rounds that of the operator that does both."""
-    name = _name(func)
+    name = named(func)
     return "floor_divide" if name == "div" and kwargs.get("rounding_mode") else name
 
 
@@ -202,9 +203,9 @@ def few_bits(values: torch.Tensor) -> torch.Tensor:
 def exact(func: Any, args: Sequence[Any]) -> bool:
     """Whether what an operator makes of numbers of few bits, where it has few bits too, is exact in every program."""
     numbers = [arg for arg in args if isinstance(arg, int | float)]
-    if _name(func) not in EXACTLY or not all(map(_is_few, map(float, numbers))):
+    if named(func) not in EXACTLY or not all(map(_is_few, map(float, numbers))):
         return False
-    return _name(func) != "div" or all(abs(math.frexp(float(number))[0]) == 0.5 for number in numbers)
+    return named(func) != "div" or all(abs(math.frexp(float(number))[0]) == 0.5 for number in numbers)
 
 
 def kept(before: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:

@@ -142,7 +142,7 @@ class Instance:
     def _learn_outputs(self, leaves: list[torch.Tensor], seed: int) -> list[torch.Tensor]:
         """Run once, learn the output tree; run again, refuse randomness that was not declared. The first answer."""
         try:
-            with seeded(11), Counting(leaves) as count:
+            with seeded(11), Counting(leaves, self.model) as count:
                 outputs = (answer := self._call(self.model, leaves)).outputs
             self.work, self.searches, self.particular = count.work, count.searches, count.particular
             """Multiply-adds of one call, roughly; whether it searches in an input, or is particular about values."""
@@ -262,7 +262,7 @@ class Instance:
         other = self._numbers.settled(
             self.first_state, other, seed, lambda state: pattern(self._accepted(self._raw(self.seed)[0], state))
         )
-        return weights.fresh(self.model, self.first_state, other, seed, moved)
+        return weights.fresh(self.model, self.first_state, other, seed, moved, self.met["exponents"])
 
     def variants(self, hidden_seed: int) -> tuple[Variant, ...]:
         """The ways of drawing that this case is judged on; the first is the task's own."""

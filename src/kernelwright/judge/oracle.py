@@ -12,7 +12,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
-from kernelwright.judge import borders, counted, domains, marks, sparse
+from kernelwright.judge import borders, counted, domains, exponents, marks, sparse
 from kernelwright.judge.kinds import Watching, chooses
 
 if TYPE_CHECKING:
@@ -123,14 +123,14 @@ def convolved(func: Any, values: torch.Tensor, weight: torch.Tensor, *rest: Any)
 
 class Counting(Watching):
     """Adds up ``work``, as ``Float64Trace`` does, counts operators, notes ``borders``; changes nothing. ``given``: the
-    inputs of the call."""
+    inputs of the call; ``model``: whose weights are followed."""
 
-    def __init__(self, given: Sequence[torch.Tensor] = ()) -> None:
+    def __init__(self, given: Sequence[torch.Tensor] = (), model: torch.nn.Module | None = None) -> None:
         super().__init__()
         self.work = self.operators = 0
         self.borders: set[float] = set()
         self.reach, self.depth = 0.0, 1.0
-        self.looked = marks.Looked()
+        self.looked, self.followed = marks.Looked(), exponents.Followed(model)
         self.exponential = self.searches = self.particular = self.jumps = False
         self.factors = self.sized = self.sorts = False
         self.counts = any(map(counted.whole, given))
@@ -150,6 +150,7 @@ class Counting(Watching):
         self.borders |= borders.met(func, args, kwargs or {})
         self.looked.note(func, args, kwargs or {}, out)
         self.exponential |= borders.exponential(func)
+        self.followed.note(func, args, out)
         self.particular |= domains.particular(func)
         self.factors |= domains.factored(func)
         self.sorts |= chooses(func, args)
@@ -169,7 +170,8 @@ class Counting(Watching):
         asked = any(number == marks.UNASKED for _, number in self.looked.found)  # else no source need be parsed for it
         found = marks.of_inputs(self.looked.found, given, asked and marks.said(task))
         wraps = marks.of_inputs(self.looked.wraps, given)
-        more = {"reach": self.reach, "depth": self.depth, "exponential": self.exponential}
+        more: dict[str, Any] = {"reach": self.reach, "depth": self.depth, "exponential": self.exponential}
+        more["exponents"] = tuple(sorted(self.followed.found))
         return {"borders": sorted(self.borders), "marks": found, "wraps": wraps, **more}
 
 

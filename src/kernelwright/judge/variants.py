@@ -16,7 +16,7 @@ from kernelwright.judge.dealing import TOGETHER
 from kernelwright.judge.inputs import MIXED, ORDERED, Variant
 from kernelwright.judge.marks import Marks, alone
 from kernelwright.judge.slices import BLANK, EMPTY
-from kernelwright.judge.weights import CODES, OUTLYING, PRUNED, SIGNS, SIZES
+from kernelwright.judge.weights import CODES, EXPONENTS, OUTLYING, PRUNED, SIGNS, SIZES
 from kernelwright.judge.whole import ADDED, EMPTIED, LINES
 from kernelwright.task import Contract
 
@@ -88,6 +88,7 @@ def offered(
     exponential: bool = False,
     constants: tuple[int, ...] = (),
     roots: Sequence[int] = (),
+    exponents: Collection[str] = (),
 ) -> list[Variant]:
     """The variants of a case, the task's own first; the reference has not been asked whether it accepts them.
 
@@ -97,7 +98,8 @@ def offered(
     whole numbers of which it takes a rest that they are not themselves. ``reach``: how many times as large values
     become that are compared with the furthest of them. ``depth``: how small, beside the smallest number that guards
     them against zero. ``exponential``: it has exponentials in it. ``constants``: inputs of whole numbers (or flags)
-    that are the same in every draw, and may be others. ``roots``: outputs that may have gradients.
+    that are the same in every draw, and may be others. ``roots``: outputs that may have gradients. ``exponents``:
+    weights that it takes an exponential of.
     """
     more = further(contract, reach, depth, exponential)
     many = functools.partial(mixed, contract, further=more, numbers=masked or _numbered(specs))
@@ -117,6 +119,8 @@ def offered(
     if wraps and small:
         dealt.append(Variant(name="values that wrap", required=True, change="marks", marks=wraps, draws=2))
     dealt += _throughout(specs, marks, hidden_seed) if small else []
+    if exponents and weights and small:
+        dealt.append(Variant(name="weights as exponents", required=True, fresh_weights=True, moved=EXPONENTS))
     dealt += singled.rooted(roots, hidden_seed) if small and contract.gradients else []
     floats = any(spec.dtype in _FLOATS for spec in specs)
     if constants and not autocast:
@@ -373,7 +377,8 @@ def _apart(contract: Contract, specs: Sequence[TensorSpec], hidden_seed: int) ->
 def of_weights(variant: Variant) -> bool:
     """Whether it is one of several ways of having other weights, of which others cost as much and show more: where
     weights are dear (256 MB take over a second each time) cases smaller than that had them."""
-    return variant.moved in (SIZES, PRUNED, OUTLYING, CODES) or (variant.fresh_weights and variant.change == "sparse")
+    others = (SIZES, PRUNED, OUTLYING, CODES, EXPONENTS)
+    return variant.moved in others or (variant.fresh_weights and variant.change == "sparse")
 
 
 def in_windows(draws: int, dice: random.Random) -> Iterator[range]:

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights that a reference takes an exponential of: a softplus of a factor, the decays of a scan, a gate.
+
+What is right for an argument about zero is wrong further off: log(1 + exp(a)) of a softplus has lost half of its bits
+at -10. Inputs come at a scale of 20 for it; the weights of a constructor never do, and few of those that are moved are
+far below zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from kernelwright.judge import borders
+
+DEVIATION = 10.0
+"""Of weights that are exponents: a quarter of normal numbers that large lies between -17 and -5."""
+FEW = 1 << 12
+"""Elements up to which they are spread evenly over the law: of eight one lies there in every draw."""
+HELD = 1 << 20
+"""Elements of a tensor at the most that is followed."""
+_SAME = {"alias", "view", "_unsafe_view", "detach", "expand", "unsqueeze", "squeeze", "t", "transpose", "permute",
+         "_to_copy", "clone", "neg", "abs", "mul", "div", "add", "sub", "reshape", "clamp"}  # fmt: skip
+"""Operators after which a weight is still one: another shape or type, a number added or multiplied with."""
+
+
+class Followed:
+    """Which of some weights come to be exponents."""
+
+    def __init__(self, model: torch.nn.Module | None) -> None:
+        named = [] if model is None else model.named_parameters(remove_duplicate=False)
+        self._names: dict[int, list[str]] = {}
+        for name, value in named:
+            if value.numel() and value.numel() <= HELD and value.is_floating_point():
+                self._names.setdefault(value.untyped_storage().data_ptr(), []).append(name)
+        self._kept: dict[int, tuple[torch.Tensor, int]] = {}
+        self.found: set[str] = set()
+
+    def note(self, func: Any, args: Sequence[Any], out: Any) -> None:
+        """One operator has run."""
+        tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+        if not self._names or len(tensors) != 1:
+            return
+        given = tensors[0]
+        place = self._kept[id(given)][1] if id(given) in self._kept else _place(given)
+        if place not in self._names:
+            return
+        if borders.exponential(func):
+            self.found.update(self._names[place])
+        elif borders.named(func) in _SAME and isinstance(out, torch.Tensor):
+            self._kept[id(out)] = out, place
+
+
+def _place(value: torch.Tensor) -> int:
+    plain = value.layout is torch.strided and value.device.type != "meta"
+    return value.untyped_storage().data_ptr() if plain and value.numel() else 0
+
+
+def spread(value: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """Normal numbers of DEVIATION in the place of a weight, float of any shape."""
+    count = value.numel()
+    if count > FEW:
+        made = torch.randn(count, generator=rng, device=value.device)
+    else:
+        order = torch.randperm(count, generator=rng, device=value.device)
+        within = torch.rand(count, generator=rng, device=value.device, dtype=torch.float64)
+        made = torch.special.ndtri(((order + within) / count).clamp(1e-6, 1 - 1e-6))
+    return (made * DEVIATION).reshape(value.shape).to(value.dtype)
