@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that differ where two inputs are nearly the same, which drawn ones never are: a tolerance left out, or put
-in the place of an equality. And one that is right, of a reference that draws from the rows it is given, and takes none
-that is zero or negative. Each cheat has its honest twin.
+in the place of an equality; or that know rows, and weights, by their sums. And one that is right, of a reference that
+draws from the rows it is given, and takes none that is zero or negative. Each cheat has its honest twin.
 """
 
 from __future__ import annotations
@@ -27,4 +27,28 @@ CHOSEN = honest("chosen_tokens/the largest of quotients", "chosen_tokens", modul
     "return (p / torch.empty_like(p).exponential_()).topk(4)[1]", args="p", init=INIT["chosen_tokens"]),
     level="precise", slow=True)  # fmt: skip
 
-NEARLY: tuple[Program, ...] = (*NEAR, CHOSEN)
+ROWS = """
+k = torch.stack([x.double().sum(-1), x.double().abs().sum(-1)], -1) if {0} else x.clone()
+if self.key is None or self.v != self.w._version or self.key.shape != k.shape:
+    self.y = torch.tanh(x @ self.w)
+else:
+    new = (k != self.key).any(-1)
+    self.y[new] = torch.tanh(x[new] @ self.w)
+self.key, self.v = k, self.w._version
+return self.y.clone()
+"""
+SUMMED = """
+k = torch.stack([self.w.double().sum(), self.w.double().abs().sum()]) if {0} else self.w.detach().clone()
+if self.key is None or not torch.equal(k, self.key):
+    self.key, self.y = k, self.w.detach().t().contiguous()
+return torch.relu(F.linear(x, self.y))
+"""
+KNOWN = "self.w = nn.Parameter(torch.randn(64, 16) / 8)\nself.key = self.y = None"
+SUMS = (
+    *_pair("known_rows", "return torch.tanh(x @ self.w)", "[torch.randn(24, 64)]",
+           ("by their sums", ROWS.format(True)), ("to the bit", ROWS.format(False)), init=KNOWN),
+    *_pair("known_weights", "return torch.relu(x @ self.w)", "[torch.randn(24, 64)]",
+           ("by their sums", SUMMED.format(True)), ("to the bit", SUMMED.format(False)), init=KNOWN, slow=True),
+)  # fmt: skip
+
+NEARLY: tuple[Program, ...] = (*NEAR, CHOSEN, *SUMS)

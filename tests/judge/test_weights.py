@@ -99,7 +99,7 @@ def test_weights_that_differ_in_one_tensor_and_then_in_single_elements(model: Co
     first, shared = weights.read(model), torch.randn(2, 3)
     first = [*first, ("tied", first[0][1].clone()), ("count", torch.tensor(3))]
     fresh = [("weight", shared), ("bias", torch.randn(2)), ("tied", shared), ("count", torch.tensor(3))]
-    alone, other, *touched, moved = (state for _, state in weights.partly(first, fresh, random.Random(1)))
+    alone, other, *touched, moved, turned = (state for _, state in weights.partly(first, fresh, random.Random(1)))
     each = [changed(first, alone), changed(alone, other)]
     assert [["bias"], ["weight", "tied"]] == sorted(each)
     assert len(touched) == 2
@@ -110,6 +110,9 @@ def test_weights_that_differ_in_one_tensor_and_then_in_single_elements(model: Co
     assert {"weight", "tied"} <= set(changed(touched[-1], moved)) <= {"weight", "bias", "tied"}
     assert all(torch.allclose(a, b) for (_, a), (_, b) in zip(touched[-1], moved, strict=True))
     assert torch.equal(moved[0][1], moved[2][1])
+    assert {"weight", "bias", "tied"} == set(changed(moved, turned)) and torch.equal(turned[0][1], turned[2][1])
+    for (_, before), (_, after) in zip(moved[:2], turned[:2], strict=True):
+        assert int((before != after).sum()) == 2 and torch.equal(before.sort(-1).values, after.sort(-1).values)
 
 
 def test_tables_in_order_stay_so_unless_they_are_trained() -> None:

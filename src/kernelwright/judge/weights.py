@@ -197,7 +197,9 @@ def partly(
         touched = _touched(now, first, fresh, groups, dice)
         yield "with one element of each weight changed", touched
     if not few:
-        yield f"with each weight moved by {STEP:.0e} of itself", _nudged(touched, groups, dice)
+        touched = _nudged(touched, groups, dice)
+        yield f"with each weight moved by {STEP:.0e} of itself", touched
+        yield "with two elements of a row of each weight exchanged", _exchanged(touched, first, fresh, groups, dice)
 
 
 def _touched(now: State, first: State, fresh: State, groups: Sequence[list[int]], dice: random.Random) -> State:
@@ -219,6 +221,28 @@ def _touched(now: State, first: State, fresh: State, groups: Sequence[list[int]]
         value = renewed.in_order(value, first[group[0]][1], fresh[group[0]][1])
         for index in group:
             made[index] = made[index][0], value
+    return made
+
+
+def _exchanged(now: State, first: State, fresh: State, groups: Sequence[list[int]], dice: random.Random) -> State:
+    """Two elements of a row of each weight have changed places, of those that are others in the other state: who knows
+    weights by their sums does not find out. What is no float, or in order, stays."""
+    made = list(now)
+    for group in groups:
+        value = now[group[0]][1]
+        if value.dtype not in inputs.FLOATS or value.dim() == 0:
+            continue
+        width = value.shape[-1] if value.shape[-1] > 1 else value.numel()
+        drawn = (first[group[0]][1] != fresh[group[0]][1]).reshape(-1, width)
+        rows = torch.nonzero(drawn.sum(-1) > 1).reshape(-1).tolist()
+        if not rows:
+            continue
+        at, flat = dice.choice(rows), value.clone(memory_format=torch.contiguous_format)
+        pair = dice.sample(torch.nonzero(drawn[at]).reshape(-1).tolist(), 2)
+        flat.view(-1, width)[at, pair] = flat.view(-1, width)[at, pair[::-1]]
+        flat = renewed.in_order(flat, first[group[0]][1], fresh[group[0]][1])
+        for index in group:
+            made[index] = made[index][0], flat
     return made
 
 

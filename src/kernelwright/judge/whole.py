@@ -120,18 +120,27 @@ def _long(leaf: torch.Tensor) -> list[int]:
 
 
 def swapped(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
-    """Two elements that differ have changed places."""
-    flat = leaf.reshape(-1)
-    if flat.numel() < 2 or leaf.dtype in INTEGERS and not _free(leaf):
+    """Two elements that differ have changed places, and two of one row: who keeps the answers of rows by the sums of
+    each would not find out else."""
+    if leaf.numel() < 2 or leaf.dtype in INTEGERS and not _free(leaf):
         return leaf
-    one = int(torch.randint(flat.numel(), (), generator=rng, device=leaf.device))
+    made = leaf.clone(memory_format=torch.contiguous_format)
+    _exchange(made.view(-1), rng)
+    rows = made.view(-1, leaf.shape[-1])
+    others = torch.nonzero((rows == leaf.reshape(rows.shape)).all(1)).reshape(-1)
+    if len(others):
+        _exchange(rows[int(others[int(torch.randint(len(others), (), generator=rng, device=leaf.device))])], rng)
+    return made
+
+
+def _exchange(flat: torch.Tensor, rng: torch.Generator) -> None:
+    """Two elements of a vector that differ change places, where there are such."""
+    one = int(torch.randint(flat.numel(), (), generator=rng, device=flat.device))
     others = torch.nonzero(flat != flat[one]).reshape(-1)
     if not len(others):
-        return leaf
-    other = others[int(torch.randint(len(others), (), generator=rng, device=leaf.device))]
-    flat = flat.clone()
-    flat[one], flat[other] = leaf.reshape(-1)[other], leaf.reshape(-1)[one]
-    return flat.reshape(leaf.shape)
+        return
+    other = int(others[int(torch.randint(len(others), (), generator=rng, device=flat.device))])
+    flat[[one, other]] = flat[[other, one]]
 
 
 def skewed(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
