@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that differ where two inputs are nearly the same, which drawn ones never are: a tolerance left out, or put
-in the place of an equality; or that know rows, and weights, by their sums. And one that is right, of a reference that
+in the place of an equality; or that know rows, and weights, by their sums, or take a
+softmax of weights without its maximum. And one that is right, of a reference that
 draws from the rows it is given, and takes none that is zero or negative. Each cheat has its honest twin.
 """
 
@@ -51,4 +52,10 @@ SUMS = (
            ("by their sums", SUMMED.format(True)), ("to the bit", SUMMED.format(False)), init=KNOWN, slow=True),
 )  # fmt: skip
 
-NEARLY: tuple[Program, ...] = (*NEAR, CHOSEN, *SUMS)
+MIXED = _pair(
+    "mixing_weights", "return (x * self.w.softmax(0)[:, None]).sum(1)", "[torch.randn(16, 12, 8)]",
+    ("no maximum", "e = self.w.exp()\nreturn torch.einsum('bkd,k->bd', x, e / e.sum())"),
+    ("a maximum", "e = (self.w - self.w.max()).exp()\nreturn torch.einsum('bkd,k->bd', x, e / e.sum())"),
+    init="self.w = nn.Parameter(torch.zeros(12))")  # fmt: skip
+
+NEARLY: tuple[Program, ...] = (*NEAR, CHOSEN, *SUMS, *MIXED)

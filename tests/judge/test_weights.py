@@ -296,5 +296,7 @@ def test_weights_of_which_an_exponential_is_taken_come_far_from_zero(forward: st
     state = dict(made.draw_state(7, variant.moved))
     assert ((state["a"] > -17) & (state["a"] < -5)).sum() >= 3 and (state["a"] > 5).sum() >= 3
     assert not bool((state["w"] < -5).any())
+    large = dict(made.draw_state(7, weights.FURTHER))["a"].abs().max()
+    assert bool(large > 89) is ("softplus" in forward)
     plain = instance("x @ self.w", "[torch.randn(4, 24)]", init="self.w = nn.Parameter(torch.ones(24, 3))")
     assert all(v.moved != weights.EXPONENTS for v in plain.offered(3))

@@ -17,6 +17,10 @@ from kernelwright.judge import borders
 
 DEVIATION = 10.0
 """Of weights that are exponents: a quarter of normal numbers that large lies between -17 and -5."""
+FAR = 100.0
+"""The same of weights that no bare exponential is taken of, but a softmax, softplus or sigmoid, which have no infinite
+results: who leaves out the maximum of a softmax has one at 89."""
+BARE = {"exp", "exp2", "expm1"}
 FEW = 1 << 12
 """Elements up to which they are spread evenly over the law: of eight one lies there in every draw."""
 HELD = 1 << 20
@@ -36,7 +40,8 @@ class Followed:
             if value.numel() and value.numel() <= HELD and value.is_floating_point():
                 self._names.setdefault(value.untyped_storage().data_ptr(), []).append(name)
         self._kept: dict[int, tuple[torch.Tensor, int]] = {}
-        self.found: set[str] = set()
+        self.found: dict[str, float] = {}
+        """How large they become at the most, by name."""
 
     def note(self, func: Any, args: Sequence[Any], out: Any) -> None:
         """One operator has run."""
@@ -48,7 +53,8 @@ class Followed:
         if place not in self._names:
             return
         if borders.exponential(func):
-            self.found.update(self._names[place])
+            most = DEVIATION if borders.named(func) in BARE else FAR
+            self.found |= {name: min(most, self.found.get(name, FAR)) for name in self._names[place]}
         elif borders.named(func) in _SAME and isinstance(out, torch.Tensor):
             self._kept[id(out)] = out, place
 
@@ -58,8 +64,8 @@ def _place(value: torch.Tensor) -> int:
     return value.untyped_storage().data_ptr() if plain and value.numel() else 0
 
 
-def spread(value: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
-    """Normal numbers of DEVIATION in the place of a weight, float of any shape."""
+def spread(value: torch.Tensor, rng: torch.Generator, deviation: float) -> torch.Tensor:
+    """Normal numbers of a deviation in the place of a weight, float of any shape."""
     count = value.numel()
     if count > FEW:
         made = torch.randn(count, generator=rng, device=value.device)
@@ -67,4 +73,4 @@ def spread(value: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
         order = torch.randperm(count, generator=rng, device=value.device)
         within = torch.rand(count, generator=rng, device=value.device, dtype=torch.float64)
         made = torch.special.ndtri(((order + within) / count).clamp(1e-6, 1 - 1e-6))
-    return (made * DEVIATION).reshape(value.shape).to(value.dtype)
+    return (made * deviation).reshape(value.shape).to(value.dtype)

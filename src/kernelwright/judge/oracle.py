@@ -171,7 +171,7 @@ class Counting(Watching):
         found = marks.of_inputs(self.looked.found, given, asked and marks.said(task))
         wraps = marks.of_inputs(self.looked.wraps, given)
         more: dict[str, Any] = {"reach": self.reach, "depth": self.depth, "exponential": self.exponential}
-        more["exponents"] = tuple(sorted(self.followed.found))
+        more["exponents"] = self.followed.found
         return {"borders": sorted(self.borders), "marks": found, "wraps": wraps, **more}
 
 

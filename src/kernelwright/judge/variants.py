@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import math
 import random
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from kernelwright.judge.dealing import TOGETHER
 from kernelwright.judge.inputs import MIXED, ORDERED, Variant
 from kernelwright.judge.marks import Marks, alone
 from kernelwright.judge.slices import BLANK, EMPTY
-from kernelwright.judge.weights import CODES, EXPONENTS, OUTLYING, PRUNED, SIGNS, SIZES
+from kernelwright.judge.weights import CODES, EXPONENTS, FURTHER, OUTLYING, PRUNED, SIGNS, SIZES
 from kernelwright.judge.whole import ADDED, EMPTIED, LINES
 from kernelwright.task import Contract
 
@@ -88,7 +88,7 @@ def offered(
     exponential: bool = False,
     constants: tuple[int, ...] = (),
     roots: Sequence[int] = (),
-    exponents: Collection[str] = (),
+    exponents: Mapping[str, float] | None = None,
 ) -> list[Variant]:
     """The variants of a case, the task's own first; the reference has not been asked whether it accepts them.
 
@@ -120,7 +120,8 @@ def offered(
         dealt.append(Variant(name="values that wrap", required=True, change="marks", marks=wraps, draws=2))
     dealt += _throughout(specs, marks, hidden_seed) if small else []
     if exponents and weights and small:
-        dealt.append(Variant(name="weights as exponents", required=True, fresh_weights=True, moved=EXPONENTS))
+        ways = (EXPONENTS, FURTHER)
+        dealt += [Variant(name=f"weights as {how}", required=True, fresh_weights=True, moved=how) for how in ways]
     dealt += singled.rooted(roots, hidden_seed) if small and contract.gradients else []
     floats = any(spec.dtype in _FLOATS for spec in specs)
     if constants and not autocast:
@@ -377,7 +378,7 @@ def _apart(contract: Contract, specs: Sequence[TensorSpec], hidden_seed: int) ->
 def of_weights(variant: Variant) -> bool:
     """Whether it is one of several ways of having other weights, of which others cost as much and show more: where
     weights are dear (256 MB take over a second each time) cases smaller than that had them."""
-    others = (SIZES, PRUNED, OUTLYING, CODES, EXPONENTS)
+    others = (SIZES, PRUNED, OUTLYING, CODES, EXPONENTS, FURTHER)
     return variant.moved in others or (variant.fresh_weights and variant.change == "sparse")
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from kernelwright.judge import inputs, renewed, slices, whole
-from kernelwright.judge.exponents import spread
+from kernelwright.judge.exponents import DEVIATION, spread
 
 State = list[tuple[str, torch.Tensor]]
 
@@ -43,7 +43,7 @@ def doubled(model: torch.nn.Module) -> torch.nn.Module:
 
 
 SIGNS, SIZES, PRUNED, OUTLYING = "signs", "sizes", "zero rows", "outliers"
-CODES, EXPONENTS = "largest codes", "exponents"
+CODES, EXPONENTS, FURTHER = "largest codes", "exponents", "large exponents"
 EMPTY = 1 / 8
 """Share of the rows of a parameter that are zero where some are pruned; one of several at the least."""
 MOVED = 0.5
@@ -76,12 +76,12 @@ def fresh(
     redrawn: Mapping[str, torch.Tensor],
     seed: int,
     moving: str = "",
-    exponents: Collection[str] = (),
+    exponents: Mapping[str, float] | None = None,
 ) -> State:
     """New values for ``first``, of which another construction has ``redrawn``; tied tensors stay tied, and what is not
     trained in order. ``moving``: of parameters that are trained, see ``moved``; or CODES, of which most
-    rows become the one furthest from zero; or EXPONENTS, of which those with these names are
-    ``exponents.spread``."""
+    rows become the one furthest from zero; or EXPONENTS and FURTHER, of which those with the names
+    of ``exponents`` are ``exponents.spread``, the latter as far as is said there."""
     trained = {name for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad}
     live = model.state_dict()
     made: dict[int, torch.Tensor] = {}
@@ -97,9 +97,9 @@ def fresh(
             if moving == CODES:
                 if made[place].dtype in (torch.int8, torch.uint8):
                     made[place] = whole.largest(made[place], rng)
-            elif moving == EXPONENTS:
-                if name in trained and name in exponents:
-                    made[place] = spread(made[place], rng)
+            elif moving in (EXPONENTS, FURTHER):
+                if exponents and name in trained and name in exponents:
+                    made[place] = spread(made[place], rng, DEVIATION if moving == EXPONENTS else exponents[name])
             elif moving and name in trained:
                 made[place] = moved(made[place], rng, moving)
         value = made[place]
