@@ -161,5 +161,5 @@ class OddCalls:
 
 def _whole(variant: Variant) -> Variant:
     """The same with a whole row for each change. Of a few, by lot, or of spots, a draw that the reference takes says
-    little of the next: one of torch.multinomial's in six ended the judge."""
+    little of the next: a refusal of torch.multinomial's ended the judge."""
     return replace(variant, name=f"{variant.name}, each of them", strewn="rows")
