@@ -174,8 +174,8 @@ def _latency(native: ctypes.CDLL) -> list[Fact]:
 def _peaks(native: ctypes.CDLL, threads: int) -> list[Fact]:
     found, count, team = [], 2_000_000, ctypes.c_int(threads)
     for name, function, lanes in (
-        ("simd.float32", native.peak_simd_f32, 16),
-        ("simd.float64", native.peak_simd_f64, 8),
+        ("simd.float32", native.peak_simd_f32, native.lanes()),
+        ("simd.float64", native.peak_simd_f64, native.lanes() // 2),
         ("scalar.float32", native.peak_scalar_f32, 1),
     ):
         work = 2.0 * 12 * lanes * count * threads / 1e12
