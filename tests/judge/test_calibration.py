@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import platform
+import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import torch
 
 from kernelwright.judge.calibration import capacity, cpu, energy, identity, store
 from kernelwright.judge.calibration.facts import fact, label, staircase
+from kernelwright.judge.toolchains import cpp
 from kernelwright.machine import Machine, fingerprint
 
 
@@ -144,3 +148,21 @@ def test_products_that_a_processor_is_slow_at_are_measured_small(monkeypatch: py
     assert ["torch.mm of 1536 cubed", "torch.mm of 768 cubed", "torch.mm of 384 cubed"] == [f.note for f in found]
     assert [0.09, 0.01, 0.001] == [f.value for f in found]
     assert (torch.bfloat16, 768) not in asked
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="these are instruction sets of x86")
+@pytest.mark.parametrize(("march", "register"), [("x86-64-v2", "xmm"), ("x86-64-v3", "ymm"), ("x86-64-v4", "zmm")])
+def test_a_processor_is_measured_with_vectors_of_its_own_width(tmp_path: Path, march: str, register: str) -> None:
+    """Wider ones are taken apart lane by lane: a peak was 17 times too low, and bounds with it too generous."""
+    text = tmp_path / "cpu.s"
+    command = [cpp.compiler(), *cpp.FLAGS, f"-march={march}", "-S", "-o", str(text), str(cpu.SOURCE)]
+    subprocess.run([part for part in command if part not in ("-march=native", "-shared")], check=True)
+    bodies = re.findall(r"^peak_simd_f32\._omp_fn\.0:\n(.*?)\.cfi_endproc", text.read_text(), re.DOTALL | re.MULTILINE)
+    assert 1 == len(bodies)
+    fused = (
+        re.findall(r"\bvfmadd\w+\s+(.*)", bodies[0])
+        if march != "x86-64-v2"
+        else re.findall(r"\bmulps\s+(.*)", bodies[0])
+    )
+    assert [register] * 12 == [register for operands in fused if operands.count(f"%{register}") >= 2]
+    assert 12 == len(fused), "one that names memory waits for what was stored"

@@ -15,6 +15,8 @@ from kernelwright.candidate import Candidate
 from kernelwright.ledger import open_ledger
 from kernelwright.optimize import Event, Options, Services, optimize_task
 from kernelwright.optimize import folder as folders
+from kernelwright.optimize.host import ProposerHost
+from kernelwright.proposers import Structure
 from kernelwright.testing import FakeHost, FakeWorker, Verdict
 from kernelwright.trial import Rejected, Timed
 
@@ -179,3 +181,47 @@ def test_modules_of_the_task_are_among_the_files_that_are_named(tmp_path: Path) 
     found = optimize_task(task, Options(), out=tmp_path / "run", services=services)
     assert "NUMBER = 1\n" == (tmp_path / "run" / "task_modules" / "kw_number.py").read_text()
     assert tmp_path / "run" / "task_modules" in found.files
+
+
+class Recorded(ProposerHost):
+    """Says when its child would be started, stopped and asked."""
+
+    def __init__(self) -> None:
+        self.did: list[str] = []
+        self.known = FakeHost(HOST)
+
+    def start(self) -> None:
+        """One of the calls of interest."""
+        self.did.append("start")
+
+    def stand_still(self) -> None:
+        """Another."""
+        self.did.append("stand still")
+
+    def go_on(self) -> None:
+        """Another."""
+        self.did.append("go on")
+
+    def structures(self, proposer: str, *given: Any) -> list[Structure]:  # type: ignore[override]
+        """As the double has them."""
+        self.did.append("asked")
+        return self.known.structures(proposer, *given)
+
+    def render(self, *given: Any) -> Candidate:  # type: ignore[override]
+        """As the double writes them."""
+        return self.known.render(*given)
+
+    def heard(self) -> list[str]:
+        """Nothing."""
+        return []
+
+    def close(self) -> None:
+        """There is no child."""
+
+
+def test_proposers_stand_still_while_a_device_is_measured(tmp_path: Path) -> None:
+    """What they import at their start takes seconds of a processor whose bandwidth is looked at."""
+    host = Recorded()
+    go(tmp_path / "run", host=host)  # type: ignore[arg-type]
+    assert ["start", "stand still", "go on", "asked"] == host.did[:4]
+    assert 1 == host.did.count("stand still")

@@ -150,6 +150,18 @@ def test_a_child_answers_line_by_line() -> None:
         child.send({})
 
 
+def test_a_child_that_stands_still_answers_once_it_goes_on() -> None:
+    """It has heard, and does nothing about it; one that is gone is no matter."""
+    child = sandbox.start([sys.executable, "-c", ECHO])
+    child.stand_still()
+    child.send({"id": 1})
+    assert child.receive(0.5) is None and child.alive
+    child.go_on()
+    assert {"id": 1} == child.receive(20.0)
+    child.kill()
+    child.stand_still()
+
+
 @pytest.mark.parametrize("text", ["no json", "[1]"])
 def test_nonsense_from_a_child_is_an_error(text: str) -> None:
     """A line that is no JSON object."""

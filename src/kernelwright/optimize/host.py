@@ -126,6 +126,16 @@ class ProposerHost:
             self._child = sandbox.start(list(self._command), env=self._env, cwd=self._cwd)
             self._answered = False
 
+    def stand_still(self) -> None:
+        """Stop the child until ``go_on``: it imports for seconds after its start, which is seen in what is measured."""
+        if self._child is not None:
+            self._child.stand_still()
+
+    def go_on(self) -> None:
+        """Let the child go on after ``stand_still``."""
+        if self._child is not None:
+            self._child.go_on()
+
     def close(self) -> None:
         """End the child; calling it twice is harmless."""
         if self._child is not None:

@@ -253,11 +253,19 @@ class _Run:
         """The device's facts, and a budget that begins now: less the start, but not for measuring a device."""
         measuring: list[float] = []
 
+        host = self.services.host if isinstance(self.services.host, ProposerHost) else None
+
         def say(text: str) -> None:
+            if host is not None and not measuring:
+                host.stand_still()
             measuring.append(time.monotonic())
             self.say("phase", text)
 
-        machine = self.services.machine(say)
+        try:
+            machine = self.services.machine(say)
+        finally:
+            if host is not None:
+                host.go_on()
         measured = time.monotonic() - measuring[0] if measuring else 0.0
         return machine, Pace(self.options.budget_seconds, self.began + measured)
 

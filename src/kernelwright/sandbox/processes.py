@@ -167,6 +167,14 @@ class Child:
         size = os.fstat(self._errors.fileno()).st_size
         return os.pread(self._errors.fileno(), _TAIL, max(0, size - _TAIL)).decode(errors="replace")
 
+    def stand_still(self) -> None:
+        """Stop it and its process group until ``go_on``; nothing happens when it is gone."""
+        _signal_group(self.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let it go on after ``stand_still``."""
+        _signal_group(self.pid, signal.SIGCONT)
+
     def kill(self) -> None:
         """End it and its process group now, and collect it. Safe to call twice."""
         kill_group(self.pid)
@@ -192,8 +200,12 @@ class Child:
 
 def kill_group(pid: int) -> None:
     """SIGKILL the process group that ``pid`` leads; nothing happens when it is gone."""
+    _signal_group(pid, signal.SIGKILL)
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
     try:
-        os.killpg(pid, signal.SIGKILL)
+        os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
         pass
 
