@@ -83,6 +83,14 @@ def test_sums_of_whole_numbers_stay_exact(name: str) -> None:
     assert 0.0 == float(off(SUMS[name], PLACES, (VALUES * 8).round(), few=True).max())
 
 
+@pytest.mark.parametrize("name", sorted(SUMS.keys() - {"weighted"}))  # whose products round before they are added
+def test_ones_that_are_counted_do_not_round_alike(name: str) -> None:
+    """Each partial sum is exact, or a count in float16 that is off by one would pass."""
+    values = torch.full((400, 4), 7.0, dtype=torch.float64)
+    counted, uneven = (off(SUMS[name], torch.full_like(PLACES, 7), values * factor).max() for factor in (1.0, 0.1))
+    assert 4.0 * float(counted) < float(uneven)
+
+
 def test_places_that_are_overwritten_are_not_sums() -> None:
     """``index_put`` without accumulating, and the largest of a place, move nothing."""
     for made in (

@@ -34,11 +34,17 @@ _WRITTEN = {
 
 def kept(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], noisy: torch.Tensor) -> torch.Tensor:
     """``noisy``, a float64 result of an operator, written over by the exact one where all addends have few bits."""
+    places = exact(func, args, kwargs)
+    if places is None or not bool(places.any()):
+        return noisy
+    with _disable_current_modes():
+        return torch.where(places, func(*args, **kwargs), noisy)
+
+
+def exact(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
+    """Which elements of the result are sums of such addends; None where nothing is known of the operator."""
     with _disable_current_modes():  # who draws the honest error watches all operators
-        exact = _exact(func, args, kwargs)
-        if exact is None or not bool(exact.any()):
-            return noisy
-        return torch.where(exact, func(*args, **kwargs), noisy)
+        return _exact(func, args, kwargs)
 
 
 def met(func: Any, args: Sequence[Any], out: Any) -> bool:
@@ -61,7 +67,6 @@ def whole(leaf: torch.Tensor) -> bool:
 
 
 def _exact(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
-    """Which elements are; None where nothing is known of the operator."""
     if func not in _SUMS:
         return None
     places = (0, 3) if func in _SCATTERED else (0, 1) if func in _PRODUCTS else (0,)
