@@ -88,6 +88,12 @@ def summary(rows: list[dict]) -> dict:
     }
 
 
+def text(rows: list[dict]) -> str:
+    """A file of these rows, each on a line."""
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    return f'{{"summary": {json.dumps(summary(rows))}, "rows": [\n{lines}\n]}}\n'
+
+
 def joined(rows: list[dict], parts: list[Path]) -> None:
     """Add the rows of other files: verdicts on the same entry, level and commit are one row."""
     known = {(row["commit"], row["task"], row["name"], row["level"]): row for row in rows}
@@ -127,7 +133,7 @@ def main() -> int:
     rows, commit = body["rows"], provenance.commit()
     if asked.join:
         joined(rows, asked.join)
-        asked.out.write_text(json.dumps({"summary": summary(rows), "rows": rows}, indent=0) + "\n")
+        asked.out.write_text(text(rows))
         asked.seconds = 0.0
     known = count(rows, commit)
     began, wrong = time.monotonic(), 0
@@ -150,7 +156,7 @@ def main() -> int:
                 if not verdict.right:
                     sys.stdout.write(f"WRONG {item[1]} {item[0].task}/{item[0].name}: {verdict.words[:WORDS]}\n")
                     sys.stdout.flush()
-                asked.out.write_text(json.dumps({"summary": summary(rows), "rows": rows}, indent=0) + "\n")
+                asked.out.write_text(text(rows))
     sys.stdout.write(f"{json.dumps(summary(rows))}\n")
     return bool(wrong)
 
