@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -59,3 +60,25 @@ def test_errors_exit_with_the_code_of_their_class() -> None:
     assert (TaskIncomplete.exit_code, "TaskIncomplete") == (done.returncode, json.loads(done.stdout)["error"])
     done = judge("{")
     assert (BadCommand.exit_code, "BadCommand") == (done.returncode, json.loads(done.stdout)["error"])
+
+
+def test_a_served_judge_that_is_killed_leaves_no_folder_behind(tmp_path: Path) -> None:
+    """Whoever serves names where state and cache go: a folder of its own would stay, one for every kill."""
+    (tmp_path / "temporary").mkdir()
+    command = [sys.executable, "-m", "kernelwright.judge", "--serve"]
+    command += ["--state", str(tmp_path / "state"), "--cache", str(tmp_path / "cache")]
+    served = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+    )
+    assert served.stdin is not None and served.stdout is not None
+    served.stdin.write('{"job": "no such job", "id": 1}\n')
+    served.stdin.flush()
+    assert served.stdout.readline()
+    served.kill()
+    served.communicate()
+    assert [] == list((tmp_path / "temporary").glob("kernelwright-judge-*"))

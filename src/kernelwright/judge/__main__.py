@@ -8,6 +8,7 @@ user's to mend exits with the code of its class. The verdict is the only thing o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -33,9 +34,9 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     replies = _private_stdout()
     pages.keep_freed_pages()  # not inherited by the zygote: that is a new interpreter
-    with tempfile.TemporaryDirectory(prefix="kernelwright-judge-") as scratch:
-        state = (options.state or Path(scratch) / "state").resolve()
-        cache = (options.cache or Path(scratch) / "cache").resolve()
+    with contextlib.ExitStack() as places:
+        state = (options.state or _scratch(places) / "state").resolve()
+        cache = (options.cache or _scratch(places) / "cache").resolve()
         PASSES.prepare(cache)
         session = Session(options.device, state, cache)
         try:
@@ -45,6 +46,11 @@ def main(argv: list[str] | None = None) -> int:
             return _once(session, options.file, replies)
         finally:
             session.close()
+
+
+def _scratch(places: contextlib.ExitStack) -> Path:
+    """A folder that goes with this process; made only where it is used, as one that is killed leaves it behind."""
+    return Path(places.enter_context(tempfile.TemporaryDirectory(prefix="kernelwright-judge-")))
 
 
 def _once(session: Session, file: str, replies: TextIO) -> int:
