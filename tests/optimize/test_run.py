@@ -96,7 +96,9 @@ def test_a_likely_win_that_cannot_be_proved_is_told_from_none(tmp_path: Path) ->
     result, _ = go(tmp_path / "run", worker=Unsteady(landscape))
     assert ("not-faster", None) == (result.status, result.winner)
     assert "2.67x of compile (95 % interval 0.90" in result.message
+    assert "That may be faster" in result.message
     assert "quiet machine" in result.message
+    assert "likely" not in result.message  # an interval that holds both sides of 1 says no such thing
 
 
 def test_a_baseline_that_did_not_run_is_named_beside_the_speedup(tmp_path: Path) -> None:

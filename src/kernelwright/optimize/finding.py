@@ -49,7 +49,7 @@ def _finding(loop: Loop) -> str:
         )
         if near.speedup < LIKELY:
             return text
-        return f"{text} That is likely faster, but times here spread too far to prove it: try again on a quiet machine."
+        return f"{text} That may be faster, but times here spread too far to tell: try again on a quiet machine."
     if loop.unproved:
         return f"Nothing is proved ({tried}): there was no time for a proof of {loop.unproved}."
     if not loop.tried:
