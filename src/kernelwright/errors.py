@@ -159,6 +159,16 @@ class RunFolderError(KernelwrightError):
 
     exit_code = 40
 
+    @classmethod
+    def of_another_version(cls, file: object, error: Exception) -> RunFolderError:
+        """For a run.json that is JSON, and not that of a run as it is written now; ``error`` came of reading it."""
+        return cls(
+            f"{file} is of another version.",
+            got=f"no {error}" if isinstance(error, KeyError) else str(error),
+            expected="a run of this version",
+            what_next="read it with the version that wrote it, or start a new run in another folder",
+        )
+
 
 class RunFolderBusy(RunFolderError):
     """Another run holds this folder, or a finished run is already in it."""

@@ -71,8 +71,8 @@ def test_every_binding_of_a_name_is_kept() -> None:
 
 
 def test_a_name_that_is_not_at_top_level_is_refused() -> None:
-    """With its name."""
-    with pytest.raises(TaskError, match="inner"):
+    """With its name, and what to do about it."""
+    with pytest.raises(TaskError, match="inner(?s:.*)\n  next: move it there"):
         needed_source("def f():\n    def inner(): pass\n", {"inner"})
 
 

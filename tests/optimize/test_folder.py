@@ -112,3 +112,10 @@ def test_a_folder_whose_run_failed_by_its_task_is_not_to_be_resumed(tmp_path: Pa
     with pytest.raises(RunFolderError) as unread:
         folders.read(tmp_path / "good")
     assert "another folder" in unread.value.what_next
+
+
+def test_a_file_where_the_folder_should_be_is_refused_and_another_place_advised(tmp_path: Path) -> None:
+    """A slip of the completion: the task's own file as --out."""
+    (tmp_path / "task.py").write_text("")
+    with pytest.raises(RunFolderError, match="is a file(?s:.*)\n  next: choose another --out"):
+        folders.create(tmp_path / "task.py")

@@ -148,7 +148,7 @@ def test_resuming_what_is_no_run_or_damaged_is_one_clear_error(tmp_path: Path) -
     with pytest.raises(LedgerCorrupt):
         resume_run(tmp_path / "run", services=Services("cpu", worker=FakeWorker(landscape), host=FakeHost(HOST)))
     (tmp_path / "run" / "run.json").write_text("{}")
-    with pytest.raises(RunFolderError, match="another version"):
+    with pytest.raises(RunFolderError, match=r"another version.\n  got: no 'task'(?s:.*)\n  next: read it with"):
         resume_run(tmp_path / "run", services=Services("cpu", worker=FakeWorker(landscape), host=FakeHost(HOST)))
 
 

@@ -118,6 +118,7 @@ def _function(target: types.FunctionType, example: Example) -> Task:
             "A lambda without a name has no source that can be found.",
             got="a lambda",
             expected="a def function, or a lambda assigned to a name, at the top level of a file",
+            what_next="give it a name there and pass that",
         )
     if name is None:
         raise TaskError(

@@ -38,6 +38,7 @@ def needed_source(text: str, names: set[str]) -> str:
             f"{', '.join(missing)} is not defined at the top level of its file.",
             got="no such definition",
             expected="a class or function that can be imported by name",
+            what_next="move it there, out of the block or function in which it is defined",
         )
     kept, waiting = set(always), sorted(names)
     seen: set[str] = set()

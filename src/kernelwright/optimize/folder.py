@@ -78,7 +78,12 @@ def create(path: Path) -> RunFolder:
     """A new run in ``path``, a free name or an empty folder. Raises RunFolderBusy, RunFolderUnwritable."""
     with unwritable(path):
         if path.exists() and not path.is_dir():
-            raise RunFolderError("The run folder is a file.", got=str(path), expected="a folder or a free name")
+            raise RunFolderError(
+                "The run folder is a file.",
+                got=str(path),
+                expected="a folder or a free name",
+                what_next="choose another --out",
+            )
         path.mkdir(parents=True, exist_ok=True)
         odd = sorted(entry.name for entry in path.iterdir() if entry.name != LOCK)
         folder = RunFolder(path, _lock(path))

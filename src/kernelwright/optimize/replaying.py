@@ -79,7 +79,7 @@ def replay_run(path: Path) -> dict[str, Any]:
     try:
         task, options = wire.from_data(Task, record["task"]), wire.from_data(Options, record["options"])
     except (KeyError, ValueError, TypeError) as error:
-        raise RunFolderError(f"{path}/run.json is of another version.", str(error), "a run of this version") from error
+        raise RunFolderError.of_another_version(path / "run.json", error) from error
     nouns = record.get("nouns")
     if options.guide is None or nouns is None or not (path / RECORD).exists():
         raise BadCommand("This run asked no model.", got=str(path), expected="a run with --llm or --agent")

@@ -100,9 +100,7 @@ def resume_run(
             task = wire.from_data(Task, record["task"])
             options = wire.from_data(Options, record["options"])
         except (KeyError, ValueError, TypeError) as error:
-            raise RunFolderError(
-                f"{path}/run.json is of another version.", str(error), "a run of this version"
-            ) from error
+            raise RunFolderError.of_another_version(path / "run.json", error) from error
         if budget_seconds is not None:
             options = dataclasses.replace(options, budget_seconds=budget_seconds)
         if limits:

@@ -89,9 +89,7 @@ def _task(run_dir: Path, record: Mapping[str, Any]) -> Task:
     try:
         return wire.from_data(Task, record["task"])
     except (KeyError, ValueError, TypeError) as error:
-        raise RunFolderError(
-            f"{run_dir / 'run.json'} is of another version.", got=str(error), expected="a run of this version"
-        ) from error
+        raise RunFolderError.of_another_version(run_dir / "run.json", error) from error
 
 
 def _asked(task: Task, record: Mapping[str, Any]) -> dict[str, Any]:

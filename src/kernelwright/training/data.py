@@ -101,7 +101,7 @@ def _told(run: Path) -> Iterator[_Told]:
         hint = "kernelwright runs lists them"
         raise NoSuchRun("There is no run to export", str(run), "a run folder", hint) from error
     except (ValueError, KeyError) as error:
-        raise RunFolderError(f"{run}/run.json is of another version.", str(error), "a run of this version") from error
+        raise RunFolderError.of_another_version(run / "run.json", error) from error
     ledger = open_ledger(run / "ledger.sqlite")
     try:
         plain: list[dict[str, str]] = []
