@@ -9,6 +9,8 @@ import pytest
 import torch
 from plain_tasks import instance
 
+from kernelwright.judge import rounding
+from kernelwright.judge.inputs import generator
 from kernelwright.judge.verify import Checker
 
 Program = Callable[[torch.Tensor], torch.Tensor]
@@ -74,3 +76,26 @@ def test_each_step_is_rounded(forward: str, inputs: str, program: Program) -> No
 def test_fewer_bits_and_worse_formulas_are_not(forward: str, inputs: str, program: Program) -> None:
     """Halves, sums without a maximum, and the square of a matrix."""
     assert not worst(forward, inputs, program) <= 2.0
+
+
+def test_a_product_may_be_one_running_product() -> None:
+    """Factors near one all round the same way: a cumulative product of 192 of them was refused in each judgement."""
+
+    def running(x: torch.Tensor) -> torch.Tensor:
+        factors = 1 + 0.01 * x
+        made = [factors[..., 0]]
+        for place in range(1, x.shape[-1]):
+            made.append(made[-1] * factors[..., place])
+        return torch.stack(made, -1)
+
+    assert worst("(1 + 0.01 * x).cumprod(-1)", LONG, running) < 2.0
+    halved = worst("(1 + 0.01 * x).cumprod(-1)", LONG, lambda x: (1 + 0.01 * x).half().float().cumprod(-1))
+    assert halved > 100.0
+
+
+@pytest.mark.parametrize("made", [lambda x: x.prod(), lambda x: x.prod(-1), lambda x: x.cumprod(-1)])
+def test_factors_that_are_powers_of_two_round_nothing(made: Program) -> None:
+    values = torch.full((3, 8), 0.5, dtype=torch.float64)
+    with rounding.Rounded(2.0**-24, generator(3, "cpu")):
+        drawn = made(values)
+    assert float((drawn / made(values) - 1).abs().max()) <= 2.0**-22

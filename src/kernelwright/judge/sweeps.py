@@ -2,8 +2,9 @@
 """Operators that are many steps one after the other inside: what each of them rounds is carried on by the next.
 
 A running sum of exponentials may take one element at a time, y = logaddexp(y, x), or keep a largest one and a sum
-beside it: each step rounds at the size of what it has so far. Eigenvalues and singular values come of a matrix that is
-turned about until it is diagonal, and rounded at the size of the whole: a small one errs as the largest does.
+beside it: each step rounds at the size of what it has so far. So does each factor of a running product. Eigenvalues and
+singular values come of a matrix that is turned about until it is diagonal, and rounded at the size of the whole: a
+small one errs as the largest does.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 aten = torch.ops.aten
 ROUND = 0.55
 """RMS of one rounding over the unit roundoff (``rounding.ROUND``)."""
+IN_A_ROW = 2048
+"""Factors of one running product at the most (``swallowed.LONGEST``)."""
 TURNS = 4.0
 """Roundings of an element of such a matrix, at the size of its largest value, times the root of its rows: each sweep of
 so many as there are rows moves a value by the few elements that its vector lies on. LAPACK's eigenvalues of symmetric
@@ -42,6 +45,27 @@ def running_exponentials(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs
     return mode.roughen(out + mode.bells(out) * (ROUND * mode.unit) * finite(carried.sqrt()))
 
 
+def running_products(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """cumprod and prod, a factor at a time: each rounds the product, but for those that are powers of two.
+
+    Near one all may round the same way: a product above it lies on steps twice as wide as a factor below, and what
+    breaks the ties is the sign of what vanishes. 192 factors of 1 + 1e-5 x were off by 57 roundings, an even walk by 8.
+    """
+    values = args[0]
+    out = func(*args, **kwargs)
+    if values.dim() == 0 or values.numel() == 0:
+        return mode.roughen(out)
+    rounds = (torch.frexp(values).mantissa.abs() != 0.5) & (values != 0)
+    near = rounds & ((values.abs() - 1.0).abs() < math.sqrt(mode.unit))
+    if func is aten.cumprod.default:
+        terms, alike = (flags.to(values.dtype).cumsum(args[1]) for flags in (rounds, near))
+    else:
+        axes = {"dim": args[1], "keepdim": len(args) > 2 and args[2]} if func is aten.prod.dim_int else {}
+        terms, alike = (flags.to(values.dtype).sum(**axes) for flags in (rounds, near))
+    row = terms.clamp(1.0, IN_A_ROW) + alike.clamp_max(IN_A_ROW).square()
+    return mode.roughen(out + mode.bells(out) * (ROUND * mode.unit) * out * row.sqrt())
+
+
 def turned(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Eigenvalues and singular values, and the vectors of these, of a matrix that rounding has moved (``TURNS``)."""
     matrix = args[0]
@@ -56,6 +80,7 @@ def turned(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 RULES = {
     aten.logcumsumexp.default: running_exponentials,
+    **dict.fromkeys((aten.cumprod.default, aten.prod.default, aten.prod.dim_int), running_products),
     aten._linalg_eigh.default: turned,
     aten._linalg_svd.default: turned,
 }
