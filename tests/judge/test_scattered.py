@@ -47,6 +47,8 @@ SUMS: dict[str, Made] = {
 }
 MEANS: dict[str, Made] = {
     "mean": lambda at, x: zeros().scatter_reduce(0, spread(at), x, "mean", include_self=False),
+    "rows": lambda at, x: zeros().index_reduce(0, at, x, "mean", include_self=False),
+    "rows_": lambda at, x: zeros().index_reduce_(0, at, x, "mean"),
     "mean_": lambda at, x: zeros().scatter_reduce_(0, spread(at), x, "mean"),
     "bag_means": lambda at, x: F.embedding_bag(at, x, torch.arange(0, 401, 20), mode="mean", include_last_offset=True),
 }

@@ -101,6 +101,17 @@ def reduced(mode: Mode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return mode.roughen(out / ones.scatter_add(dim, index, torch.ones_like(source)).clamp_min(1.0))
 
 
+def reduced_rows(mode: Mode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """index_reduce, as scatter_reduce of rows: it has a mean besides the rest."""
+    base, dim, index, source, how = args[:5]
+    if how != "mean" or base.dim() == 0 or index.numel() == 0:
+        out = func(*args, **kwargs)
+        return mode.roughen(out) if how == "prod" else out
+    shape = [-1 if axis == dim % base.dim() else 1 for axis in range(base.dim())]
+    at = index.reshape(shape).expand(source.shape)
+    return reduced(mode, aten.scatter_reduce.two, (base, dim, at, source, how), kwargs)
+
+
 def bagged(mode: Mode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """embedding_bag: sums and means of rows of a table."""
     found = func(*args, **kwargs)
@@ -140,10 +151,12 @@ RULES: dict[Any, _Rule] = {
     aten.index_add.default: added,
     aten.index_put.default: put,
     aten.scatter_reduce.two: reduced,
+    aten.index_reduce.default: reduced_rows,
     aten._embedding_bag.default: bagged,
     aten._embedding_bag_forward_only.default: bagged,
     aten.scatter_add_.default: _written(aten.scatter_add.default, added),
     aten.index_add_.default: _written(aten.index_add.default, added),
     aten.index_put_.default: _written(aten.index_put.default, put),
     aten.scatter_reduce_.two: _written(aten.scatter_reduce.two, reduced),
+    aten.index_reduce_.default: _written(aten.index_reduce.default, reduced_rows),
 }
