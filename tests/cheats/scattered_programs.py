@@ -60,4 +60,36 @@ REACHED = (
 )  # fmt: skip
 """Sums of whole numbers are exact, so what one of them reaches is."""
 
-SCATTERED: tuple[Program, ...] = (*REDUCED, *BAGS, *EDGES, *REACHED)
+MEAN = "'mean', include_self=False"
+ROW_MEANS = _pair(
+    "row_means", f"return torch.zeros(20, 4).index_reduce(0, i, x, {MEAN})",
+    "[torch.rand(3000, 4), torch.randint(0, 20, (3000,))]",
+    ("of 16 bits", f"return torch.zeros(20, 4).index_reduce(0, i, x.half().float(), {MEAN})"),
+    ("added from the end", f"{COUNTS}return torch.zeros(20, 4).index_add(0, i.flip(0), x.flip(0)) / n[:, None]"),
+    args="x, i", slow=True)  # fmt: skip
+
+BUTTERFLIES = """
+y, h = x, 1
+while h < y.shape[-1]:
+    a, b = y.unflatten(-1, (-1, 2, h)).unbind(-2)
+    y = torch.stack([a + b, a - b], -2).flatten(-3)
+    h *= 2
+return y
+"""
+MATRIX = """
+m = torch.ones(1, 1)
+while len(m) < x.shape[-1]:
+    m = torch.cat([torch.cat([m, m], 1), torch.cat([m, -m], 1)])
+return {} @ m
+"""
+TREES = _pair("walsh_hadamard", BUTTERFLIES, "[torch.randn(32, 256)]",
+              ("of 16 bits", MATRIX.format("x.half().float()")), ("by matrix", MATRIX.format("x")))  # fmt: skip
+"""A tree of adds is a sum, or a product with a matrix."""
+
+PRODUCTS = _pair(
+    "running_products", "return (1 + 0.01 * x).cumprod(-1)", "[torch.randn(8, 200)]",
+    ("of 16 bits", "return (1 + 0.01 * x).half().float().cumprod(-1)"),
+    ("one by one", "y = (1 + 0.01 * x).unbind(-1)\no = [y[0]]\nfor k in y[1:]:\n    o.append(o[-1] * k)\n"
+     "return torch.stack(o, -1)"))  # fmt: skip
+
+SCATTERED: tuple[Program, ...] = (*REDUCED, *BAGS, *EDGES, *REACHED, *ROW_MEANS, *TREES, *PRODUCTS)

@@ -25,6 +25,7 @@ from kernelwright.judge.kinds import EXACT, TAKEN_APART, bound
 from kernelwright.judge.noise import Pool, finite, stretches
 from kernelwright.judge.oracle import Float64Trace, convolved
 from kernelwright.judge.swallowed import LONGEST, by_row
+from kernelwright.judge.trees import Trees
 
 SHORT = 1024
 """Addends that a sensible reduction may take one after the other: a row of a norm or of a softmax, in the kernel that
@@ -65,6 +66,7 @@ class Rounded(Float64Trace):
         self._open: list[Any] = []
         self._pool = Pool(rng)
         self.chain = Chain(ROUND * unit)
+        self.trees = Trees(ROUND * unit, LONGEST_DOT)
         self._terms: tuple[int, int] | None = None
         """Where the product before this operator lies, and its size: it may be added up as a library adds it up."""
 
@@ -106,13 +108,14 @@ class Rounded(Float64Trace):
         if (
             sparse.found([out]) or func.is_view or name in EXACT or name.rstrip("_") in EXACT
         ):  # in place too: a whole number stays one
-            return out
+            return self.trees.followed(self, func, args, kwargs, out)
         if func._schema.is_mutable:
             return self._roughen_written(func, args, out)
         if isinstance(out, torch.Tensor) and out.dtype is torch.float64:
             shared = any(isinstance(arg, torch.Tensor) and arg.data_ptr() == out.data_ptr() for arg in args)
             known = self.few and borders.exact(func, args)
             rough = self.chain.joined(self, func, args, self.roughen(out.clone() if shared or known else out))
+            rough = self.trees.followed(self, func, args, kwargs, rough)
             return borders.kept(out, rough) if known else rough
         return waves.rounded(self, func, args, out)
 
