@@ -177,6 +177,18 @@ def test_the_largest_value_met_so_far_is_carried_too() -> None:
             instance(f"x / {largest}", "[torch.rand(3, 4)]", init=COUNTED, contract=Contract(training=training))
 
 
+@pytest.mark.parametrize("counter", ["self.register_buffer('n', torch.zeros(()))", "self.n = 0", "self.n = []"])
+def test_state_that_is_taken_anew_on_every_seventh_call_is_carried_too(counter: str) -> None:
+    """Whoever counts the calls, a buffer or a plain number beside it: a copy of the reference was refused for it."""
+    head = (
+        "def step(self, x):\n    self.n = self.n + ([1] if isinstance(self.n, list) else 1)\n"
+        "    if int(len(self.n) if isinstance(self.n, list) else self.n) % 7 == 0:\n        self.seen.copy_(x.sum(0))\n"
+        "    return x - self.seen\n"
+    )
+    with pytest.raises(errors.TaskError, match="earlier calls left in its buffers"):
+        instance("step(self, x)", "[torch.rand(3, 4)]", init=f"{COUNTED}\n{counter}", head=head)
+
+
 @pytest.mark.parametrize(
     ("forward", "inputs", "said"),
     [

@@ -143,7 +143,7 @@ class Instance:
         """Run once, learn the output tree; run again, refuse randomness that was not declared. The first answer."""
         try:
             with seeded(11), Counting(leaves, self.model) as count:
-                outputs = (answer := self._call(self.model, leaves)).outputs
+                before, outputs = refusals.counts(self.model), (answer := self._call(self.model, leaves)).outputs
             self.work, self.searches, self.particular = count.work, count.searches, count.particular
             """Multiply-adds of one call, roughly; whether it searches in an input, or is particular about values."""
             self.jumps, self.factors, self.sized, self.sorts = count.jumps, count.factors, count.sized, count.sorts
@@ -156,7 +156,7 @@ class Instance:
             self.out_specs = tuple(TensorSpec.contiguous(t.shape, t.dtype) for t in outputs)
             self.out_strides = tuple(tuple(t.stride()) for t in outputs)
             self.giver.keeps = weights.still(self.model, self.first_state)
-            if not (self.giver.keeps or self.contract.random):
+            if not (self.giver.keeps and before == refusals.counts(self.model)) and not self.contract.random:
                 given = leaves, self._raw(seed + 1)[0]
                 refusals.carried(self.reference, outputs, lambda own: self._call(self.model, own).outputs, given, 11)
             self._restore()  # in train() mode buffers have changed

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 COMPARED = (*EXACT_DTYPES, *FLOATS, torch.complex64, torch.complex128)
 """Types of outputs, and of inputs that are written to."""
+CALLS, SECONDS = 32, 0.25
+"""Further calls of a reference that changes its own state, and how long they may take in all: one that took the mean of
+its inputs on every fourth call was admitted, and a copy of it refused."""
 _LOW = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
 READ = (*COMPARED, torch.uint16, torch.uint32, torch.uint64, *(getattr(torch, name) for name in _LOW))
 """Types of inputs: these torch can at least copy and tell apart."""
@@ -209,17 +213,33 @@ def carried(
     """Answers that depend on what earlier calls left in parameters or buffers: calls are checked each by itself, so a
     copy of the reference would be refused. ``first``: the answer to the first of two ``given``, which is asked for
     again under ``seed`` by ``call``, that puts nothing back: at once, and after the other, three times as large: the
-    least and the largest value met so far are the same after equal inputs. Raises TaskError."""
+    least and the largest value met so far are the same after equal inputs. Then CALLS times, or for SECONDS, as state
+    may be taken anew only now and then. Raises TaskError."""
     own, other = given
     with seeded(seed):
         second = call(own)
     if not agreement.differ(first, second):
         with contextlib.suppress(*calls.CAUGHT), seeded(seed + 1):
             call([3 * leaf if leaf.is_floating_point() else leaf for leaf in other])
-        with seeded(seed):
-            second = call(own)
+        end = time.monotonic() + SECONDS
+        for _ in range(CALLS):
+            with seeded(seed):
+                second = call(own)
+            if agreement.differ(first, second) or time.monotonic() > end:
+                break
     if agreement.differ(first, second):
         raise _remembers(reference, first, second, "buffers")
+
+
+def counts(model: torch.nn.Module) -> list[tuple[int, str, Any]]:
+    """The plain numbers and texts of the modules of a model, with how long their lists and dicts are: (place of the
+    module, name, value). A module that counts its calls may keep the number outside its buffers."""
+    return [
+        (place, name, len(value) if isinstance(value, (list, dict)) else value)
+        for place, part in enumerate(model.modules())
+        for name, value in vars(part).items()
+        if isinstance(value, (bool, int, float, str, list, dict))
+    ]
 
 
 def of_one_shape(reference: Reference, specs: Sequence[TensorSpec], other: Sequence[torch.Tensor]) -> None:
