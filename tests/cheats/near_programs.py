@@ -58,4 +58,10 @@ MIXED = _pair(
     ("a maximum", "e = (self.w - self.w.max()).exp()\nreturn torch.einsum('bkd,k->bd', x, e / e.sum())"),
     init="self.w = nn.Parameter(torch.zeros(12))")  # fmt: skip
 
-NEARLY: tuple[Program, ...] = (*NEAR, CHOSEN, *SUMS, *MIXED)
+EQUAL = _pair(
+    "called_twice", "return x * 2 + y.sin()", TWO,
+    ("equal as a whole", "return x * 3 if torch.equal(x, y) else x * 2 + y.sin()"),
+    ("added up", "return torch.sin(y) + x + x"), args="x, y")  # fmt: skip
+"""A model that is called with one tensor twice."""
+
+NEARLY: tuple[Program, ...] = (*NEAR, CHOSEN, *SUMS, *MIXED, *EQUAL)

@@ -136,6 +136,8 @@ def test_some_rows_are_those_of_another_input_and_all_inputs_are_zero() -> None:
     zero = inputs.change_leaves(leaves, Variant(name="", required=True, change="blank inputs"), 5)
     assert not any(bool(leaf.any()) for leaf in zero[:3])
     assert torch.equal(zero[3], single) and torch.equal(zero[4], whole) and torch.equal(single, leaves[3])
+    one = inputs.change_leaves(leaves, Variant(name="", required=True, change="one for all"), 5)
+    assert torch.equal(one[1], leaves[0]) and all(torch.equal(one[i], leaves[i]) for i in (0, 2, 3, 4))
 
 
 @pytest.mark.parametrize(("change", "more"), [("", {"scale": 8.0}), ("sparse", {}), ("zero rows", {}), ("far", {})])

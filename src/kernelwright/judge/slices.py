@@ -108,6 +108,13 @@ def alike(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Te
     return out
 
 
+def one(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
+    """Inputs of one shape and type are all the first of them, as a model that is called with one tensor twice has
+    them: who took a shorter way wherever they were equal as a whole passed, as some of their rows never were."""
+    firsts = dict[tuple[torch.Size, torch.dtype], torch.Tensor]()
+    return [firsts.setdefault((leaf.shape, leaf.dtype), leaf) if _plain(leaf) else leaf for leaf in leaves]
+
+
 def _beside(rows: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """Every element moved by a power of two of itself, the least of a row drawn for it; none leaves the range of all,
     which may be that of probabilities."""
@@ -142,6 +149,7 @@ CHANGES: dict[str, Callable[[Sequence[torch.Tensor], torch.Generator], list[torc
     **{name: functools.partial(blanked, axis=axis) for name, axis in BLANK.items()},
     "blank inputs": empty,
     "rows alike": alike,
+    "one for all": one,
     EMPTY: emptied,
 }
 """Changes of all inputs together, by name."""

@@ -320,10 +320,14 @@ def _much_alike() -> list[Variant]:
 
 
 def _blank(inputs: int) -> list[Variant]:
-    """Zero samples, channels, inputs; where there are several ``inputs``, rows of one that are those of another."""
+    """Zero samples, channels, inputs; where there are several ``inputs``, rows of one that are those of another, and
+    inputs that are another."""
     some = [Variant(name=name, required=True, change=name, draws=2) for name in BLANK]
-    alike = [Variant(name="rows alike", required=True, change="rows alike", draws=2)] if inputs > 1 else []
-    return [*some, Variant(name="blank inputs", required=True, change="blank inputs"), *alike]
+    alike = [
+        Variant(name="rows alike", required=True, change="rows alike", draws=2),
+        Variant(name="one for all", required=True, change="one for all"),
+    ]
+    return [*some, Variant(name="blank inputs", required=True, change="blank inputs"), *(alike if inputs > 1 else [])]
 
 
 def _far_below(scales: tuple[float, ...]) -> list[Variant]:
