@@ -58,10 +58,16 @@ MIXED = _pair(
     ("a maximum", "e = (self.w - self.w.max()).exp()\nreturn torch.einsum('bkd,k->bd', x, e / e.sum())"),
     init="self.w = nn.Parameter(torch.zeros(12))")  # fmt: skip
 
+ONE = _pair(
+    "one_factor", "return x * F.softplus(self.a)", "[torch.randn(16, 64)]",
+    ("log of one and", "return x * torch.log(1 + torch.exp(self.a))"),
+    ("logaddexp", "return x * torch.logaddexp(self.a, torch.zeros_like(self.a))"),
+    init="self.a = nn.Parameter(torch.zeros(1))", slow=True)  # fmt: skip
+
 EQUAL = _pair(
     "called_twice", "return x * 2 + y.sin()", TWO,
     ("equal as a whole", "return x * 3 if torch.equal(x, y) else x * 2 + y.sin()"),
     ("added up", "return torch.sin(y) + x + x"), args="x, y")  # fmt: skip
 """A model that is called with one tensor twice."""
 
-NEARLY: tuple[Program, ...] = (*NEAR, CHOSEN, *SUMS, *MIXED, *EQUAL)
+NEARLY: tuple[Program, ...] = (*NEAR, CHOSEN, *SUMS, *MIXED, *ONE, *EQUAL)

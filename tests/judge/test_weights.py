@@ -272,6 +272,15 @@ def test_large_parameters_are_moved_by_numbers_that_come_again(monkeypatch: pyte
     assert 7 >= len(set(made[value == 0].tolist()))
 
 
+def test_a_single_exponent_is_far_off_in_every_draw() -> None:
+    """Below zero, where bits are lost, and where nothing overflows above; one that joins other numbers, too."""
+    forward = "torch.cat([x, self.a.expand(4, 1)], 1).softmax(1)"
+    made = instance(forward, "[torch.randn(4, 24)]", init="self.a = nn.Parameter(torch.zeros(1))")
+    for seed in range(5):
+        low, high = (float(dict(made.draw_state(seed, how))["a"]) for how in (weights.EXPONENTS, weights.FURTHER))
+        assert -21 < low < -9 and 89 < high < 201
+
+
 def test_codes_become_the_largest_as_a_whole() -> None:
     """Of bytes most rows; what is trained, and words, stay what they are otherwise."""
     model = torch.nn.Module()

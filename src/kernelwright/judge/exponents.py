@@ -23,11 +23,16 @@ results: who leaves out the maximum of a softmax has one at 89."""
 BARE = {"exp", "exp2", "expm1"}
 FEW = 1 << 12
 """Elements up to which they are spread evenly over the law: of eight one lies there in every draw."""
+SINGLE = 6
+"""Elements below which each is one to two deviations large, of either sign: a law has none of so few far off in most
+draws."""
 HELD = 1 << 20
 """Elements of a tensor at the most that is followed."""
 _SAME = {"alias", "view", "_unsafe_view", "detach", "expand", "unsqueeze", "squeeze", "t", "transpose", "permute",
          "_to_copy", "clone", "neg", "abs", "mul", "div", "add", "sub", "reshape", "clamp"}  # fmt: skip
 """Operators after which a weight is still one: another shape or type, a number added or multiplied with."""
+_JOINS = {"cat", "stack"}
+"""Operators that put it beside others: a sink of attention is one more logit."""
 
 
 class Followed:
@@ -45,17 +50,20 @@ class Followed:
 
     def note(self, func: Any, args: Sequence[Any], out: Any) -> None:
         """One operator has run."""
-        tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
-        if not self._names or len(tensors) != 1:
+        if not self._names:
             return
-        given = tensors[0]
-        place = self._kept[id(given)][1] if id(given) in self._kept else _place(given)
-        if place not in self._names:
+        joined = borders.named(func) in _JOINS
+        tensors = [arg for arg in (args[0] if joined else args) if isinstance(arg, torch.Tensor)]
+        if len(tensors) != 1 and not joined:
+            return
+        places = (self._kept[id(one)][1] if id(one) in self._kept else _place(one) for one in tensors)
+        place = next((place for place in places if place in self._names), None)
+        if place is None:
             return
         if borders.exponential(func):
             most = DEVIATION if borders.named(func) in BARE else FAR
             self.found |= {name: min(most, self.found.get(name, FAR)) for name in self._names[place]}
-        elif borders.named(func) in _SAME and isinstance(out, torch.Tensor):
+        elif (joined or borders.named(func) in _SAME) and isinstance(out, torch.Tensor):
             self._kept[id(out)] = out, place
 
 
@@ -65,9 +73,13 @@ def _place(value: torch.Tensor) -> int:
 
 
 def spread(value: torch.Tensor, rng: torch.Generator, deviation: float) -> torch.Tensor:
-    """Normal numbers of a deviation in the place of a weight, float of any shape."""
+    """Normal numbers of a deviation in the place of a weight, float of any shape; of few elements large ones."""
     count = value.numel()
-    if count > FEW:
+    if count < SINGLE:  # the law has the half of one element within 0.7 deviations
+        signs = 2.0 * torch.randint(2, (count,), generator=rng, device=value.device) - 1.0
+        signs[0] = -1.0 if deviation <= DEVIATION else 1.0  # bits are lost below zero, and overflow is above
+        made = signs * (1.0 + torch.rand(count, generator=rng, device=value.device))
+    elif count > FEW:
         made = torch.randn(count, generator=rng, device=value.device)
     else:
         order = torch.randperm(count, generator=rng, device=value.device)
