@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 
 // As wide as the processor's registers: GCC takes wider vectors apart lane by lane, and with AVX2 alone two Zen 4 cores
-// then showed 10 GFLOP/s for 194, and 26 GB/s from the first cache for 284.
+// then showed 10 GFLOP/s for 174, and 26 GB/s from the first cache for 300.
 #if defined(__AVX512F__)
 #define BYTES 64
 #elif defined(__AVX__)
