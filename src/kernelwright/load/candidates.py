@@ -16,15 +16,8 @@ from kernelwright.load.source import classes, imported_modules, top_level_names,
 from kernelwright.task import Task
 
 ENDINGS = (".py", ".cpp", ".cu")
-TAKEN = sys.stdlib_module_names | {
-    "torch",
-    "numpy",
-    "triton",
-    "kernelwright",
-    "sitecustomize",
-    "usercustomize",
-    "conftest",
-}
+_OURS = {"torch", "numpy", "triton", "kernelwright", "sitecustomize", "usercustomize", "conftest"}
+TAKEN = sys.stdlib_module_names | _OURS
 """Names of modules that a candidate's file would stand in for."""
 
 

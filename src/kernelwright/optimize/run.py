@@ -262,7 +262,7 @@ class _Run:
         try:
             machine = self.services.machine(say)
         finally:
-            if host is not None:
+            if host is not None and measuring:
                 host.go_on()
         measured = time.monotonic() - measuring[0] if measuring else 0.0
         return machine, Pace(self.options.budget_seconds, self.began + measured)
