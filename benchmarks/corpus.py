@@ -2,22 +2,29 @@
 """The corpus of cheats and honest programs through the judge, again and again, in as many runs as it takes.
 
     python benchmarks/corpus.py --out FILE [--repeats 20] [--seconds 200] [--honest | --cheats] [--level coarse ...]
-                                [--part K/N] [--join FILE ...]
+                                [--lanes N]
 
 Each run judges what has the fewest verdicts in FILE until its seconds are spent, and adds to FILE: one row per entry,
 level and commit, with how often it was judged, how often rightly, and the words of every wrong verdict. Cheats are
 judged at the level it takes, honest programs at every level asked for. Calling it again continues; nothing is left
-out, and a wrong verdict stays in the file. ``--part 2/8`` takes every eighth entry, for eight runs side by side, each
-with a FILE and a TMPDIR of its own; ``--join`` adds the rows of such files to FILE, and judges nothing.
+out, and a wrong verdict stays in the file. ``--lanes 16`` judges with sixteen judges at a time, each with two cores
+and a home and a folder for temporary files of its own; timings of lanes that share cores mean nothing.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import multiprocessing
+import os
+import signal
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,6 +38,8 @@ from kernelwright.workers.local import LocalWorker  # noqa: E402
 
 LEVELS = ("coarse", "precise")
 WORDS = 300
+WRITTEN_EVERY = 3.0
+"""Seconds between two writings of the file: 128 lanes give ten verdicts a second."""
 Key = tuple[str, str, str]
 """Task, name, level."""
 
@@ -94,26 +103,105 @@ def text(rows: list[dict]) -> str:
     return f'{{"summary": {json.dumps(summary(rows))}, "rows": [\n{lines}\n]}}\n'
 
 
-def joined(rows: list[dict], parts: list[Path]) -> None:
-    """Add the rows of other files: verdicts on the same entry, level and commit are one row."""
-    known = {(row["commit"], row["task"], row["name"], row["level"]): row for row in rows}
-    for row in (row for part in parts for row in read(part)["rows"]):
-        key = row["commit"], row["task"], row["name"], row["level"]
-        if key not in known:
-            known[key] = dict(row)
-            rows.append(known[key])
-            continue
-        for name in ("verdicts", "right", "wrong"):
-            known[key][name] += row[name]
-        known[key]["seconds"] = round(known[key]["seconds"] + row["seconds"], 2)
+def lane(device: str, folder: Path, cores: set[int], channel: Connection) -> None:
+    """Judge the entries whose program and level arrive, until None does."""
+    for name in ("HOME", "TMPDIR"):
+        place = folder / name.lower()
+        place.mkdir(parents=True)
+        place.chmod(0o1777)
+        os.environ[name] = str(place)
+    tempfile.tempdir = None
+    os.environ["OMP_NUM_THREADS"] = str(len(cores))
+    os.sched_setaffinity(0, cores)
+    folder.chmod(0o755)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends a lane by closing the channel
+    with contextlib.suppress(EOFError), LocalWorker(device, folder / "state", folder / "cache") as worker:
+        while (item := channel.recv()) is not None:
+            channel.send(run_corpus.judge(worker, *item))
 
 
-def part_of(text: str) -> tuple[int, int]:
-    """``K/N`` as (K - 1, N)."""
-    part, whole = map(int, text.split("/"))
-    if not 1 <= part <= whole:
-        raise argparse.ArgumentTypeError(f"{text}: a part like 2/8 is meant")
-    return part - 1, whole
+class Corpus:
+    """What is to be judged, how often it was, and the file that says so."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self.asked = asked
+        self.rows: list[dict] = read(asked.out)["rows"]
+        self.commit = provenance.commit()
+        self.known = count(self.rows, self.commit)
+        self.tasks: dict[str, list[tuple[Program, str]]] = {}
+        for item in entries(asked):
+            self.tasks.setdefault(item[0].task, []).append(item)
+        self.taken = {
+            name: min(
+                self.known.get((name, program.name, level), {"verdicts": 0})["verdicts"] for program, level in items
+            )
+            for name, items in self.tasks.items()
+        }
+        self.lock = threading.Lock()
+        self.until = time.monotonic() + asked.seconds
+        self.written = 0.0
+        self.wrong = 0
+
+    def take(self) -> list[tuple[Program, str]]:
+        """The entries of the task that was taken least often: a judge keeps a task warm."""
+        with self.lock:
+            name = min(self.taken, key=self.taken.__getitem__)
+            if self.taken[name] >= self.asked.repeats:
+                return []
+            self.taken[name] += 1
+            return self.tasks[name]
+
+    def add(self, verdict: run_corpus.Verdict, level: str) -> None:
+        """Add a verdict to the rows; the file follows every few seconds."""
+        with self.lock:
+            note(self.rows, self.known, verdict, level, self.commit)
+            self.wrong += not verdict.right
+            if not verdict.right:
+                program = verdict.program
+                sys.stdout.write(f"WRONG {level} {program.task}/{program.name}: {verdict.words[:WORDS]}\n")
+                sys.stdout.flush()
+            if time.monotonic() - self.written > WRITTEN_EVERY:
+                self.write()
+
+    def write(self) -> None:
+        """The file, whole at any moment."""
+        beside = self.asked.out.with_suffix(".part")
+        beside.write_text(text(self.rows))
+        beside.replace(self.asked.out)
+        self.written = time.monotonic()
+
+    def feed(self, folder: Path, cores: set[int]) -> None:
+        """Keep one lane at work until the time is spent; one that dies is noted as wrong and replaced."""
+        context = multiprocessing.get_context("spawn")
+        ends = 0
+        while time.monotonic() < self.until:
+            here, there = context.Pipe()
+            process = context.Process(target=lane, args=(self.asked.device, folder / str(ends), cores, there))
+            process.start()
+            there.close()
+            ends += 1
+            with here:
+                if not self.fed(here):
+                    here.send(None)
+                    process.join()
+                    return
+            process.join()
+
+    def fed(self, channel: Connection) -> bool:
+        """Whether the lane died; False where nothing is left to judge or no time."""
+        while items := self.take():
+            for program, level in items:
+                if time.monotonic() > self.until:
+                    return False
+                began = time.monotonic()
+                try:
+                    channel.send((program, level))
+                    self.add(channel.recv(), level)
+                except (EOFError, BrokenPipeError):
+                    words, seconds = "the judge's own process died", time.monotonic() - began
+                    self.add(run_corpus.Verdict(program, False, words, "", None, seconds), level)
+                    return True
+        return False
 
 
 def main() -> int:
@@ -126,39 +214,23 @@ def main() -> int:
     parser.add_argument("--cheats", action="store_true")
     parser.add_argument("--level", action="append", choices=LEVELS)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--part", type=part_of, default=(0, 1), metavar="K/N")
-    parser.add_argument("--join", type=Path, nargs="+", default=[])
-    asked = parser.parse_args()
-    body = read(asked.out)
-    rows, commit = body["rows"], provenance.commit()
-    if asked.join:
-        joined(rows, asked.join)
-        asked.out.write_text(text(rows))
-        asked.seconds = 0.0
-    known = count(rows, commit)
-    began, wrong = time.monotonic(), 0
-
-    def judged(item: tuple[Program, str]) -> int:
-        return known.get((item[0].task, item[0].name, item[1]), {"verdicts": 0})["verdicts"]
-
-    with tempfile.TemporaryDirectory() as folder:
+    parser.add_argument("--lanes", type=int, default=1)
+    corpus = Corpus(parser.parse_args())
+    cores = sorted(os.sched_getaffinity(0))
+    pairs = [set(cores[k : k + 2]) for k in range(0, len(cores), 2)] if corpus.asked.lanes > 1 else [set(cores)]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(corpus.asked.lanes) as threads:
         Path(folder).chmod(0o755)
-        with LocalWorker(asked.device, Path(folder, "state"), Path(folder, "cache")) as worker:
-            first, step = asked.part
-            mine = entries(asked)[first::step]
-            while mine and time.monotonic() - began <= asked.seconds:
-                item = min(mine, key=judged)
-                if judged(item) >= asked.repeats:
-                    break
-                verdict = run_corpus.judge(worker, *item)
-                wrong += not verdict.right
-                note(rows, known, verdict, item[1], commit)
-                if not verdict.right:
-                    sys.stdout.write(f"WRONG {item[1]} {item[0].task}/{item[0].name}: {verdict.words[:WORDS]}\n")
-                    sys.stdout.flush()
-                asked.out.write_text(text(rows))
-    sys.stdout.write(f"{json.dumps(summary(rows))}\n")
-    return bool(wrong)
+        lanes = [
+            threads.submit(corpus.feed, Path(folder, str(k)), pairs[k % len(pairs)]) for k in range(corpus.asked.lanes)
+        ]
+        try:
+            for each in lanes:
+                each.result()
+        except KeyboardInterrupt:
+            corpus.until = 0.0  # what is being judged is finished and written
+    corpus.write()
+    sys.stdout.write(f"{json.dumps(summary(corpus.rows))}\n")
+    return bool(corpus.wrong)
 
 
 if __name__ == "__main__":
