@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kernelwright.judge.floors import BANDS, NO_FLOOR, Floors, Spread, honest_floor
+from kernelwright.judge.floors import BANDS, FEW, NO_FLOOR, OF_FEW, Floors, Spread, honest_floor
 from kernelwright.judge.yardstick import Magnitudes, Yardstick
 
 
@@ -222,6 +222,25 @@ def test_an_answer_close_to_the_line_is_refused_by_four_draws_or_more() -> None:
     assert (True, 2) == (ratio(7e-5)[0] <= 2.0, ratio(7e-5)[1])
     assert (True, 4) == (ratio(2e-4)[0] > 2.0, ratio(2e-4)[1])
     assert (True, 1) == (ratio(1e-3)[0] > 16.0, ratio(1e-3)[1])
+
+
+@pytest.mark.parametrize(("elements", "error", "right", "draws"), [
+    (1, 4.5e-5, True, OF_FEW), (1, 5.5e-5, False, OF_FEW), (FEW, 4.5e-5, True, OF_FEW), (FEW + 1, 4.5e-5, False, 8),
+    (1, 2e-6, True, 1),
+])  # fmt: skip
+@pytest.mark.parametrize("usual", [1, 8])
+def test_an_answer_of_few_elements_is_refused_by_the_mean_of_many_draws(
+    elements: int, error: float, right: bool, draws: int, usual: int
+) -> None:
+    """Eight draws that happen to be small say little of one element; twelve together do."""
+    exact = torch.full((elements,), 0.5, dtype=torch.float64)
+    made: list[int] = []
+    floors = Floors(drawing([0.4] * 8 + [1.6] * 4, made), usual)
+    held = Yardstick(
+        exact.float(), exact, lambda draws: floors.at(0, draws), beyond=functools.partial(floors.beyond, 0)
+    )
+    assert right is (held.compare(exact.float() + error, 1.0).bits_lost <= 1.0)
+    assert len(made) == (4 if usual == 1 and draws == 8 else draws)
 
 
 def test_draws_of_another_call_come_first() -> None:
