@@ -86,6 +86,20 @@ def test_windows_of_one_call_never_take_away_more_than_themselves() -> None:
     assert 50.0 == made.overhead_us(2)
 
 
+@pytest.mark.parametrize(("fastest", "overhead"), [(260.0, 150.0), (200.0, 50.0)])
+def test_a_first_launch_is_subtracted_beside_a_long_program_whose_call_no_window_is_shorter_than(
+    fastest: float, overhead: float
+) -> None:
+    """Half a percent of 2.4 ms is half a percent at the most of ten calls of 260 us, but not of ten of 200."""
+    eager, mine = lane(each=2400.0, base=50.0), lane(each=fastest, base=50.0)
+    for made, each in ((eager, 2400.0), (mine, fastest)):
+        made.calls_us, made.singles_us = [150.0 + 10 * each] * 5, [150.0 + each] * 5
+    assert 50.0 == eager.overhead_us(10)
+    measure.acquaint([eager, mine])
+    assert overhead == pytest.approx(eager.overhead_us(10))
+    assert fastest + (150.0 - overhead) / 10 == pytest.approx(measure.per_call_us(mine, eager, 10, ALL)[0])
+
+
 def test_interval_of_equal_samples_is_the_sample() -> None:
     """No spread, no width."""
     assert (7.0, 7.0) == intervals.median_interval([7.0] * 9)

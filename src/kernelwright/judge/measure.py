@@ -34,7 +34,8 @@ FAULT_US = 1.0
 """Least cost of a fresh page (1.8 us on one thread of a 2-core VM, two threads share them)."""
 LONG_US = 2000.0
 """Single calls of an honest program above this say nothing of what a first launch costs: 0.5 % of 21 ms is as much. On
-an H200 a program of 118 us at the least read as 56 us beside such a one, and was refused as impossible."""
+an H200 a program of 118 us at the least read as 56 us beside such a one, and was refused as impossible. Unless no
+program's window is shorter than such a call: then it is 0.5 % of each at the most."""
 NARROW = 0.005
 """Rounds end before their budget does where every ratio is known to this share of itself, either way."""
 NARROW_ROUNDS = 8
@@ -92,6 +93,8 @@ class Lane:
     """Per window: threads kept waiting, fresh pages."""
     crowded: bool = False
     """Others use the CPUs too: then no waiting is taken for the program's own."""
+    shortest_us: float = 0.0
+    """The usual window of the fastest program in the race, where that is known."""
     _known: tuple[int, float, float] = (0, 0.0, 0.0)
     """What ``_usual`` found, and of how many windows."""
 
@@ -127,15 +130,22 @@ class Lane:
         That of the shortest window which ran nothing: under other load the median of five was 5 ms, for 0.13 at rest,
         and what is subtracted too much makes every program look faster. Where windows of one call were run too, what
         these take beyond the time that each further call adds: on an H200 a first launch after sleep took 70 to 130
-        us in which the device had nothing to do, and an empty window has no launch. Not of calls over LONG_US, which
-        scatter by more than that.
+        us in which the device had nothing to do, and an empty window has no launch. Not of calls over LONG_US and
+        longer than the shortest window, which scatter by more than that.
         """
         empty = min(self.empties_us, default=0.0)
         single = statistics.median(self.singles_us) if self.singles_us else math.inf
-        if calls < 2 or single > LONG_US:
+        if calls < 2 or single > max(LONG_US, self.shortest_us):
             return empty
         each = (statistics.median(self.calls_us) - single) / (calls - 1)
         return max(empty, min(single - each, single))
+
+
+def acquaint(lanes: Sequence[Lane]) -> None:
+    """Tell each program of a race how long the shortest of all their windows usually is."""
+    shortest = min(statistics.median(lane.calls_us) for lane in lanes)
+    for lane in lanes:
+        lane.shortest_us = shortest
 
 
 def run_empty(lane: Lane, *, grad: bool) -> None:

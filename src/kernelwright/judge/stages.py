@@ -283,6 +283,7 @@ class Judgement(Verification):
         for racers, gains in zip(lanes, self.gains, strict=True):
             every = [racer.lane for racer in racers]
             honest = every[0]
+            measure.acquaint(every)
             counted, others = (measure.chosen_rounds(some, plan.least) for some in (every, every[:-1]))
             rounds += len(honest.calls_us)
             clean += len(set(counted) & set(measure.clean_rounds(every)))

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 HEADER = """
 @triton.jit
 def _online(top, total, x):
-    # One exponential an element: of the two factors exp(top - new) and exp(x - new), one is always 1.
+    # One exponential an element: of the two factors exp(top - new) and exp(x - new), one is always 1. Of base 2, with
+    # log2(e) in two parts: what its argument rounds is no more than what x - top does, and adds up at random.
     d = tl.where(x == float("-inf"), x, x - top)
-    e = libdevice.exp(-tl.abs(d))
+    a = -tl.abs(d)
+    e = tl.exp2(tl.fma(a, 1.44269502162933349609375, a * 1.92596298909109e-08))
     return _nan_max(top, x), tl.where(d > 0.0, tl.fma(total, e, 1.0), total + e)
 
 
