@@ -114,6 +114,14 @@ def test_sizes_that_the_reference_refuses_are_not_asked_of_a_candidate(worker: L
     assert "hidden:rows=zero: as given" in names and not any("cols=zero" in name for name in names)
 
 
+def test_a_program_that_raises_on_some_inputs_is_told_which(worker: LocalWorker) -> None:
+    """Of an error about steps in memory nobody sees by itself that inputs came laid out otherwise."""
+    asked = task("return x.reshape(-1, 8).sum(-1)", "[torch.randn(24, 32)]", layouts=("contiguous", "strided"))
+    outcome = judged(worker, asked, "return x.view(-1, 8).sum(-1)")
+    assert isinstance(outcome, Rejected) and outcome.reason.startswith("raised RuntimeError: view size")
+    assert outcome.reason.endswith(("(in main: strided inputs)", "(in main: padded inputs)"))
+
+
 def test_a_program_that_answers_otherwise_in_train_mode_is_refused(worker: LocalWorker) -> None:
     """By default, where the reference does not care; unlike one that does not care either."""
     asked = task("return torch.relu(x) * 2", "[torch.randn(24, 32)]")

@@ -213,8 +213,8 @@ class Correctness:
         """Checked calls of one window, by set: all filled and poisoned, run back to back, compared."""
         for call, leaves in given.items():
             race.fill(buffers, call, leaves)
-        window = program.window(list(given), grad=self.bench.contract.gradients)
-        self._looked_at(window, point, variant)
+        with taken.named(point, variant):
+            self._looked_at(program.window(list(given), grad=self.bench.contract.gradients), point, variant)
         if point.instance.seeds:
             for position in agreement.incoming_changed(buffers, given):
                 raise Wrong("verify", f"the incoming gradient of output {position} was changed by the call")

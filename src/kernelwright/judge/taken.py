@@ -4,16 +4,21 @@ says little of the next. A row that is all zero, or negative, is none that torch
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.weights import State
 
 if TYPE_CHECKING:
     import torch
 
     from kernelwright.judge.bench import Point
+
+MOST = 600
+"""Characters of a reason that are kept, as everywhere."""
 
 
 def of_calls(
@@ -32,6 +37,17 @@ def of_calls(
         return made if made is first or point.dear or point.checker.accepts(variant, made, state) else first
 
     return {call: of_one(call) for call in wanted}
+
+
+@contextlib.contextmanager
+def named(point: Point, variant: Variant) -> Iterator[None]:
+    """A program that fails in a call of this variant is told which one that was: of an error about steps in memory
+    nobody sees by itself that inputs were laid out otherwise."""
+    try:
+        yield
+    except ChildFailure as failure:
+        place = f" (in {point.case.name}: {variant.name})"
+        raise ChildFailure(failure.stage, failure.reason[: MOST - len(place)] + place, failure.detail) from failure
 
 
 def or_as_given(
