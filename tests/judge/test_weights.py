@@ -281,6 +281,16 @@ def test_a_single_exponent_is_far_off_in_every_draw() -> None:
         assert -21 < low < -9 and 89 < high < 201
 
 
+@pytest.mark.parametrize(("taken", "bare"), [("torch.exp(self.a)", True), ("F.softplus(self.a)", False)])
+def test_an_exponent_is_not_moved_to_where_its_exponential_is_infinite(taken: str, bare: bool) -> None:
+    """Few elements become 16 to 1024 times as large, which no decay survives; a softplus does."""
+    init = "self.a = nn.Parameter(torch.linspace(1.0, 3.0, 64))\nself.w = nn.Parameter(torch.linspace(1.0, 3.0, 64))"
+    made = instance(f"x * torch.exp(-{taken}) * self.w", "[torch.randn(4, 64)]", init=init)
+    state = dict(made.draw_state(7, weights.OUTLYING))
+    assert (float(state["a"].abs().max()) <= 40) is bare and float(state["w"].abs().max()) > 40
+    assert float(state["a"].abs().max()) > 10
+
+
 def test_codes_become_the_largest_as_a_whole() -> None:
     """Of bytes most rows; what is trained, and words, stay what they are otherwise."""
     model = torch.nn.Module()

@@ -21,6 +21,10 @@ FAR = 100.0
 """The same of weights that no bare exponential is taken of, but a softmax, softplus or sigmoid, which have no infinite
 results: who leaves out the maximum of a softmax has one at 89."""
 BARE = {"exp", "exp2", "expm1"}
+MOST = 4 * DEVIATION
+"""How far from zero a weight of which a bare exponential is taken may be moved. From 89 on that is infinite: a decay by
+exp(-inf) is a zero for whoever goes step by step, and the difference of two infinities for whoever adds up logarithms
+of decays in chunks, as kernels of state space models do."""
 FEW = 1 << 12
 """Elements up to which they are spread evenly over the law: of eight one lies there in every draw."""
 SINGLE = 6
@@ -70,6 +74,14 @@ class Followed:
 def _place(value: torch.Tensor) -> int:
     plain = value.layout is torch.strided and value.device.type != "meta"
     return value.untyped_storage().data_ptr() if plain and value.numel() else 0
+
+
+def bounded(moved: torch.Tensor, seen: torch.Tensor, deviation: float) -> torch.Tensor:
+    """An exponent as training may have ``moved`` it, no further from zero than MOST (bare ones), or than it was."""
+    if deviation > DEVIATION or moved is seen or not moved.is_floating_point() or not moved.numel():
+        return moved
+    most = max(MOST, float(seen.abs().max()))
+    return moved.clamp(-most, most)
 
 
 def spread(value: torch.Tensor, rng: torch.Generator, deviation: float) -> torch.Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from kernelwright.judge import inputs, renewed, slices, whole
-from kernelwright.judge.exponents import DEVIATION, spread
+from kernelwright.judge.exponents import DEVIATION, FAR, bounded, spread
 
 State = list[tuple[str, torch.Tensor]]
 
@@ -101,7 +101,8 @@ def fresh(
                 if exponents and name in trained and name in exponents:
                     made[place] = spread(made[place], rng, DEVIATION if moving == EXPONENTS else exponents[name])
             elif moving and name in trained:
-                made[place] = moved(made[place], rng, moving)
+                other = moved(made[place], rng, moving)
+                made[place] = bounded(other, made[place], (exponents or {}).get(name, FAR))
         value = made[place]
         out.append((name, value if value.shape == seen.shape else seen.clone()))
     return out
