@@ -25,6 +25,7 @@ from corpus import Program
 from dear_programs import DEAR
 from elsewhere_programs import ELSEWHERE
 from emptied_programs import EMPTIED
+from field_programs import FIELD
 from formula_programs import FORMULAS
 from gpu_programs import GPU
 from honest_programs import HONEST
@@ -56,7 +57,7 @@ from kernelwright.workers.local import LocalWorker
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
-    *TIED, *LAZY, *EMPTIED, *UNREACHED, *SCATTERED, *NEARLY, *GPU,
+    *TIED, *LAZY, *EMPTIED, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *GPU,
 )  # fmt: skip
 
 

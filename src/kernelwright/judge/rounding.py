@@ -20,6 +20,7 @@ from torch._decomp import decomposition_table
 from kernelwright.judge import borders, counted, scattered, sparse, steps, sweeps, waves
 from kernelwright.judge.addends import Chain
 from kernelwright.judge.buffers import TensorSpec
+from kernelwright.judge.decays import Decays
 from kernelwright.judge.exchanged import Equal, Kept
 from kernelwright.judge.kinds import EXACT, TAKEN_APART, bound
 from kernelwright.judge.noise import Pool, finite, stretches
@@ -67,11 +68,17 @@ class Rounded(Float64Trace):
         self._pool = Pool(rng)
         self.chain = Chain(ROUND * unit)
         self.trees = Trees(ROUND * unit, LONGEST_DOT)
+        self.decays = Decays(ROUND * unit)
         self._terms: tuple[int, int] | None = None
         """Where the product before this operator lies, and its size: it may be added up as a library adds it up."""
 
     def apply(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One operator, perturbed."""
+        out = self._applied(func, args, kwargs)
+        self.decays.spread(args, out)
+        return out
+
+    def _applied(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args = args if self._equal is None else self._equal.again(func, args, kwargs)
         if func in TAKEN_APART and func not in self._open and self._widest(args):
             self._open.append(func)
@@ -108,16 +115,20 @@ class Rounded(Float64Trace):
         if (
             sparse.found([out]) or func.is_view or name in EXACT or name.rstrip("_") in EXACT
         ):  # in place too: a whole number stays one
-            return self.trees.followed(self, func, args, kwargs, out)
+            return self._followed(func, args, kwargs, out)
         if func._schema.is_mutable:
-            return self._roughen_written(func, args, out)
+            return self.decays.followed(self, func, args, kwargs, self._roughen_written(func, args, out))
         if isinstance(out, torch.Tensor) and out.dtype is torch.float64:
             shared = any(isinstance(arg, torch.Tensor) and arg.data_ptr() == out.data_ptr() for arg in args)
             known = self.few and borders.exact(func, args)
             rough = self.chain.joined(self, func, args, self.roughen(out.clone() if shared or known else out))
-            rough = self.trees.followed(self, func, args, kwargs, rough)
+            rough = self._followed(func, args, kwargs, rough)
             return borders.kept(out, rough) if known else rough
         return waves.rounded(self, func, args, out)
+
+    def _followed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+        out = self.trees.followed(self, func, args, kwargs, out)
+        return self.decays.followed(self, func, args, kwargs, out)
 
     @staticmethod
     def _widest(args: tuple[Any, ...]) -> bool:
