@@ -180,3 +180,10 @@ def test_samples_are_empty_in_all_inputs_at_once() -> None:
         assert torch.equal(labels[~blank], given[1][~blank]) and torch.equal(numbers[~blank], given[2][~blank])
         seen.add(bool((numbers[blank] == 0).all()))
     assert seen == {True, False}
+
+
+def test_rows_have_a_single_zero_too() -> None:
+    """A product of such a row is zero, and its gradient is not."""
+    (made,) = inputs.change_leaves([torch.ones(4, 6, 12)], Variant(name="", required=True, change="zero rows"), 3)
+    zeros = (made == 0).sum(-1).flatten().tolist()
+    assert 1 in zeros and 12 in zeros

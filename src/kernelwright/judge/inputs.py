@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.random import mtrand
 
-from kernelwright.judge import borders, dealing, marks, slices, whole
+from kernelwright.judge import borders, dealing, factors, marks, slices, whole
 from kernelwright.judge.dealing import few
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -68,7 +68,8 @@ class Variant:
     """``negated``, ``shifted``, ``far``, ``outliers``, ``sparse``, ``sparser``, ``zero rows``, ``near-duplicate``,
     ``nearly``, ``mixed``, ``strewn``, ``borders``, ``marks``, ``throughout``, ``rearranged``, ``blank samples``,
     ``blank channels``, ``blank inputs``, ``rows alike``, ``one for all``, ``empty samples``, ``masks``,
-    ``whole.LINES``, ``whole.EMPTIED``, ``skewed``, ``largest``, ``least``, ``held``, ``alone`` or nothing."""
+    ``whole.LINES``, ``whole.EMPTIED``, ``skewed``, ``largest``, ``least``, ``held``, ``alone``, ``factors.SIGNS``,
+    ``factors.SIZES`` or nothing."""
     factors: tuple[float, ...] = ()
     """Scales that ``mixed`` and ``strewn`` deal to rows (the largest is also that of ``outliers``), ``borders``, or by
     what share of itself an element is ``nearly`` what it was."""
@@ -102,7 +103,9 @@ class Variant:
 
     def lots(self) -> int:
         """In how many draws to ask whether a reference accepts it: an outlier of a probability is one in a draw of
-        twenty, and the next one raises."""
+        twenty, and the next one raises. Nor do draws of factors meet alike in two inputs."""
+        if self.change in (factors.SIGNS, factors.SIZES):
+            return LOTS
         return min(self.draws, LOTS) if self.change == "outliers" else 1
 
     @property
@@ -298,11 +301,14 @@ def _dealt(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, lot: torc
 
 
 def _zero_rows(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
-    """One row in eight, and one at least, exactly zero."""
+    """One row in eight, and one at least, exactly zero, and of as many a single element: the gradient of a product of
+    a row is that of the others there, and who divides the product by the element has nothing left."""
     leaf = leaf.clone(memory_format=torch.contiguous_format)
     rows = leaf.view(-1, leaf.shape[-1]) if leaf.dim() > 1 else leaf.view(-1, 1)
     drawn = torch.rand(rows.shape[0], generator=rng, device=leaf.device)
     rows[drawn <= max(1 / 8, float(drawn.min()))] = 0.0
+    single = torch.nonzero(drawn >= min(7 / 8, float(drawn.max())))[:, 0]
+    rows[single, torch.randint(rows.shape[1], single.shape, generator=rng, device=leaf.device)] = 0.0
     return leaf
 
 
@@ -347,7 +353,12 @@ def _outliers(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.
     return torch.where(chance <= max(share, float(chance.min())), leaf * factor, leaf)
 
 
-_BY_FACTOR = {"outliers": _outliers, "nearly": nudged}
+_BY_FACTOR = {
+    "outliers": _outliers,
+    "nearly": nudged,
+    factors.SIGNS: factors.signed,
+    factors.SIZES: factors.sized,
+}
 
 
 def _far_from(value: float, leaf: torch.Tensor) -> float:

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variants that single out one input, or one output: the others come again, or have no gradient."""
+"""Variants that single out one input, or one output: the others come again, have other factors, or no gradient."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
+from kernelwright.judge.buffers import TensorSpec
+from kernelwright.judge.factors import SIGNS, SIZES
 from kernelwright.judge.inputs import Variant
 
 HELD = 3
 """Inputs at the most of which each comes again beside new values of the others."""
 ALONE = 6
 """And, of more than two, of which each is new beside all the others again, where draws are cheap."""
+TAKEN = (20.0, 4.0)
+"""Scales for references that do not take the largest. The hyperbolic sine of normal numbers 1000 times as large is
+infinite, and one that was clipped at -6 passed: nothing else came below the -4 that is drawn."""
 ROOTS = 3
 """Outputs at the most each of which is asked for gradients alone."""
 
@@ -30,3 +36,14 @@ def rooted(roots: Sequence[int], hidden_seed: int) -> list[Variant]:
     """Gradients of one output alone, as of whoever uses no other: the others hand None to who asked for that."""
     some = sorted(random.Random(hidden_seed).sample(roots, min(len(roots), ROOTS))) if len(roots) > 1 else []
     return [Variant(name=f"gradients of output {at} alone", required=True, roots=(at,)) for at in some]
+
+
+def differing(specs: Sequence[TensorSpec], scales: Sequence[float]) -> list[Variant]:
+    """Values whose signs, and those of several inputs whose sizes, do not change together."""
+    floats = sum(spec.dtype.startswith(("float", "bfloat", "complex")) for spec in specs)
+    signs = Variant(name=SIGNS, required=True, change=SIGNS)
+    most = max(scales, default=1.0)
+    if floats < 2 or most <= 1.0:
+        return [signs]
+    sizes = Variant(name=SIZES, required=True, change=SIZES, factors=(most,), draws=2, group=SIZES)
+    return [signs, sizes, *(replace(sizes, name=f"{SIZES} up to {s:g}", factors=(s,)) for s in TAKEN if s < most)]

@@ -15,6 +15,7 @@ from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
 from kernelwright.judge.inputs import MIXED, ORDERED, Variant
 from kernelwright.judge.marks import Marks, alone
+from kernelwright.judge.singled import TAKEN
 from kernelwright.judge.slices import BLANK, EMPTY
 from kernelwright.judge.weights import CODES, EXPONENTS, FURTHER, OUTLYING, PRUNED, SIGNS, SIZES
 from kernelwright.judge.whole import ADDED, EMPTIED, LINES
@@ -55,9 +56,6 @@ SPREAD = 20.0
 """A scale for exponentials: of normal logits 20 times as large as usual a softmax has probabilities of all sizes down
 to 1e-13, 16 and more of each factor of 16. Of those 1000 times as large nearly all are 0 or 1, and who flushed what lay
 below 1e-7 passed."""
-TAKEN = (20.0, 4.0)
-"""Scales for references that do not take the largest. The hyperbolic sine of normal numbers 1000 times as large is
-infinite, and one that was clipped at -6 passed: nothing else came below the -4 that is drawn."""
 NEARLY = (2.0**-18, 2.0**-10)
 """Shares of themselves by which two draws differ. A program that keeps its last answer while ``torch.allclose`` finds
 no other input (1e-5 unless something is said) passes where inputs differ by more than that or not at all; 2^-18 of an
@@ -254,6 +252,7 @@ def _wanted(
         *_much_alike(),
     ]
     wanted += _outliers(contract.scales, work, timed)
+    wanted += singled.differing(specs, contract.scales)
     wanted += [
         Variant(name=f"{layout} inputs", required=True, layout=layout)
         for layout in _layouts(contract, specs)

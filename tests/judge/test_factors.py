@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values whose signs, and sizes, differ between inputs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernelwright.judge import factors, singled
+from kernelwright.judge.buffers import TensorSpec
+from kernelwright.judge.inputs import Variant, change_leaves
+
+FLOAT = TensorSpec(shape=(32, 48), stride=(48, 1), offset=0, dtype="float32")
+
+
+def drawn(variant: Variant, seed: int) -> list[torch.Tensor]:
+    return change_leaves([torch.rand(32, 48) + 0.1, torch.rand(32, 48) + 0.1], variant, seed)
+
+
+def variants(inputs: int) -> dict[str, Variant]:
+    return {variant.name: variant for variant in singled.differing([FLOAT] * inputs, (1.0, 1e-3, 1e3))}
+
+
+def test_products_of_positive_inputs_are_negative_too() -> None:
+    x, y = drawn(variants(2)[factors.SIGNS], 1)
+    negative = float((x * y < 0).float().mean())
+    assert 0.4 < negative < 0.6
+
+
+def test_quotients_have_other_sizes() -> None:
+    sizes = [float((x / y).abs().max()) for x, y in (drawn(variants(2)[factors.SIZES], seed) for seed in range(8))]
+    assert max(sizes) > 1e3
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 1), (2, 3, 4)])
+def test_types_and_shapes_stay(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    rng = torch.Generator().manual_seed(0)
+    for change in (factors.signed, factors.sized):
+        for _ in range(4):
+            made = change(torch.ones(shape, dtype=dtype), 20.0, rng)
+            assert made.dtype is dtype and made.shape == shape
+
+
+def test_one_input_has_no_sizes_of_its_own() -> None:
+    assert list(variants(1)) == [factors.SIGNS]
