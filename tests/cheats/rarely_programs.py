@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that are wrong where drawn values rarely, or never, are: products and quotients of inputs that are never
-negative, of which all were negated at once, and gradients of a
-product that is zero by one of its factors. Each has its honest twin.
+negative, of which all were negated at once; gradients of a product that is zero by one of its factors; and programs
+that keep what they made for the first size they met. Each has its honest twin.
 """
 
 from __future__ import annotations
@@ -41,4 +41,32 @@ ZEROS = (
         level="precise", slow=True),
 )  # fmt: skip
 
-RARELY: tuple[Program, ...] = (*TOGETHER, *ZEROS)
+LENGTH = """
+n = q.shape[1]
+if self.m is None{0}:
+    self.m = torch.ones(n, n, dtype=torch.bool).triu(1)
+return (q @ k.mT / 4).masked_fill(self.m, -torch.inf).softmax(-1) @ v
+"""
+CAUSAL = """
+m = torch.ones(q.shape[1], q.shape[1], dtype=torch.bool).triu(1)
+return (q @ k.mT / 4).masked_fill(m, -torch.inf).softmax(-1) @ v
+"""
+add("any_length", CAUSAL, "[*torch.randn(3, 4, t, 16)]", args="q, k, v", axes=(("t", 24),))
+add("mean_of_any", "return x.sum(-1) / x.shape[-1]", "[torch.randn(16, n)]", axes=(("n", 64),))
+
+
+def _kept(name: str, wrong: str, right: str, *, args: str, init: str, slow: bool) -> tuple[Program, Program]:
+    """A program that keeps what it made for the first size, and one that looks at it."""
+    made = honest(f"{name}/of each length", name, module(right, args=args, init=init), level="precise", slow=slow)
+    source = module(wrong, args=args, init=init)
+    return cheat((0, 23), f"{name}/of the first length", name, source, twin=made.name, level="precise", slow=slow), made
+
+
+SIZES = (
+    *_kept("any_length", LENGTH.format(""), LENGTH.format(" or len(self.m) != n"), args="q, k, v", init="self.m = None",
+           slow=True),
+    *_kept("mean_of_any", "self.n = max(self.n, x.shape[-1])\nreturn x.sum(-1) / self.n",
+           "self.n = x.shape[-1]\nreturn x.sum(-1) / self.n", args="x", init="self.n = 0", slow=False),
+)  # fmt: skip
+
+RARELY: tuple[Program, ...] = (*TOGETHER, *ZEROS, *SIZES)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import agreement, ahead, left, race, remains, spot_checks, taken, timing_plan, variants
+from kernelwright.judge import agreement, ahead, left, race, remains, resized, spot_checks, taken, timing_plan, variants
 from kernelwright.judge.bench import DEAR_BYTES, Bench, Point, load
 from kernelwright.judge.buffers import Buffers, laid_out_oddly
 from kernelwright.judge.child import Program, Window
@@ -165,14 +165,9 @@ class Correctness:
         return min(dice.randint(3, 8) if quick else 2, max(1, fits))
 
     def _unchanged(
-        self,
-        point: Point,
-        variant: Variant,
-        buffers: Buffers,
-        call: int,
-        leaves: list[torch.Tensor],
+        self, point: Point, variant: Variant, buffers: Buffers, call: int, leaves: list[torch.Tensor],
         before: list[torch.Tensor],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """A second call on equal inputs, and calls after it, leave the result as it was."""
         after = buffers.answers(call)
         same = all(agreement.same_bits(a, b) for a, b in zip(before, after, strict=True))
@@ -188,28 +183,17 @@ class Correctness:
 
     @sharing
     def _call(
-        self,
-        program: Program,
-        point: Point,
-        variant: Variant,
-        buffers: Buffers,
-        call: int,
-        leaves: list[torch.Tensor],
-        state: Any,
-    ) -> CaseResult:
+        self, program: Program, point: Point, variant: Variant, buffers: Buffers, call: int,
+        leaves: list[torch.Tensor], state: Any,
+    ) -> CaseResult:  # fmt: skip
         """One checked call: filled, poisoned, run, compared."""
         return self._calls(program, point, variant, buffers, {call: leaves}, state)[0]
 
     @sharing
     def _calls(
-        self,
-        program: Program,
-        point: Point,
-        variant: Variant,
-        buffers: Buffers,
-        given: dict[int, list[torch.Tensor]],
-        state: Any,
-    ) -> list[CaseResult]:
+        self, program: Program, point: Point, variant: Variant, buffers: Buffers,
+        given: dict[int, list[torch.Tensor]], state: Any,
+    ) -> list[CaseResult]:  # fmt: skip
         """Checked calls of one window, by set: all filled and poisoned, run back to back, compared."""
         for call, leaves in given.items():
             race.fill(buffers, call, leaves)
@@ -266,7 +250,20 @@ class Correctness:
                     self._keeps_state(other, point)
                 if point.instance.training != self.bench.contract.training:
                     self._back_in(other, point)
+                if point in (others[0], others[-1]):
+                    self._other_sizes(other, point)
         return covered
+
+    @sharing
+    def _other_sizes(self, program: Program, own: Point) -> None:
+        """Calls of other cases by a program that was made for one of them and has answered that."""
+        for point, leaves in resized.in_turn(own, self.points, self.seed ^ 0x512E):
+            state = point.instance.first_state
+            program.set_state(state)
+            buffers = point.bind(program, point.as_given, 1)
+            result = self._call(program, point, point.as_given, buffers, 0, leaves, state)
+            if not result.passed:
+                raise Wrong("verify", f"among calls of several sizes: {result.name}: {result.detail}", result.detail)
 
     def _one_by_one(
         self, program: Program, point: Point, offered: Sequence[Variant], covered: set[tuple[Any, str]]

@@ -42,6 +42,7 @@ class Verification(Correctness):
         self._in_other_mode(program, timed)
         self._follows_seed(program, timed)
         self._varies(program, timed)
+        self._other_sizes(program, timed)
         program.set_state(timed.instance.first_state)
         self._probe()
 
