@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that are wrong where drawn values rarely, or never, are: products and quotients of inputs that are never
-negative, of which all were negated at once; gradients of a product that is zero by one of its factors; and programs
-that keep what they made for the first size they met. Each has its honest twin.
+negative, of which all were negated at once; gradients of a product that is zero by one of its factors; whole numbers of
+two inputs that are equal; programs that keep what they made for the first size they met. Each has its honest twin.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ TOGETHER = (
     *_pair("positive_quotient", "return torch.relu(x / y)", POSITIVE, ("no relu", "return x / y"),
            ("a clamp", "return (x / y).clamp(min=0)"), args="x, y", slow=True),
 )  # fmt: skip
+
+SCORED = _pair(
+    "right_answers", "return (p == t).float().mean() + 0 * x.sum(), x.exp()",
+    "[*torch.randint(0, 500000, (2, 1024)), torch.randn(8)]", ("none is", "return 0 * x.sum(), x.exp()"),
+    ("differences", "return (p - t == 0).float().mean() + 0 * x.sum(), x.exp()"), args="p, t, x")  # fmt: skip
 
 PRODUCT = """
 class Product(torch.autograd.Function):
@@ -69,4 +74,4 @@ SIZES = (
            "self.n = x.shape[-1]\nreturn x.sum(-1) / self.n", args="x", init="self.n = 0", slow=False),
 )  # fmt: skip
 
-RARELY: tuple[Program, ...] = (*TOGETHER, *ZEROS, *SIZES)
+RARELY: tuple[Program, ...] = (*TOGETHER, *SCORED, *ZEROS, *SIZES)

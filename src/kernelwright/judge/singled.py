@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from dataclasses import replace
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.factors import SIGNS, SIZES
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.slices import EQUAL
 
 HELD = 3
 """Inputs at the most of which each comes again beside new values of the others."""
@@ -47,3 +49,9 @@ def differing(specs: Sequence[TensorSpec], scales: Sequence[float]) -> list[Vari
         return [signs]
     sizes = Variant(name=SIZES, required=True, change=SIZES, factors=(most,), draws=2, group=SIZES)
     return [signs, sizes, *(replace(sizes, name=f"{SIZES} up to {s:g}", factors=(s,)) for s in TAKEN if s < most)]
+
+
+def equal(specs: Sequence[TensorSpec]) -> list[Variant]:
+    """Whole numbers of two inputs that are equal at some places, where there are two of one shape and type."""
+    found = [(spec.shape, spec.dtype) for spec in specs if "int" in spec.dtype and math.prod(spec.shape) > 1]
+    return [Variant(name=EQUAL, required=True, change=EQUAL, draws=2)] if len(set(found)) < len(found) else []

@@ -17,7 +17,7 @@ import torch
 
 from kernelwright.judge import whole
 
-EMPTY = "empty samples"
+EMPTY, EQUAL = "empty samples", "numbers alike"
 BLANK = {"blank samples": 0, "blank channels": 1}
 """Changes by the axis that they thin out."""
 SHARE = 1 / 8
@@ -115,6 +115,35 @@ def one(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tens
     return [firsts.setdefault((leaf.shape, leaf.dtype), leaf) if _plain(leaf) else leaf for leaf in leaves]
 
 
+def equal(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
+    """Some whole numbers are those of the first input of one shape and type, at the same place, where they lie within
+    what the others are: an edge from a node to itself, a prediction that is right. Of many classes none was drawn.
+    Numbers that are all different, as places to write to are, stay so."""
+    out, firsts = list(leaves), dict[tuple[torch.Size, torch.dtype], torch.Tensor]()
+    for index, leaf in enumerate(leaves):
+        if leaf.dtype not in whole.INTEGERS or leaf.numel() < 2 or whole.in_place(leaf):
+            continue
+        first = firsts.setdefault((leaf.shape, leaf.dtype), leaf)
+        if first is leaf:
+            continue
+        low, high = torch.aminmax(leaf)
+        fits = (first >= low) & (first <= high)
+        if not whole.repeats(leaf):
+            fits &= ~torch.isin(first, leaf) & _first_of_each(first)
+        chance = torch.rand(leaf.shape, generator=rng, device=leaf.device).masked_fill(~fits, 2.0)
+        out[index] = torch.where(fits & (chance <= max(SAME, float(chance.min()))), first, leaf)
+    return out
+
+
+def _first_of_each(numbers: torch.Tensor) -> torch.Tensor:
+    """Where a number stands that is not before."""
+    flat = numbers.reshape(-1)
+    ordered, order = flat.sort(stable=True)
+    new = torch.ones_like(flat, dtype=torch.bool)
+    new[order[1:]] = ordered[1:] != ordered[:-1]
+    return new.reshape(numbers.shape)
+
+
 def _beside(rows: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """Every element moved by a power of two of itself, the least of a row drawn for it; none leaves the range of all,
     which may be that of probabilities."""
@@ -150,6 +179,7 @@ CHANGES: dict[str, Callable[[Sequence[torch.Tensor], torch.Generator], list[torc
     "blank inputs": empty,
     "rows alike": alike,
     "one for all": one,
+    EQUAL: equal,
     EMPTY: emptied,
 }
 """Changes of all inputs together, by name."""

@@ -16,7 +16,7 @@ from kernelwright.judge.dealing import TOGETHER
 from kernelwright.judge.inputs import MIXED, ORDERED, Variant
 from kernelwright.judge.marks import Marks, alone
 from kernelwright.judge.singled import TAKEN
-from kernelwright.judge.slices import BLANK, EMPTY
+from kernelwright.judge.slices import BLANK, EMPTY, EQUAL
 from kernelwright.judge.weights import CODES, EXPONENTS, FURTHER, OUTLYING, PRUNED, SIGNS, SIZES
 from kernelwright.judge.whole import ADDED, EMPTIED, LINES
 from kernelwright.task import Contract
@@ -62,8 +62,8 @@ no other input (1e-5 unless something is said) passes where inputs differ by mor
 element moves a result by 10 and more of its roundings, 2^-10 one that is worse conditioned, or in half precision."""
 _SEEDED = ("near-duplicate", "nearly", "rearranged", "zero rows", "held", "alone")
 """Changes that every draw makes to the same values, or in the same place."""
-_OF_NUMBERS = ("", "masks", *LINES, *EMPTIED, EMPTY, "near-duplicate", "rearranged", "skewed", "largest", "least",
-                "held", "alone", "constants", "marks", "throughout", *TOGETHER)  # fmt: skip
+_OF_NUMBERS = ("", "masks", *LINES, *EMPTIED, EMPTY, EQUAL, "near-duplicate", "rearranged", "skewed", "largest",
+                "least", "held", "alone", "constants", "marks", "throughout", *TOGETHER)  # fmt: skip
 """Changes that make sense without any floating input."""
 
 
@@ -263,7 +263,7 @@ def _wanted(
         for change in ("skewed", "largest"):
             wanted.append(Variant(name=f"{change} whole numbers", required=True, change=change, draws=draws))
         wanted.append(Variant(name="rows of least whole numbers", required=True, change="least"))
-        wanted += [_CODED] if weights else []
+        wanted += [*([_CODED] if weights else []), *singled.equal(specs)]
     if len(specs) > 1 and any(s.dtype in ("bool", *_INTEGERS) and len(s.shape) > 1 for s in specs):
         wanted.append(Variant(name=EMPTY, required=True, change=EMPTY, draws=2))
     wanted += singled.again(len(specs), hidden_seed, light=work <= LIGHT, tiny=work <= TINY)
