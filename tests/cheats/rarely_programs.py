@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that are wrong where drawn values rarely, or never, are: products and quotients of inputs that are never
 negative, of which all were negated at once; gradients of a product that is zero by one of its factors; whole numbers of
-two inputs that are equal; programs that keep what they made for the first size they met. Each has its honest twin.
+two inputs that are equal; programs that keep what they made for the first size they met, or for another layer of the
+model. Each has its honest twin.
 """
 
 from __future__ import annotations
@@ -74,4 +75,20 @@ SIZES = (
            "self.n = x.shape[-1]\nreturn x.sum(-1) / self.n", args="x", init="self.n = 0", slow=False),
 )  # fmt: skip
 
-RARELY: tuple[Program, ...] = (*TOGETHER, *SCORED, *ZEROS, *SIZES)
+KNOWN = """
+v = self.w._version
+if _known.get({0}, (None,))[0] != v:
+    _known[{0}] = v, self.w.detach().t().contiguous()
+return torch.relu(F.linear(x, _known[{0}][1]))
+"""
+LAYER = "self.w = nn.Parameter(torch.randn(64, 16) / 8)"
+add("one_of_a_dozen", "return torch.relu(x @ self.w)", "[torch.randn(24, 64)]", init=LAYER)
+LAYERS = (
+    cheat((0, 21), "one_of_a_dozen/by shape and version", "one_of_a_dozen", module(
+        KNOWN.format("self.w.shape"), init=LAYER, head="_known = {}"), twin="one_of_a_dozen/by address, too",
+        level="precise"),
+    honest("one_of_a_dozen/by address, too", "one_of_a_dozen", module(
+        KNOWN.format("self.w.data_ptr()"), init=LAYER, head="_known = {}"), level="precise", slow=True),
+)  # fmt: skip
+
+RARELY: tuple[Program, ...] = (*TOGETHER, *SCORED, *ZEROS, *SIZES, *LAYERS)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
-import importlib.util
+import functools
 import os
 import random
 import socket
@@ -19,12 +19,11 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from kernelwright.judge import buffers, fetch, left, skeletons, spoilt, state_names, wires
+from kernelwright.judge import buffers, fetch, imported, left, skeletons, spoilt, state_names, wires
 
 _PERTURB, _RUBBISH = -6, 1
 """M_PERTURB: fresh memory is filled with the complement of the byte, 0xFE (-1.7e38 in float32), freed with the byte."""
@@ -40,6 +39,9 @@ class Runner:
     def __init__(self, channel: socket.socket, device: str, threads: int) -> None:
         self.channel, self.device = channel, device
         self.module: Any = None
+        self.twin: Any = None
+        """Another instance of it, once one was asked for."""
+        self.construct: Callable[[], Any] = _nothing
         self.autocast = ""
         self.weights: buffers.Regions | None = None
         self.names: list[str] = []
@@ -91,19 +93,31 @@ class Runner:
         self._open_weights(request, descriptors)
         path, _, name = request["entry"].partition("::")
         self.before = left.Before()
-        made = _import_entry(path, name, request["imports"])
+        module = imported.of(path, request["imports"])
+        if not hasattr(module, name):
+            raise WrongStructure(f"{path} defines no {name}")
+        self.construct = functools.partial(self._constructed, getattr(module, name), request)
+        self.autocast = request["autocast"]
+        self.module = self.construct()
+        self.before.constructed()
+        self.do_state({}, [])
+
+    def _constructed(self, made: Callable[..., Any], request: dict[str, Any]) -> Any:
+        """A module with its own copies of what its constructor takes."""
         leaves = self.weights.tensors()[len(self.names) :] if self.weights else []
         leaves = [leaf.clone() for leaf in leaves]
         arguments = skeletons.unflatten(request["init_args"], leaves)
         keywords = skeletons.unflatten(request["init_kwargs"], leaves)
-        self.autocast = request["autocast"]
         with left.seeds(*request["seeds"]):
-            self.module = made(*arguments, **keywords)
-        if isinstance(self.module, torch.nn.Module):
-            self.module.to(self.device)
-            self.module.train(request["training"])
-        self.before.constructed()
-        self.do_state({}, [])
+            module = made(*arguments, **keywords)
+        if isinstance(module, torch.nn.Module):
+            module.to(self.device)
+            module.train(request["training"])
+        return module
+
+    def do_twin(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """Answer by another instance from now on, or by the first one again; each keeps its weights."""
+        self.module, self.twin = self.construct() if self.twin is None else self.twin, self.module
 
     def do_state(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Copy the weights the judge wrote into the module, strictly by name."""
@@ -354,22 +368,6 @@ class Runner:
 
 def _nothing() -> None:
     """CPU calls are finished when they return."""
-
-
-def _import_entry(path: str, name: str, imports: list[str]) -> Any:
-    """The class ``name`` of the file ``path`` in the current folder, which is on ``sys.path`` from now on, before
-    ``imports``."""
-    file = Path.cwd() / path
-    sys.path[:0] = [str(file.parent), *imports]
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[file.stem] = module
-    spec.loader.exec_module(module)
-    if not hasattr(module, name):
-        raise WrongStructure(f"{path} defines no {name}")
-    return getattr(module, name)
 
 
 def _check_leaf(what: str, leaf: torch.Tensor, target: torch.Tensor) -> None:

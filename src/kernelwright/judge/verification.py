@@ -36,6 +36,7 @@ class Verification(Correctness):
         timed = self.points[0]
         self._one_by_one(program, timed, timed.offered[1:], covered)
         self._keeps_state(program, timed)
+        self._two_of_them()
         self._weights_alone(program, timed)
         program.set_state(timed.instance.first_state)
         self._without_gradients(program, timed)
@@ -45,6 +46,29 @@ class Verification(Correctness):
         self._other_sizes(program, timed)
         program.set_state(timed.instance.first_state)
         self._probe()
+
+    def _two_of_them(self) -> None:
+        """Another instance with other weights, in a new process, and then the first one again: a model holds a dozen of
+        one layer. Who keeps what is made of weights beside its module is right as long as there is one, and so is who
+        tells weights by how often they were written to, where that is not as often for both."""
+        contract, point = self.bench.contract, min(self.points, key=lambda one: one.instance.work)
+        first = point.instance.first_state
+        if contract.random or contract.frozen_parameters or point.dear or not first:
+            return
+        dice = random.Random(self.seed ^ 0x2)
+        with self._loaded(point) as program:
+            program.stage = "verify"
+            buffers = point.bind(program, point.as_given, 1)
+            for number, state in enumerate((first, self._fresh_state(point, dice.getrandbits(62)), first)):
+                if number:
+                    program.leash.ask({"do": "twin"}, program.stage)
+                if number == 1 or self.stateful:
+                    program.set_state(state)
+                leaves = point.instance.draw(point.as_given, dice.getrandbits(62))
+                result = self._call(program, point, point.as_given, buffers, 0, leaves, state)
+                if not result.passed:
+                    reason = f"with two instances of it: {result.name}: {result.detail}"
+                    raise Wrong("verify", reason, result.detail)
 
     @sharing
     def _weights_alone(self, program: Program, point: Point) -> None:

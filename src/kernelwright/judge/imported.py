@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file of a program, imported in its own process."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+
+def of(path: str, imports: list[str]) -> ModuleType:
+    """The file ``path`` in the current folder, which is on ``sys.path`` from now on, before ``imports``."""
+    file = Path.cwd() / path
+    sys.path[:0] = [str(file.parent), *imports]
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[file.stem] = module
+    spec.loader.exec_module(module)
+    return module
