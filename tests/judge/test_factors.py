@@ -44,3 +44,11 @@ def test_types_and_shapes_stay(dtype: torch.dtype, shape: tuple[int, ...]) -> No
 
 def test_one_input_has_no_sizes_of_its_own() -> None:
     assert list(variants(1)) == [factors.SIGNS]
+
+
+def test_mixed_rows_of_two_inputs_have_other_signs() -> None:
+    """Dear cases have all changes in one draw, and those over 2e10 multiply-adds no other."""
+    x, y = (torch.rand(512, 16) + 0.1 for _ in range(2))
+    some = Variant(name="", required=True, change="mixed", factors=(1e-3, 1e3))
+    made, other = change_leaves([x, y], some, 3)
+    assert bool((made * other < 0).any())

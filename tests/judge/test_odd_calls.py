@@ -148,7 +148,7 @@ def test_spots_are_a_few_elements_of_a_few_rows() -> None:
         [made] = change_leaves([given], replace(variant, strewn="spots"), seed)
         changed = made != given
         counts.append(int(changed.sum()))
-        assert int(changed.any(-1).sum()) <= 8
+        assert int(changed.any(-1).sum()) <= 9
         assert int(changed.sum(-1).max()) <= 256 // SPOTS + 1
     assert min(counts) < 32 < max(counts)
 

@@ -44,7 +44,7 @@ SPECIALS = 64
 """Elements among which one is NaN at the most, and one each of the other special values."""
 OF_ONE = ("near-duplicate", "nearly", "rearranged", "held", "alone")
 """Changes of which every draw begins with the same values."""
-MIXED = ("negated", "shifted", "far", "sparse", "zero rows", "outliers")
+MIXED = ("negated", factors.SIGNS, "shifted", "far", "sparse", "zero rows", "outliers")
 """Changes of parts of the rows of one draw."""
 _OF_MASKS = ("masks", *whole.LINES, *whole.EMPTIED)
 
