@@ -216,6 +216,7 @@ def main() -> int:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--lanes", type=int, default=1)
     corpus = Corpus(parser.parse_args())
+    signal.signal(signal.SIGINT, lambda *_: setattr(corpus, "until", 0.0))  # what is being judged is finished, written
     cores = sorted(os.sched_getaffinity(0))
     pairs = [set(cores[k : k + 2]) for k in range(0, len(cores), 2)] if corpus.asked.lanes > 1 else [set(cores)]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(corpus.asked.lanes) as threads:
@@ -223,11 +224,8 @@ def main() -> int:
         lanes = [
             threads.submit(corpus.feed, Path(folder, str(k)), pairs[k % len(pairs)]) for k in range(corpus.asked.lanes)
         ]
-        try:
-            for each in lanes:
-                each.result()
-        except KeyboardInterrupt:
-            corpus.until = 0.0  # what is being judged is finished and written
+        for each in lanes:
+            each.result()
     corpus.write()
     sys.stdout.write(f"{json.dumps(summary(corpus.rows))}\n")
     return bool(corpus.wrong)
