@@ -175,6 +175,8 @@ def test_a_baseline_prepares_its_choices_for_a_device_in_threads(
     asked: list[str] = []
 
     class Forks:
+        own_root = False
+
         def fork(self, *_: object, env: dict[str, str], **__: object) -> None:
             asked.append(env["TORCHINDUCTOR_COMPILE_THREADS"])
 

@@ -64,7 +64,7 @@ def test_what_a_warm_up_left_is_copied_and_kept_as_it_was(tmp_path: Path) -> Non
     (left / "inductor").mkdir(parents=True)
     (left / "inductor" / "kernel.so").write_text("code")
     (left / "link").symlink_to("/etc/passwd")
-    warm._keep(left, warm.kept / candidate().digest())
+    warm._keep(left, warm.left(candidate()))
     for _ in range(2):
         own = warm.aside(candidate())
         assert own is not None

@@ -49,7 +49,7 @@ class Zygote:
         self.preload, self.clock, self._env = tuple(preload), clock, dict(env or {})
         self._process: sandbox.Child | None = None
         self._channel: socket.socket | None = None
-        self._own_root = False
+        self.own_root = False
         self._lock = threading.RLock()
 
     @classmethod
@@ -79,9 +79,9 @@ class Zygote:
     ) -> Program:
         """A confined program that reads ``folder`` (its working directory) and has loaded nothing yet.
 
-        ``env`` is added to a fixed clean environment. ``execute`` permits starting programs (compilers); without it
-        neither fork nor exec works. ``threads`` 0 keeps torch's default. ``headers``: see ``headers.use``. Raises
-        ChildFailure (stage sandbox) for a folder it cannot enter, JudgeFailed when none can be started at all.
+        ``env`` is added to a clean environment; with ``own_root`` the first of ``writable`` is ``sandbox.OWN``. Without
+        ``execute`` neither fork nor exec works. ``threads`` 0: torch's default. ``headers``: see ``headers.use``.
+        Raises ChildFailure (stage sandbox) for a folder it cannot enter, JudgeFailed when none can be started at all.
         """
         request = {
             "folder": str(Path(folder).resolve()),
@@ -93,7 +93,7 @@ class Zygote:
             "writable": [str(path) for path in writable],
             "execute": execute,
             "threads": threads,
-            "own_root": self._own_root,
+            "own_root": self.own_root,
             "user": sandbox.spare_user() if not writable and _anyone_reads(folder) else 0,
         }
         try:
@@ -134,7 +134,7 @@ class Zygote:
         self._channel = ours
         if not _readable(ours, _START_SECONDS):
             raise JudgeFailed("the zygote did not start", got=self._process.error_tail(), expected="torch imported")
-        self._own_root = bool(self._answer().get("own_root"))
+        self.own_root = bool(self._answer().get("own_root"))
 
     def _fork(self, request: dict[str, Any], limits: sandbox.Limits) -> Program:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

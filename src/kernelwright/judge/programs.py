@@ -212,15 +212,18 @@ class Programs:
         env |= (UNSEEN | INTERPRETED if device == "cpu" else {}) | NO_FOLDER
         if own is not None:
             own.mkdir(parents=True, exist_ok=True)
+            (own / "tmp").mkdir(exist_ok=True)
+            seen = Path(sandbox.OWN) if zygote.own_root else own
+            if headers and headers.is_relative_to(own):
+                headers = seen / headers.relative_to(own)
             env |= {
-                "TORCHINDUCTOR_CACHE_DIR": str(own / "inductor"),
-                "TRITON_CACHE_DIR": str(own / "triton"),
+                "TORCHINDUCTOR_CACHE_DIR": str(seen / "inductor"),
+                "TRITON_CACHE_DIR": str(seen / "triton"),
                 # Workers would be programs that nothing stops between windows. Baselines have none all the same.
                 "TORCHINDUCTOR_COMPILE_THREADS": str(compiling),
-                "TMPDIR": str(own / "tmp"),
-                "HOME": str(own),
+                "TMPDIR": str(seen / "tmp"),
+                "HOME": str(seen),
             }
-            (own / "tmp").mkdir(exist_ok=True)
         readable = (sys.prefix, sys.base_prefix, *sorted(self._imports))
         return zygote.fork(
             folder,

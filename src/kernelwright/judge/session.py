@@ -221,7 +221,7 @@ class Session:
         if isinstance(outcome, Timed) and self._lease(device).apart:
             outcome = dataclasses.replace(outcome, conditions=(*outcome.conditions, self._lease(device).apart))
         if job.get("facts"):
-            outcome = profiles.with_compiled(outcome, candidate, folder, self.warm.kept)
+            outcome = profiles.with_compiled(outcome, candidate, folder, self.warm.left(candidate))
         if job.get("profile") and level == "precise" and isinstance(outcome, Timed):
             outcome = profiles.attached(outcome, self._profile(job, candidate, folder))
         if job.get("sanitize") and level == "precise" and isinstance(outcome, Timed):

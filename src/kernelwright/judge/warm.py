@@ -15,6 +15,9 @@ import shutil
 import threading
 from pathlib import Path
 
+import torch
+
+from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.judge import folders, race, waiting
 from kernelwright.judge.bench import Bench, load
@@ -38,14 +41,16 @@ class Warm:
         self._starting = threading.Lock()
 
     def start(self, bench: Bench, candidate: Candidate, folder: Path, seconds: float, *, several: bool) -> Program:
-        """A fresh confined process in ``folder``. ``several``: others follow, so a warm-up of its own pays.
+        """A fresh confined process in ``folder``. ``several``: others follow, so a warm-up of its own pays; before
+        one that builds extensions it always does, or a coarse judgement and the proof after it build the same twice.
 
         Raises ChildFailure: that of the warm-up, where the candidate fails in it.
         """
         device = str(bench.device)
         if not waiting.may_compile(candidate):
             return self._programs.fork(device, folder, seconds, None)
-        if several and waiting.mentions_a_compiler(candidate) and not self._left(candidate).exists():
+        pays = several and waiting.mentions_a_compiler(candidate) or waiting.builds_extensions(candidate)
+        if pays and not self.left(candidate).exists():
             self._warm_up(bench, candidate, folder, seconds)
         with self._starting:  # the next one may be started beside this one
             own = self._fresh()
@@ -63,15 +68,16 @@ class Warm:
         return own
 
     def _begin(self, candidate: Candidate, own: Path) -> None:
-        if self._left(candidate).is_dir():
-            shutil.copytree(self._left(candidate), own)
+        if self.left(candidate).is_dir():
+            shutil.copytree(self.left(candidate), own)
 
     def close(self) -> None:
         """Remove the folders of this judge, whose programs have ended."""
         folders.removed(self._mine)
 
-    def _left(self, candidate: Candidate) -> Path:
-        return self.kept / candidate.digest()
+    def left(self, candidate: Candidate) -> Path:
+        """Where what the warm-up of these very sources left is kept, for this torch and this compiler."""
+        return self.kept / wire.digest(candidate.digest(), torch.__version__, _compiler())
 
     def _fresh(self) -> Path:
         """An empty place, the same one again where its program has ended: compilers' caches go by paths too."""
@@ -101,7 +107,7 @@ class Warm:
             buffers = point.bind(program, point.as_given, 1)
             race.fill(buffers, 0, instance.draw(point.as_given, int.from_bytes(os.urandom(7))))
             program.window([0], grad=bench.contract.gradients)
-        self._keep(own, self._left(candidate))
+        self._keep(own, self.left(candidate))
 
     @staticmethod
     def _keep(own: Path, place: Path) -> None:
@@ -113,3 +119,9 @@ class Warm:
             own.mkdir(exist_ok=True)
         folders.removed(place)
         shutil.move(own, place)
+
+
+def _compiler() -> str:
+    """What tells one C++ compiler from another, without asking it."""
+    found = Path(os.path.realpath(shutil.which("c++") or "/"))
+    return f"{found} {found.stat().st_mtime_ns}"

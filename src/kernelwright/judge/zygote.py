@@ -139,6 +139,7 @@ def _enter(request: dict[str, Any], descriptors: list[int], ready: int, tell: in
     permission = sandbox.Permission(
         readable=(request["folder"], *request["readable"], *_preloaded()),
         writable=tuple(request["writable"]),
+        own=next(iter(request["writable"]), ""),
         limits=sandbox.Limits(**request["limits"]),
         devices=request["device"] != "cpu",
         execute=request["execute"],
@@ -191,7 +192,7 @@ def program(
     os.set_inheritable(talk, False)
     channel = socket.socket(fileno=talk)
     wires.send(channel, wires.encode({"level": level}))
-    headers.use(request["headers"], request["writable"])
+    headers.use(request["headers"], [*request["writable"], sandbox.OWN])
     pages.steady()
     runner.Runner(channel, request["device"], request["threads"]).serve()
     os._exit(0)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from kernelwright.sandbox.confinement import (
+    OWN,
     Permission,
     adopt_parent,
     close_descriptors,
@@ -18,6 +19,7 @@ from kernelwright.sandbox.limits import Finished, Limits, crowd, death, family, 
 from kernelwright.sandbox.processes import Child, command, reached_level, run, start
 
 __all__ = [
+    "OWN",
     "PR_SET_CHILD_SUBREAPER",
     "Child",
     "Finished",

@@ -13,6 +13,8 @@ from kernelwright.sandbox import limits as ceilings
 from kernelwright.sandbox.limits import Limits
 
 _NOBODY = 65534
+OWN = "/own"
+"""Where a program with a root of its own finds the folder that is its own."""
 _REST = kernel.NEW_NET | kernel.NEW_IPC | kernel.NEW_PIDS | kernel.NEW_MOUNTS | kernel.NEW_UTS
 _ATTEMPTS = (
     kernel.NEW_USER | _REST,
@@ -33,6 +35,8 @@ class Permission:
     readable: tuple[str, ...] = ()
     """Beside the interpreter, its packages and the system's libraries, which are always readable."""
     writable: tuple[str, ...] = ()
+    own: str = ""
+    """One of ``writable``, called OWN in a root of its own: compilers look for what they made before by its path."""
     limits: Limits
     devices: bool
     """True: the GPU's files may be used, and memory is limited by the judge's looking only."""
@@ -91,13 +95,21 @@ def enter(flags: int, permission: Permission) -> tuple[bool, bool]:
     here = os.getcwd()
     if permission.own_root and flags & kernel.NEW_MOUNTS and root.possible():
         paths = places.unique([*places.readable(devices=permission.devices), *permission.readable])
-        writable = places.unique(list(permission.writable))
-        gates = places.device_files(devices=permission.devices)
-        own_proc = root.enter(readable=paths, writable=writable, devices=gates, proc=bool(flags & kernel.NEW_PIDS))
+        gates, fresh = places.device_files(devices=permission.devices), bool(flags & kernel.NEW_PIDS)
+        moved = {OWN: permission.own} if permission.own else {}
+        inside = _writable(permission, own_root=True)
+        own_proc = root.enter(readable=paths, writable=inside, devices=gates, proc=fresh, moved=moved)
         if os.path.isdir(here):
             os.chdir(here)
         return True, own_proc
     return False, bool(flags & kernel.NEW_MOUNTS and flags & kernel.NEW_PIDS) and _fresh_proc()
+
+
+def _writable(permission: Permission, *, own_root: bool) -> list[str]:
+    """Writable folders by the names that the program has for them."""
+    if not (own_root and permission.own):
+        return places.unique(list(permission.writable))
+    return [*places.unique([path for path in permission.writable if path != permission.own]), OWN]
 
 
 def restrict(flags: int, permission: Permission, entered: tuple[bool, bool] | None = None) -> str:
@@ -109,8 +121,8 @@ def restrict(flags: int, permission: Permission, entered: tuple[bool, bool] | No
     """
     words = [" ".join(_NAMES[flag] for flag in _NAMES if flags & flag) + " namespaces" if flags else ""]
     gates = places.device_files(devices=permission.devices)
-    writable = places.unique(list(permission.writable))
     own_root, own_proc = enter(flags, permission) if entered is None else entered
+    writable = _writable(permission, own_root=own_root)
     words += ["own root" if own_root else "", "own /proc" if own_proc else ""]
     named = [*places.readable(devices=permission.devices), *places.processes(own=own_proc), *permission.readable]
     ceilings.apply(permission.limits, memory=not permission.devices)

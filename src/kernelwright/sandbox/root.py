@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kernelwright.sandbox import kernel
 
@@ -27,15 +27,24 @@ def possible() -> bool:
     return platform.machine() in _PIVOT_ROOT
 
 
-def enter(*, readable: Iterable[str], writable: Iterable[str], devices: Iterable[str], proc: bool) -> bool:
+def enter(
+    *,
+    readable: Iterable[str],
+    writable: Iterable[str],
+    devices: Iterable[str],
+    proc: bool,
+    moved: Mapping[str, str] | None = None,
+) -> bool:
     """Move the calling process into a new root with only these paths, at their own places; True: with its own /proc.
 
-    Paths are absolute and exist. ``proc``: try a fresh /proc (else the old one is bound). The working directory
-    becomes ``/``. Raises OSError halfway when the kernel refuses: the process must then end.
+    Paths are absolute and exist; ``moved``: those that are elsewhere outside, and where. ``proc``: try a fresh /proc
+    (else the old one is bound). The working directory becomes ``/``. Raises OSError halfway when the kernel
+    refuses: the process must then end.
     """
     wanted = sorted({path for path in readable if not _below(path, "/proc")} | set(writable))
     gates = list(devices)
-    real = {path: os.path.realpath(path) for path in (*wanted, *gates)}  # links lead elsewhere after the pivot
+    outside = {path: path for path in (*wanted, *gates)} | dict(moved or {})
+    real = {path: os.path.realpath(place) for path, place in outside.items()}  # links lead elsewhere after the pivot
     kernel.mount("none", "/", None, kernel.MS_REC | kernel.MS_PRIVATE)
     _empty("/tmp" if os.path.isdir("/tmp") else "/dev")
     os.mkdir("old")

@@ -62,10 +62,10 @@ def _subject(bench: Bench, candidate: Candidate, folder: Path, workshop: Path, t
 
 
 def with_compiled(outcome: Outcome | None, candidate: Candidate, folder: Path, jit: Path) -> Outcome | None:
-    """The outcome with the facts of its compiled object; ``jit``: where programs keep what they compile themselves."""
+    """The outcome with the facts of its compiled object; ``jit``: what it compiled itself."""
     if not isinstance(outcome, Timed):
         return outcome
-    found = static.facts(folder, candidate.language, jit / candidate.digest() / "triton")
+    found = static.facts(folder, candidate.language, jit / "triton")
     return attached(outcome, {"facts": found, "notes": []})
 
 
