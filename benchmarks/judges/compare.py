@@ -3,8 +3,10 @@
 
     python benchmarks/judges/compare.py --peer KernelBench=PATH [--peer NAME=PATH ...] [--anew NAME ...] --out FILE
 
-Programs of one source whose answer is one tensor take part: what the others can be asked at all. Every verdict of
-a peer runs in a process of its own, forked from one that has the peer loaded, and counts as a refusal when it dies.
+Programs whose answer is one tensor take part, in torch and in C++: what the others can be asked at all. Those in C++
+are put to KernelBench in its form (``inline.py``), each built in a folder of its own that was empty; other peers are
+not asked about them. Results come for each language and together. Every verdict of a peer runs in a process of its own,
+forked from one that has the peer loaded, and counts as a refusal when it dies.
 With --anew a peer is also asked as KernelBench's own script for a folder of programs asks it
 (``scripts/eval_from_generations.py`` spawns a pool for each batch): in a new interpreter for every program.
 Programs marked hostile are left out: no peer confines them.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import resource
@@ -23,11 +26,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "cheats"), str(Path(__file__).parent), str(ROOT / "benchmarks")]
 
+import inline  # noqa: E402
 import provenance  # noqa: E402
 import run_corpus  # noqa: E402
 from adapters import ADAPTERS, CannotRun  # noqa: E402
@@ -36,24 +41,39 @@ from corpus import Program  # noqa: E402
 
 from kernelwright.workers.local import LocalWorker  # noqa: E402
 
-PATIENCE = 20
+PATIENCE, BUILDING = 20, 600
+"""Seconds for a verdict, and for one that begins with a build."""
+LANGUAGES = ("torch", "cpp")
+IN_BOTH = {"KernelBench"}
+"""Peers whose form has room for a program in C++."""
 SEVERAL = {"several", "in_place", "gradient", "dropout", "degenerate", "unread", "special"}
 """Tasks that say something KernelBench's form has no words for: more outputs, aliasing, gradients, randomness."""
 
 
-def programs() -> list[Program]:
-    """What every evaluator is asked about."""
+def programs(language: str) -> list[Program]:
+    """What evaluators are asked about."""
     return [
         p
         for p in run_corpus.by_task(run_corpus.ALL)
-        if p.language == "torch"
-        and len(p.sources) == 1
+        if p.language == language
+        and (len(p.sources) == 1 or language == "cpp")
         and p.device == "cpu"
         and p.task not in SEVERAL
         and not p.slow
         and not p.hostile
         and "kernelwright.judge" not in p.sources[0][1]  # aimed at this judge: nothing there for the others
+        and "/etc/" not in p.sources[0][1]
     ]
+
+
+def form(program: Program) -> str:
+    """A program as one file with a ``ModelNew``."""
+    return inline.wrapped(program) if program.language == "cpp" else program.sources[0][1]
+
+
+def patience(program: Program) -> int:
+    """Seconds that a peer may take over it."""
+    return BUILDING if program.language == "cpp" else PATIENCE
 
 
 def ours(asked: list[Program]) -> dict:
@@ -62,7 +82,8 @@ def ours(asked: list[Program]) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         with LocalWorker("cpu", Path(folder, "state"), Path(folder, "cache")) as worker:
-            for verdict in run_corpus.verdicts(worker, asked):
+            found = (run_corpus.verdicts(worker, [p for p in asked if p.language == name]) for name in LANGUAGES)
+            for verdict in itertools.chain.from_iterable(found):
                 accepted = verdict.right if verdict.program.honest else not verdict.right
                 rows.append((verdict.program, accepted, verdict.seconds))
                 (later if verdict.program.task in seen else first).append(verdict.seconds)
@@ -72,10 +93,10 @@ def ours(asked: list[Program]) -> dict:
         "median seconds of its later ones": round(statistics.median(later), 3) if later else None,
         "verdicts of a later kind": len(later),
     }
-    return table(rows, []) | spans
+    return tables(rows, []) | spans
 
 
-def theirs(name: str, place: Path, asked: list[Program], repeats: int) -> dict:
+def theirs(name: str, place: Path, asked: list[Program]) -> dict:
     """A peer on the same programs."""
     receive, send = os.pipe()
     loader = os.fork()
@@ -92,7 +113,7 @@ def theirs(name: str, place: Path, asked: list[Program], repeats: int) -> dict:
     if not said or "cannot" in said[0]:
         return {"ran": False, "reason": said[0]["cannot"] if said else "it died while it was loaded"}
     rows = [(program, *row) for program, row in zip(asked, said[1:], strict=False)]
-    return table(rows, said[0]["patched"])
+    return tables(rows, said[0]["patched"])
 
 
 def _serve(name: str, place: Path, asked: list[Program], send: int) -> None:
@@ -111,12 +132,28 @@ def _serve(name: str, place: Path, asked: list[Program], send: int) -> None:
     for program in asked:
         began = time.monotonic()
         out.flush()
-        accepted = _in_a_fork(lambda program=program: judge(TASKS[program.task].reference, program.sources[0][1]))
+        text = form(program)
+        accepted = _in_a_fork(lambda program=program, text=text: judge(TASKS[program.task].reference, text), program)
         out.write(json.dumps([accepted, time.monotonic() - began]) + "\n")
     out.close()
 
 
-def _in_a_fork(question) -> bool:
+@contextlib.contextmanager
+def _room(program: Program) -> Iterator[Path | None]:
+    """An empty folder for what is built, where something is."""
+    if program.language != "cpp":
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def _in_a_fork(question: Callable[[], bool], program: Program) -> bool:
+    with _room(program) as folder:
+        return _forked(question, patience(program), folder)
+
+
+def _forked(question: Callable[[], bool], seconds: int, folder: Path | None) -> bool:
     receive, send = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -125,8 +162,10 @@ def _in_a_fork(question) -> bool:
                 with contextlib.suppress(OSError):
                     os.close(other)
         os.setpgid(0, 0)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))  # these programs are not confined: let them write no file
-        signal.alarm(PATIENCE)
+        if folder is None:  # these programs are not confined: let them write no file
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        os.environ["TORCH_EXTENSIONS_DIR"] = str(folder)
+        signal.alarm(seconds)
         answer = b"n"
         try:
             answer = b"y" if question() else b"n"
@@ -163,21 +202,30 @@ def anew(name: str, place: Path, asked: list[Program]) -> dict:
     script = _ALONE.replace("ACCEPTED", str(ACCEPTED))
     for program in asked:
         said = {"folder": str(Path(__file__).parent), "name": name, "place": str(place)}
-        said |= {"reference": TASKS[program.task].reference, "candidate": program.sources[0][1]}
+        said |= {"reference": TASKS[program.task].reference, "candidate": form(program)}
         began = time.monotonic()
-        try:
-            found = subprocess.run(
-                [sys.executable, "-c", script],
-                input=json.dumps(said).encode(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=PATIENCE,
-                check=False,
-            ).returncode
-        except subprocess.TimeoutExpired:
-            found = 1
+        with _room(program) as folder:
+            try:
+                found = subprocess.run(
+                    [sys.executable, "-c", script],
+                    input=json.dumps(said).encode(),
+                    env=os.environ | {"TORCH_EXTENSIONS_DIR": str(folder)},
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    timeout=patience(program),
+                    check=False,
+                ).returncode
+            except subprocess.TimeoutExpired:
+                found = 1
         rows.append((program, found == ACCEPTED, time.monotonic() - began))
-    return table(rows, ["a new interpreter for every program"])
+    return tables(rows, ["a new interpreter for every program"])
+
+
+def tables(rows: list[tuple[Program, bool, float]], patched: list[str]) -> dict:
+    """All programs together, and those of each language where there are several."""
+    apart = {name: [row for row in rows if row[0].language == name] for name in LANGUAGES}
+    found = {name: table(some, []) for name, some in apart.items() if 0 < len(some) < len(rows)}
+    return table(rows, patched) | {"by language": found}
 
 
 def table(rows: list[tuple[Program, bool, float]], patched: list[str]) -> dict:
@@ -222,25 +270,26 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="take every Nth program only")
     asked = parser.parse_args()
     paths = dict(item.split("=", 1) for item in asked.peer)
-    chosen = programs()[:: asked.every]
+    chosen = [p for language in LANGUAGES for p in programs(language)[:: asked.every]]
+    plain = [p for p in chosen if p.language == "torch"]
     result = {
         "commit": provenance.commit(),
         "command": command(asked.every, paths, asked.anew),
-        "programs": len(chosen),
+        "programs": {language: sum(p.language == language for p in chosen) for language in LANGUAGES},
         "device": "cpu",
         "load average before": os.getloadavg()[0],
         "judges": {},
     }
     for name in ADAPTERS:
         if name in paths:
-            result["judges"][name] = theirs(name, Path(paths[name]), chosen, 1)
+            result["judges"][name] = theirs(name, Path(paths[name]), chosen if name in IN_BOTH else plain)
         else:
             result["judges"][name] = {"ran": False, "reason": "no path was named for it"}
         sys.stdout.write(f"{name}: {json.dumps(result['judges'][name])[:400]}\n")
         sys.stdout.flush()
     for name in asked.anew:
         label = f"{name}, a process for each verdict"
-        result["judges"][label] = anew(name, Path(paths[name]).resolve(), chosen)
+        result["judges"][label] = anew(name, Path(paths[name]).resolve(), chosen if name in IN_BOTH else plain)
         sys.stdout.write(f"{label}: {json.dumps(result['judges'][label])[:400]}\n")
         sys.stdout.flush()
     result["judges"]["kernelwright"] = ours(chosen)
