@@ -9,7 +9,9 @@ from typing import Any, cast
 
 import pytest
 
+from kernelwright import sandbox
 from kernelwright.candidate import Candidate
+from kernelwright.judge import extensions
 from kernelwright.judge import warm as module
 from kernelwright.judge.programs import Programs
 from kernelwright.judge.warm import Warm
@@ -54,6 +56,78 @@ def test_what_one_process_built_the_next_finds(tmp_path: Path, monkeypatch: pyte
         zygote.close()
 
 
+def inline(more: str, body: str = "") -> str:
+    """A candidate that builds an extension with these further arguments."""
+    return f"from torch.utils.cpp_extension import load_inline\nload_inline('one', ['{body}']{more})\n"
+
+
+def candidate(text: str) -> Candidate:
+    """One of this source."""
+    return Candidate(task="t" * 64, language="torch", entry="new.py::M", sources=(("new.py", text),), proposer="p")
+
+
+def test_only_flags_from_the_list_are_compiled_with() -> None:
+    """A flag may name a plug-in or a file: what runs outside the candidate's own processes takes none of those."""
+    for more, wanted in (
+        ("", ()),
+        (", extra_cflags=['-O3', '-fopenmp']", ("-O3", "-fopenmp")),
+        (", extra_cflags=None, extra_cuda_cflags=['-O2']", ()),
+        (", extra_cflags=['-O3', '-fplugin=evil.so']", None),
+        (", extra_cflags=['-O3 -fplugin=evil.so']", None),
+        (", extra_cflags=['-include/etc/passwd']", None),
+        (", extra_cflags='-O3'", None),
+        (", extra_cflags=FLAGS", None),
+        (", no_implicit_headers=True", None),
+    ):
+        assert wanted == extensions.flags(candidate(inline(more))), more
+    assert extensions.flags(candidate("import torch")) is None
+    assert extensions.flags(candidate("(")) is None
+
+
+def test_the_header_is_made_for_the_second_of_the_same_flags_and_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was made from is spoilt afterwards: who compiles it again fails."""
+    if not shutil.which("c++"):
+        pytest.skip("no c++")
+    monkeypatch.setattr(extensions, "HEADER", "cstddef")
+    one, two, other = (candidate(inline(more, "1")) for more in ("", ", extra_cflags=[]", ", extra_cflags=['-O2']"))
+    assert extensions.headers(one, tmp_path) is None
+    assert extensions.headers(one, tmp_path, make=True) is None, "one alone does not pay"
+    assert extensions.headers(two, tmp_path) is None, "nor does who builds nothing"
+    found = extensions.headers(two, tmp_path, make=True)
+    assert found is not None
+    assert found == extensions.headers(one, tmp_path)
+    assert extensions.headers(other, tmp_path, make=True) is None
+    (found / "cstddef").write_text("#error compiled again\n")
+    source = tmp_path / "main.cpp"
+    source.write_text("#include <cstddef>\nstd::size_t one() { return 1; }\n")
+    command = ["c++", "-DTORCH_EXTENSION_NAME=one", *extensions._as_torch(), "-c", str(source), "-o", "main.o"]
+    env = {"CPATH": str(found), "PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path)}
+
+    def run(*more: str) -> sandbox.Finished:
+        limits = extensions.LIMITS
+        return sandbox.run([*command, *more], limits=limits, writable=(tmp_path,), cwd=tmp_path, env=env)
+
+    assert 0 == run().returncode, run().stderr
+    assert "compiled again" in run("-O2").stderr, "of other flags it is not read"
+
+
+def test_a_header_that_does_not_compile_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And there are few of them: each takes 0.8 GB."""
+    monkeypatch.setattr(extensions, "HEADER", "no/such/header.h")
+    tried: list[Path] = []
+    make = extensions._make
+    monkeypatch.setattr(extensions, "_make", lambda folder, wanted: (tried.append(folder), make(folder, wanted)))
+    for _ in range(4):
+        assert extensions.headers(candidate(inline("")), tmp_path, make=True) is None
+    assert 1 == len(tried)
+    for flag in ("-O1", "-O2", "-O3", "-g", "-Wall"):
+        for _ in range(2):
+            extensions.headers(candidate(inline(f", extra_cflags=['{flag}']")), tmp_path, make=True)
+    assert extensions.MOST == len(tried)
+
+
 class Warmed(Warm):
     """Counts warm-ups, each of which leaves a file."""
 
@@ -75,7 +149,7 @@ class Started:
     def __init__(self) -> None:
         self.found: list[bool] = []
 
-    def fork(self, device: str, folder: Path, seconds: float, own: Path | None) -> Started:
+    def fork(self, device: str, folder: Path, seconds: float, own: Path | None, **more: object) -> Started:
         assert own is not None
         self.found.append((own / "built").is_file())
         return self
@@ -97,15 +171,12 @@ def test_stages_and_judges_share_one_build(tmp_path: Path, monkeypatch: pytest.M
         warm.close()
         return warm.count
 
-    def candidate(text: str) -> Candidate:
-        return Candidate(task="t" * 64, language="torch", entry="new.py::M", sources=(("new.py", text),), proposer="p")
-
     one, two = candidate("load_inline(1)"), candidate("load_inline(2)")
     assert [1, 0, 0] == [start(one, several=several) for several in (False, True, False)]
     assert 1 == start(two, several=False)
     assert 0 == start(candidate("torch.compile"), several=False), "one process compiles for itself"
     assert [True, True, True, True, False] == programs.found
-    monkeypatch.setattr(module, "_compiler", lambda: "another")
+    monkeypatch.setattr(extensions, "compiler", lambda: "another")
     assert 1 == start(one, several=False)
     monkeypatch.setattr(module.torch, "__version__", "3.0")
     assert 1 == start(one, several=False)

@@ -29,7 +29,7 @@ class Started:
     def __init__(self, pid: int) -> None:
         self.pid, self.folders = pid, list[Path]()
 
-    def fork(self, device: str, folder: Path, seconds: float, own: Path | None) -> Ended:
+    def fork(self, device: str, folder: Path, seconds: float, own: Path | None, includes: Path | None = None) -> Ended:
         """What it found there is noted, and something written."""
         assert own is not None
         own.mkdir(parents=True, exist_ok=True)

@@ -109,15 +109,25 @@ class Programs:
         primer = self._primer
         return [] if primer is None or self._priming is None else [(self._priming, primer.pid)]
 
-    def fork(self, device: str, folder: Path, seconds: float, own: Path | None, *, in_threads: bool = False) -> Program:
+    def fork(
+        self,
+        device: str,
+        folder: Path,
+        seconds: float,
+        own: Path | None,
+        *,
+        in_threads: bool = False,
+        includes: Path | None = None,
+    ) -> Program:
         """A confined program in ``folder``. ``own`` is a folder that it may write, and keep compiled code in, alone;
-        ``in_threads``: torch's compiler may prepare its choices for a device in several."""
+        ``in_threads``: torch's compiler may prepare its choices for a device in several; ``includes``: where the C++
+        compiler looks for headers first."""
         if device != "cpu":
             health.make_room(torch.device(device))
         if own is None or device != "cpu":  # a fork of a process that has looked at a GPU cannot use it
             plain = self._zygote(compiles=False, device=device)
             compiling = min(self.threads, MOST_COMPILING) if in_threads else 1
-            return self.start(plain, device, folder, seconds, own, compiling=compiling)
+            return self.start(plain, device, folder, seconds, own, compiling=compiling, includes=includes)
         self.prime()
         assert self._priming is not None
         self._priming.join()
@@ -125,7 +135,8 @@ class Programs:
             own.mkdir(parents=True, exist_ok=True)
             shutil.copytree(self._seed, own / "inductor")
         ready = None if self._probes else self._headers
-        return self.start(self._zygote(compiles=True), device, folder, seconds, own, headers=ready)
+        zygote = self._zygote(compiles=True)
+        return self.start(zygote, device, folder, seconds, own, headers=ready, includes=includes)
 
     def _zygote(self, *, compiles: bool, device: str = "cpu") -> Zygote:
         with self._lock:
@@ -203,6 +214,7 @@ class Programs:
         *,
         headers: Path | None = None,
         compiling: int = 1,
+        includes: Path | None = None,
     ) -> Program:
         """``fork``, from a zygote of one's own choice. ``headers``: a folder of them; see ``headers``."""
         limits = sandbox.Limits(
@@ -224,13 +236,15 @@ class Programs:
                 "TMPDIR": str(seen / "tmp"),
                 "HOME": str(seen),
             }
-        readable = (sys.prefix, sys.base_prefix, *sorted(self._imports))
+        env |= {"CPATH": str(includes)} if includes else {}
+        readable: list[Path | str] = [sys.prefix, sys.base_prefix, *sorted(self._imports)]
+        readable += [place for place in (headers, includes) if place and place.is_dir()]
         return zygote.fork(
             folder,
             device=device,
             limits=limits,
             env=env,
-            readable=(*readable, headers) if headers and headers.is_dir() else readable,
+            readable=readable,
             headers=headers or "",
             writable=() if own is None else (own,),
             execute=own is not None,

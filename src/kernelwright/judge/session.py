@@ -312,8 +312,10 @@ class Session:
         bench = self._bench(job)
         contenders = [self.entrants.contender(bench, baseline.name) for baseline in outcome.baselines]
         seconds = waiting.limit(bench.eager_us, candidate, job.get("patience"), job.get("hanging"))
-        own = self.warm.aside(candidate)
-        contenders.append(also.Contender(name="candidate", candidate=candidate, own=own, seconds=seconds))
+        own, includes = self.warm.aside(candidate), self.warm.includes(candidate)
+        contenders.append(
+            also.Contender(name="candidate", candidate=candidate, own=own, includes=includes, seconds=seconds)
+        )
         return also.Scene(
             bench=bench,
             contenders=contenders,

@@ -19,7 +19,7 @@ import torch
 
 from kernelwright import wire
 from kernelwright.candidate import Candidate
-from kernelwright.judge import folders, race, waiting
+from kernelwright.judge import extensions, folders, race, waiting
 from kernelwright.judge.bench import Bench, load
 from kernelwright.judge.child import Program
 from kernelwright.judge.programs import Programs
@@ -34,7 +34,7 @@ class Warm:
 
     def __init__(self, programs: Programs, state: Path, cache: Path) -> None:
         self.kept = cache / "warm"
-        self._programs = programs
+        self._programs, self._cache = programs, cache
         self._places = state / "jit"
         self._mine = self._places / str(os.getpid())
         self._used: dict[Path, Program] = {}
@@ -55,7 +55,8 @@ class Warm:
         with self._starting:  # the next one may be started beside this one
             own = self._fresh()
             self._begin(candidate, own)
-            self._used[own] = program = self._programs.fork(device, folder, seconds, own)
+            found = self.includes(candidate)
+            self._used[own] = program = self._programs.fork(device, folder, seconds, own, includes=found)
         return program
 
     def aside(self, candidate: Candidate) -> Path | None:
@@ -71,13 +72,17 @@ class Warm:
         if self.left(candidate).is_dir():
             shutil.copytree(self.left(candidate), own)
 
+    def includes(self, candidate: Candidate, *, make: bool = False) -> Path | None:
+        """Headers that its extensions were built with; ``make``: will be."""
+        return extensions.headers(candidate, self._cache, make=make) if waiting.builds_extensions(candidate) else None
+
     def close(self) -> None:
         """Remove the folders of this judge, whose programs have ended."""
         folders.removed(self._mine)
 
     def left(self, candidate: Candidate) -> Path:
         """Where what the warm-up of these very sources left is kept, for this torch and this compiler."""
-        return self.kept / wire.digest(candidate.digest(), torch.__version__, _compiler())
+        return self.kept / wire.digest(candidate.digest(), torch.__version__, extensions.compiler())
 
     def _fresh(self) -> Path:
         """An empty place, the same one again where its program has ended: compilers' caches go by paths too."""
@@ -100,8 +105,8 @@ class Warm:
 
     def _warm_up(self, bench: Bench, candidate: Candidate, folder: Path, seconds: float) -> None:
         own, point = self._fresh(), bench.timed
-        instance = point.instance
-        with self._programs.fork(str(bench.device), folder, seconds, own) as program:
+        instance, found = point.instance, self.includes(candidate, make=True)
+        with self._programs.fork(str(bench.device), folder, seconds, own, includes=found) as program:
             load(program, candidate.entry, instance)
             program.stage = "smoke"
             buffers = point.bind(program, point.as_given, 1)
@@ -119,9 +124,3 @@ class Warm:
             own.mkdir(exist_ok=True)
         folders.removed(place)
         shutil.move(own, place)
-
-
-def _compiler() -> str:
-    """What tells one C++ compiler from another, without asking it."""
-    found = Path(os.path.realpath(shutil.which("c++") or "/"))
-    return f"{found} {found.stat().st_mtime_ns}"

@@ -43,7 +43,8 @@ def _peak(scene: Scene, contender: Contender, zygote: Zygote) -> dict[str, float
     folder = scene.folder(contender, scene.cache)
     with scene.alone():
         before = _left(scene)
-        started = scene.programs.start(zygote, scene.device, folder, contender.seconds, contender.own)
+        own, includes = contender.own, contender.includes
+        started = scene.programs.start(zygote, scene.device, folder, contender.seconds, own, includes=includes)
         with scene.loaded(contender, started) as program:
             look = _on_processor if scene.device == "cpu" else _on_device
             found = look(scene, program, before)

@@ -32,6 +32,8 @@ class Contender:
     candidate: Candidate
     own: Path | None
     """Folder in which it keeps what it compiles while it runs; None where it compiles nothing."""
+    includes: Path | None = None
+    """See ``Programs.fork``: what it built goes by it."""
     seconds: float
     """How long a window of it may take."""
 
@@ -64,7 +66,9 @@ class Scene:
     def started(self, contender: Contender) -> Program:
         """A fresh process of a contender, loaded and bound to one call set. Raises ChildFailure."""
         folder = self.folder(contender, self.cache)
-        return self.loaded(contender, self.programs.fork(self.device, folder, contender.seconds, contender.own))
+        own, includes = contender.own, contender.includes
+        started = self.programs.fork(self.device, folder, contender.seconds, own, includes=includes)
+        return self.loaded(contender, started)
 
     def folder(self, contender: Contender, cache: Path) -> Path:
         """Where a contender is built. Raises ChildFailure where it cannot be."""
