@@ -79,9 +79,14 @@ def test_numbers_of_few_bits_are_not_moved_on_borders_only() -> None:
     assert torch.equal(there, few)
 
 
-@pytest.mark.parametrize(("formula", "exact"), [("(x * 2 + 1).floor()", True), ("(x * (1 / 3) + 1).floor()", False)])
+@pytest.mark.parametrize(("formula", "exact"), [
+    ("(x * 2 + 1).floor()", True), ("(x * (1 / 3) + 1).floor()", False),
+    ("(x / (x[:1] * 0 + 4)).floor()", True), ("(x / (x[:1] * 0 + 3)).floor()", False),
+    ("(x * 1.0).div_(x[:1] * 0 + 3).floor()", False), ("(x / (x[:1] * 0 + 4).long()).floor()", True),
+])  # fmt: skip
 def test_the_honest_error_on_a_border_is_none_where_all_programs_compute_the_same(formula: str, exact: bool) -> None:
-    """A floor of 2 * 0.5 + 1 cannot be another one; that of 1.5 / 3 + 0.5 depends on a rounding."""
+    """A floor of 2 * 0.5 + 1 cannot be another one; that of 1.5 / 3 + 0.5 depends on a rounding, as that of 3 / 3 does
+    where it is 3 times a third."""
     made = instance(formula, "[torch.randn(64, 64)]")
     (variant,) = [v for v in made.offered(1) if v.change == "borders"]
     leaves = [torch.arange(64.0 * 64).reshape(64, 64) / 2]

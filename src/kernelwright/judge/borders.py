@@ -208,7 +208,16 @@ def exact(func: Any, args: Sequence[Any]) -> bool:
     return named(func) != "div" or all(abs(math.frexp(float(number))[0]) == 0.5 for number in numbers)
 
 
-def kept(before: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
-    """``moved``, written over by what was ``before`` where that has few bits."""
+def divisor(func: Any, args: Sequence[Any]) -> torch.Tensor | None:
+    """The numbers that an operator divides by, each element by one of its own."""
+    return args[1] if named(func) == "div" and isinstance(args[1], torch.Tensor) else None
+
+
+def kept(before: torch.Tensor, moved: torch.Tensor, over: torch.Tensor | None = None) -> torch.Tensor:
+    """``moved``, written over by what was ``before`` where that has few bits. Of a quotient ``over`` other numbers,
+    where these are powers of two: 174 / 3 is 58, and 174 times a third of float32 is another number."""
     with _disable_current_modes():  # who draws the honest error watches all operators, and lets nobody read bits
-        return moved.copy_(torch.where(few_bits(before), before, moved))
+        same = few_bits(before)
+        if over is not None:
+            same = same & (torch.frexp(over.to(torch.float64)).mantissa.abs() == 0.5)
+        return moved.copy_(torch.where(same, before, moved))

@@ -123,7 +123,7 @@ class Rounded(Float64Trace):
             known = self.few and borders.exact(func, args)
             rough = self.chain.joined(self, func, args, self.roughen(out.clone() if shared or known else out))
             rough = self._followed(func, args, kwargs, rough)
-            return borders.kept(out, rough) if known else rough
+            return borders.kept(out, rough, borders.divisor(func, args)) if known else rough
         return waves.rounded(self, func, args, out)
 
     def _followed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
@@ -141,7 +141,7 @@ class Rounded(Float64Trace):
         if isinstance(out, torch.Tensor) and out.dtype is torch.float64 and torch.Tag.pointwise in func.tags:
             before = out.clone() if self.few and borders.exact(func, args) else None
             out.mul_(self.noise(out) * self.unit + 1.0)
-            return out if before is None else borders.kept(before, out)
+            return out if before is None else borders.kept(before, out, borders.divisor(func, args))
         return out
 
     def noise(self, like: torch.Tensor) -> torch.Tensor:
