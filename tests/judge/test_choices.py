@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from plain_tasks import instance
 
+from kernelwright.judge import choices
+from kernelwright.judge.floors import Floor
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.verify import Checker
+from kernelwright.judge.yardstick import Yardstick
 
 SPARSER = Variant(name="sparser", required=True, change="sparser")
 GIVEN = Variant(name="as given", required=True)
@@ -161,3 +166,19 @@ def test_floats_on_an_exact_border_may_not() -> None:
     """Halves are halves, and no honest rounding moves them."""
     borders = Variant(name="on borders", required=True, change="borders")
     assert not passes("torch.where(x >= 0.5, x, -x)", ROWS, lambda x: torch.where(x > 0.5, x, -x), borders)
+
+
+@pytest.mark.parametrize(("place", "right"), [(20, True), (21, False), (3, False)])
+def test_the_only_small_float_on_a_border_may_fall_to_either_side_too(place: int, right: bool) -> None:
+    """Steps of large ones are within what draws of the honest error show; of small ones they drew none."""
+    made = instance(FLOAT8 + " * (x.abs().amax(-1, keepdim=True) / 448)", "[torch.randn(64, 128)]")
+    x = torch.full((64, 128), 1.9)
+    x[:, 0], x[:, 16:48], x[1, 20] = 3.0, 0.009, 1.3125 * 3 / 448  # a border lies at 1.3125 steps
+    (eager,), ((exact,), _) = made.eager([x], None), made.oracle([x], None)
+    got = eager.clone()
+    got[1, place] = (1.375 if got[1, place] < 1.3 * 3 / 448 else 1.25) * 3 / 448 if place > 3 else 2.6
+    bands = (0.02, 1e-3, *[1e-9] * 10)
+    held = Yardstick(eager, exact, Floor(rms=0.02, peak=0.2, bands=bands))
+    assert held.compare(got, 1.0).bits_lost > 1.0
+    truth: Any = SimpleNamespace(leaves=[x], state=None, eager=[eager], exact=[exact])
+    assert right is (choices.held(made, truth, 0, got, held).bits_lost <= 1.0)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from kernelwright.judge import calls, exchanged, health, inputs, rounding, ties
+from kernelwright.judge.floors import BANDS
 from kernelwright.judge.numerics import Comparison
 from kernelwright.judge.oracle import Float64Trace
 from kernelwright.judge.variants import LIGHT
@@ -80,7 +81,8 @@ def held(instance: Instance, truth: Truth, index: int, got: torch.Tensor, yardst
     if got.shape != exact.shape or not got.is_floating_point() or instance.without_double or not instance.jumps:
         return found
     wide = got.to(torch.float64)
-    far, beside = JUMP * yardstick.peak, BESIDE * yardstick.peak
+    near = _near(yardstick, exact)
+    far, beside = JUMP * near, BESIDE * near
     beyond = (wide - exact).abs() > far
     if not 0 < int(beyond.sum()) <= max(1, beyond.numel() // FEW):
         return found
@@ -96,6 +98,17 @@ def held(instance: Instance, truth: Truth, index: int, got: torch.Tensor, yardst
         health.pass_on(error)
         return found
     return yardstick.compare(torch.where(beyond, exact.to(got.dtype), got), limit)
+
+
+def _near(yardstick: Yardstick, exact: torch.Tensor) -> torch.Tensor:
+    """What honest rounding errs by at each element: as the largest error, or as its band of magnitudes where this is
+    less. Draws that cross borders of large elements say nothing of the only small one that lies on such: a code of
+    eight bits among 20 of its band was refused in one of 60 draws."""
+    near, sizes, top = torch.full_like(exact, yardstick.peak), exact.abs(), yardstick.scale.top
+    for band, base in yardstick.bands.items():
+        within = (sizes <= top * 16.0**-band) & ((sizes > top * 16.0 ** -(band + 1)) | (band == BANDS - 1))
+        near.masked_fill_(within, min(base, yardstick.peak))
+    return near
 
 
 def _ordered(

@@ -269,14 +269,14 @@ class Yardstick:
         least = info.smallest_normal  # below it, flushing to zero is as honest as not
         self._rms = max(self.spread.rms, math.hypot(floor.rms, rounding * own.rms / math.sqrt(3)), least)
         self.peak = max(self.spread.peak, floor.peak + rounding * self.scale.top, least)
-        self._bands = {
+        self.bands = {
             band: BAND_SLACK * max(self.spread.bands[band], math.hypot(floor.bands[band], rounding * size), least)
             for band, size in enumerate(own.bands)
             if self.scale.counts[band] >= BAND_LEAST
         }
         last = BANDS - 1
-        if last in self._bands:  # zeros of a ReLU: see ``Yardstick``
-            self._bands[last] = max(self._bands[last], self.peak / math.sqrt(self.scale.counts[last]))
+        if last in self.bands:  # zeros of a ReLU: see ``Yardstick``
+            self.bands[last] = max(self.bands[last], self.peak / math.sqrt(self.scale.counts[last]))
 
     def compare(self, got: torch.Tensor, limit: float = math.inf) -> Comparison:
         """Hold an answer against it. One that loses over ``limit`` bits on a sample alone is not read further."""
@@ -376,7 +376,7 @@ class Yardstick:
 
     def _worst(self, spread: Spread) -> tuple[float, str, int]:
         ratios = {("RMS error", -1): spread.rms / self._rms, ("largest error", -1): spread.peak / self.peak}
-        for band, base in self._bands.items():
+        for band, base in self.bands.items():
             ratios[f"RMS error of magnitudes near 16^-{band} of the largest", band] = spread.bands[band] / base
         name = max(ratios, key=lambda key: ratios[key])
         return ratios[name], *name
