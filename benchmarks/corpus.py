@@ -38,6 +38,8 @@ from kernelwright.workers.local import LocalWorker  # noqa: E402
 
 LEVELS = ("coarse", "precise")
 WORDS = 300
+PART = 6
+"""Entries of one task that are judged by one lane, in a row: a judge keeps a task warm, and some tasks have 60."""
 WRITTEN_EVERY = 3.0
 """Seconds between two writings of the file: 128 lanes give ten verdicts a second."""
 Key = tuple[str, str, str]
@@ -128,28 +130,30 @@ class Corpus:
         self.rows: list[dict] = read(asked.out)["rows"]
         self.commit = provenance.commit()
         self.known = count(self.rows, self.commit)
-        self.tasks: dict[str, list[tuple[Program, str]]] = {}
+        self.parts: list[list[tuple[Program, str]]] = []
         for item in entries(asked):
-            self.tasks.setdefault(item[0].task, []).append(item)
-        self.taken = {
-            name: min(
-                self.known.get((name, program.name, level), {"verdicts": 0})["verdicts"] for program, level in items
-            )
-            for name, items in self.tasks.items()
-        }
+            if not self.parts or len(self.parts[-1]) == PART or self.parts[-1][-1][0].task != item[0].task:
+                self.parts.append([])
+            self.parts[-1].append(item)
+        self.taken = [min(map(self.judged, part)) for part in self.parts]
         self.lock = threading.Lock()
         self.until = time.monotonic() + asked.seconds
         self.written = 0.0
         self.wrong = 0
 
+    def judged(self, item: tuple[Program, str]) -> int:
+        """How often an entry was judged on this commit."""
+        program, level = item
+        return self.known.get((program.task, program.name, level), {"verdicts": 0})["verdicts"]
+
     def take(self) -> list[tuple[Program, str]]:
-        """The entries of the task that was taken least often: a judge keeps a task warm."""
+        """The part that was taken least often."""
         with self.lock:
-            name = min(self.taken, key=self.taken.__getitem__)
-            if self.taken[name] >= self.asked.repeats:
+            least = min(range(len(self.parts)), key=self.taken.__getitem__, default=-1)
+            if least < 0 or self.taken[least] >= self.asked.repeats:
                 return []
-            self.taken[name] += 1
-            return self.tasks[name]
+            self.taken[least] += 1
+            return self.parts[least]
 
     def add(self, verdict: run_corpus.Verdict, level: str) -> None:
         """Add a verdict to the rows; the file follows every few seconds."""
