@@ -67,7 +67,7 @@ def headers(candidate: Candidate, cache: Path, *, make: bool = False) -> Path | 
     folder = kept / wire.digest(*said, list(wanted))[:32]
     if make and not folder.is_dir():
         asked = folder.with_suffix(".asked")
-        if asked.exists() and sum(place.is_dir() for place in kept.iterdir()) < MOST:
+        if asked.exists() and sum(place.is_dir() and "-" not in place.name for place in kept.iterdir()) < MOST:
             _make(folder, wanted)
         kept.mkdir(parents=True, exist_ok=True)
         asked.touch()
