@@ -46,6 +46,17 @@ def test_every_second_state_of_odd_turns_is_moved_as_training_moves_it() -> None
         assert wanted == [bool((dict(state)["w"] < 0).any()) for state in states]
 
 
+def test_inputs_are_asked_about_though_others_were_taken() -> None:
+    """Of a quotient whose divisor was not the one that was thinned out, in the judgement of another program."""
+    point = Bench(task("(x[0] + x[1]) / x[0]", "[[torch.randn(8, 64), torch.randn(8, 64)]]"), "cpu").timed
+    sparse = next(variant for variant in point.offered if variant.change == "sparse")
+    drawn = [point.instance.draw(sparse, seed) for seed in range(20)]
+    finite = [leaves for leaves in drawn if bool((leaves[0] != 0).all())]
+    others = [leaves for leaves in drawn if bool((leaves[0] == 0).any())]
+    state = point.instance.first_state
+    assert [point.accepts(sparse, leaves, state) for leaves in (finite[0], others[0], finite[1])] == [True, False, True]
+
+
 def _checks(bench: Bench) -> correctness.Correctness:
     return correctness.Correctness(
         bench=bench, entry="x.py::Model", start=_never, shared=contextlib.nullcontext, seed=5

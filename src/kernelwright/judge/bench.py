@@ -91,12 +91,12 @@ class Point:
         return self.known[variant.name]
 
     def accepts(self, variant: Variant, leaves: list[torch.Tensor], state: State) -> bool:
-        """The same, found out on inputs that are about to be checked anyhow, where one draw tells."""
-        if self.instance.bonds.lots(variant, self.instance.factors) > 1:
-            return self.usable(variant)
-        if variant.name not in self.known:
-            self.known[variant.name] = variant.name == AS_GIVEN or self.checker.accepts(variant, leaves, state)
-        return self.known[variant.name]
+        """The same of inputs that are about to be checked, whatever others showed, of another program too, by lot."""
+        several = self.instance.bonds.lots(variant, self.instance.factors) > 1
+        if not (self.usable(variant) if several else self.known.get(variant.name, True)):
+            return False
+        taken = variant.name == AS_GIVEN or self.checker.accepts(variant, leaves, state)
+        return self.known.setdefault(variant.name, taken) and taken
 
     def call_plan(self, variant: Variant, sets: int) -> CallPlan:
         """Buffers for ``sets`` calls in the variant's layout."""
