@@ -20,6 +20,9 @@ costs more than eager's does counts as eager's: one that does as much at each of
 ASLEEP_US = 5000.0
 """The same, besides, of the time in which it neither runs nor waits for a CPU: others of its own may work then."""
 LOOKS = 3
+CHANCES = 3
+"""So often in a row is work seen that calls left to a look: a host that takes virtual CPUs away looks like it for a
+moment (1 of 2,476 judgements of honest programs, with 96 judges on 128 CPUs, of those that had two chances)."""
 MANY, MANY_US, MANY_BYTES = 64, 20_000.0, 1 << 29
 """Calls, eager's time for them, and what they take in memory, after which somebody looks for what they left to do: the
 look that FLOOR_US allows is half of a call of 2 ms. A program that left as much to it passed, for a gain of 1.9, where
@@ -83,9 +86,9 @@ def many(call_us: float, call_bytes: int) -> int:
 
 
 def of_many(program: Program, calls: int, usual: float = math.inf, *, grad: bool) -> str:
-    """How it shows, twice, that ``calls`` calls on what is bound leave work behind; empty where they do not."""
+    """How it shows, CHANCES times, that ``calls`` calls on what is bound leave work behind; empty where they do not."""
     found = ""
-    for _ in range(2):
+    for _ in range(CHANCES):
         program.window(list(range(calls)), grad=grad)
         _, found = read(program, usual)
         if not found:
