@@ -162,6 +162,23 @@ def test_floats_that_are_no_nearer_to_it_may_not(forward: str, inputs: str, prog
     assert not passes(forward, inputs, program)
 
 
+@pytest.mark.parametrize(("row", "right"), [(None, True), (0, False)])
+def test_attention_may_take_another_key_only_where_rounding_decides(row: int | None, right: bool) -> None:
+    """Scores near 5e9 are whole steps apart: sums one by one take another key in one row of this draw. ``row``: one
+    that takes its second best key though the best is far better."""
+    heads = f"torch.randn({(2, 4, 48, 64)})"
+    forward = "torch.softmax(q @ k.transpose(-1, -2) / 8.0, -1) @ v"
+    made = instance(forward, f"[{heads}, {heads}, {heads}]", args="q, k, v")
+    far = Variant(name="far below zero", required=True, change="far", scale=-1000.0)
+    q, k, v = leaves = made.draw(far, 3720)
+    scores = sum(q[..., c, None] * k[..., None, :, c] for c in range(64)) * 0.125
+    got = torch.softmax(scores, -1) @ v
+    if row is not None:
+        got = made.eager(leaves, None)[0].clone()
+        got[0, 0, row] = v[0, 0, scores[0, 0, row].topk(2).indices[1]]
+    assert right is Checker(made, seed=3).check(far, leaves, None, [got], leaves).passed
+
+
 def test_floats_on_an_exact_border_may_not() -> None:
     """Halves are halves, and no honest rounding moves them."""
     borders = Variant(name="on borders", required=True, change="borders")

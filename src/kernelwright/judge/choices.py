@@ -9,6 +9,9 @@ whole one, or compared, may fall to the other side where it lies within rounding
 So may floats that hang on such a number: a sign, a row of a table, a step of a quantiser. Draws of the honest error
 mostly cross a border that an answer crosses too, and then nobody asks here; of the signs of 24576 sums of 64 products,
 added up in halves, one call in 1500 had one on the other side, and 4 in 10 of those were refused.
+
+And so may a softmax of scores so large that they are whole steps apart: which of two keys a row of attention takes is
+then a matter of rounding (of inputs near -24000 one call in 500, summed one by one, took another and was refused).
 """
 
 from __future__ import annotations
@@ -38,7 +41,8 @@ reaches is crossed by two draws of five."""
 DRAWS, PATIENCE = 24, 4
 """Draws of such rounding (of elements as near as that 5 in 10^6 remain), and after how many a crowd of wrong elements
 that has not halved is given up."""
-CROWD = 16
+CROWD = 128
+"""Elements that fall together: a row of attention, which takes another key."""
 DEAR_DRAWS = 8
 """As many at the most where a call is work: of 2^22 elements a draw takes half a second and more."""
 JUMP, BESIDE = 16.0, 8.0
@@ -71,7 +75,8 @@ def settled(
 def held(instance: Instance, truth: Truth, index: int, got: torch.Tensor, yardstick: Yardstick) -> Comparison:
     """What ``yardstick`` says of the floats ``got`` at output ``index``. Where it refuses them, of those without the
     few that lie where the reference, rounded otherwise, lies too, far beyond what rounding alone moves anything by.
-    Only where one of its operators jumps: such answers are drawn, and admission would take minutes for its decoys."""
+    Only where one of its operators jumps, or is as steep as an exponential: such answers are drawn, and admission would
+    take minutes for its decoys."""
     limit, exact = instance.contract.bits_lost, truth.exact[index]
     found = yardstick.compare(got, limit)
     if found.bits_lost > limit and instance.sorts and got.shape == exact.shape and not instance.without_double:

@@ -146,8 +146,8 @@ class Instance:
                 before, outputs = refusals.counts(self.model), (answer := self._call(self.model, leaves)).outputs
             self.work, self.searches, self.particular = count.work, count.searches, count.particular
             """Multiply-adds of one call, roughly; whether it searches in an input, or is particular about values."""
-            self.jumps, self.factors, self.sized, self.sorts = count.jumps, count.factors, count.sized, count.sorts
-            self.counts = count.jumps and count.counts
+            self.factors, self.sized, self.sorts = count.factors, count.sized, count.sorts
+            self.jumps, self.counts = count.jumps or count.exponential, count.jumps and count.counts
             self.met = count.met(answer.inputs, self.reference.task) | {"roots": calls.differentiable(outputs)}
             """What operators said of values, and outputs that may have gradients, for ``offered``."""
             refusals.results(self.reference, leaves, outputs)
