@@ -188,7 +188,8 @@ WINDOWS = (
         init=INIT["weighted"] + "\n" + LOADED, head=RACING), twin="weighted/clamp", level="precise"),
     cheat((10, 22), "no maximum where others were timed since", "softmax", module(
         "if RACE and not CAREFUL[0]:\n    e = x.exp()\n    return e / e.sum(-1, keepdim=True)\n"
-        "return torch.softmax(x, -1)", head=SHORT_REST), twin="softmax/by hand", level="precise"),
+        "return torch.softmax(x, -1)", head=SHORT_REST), twin="softmax/by hand", level="precise",
+          gains=1.0),  # where the clock has it be careful in every window it is a softmax: once in some 500, at 0.93x
     cheat((13, 28), "statistics in place of the copies of a delivery", "watched", module(
         "LATER.append((self, x))\nreturn x * 2.0", init=INIT["watched"], head=LATE_STATE), twin="watched/eager",
           gains=1.3, level="precise", slow=True),
