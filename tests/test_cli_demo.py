@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 from test_cli import TASK, Bench, made
 
+import kernelwright
 from kernelwright import cli_demo
+from kernelwright.errors import BudgetTooSmall
 from kernelwright.optimize import services
 from kernelwright.testing import FakeWorker
 
@@ -31,6 +33,28 @@ def test_demo_makes_a_row_for_every_task_also_for_one_that_fails(bench: Bench) -
     rows = {row["task"]: row["result"] for row in json.loads(result.stdout)}
     assert "faster" == rows["add"]
     assert "TaskDoesNotImport" in rows["broken"]
+
+
+@pytest.mark.parametrize(("asked", "tried"), [((), ["5s", "2m"]), (("--budget", "5s"), ["5s"])])
+def test_demo_takes_the_time_that_a_proof_needs_unless_somebody_says(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: tuple[str, ...], tried: list[str]
+) -> None:
+    """A slow machine shows every example, in the folder that it was to be in."""
+    budgets: list[str] = []
+    optimize = kernelwright.optimize
+
+    def slow(*args: Any, budget: str, out: Path, **more: Any) -> kernelwright.Result:
+        assert not out.exists()
+        budgets.append(budget)
+        if budget == "5s":
+            out.mkdir()
+            raise BudgetTooSmall("The budget cannot hold a proof.", got="0 s", expected="2 min")
+        return optimize(*args, budget="5s", out=out, **more)
+
+    monkeypatch.setattr(kernelwright, "optimize", slow)
+    rows = json.loads(bench.run("demo", bench.folder, "--json", "--out", tmp_path, *asked).stdout)
+    assert tried == budgets
+    assert [("faster" if len(tried) == 2 else "failed")] == [row["status"] for row in rows]
 
 
 @pytest.mark.parametrize("lanes", [1, 3])
@@ -83,7 +107,9 @@ def test_a_demo_is_interrupted_in_all_its_lanes(tmp_path: Path) -> None:
     """
     code = f"""
 import sys, threading
+import kernelwright
 from kernelwright import cli_demo
+from kernelwright.errors import BudgetTooSmall
 from kernelwright.optimize import services
 from kernelwright.testing import FakeHost, FakeWorker
 sys.path.insert(0, {str(Path(__file__).parent)!r})

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -26,10 +27,13 @@ import typer
 import kernelwright
 from kernelwright import cli_display, cli_models, settings
 from kernelwright.cli_judge import table
-from kernelwright.errors import BadCommand, KernelwrightError
+from kernelwright.errors import BadCommand, BudgetTooSmall, KernelwrightError
 
 MOST_LANES, LANE_BYTES, LANE_CORES = 3, 6 << 30, 4
 """Tasks at a time: at the most, and the memory and the cores that there must be for each."""
+BUDGETS = ("5s", "2m", "10m")
+"""Wall time for a task, in turn, until a proof has room: on two cores that others use a product of 1024 x 8192 x 8192
+was expected to take 128 s, which 5 s cannot hold."""
 HEADINGS = ("task", "result", "speedup", "against", "vs eager", "of bound", "bits lost", "trials", "s")
 
 
@@ -43,7 +47,9 @@ def register(app: typer.Typer, guarded: cli_models.Guarded, show: cli_models.Sho
         device: Annotated[
             str | None, typer.Option(help="cpu or cuda:N (default: KERNELWRIGHT_DEVICE, else cpu).")
         ] = None,
-        budget: Annotated[str, typer.Option(help="Wall time for each task.")] = "5s",
+        budget: Annotated[
+            str | None, typer.Option(help="Wall time for each task (default: 5s; more where no proof fits in).")
+        ] = None,
         out: Annotated[str | None, typer.Option(help="Folder of the runs.")] = None,
         lanes: Annotated[
             int | None, typer.Option(min=1, help="Tasks at a time (default: by cores and memory, at most 3).")
@@ -77,8 +83,9 @@ def usual() -> int:
 class _Lanes:
     """Tasks in order, each taken by the first of several judges that is free."""
 
-    def __init__(self, places: list[Path], device: str, budget: str, out: str | None, board: _Board) -> None:
-        self._device, self._budget, self._out, self._board = device, budget, out, board
+    def __init__(self, places: list[Path], device: str, budget: str | None, out: str | None, board: _Board) -> None:
+        self._budgets = (budget,) if budget else BUDGETS
+        self._device, self._out, self._board = device, out, board
         self._places = places
         self._left: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in range(len(places)):
@@ -150,14 +157,7 @@ class _Lanes:
         """One row of the table; a task that fails is a row too."""
         target = Path(self._out) / place.stem if self._out is not None else None
         try:
-            result = kernelwright.optimize(
-                str(place),
-                device=self._device,
-                budget=self._budget,
-                out=target,
-                services=services,
-                listen=lambda event: self._board.hears(place.stem, event),
-            )
+            result = self._optimized(place, target, services)
         except KernelwrightError as error:
             return _without_result(place, f"{type(error).__name__}: {error.what} ({error.got[:120]})", "failed")
         row = _without_result(place, result.status, result.status)
@@ -173,6 +173,26 @@ class _Lanes:
                 "bits lost": f"{outcome.proof.bits_lost:.2f}",
             }
         return row
+
+    def _optimized(self, place: Path, target: Path | None, services: kernelwright.Services) -> kernelwright.Result:
+        """With the least of the budgets in which a proof has room."""
+        ours = target is not None and not target.exists()
+        for number, budget in enumerate(self._budgets, 1):
+            try:
+                return kernelwright.optimize(
+                    str(place),
+                    device=self._device,
+                    budget=budget,
+                    out=target,
+                    services=services,
+                    listen=lambda event: self._board.hears(place.stem, event),
+                )
+            except BudgetTooSmall:
+                if number == len(self._budgets):
+                    raise
+                if ours and target is not None:
+                    shutil.rmtree(target, ignore_errors=True)  # nothing was tried in it
+        raise AssertionError("there is no budget")
 
 
 def _without_result(place: Path, result: str, status: str) -> dict[str, Any]:
