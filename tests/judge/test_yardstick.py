@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kernelwright.judge.floors import BANDS, FEW, NO_FLOOR, OF_FEW, Floors, Spread, honest_floor
+from kernelwright.judge.floors import BANDS, FEW, NO_FLOOR, OF_FEW, SOME, Floors, Spread, honest_floor
 from kernelwright.judge.yardstick import Magnitudes, Yardstick
 
 
@@ -225,14 +225,15 @@ def test_an_answer_close_to_the_line_is_refused_by_four_draws_or_more() -> None:
 
 
 @pytest.mark.parametrize(("elements", "error", "right", "draws"), [
-    (1, 4.5e-5, True, OF_FEW), (1, 5.5e-5, False, OF_FEW), (FEW, 4.5e-5, True, OF_FEW), (FEW + 1, 4.5e-5, False, 8),
-    (1, 2e-6, True, 1),
+    (1, 4.5e-5, True, OF_FEW), (1, 5.5e-5, False, OF_FEW), (FEW, 4.5e-5, True, OF_FEW),
+    (FEW + 1, 4.5e-5, False, OF_FEW), (FEW + 1, 3.5e-5, True, OF_FEW), (SOME, 3.5e-5, True, OF_FEW),
+    (SOME + 1, 3.5e-5, False, 8), (1, 2e-6, True, 1),
 ])  # fmt: skip
 @pytest.mark.parametrize("usual", [1, 8])
 def test_an_answer_of_few_elements_is_refused_by_the_mean_of_many_draws(
     elements: int, error: float, right: bool, draws: int, usual: int
 ) -> None:
-    """Eight draws that happen to be small say little of one element; twelve together do."""
+    """Eight draws that happen to be small say little of one element, or of one system; twelve together do."""
     exact = torch.full((elements,), 0.5, dtype=torch.float64)
     made: list[int] = []
     floors = Floors(drawing([0.4] * 8 + [1.6] * 4, made), usual)

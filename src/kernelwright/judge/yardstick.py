@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from kernelwright.judge import lanes, numerics
-from kernelwright.judge.floors import BANDS, FEW, NO_FLOOR, Floor, Spread
+from kernelwright.judge.floors import BANDS, NO_FLOOR, Floor, Spread, sure
 from kernelwright.judge.native import PASSES, SAFE
 from kernelwright.judge.numerics import Comparison, bits_lost, failed, first_of
 
@@ -220,7 +220,7 @@ class Yardstick:
         exact: torch.Tensor,
         floor: Floor | Callable[[int], Floor | None],
         magnitudes: Magnitudes | None = None,
-        beyond: Callable[[int, bool], Floor | None] | None = None,
+        beyond: Callable[[int, float], Floor | None] | None = None,
         *,
         dear: bool = False,
     ) -> None:
@@ -367,7 +367,7 @@ class Yardstick:
         """Have it drawn more often than usual for an answer that is refused by little; whether it was."""
         if self._beyond is None or not limit < bits_lost(ratio) <= max(limit, CLOSE):
             return False
-        found = self._beyond(self._more + 1, self.scale.exact.numel() <= FEW)
+        found = self._beyond(self._more + 1, sure(self.scale.exact.numel()))
         if found is None:
             return False
         self._more += 1
