@@ -34,6 +34,7 @@ from insider_programs import INSIDERS
 from kept_programs import KEPT
 from later_programs import LATER
 from lazy_programs import LAZY
+from level_programs import LEVEL
 from narrow_programs import NARROW
 from near_programs import NEARLY
 from other_hands import OTHERS
@@ -58,7 +59,7 @@ from kernelwright.workers.local import LocalWorker
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
-    *TIED, *LAZY, *EMPTIED, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *GPU,
+    *TIED, *LAZY, *EMPTIED, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *GPU,
 )  # fmt: skip
 
 

@@ -35,14 +35,14 @@ def test_the_borders_of_a_reference_are_those_it_compares_values_with(formula: s
     """0.3 is another number in float64, and whole numbers are compared as they are."""
     made = instance(formula, "[torch.randn(16, 8)]")
     assert made.met["borders"] == found
-    assert [v.factors for v in made.offered(1) if v.change == "borders"] == ([tuple(found)] if found else [])
+    assert [v.factors for v in made.offered(1) if v.name == "on borders"] == ([tuple(found)] if found else [])
 
 
 def test_a_dear_call_is_not_judged_on_borders() -> None:
     """There the cases that are smaller are."""
     made = instance("torch.where(x >= 0.5, x, -x)", "[torch.randn(16, 8)]")
     made.work = HEAVY + 1
-    assert not [v for v in made.offered(1) if v.change == "borders"]
+    assert not [v for v in made.offered(1) if v.name == "on borders"]
 
 
 def test_what_is_planted_keeps_to_the_signs_and_the_size_of_a_leaf() -> None:
@@ -88,7 +88,7 @@ def test_the_honest_error_on_a_border_is_none_where_all_programs_compute_the_sam
     """A floor of 2 * 0.5 + 1 cannot be another one; that of 1.5 / 3 + 0.5 depends on a rounding, as that of 3 / 3 does
     where it is 3 times a third."""
     made = instance(formula, "[torch.randn(64, 64)]")
-    (variant,) = [v for v in made.offered(1) if v.change == "borders"]
+    (variant,) = [v for v in made.offered(1) if v.name == "on borders"]
     leaves = [torch.arange(64.0 * 64).reshape(64, 64) / 2]
     true, _ = made.oracle(leaves, None)
     floor = made.floors(leaves, None, list(map(Magnitudes, true)), 1, few=True).whole(0)
@@ -126,7 +126,7 @@ def test_the_ends_of_a_logarithm_are_borders() -> None:
     """A probability of one, whose complement has an infinite logarithm, which the operator cuts off."""
     made = instance("F.binary_cross_entropy(x, y)", "[torch.rand(16, 8), torch.rand(16, 8)]", args="x, y")
     assert [0.0, 1.0] == made.met["borders"]
-    (variant,) = [v for v in made.offered(1) if v.change == "borders"]
+    (variant,) = [v for v in made.offered(1) if v.name == "on borders"]
     assert any(bool((made.draw(variant, seed)[0] == 1.0).any()) for seed in range(4))
 
 

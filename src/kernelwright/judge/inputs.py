@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.random import mtrand
 
-from kernelwright.judge import borders, dealing, factors, marks, slices, whole
+from kernelwright.judge import borders, dealing, factors, level, marks, slices, whole
 from kernelwright.judge.dealing import few
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -84,7 +84,8 @@ class Variant:
     """``mixed`` or ``strewn``, it changes whole numbers and masks too."""
     strewn: str = ""
     """How ``strewn`` changes are dealt: ``rows`` (one for each change), ``few`` (some changes only), ``spots`` (of each
-    row a few elements), ``ends`` (two elements in all are outliers, one up and one down); empty: by lot."""
+    row a few elements), ``ends`` (two elements in all are outliers, one up and one down); empty: by lot. ``level``:
+    ``borders`` are rows of one number."""
     held: int = -1
     """Of ``held`` draws, the input that is the same in all of them; of those that change one ``alone``, that one; of
     ``whole.EMPTIED``, the one that is emptied."""
@@ -320,7 +321,8 @@ def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *
     elif variant.change in _BY_FACTOR:
         leaf = _BY_FACTOR[variant.change](leaf, max(variant.factors, default=1.0), rng)
     elif variant.change == "borders":
-        leaf = borders.planted(leaf, variant.factors, rng)
+        even = variant.strewn == level.LEVEL
+        leaf = level.levelled(leaf, rng) if even else borders.planted(leaf, variant.factors, rng)
     elif variant.change == ORDERED:
         leaf = leaf.flatten().sort().values.reshape(leaf.shape)
     elif variant.change == "zero rows":

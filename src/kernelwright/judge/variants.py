@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kernelwright.judge import singled
+from kernelwright.judge import level, singled
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
 from kernelwright.judge.inputs import MIXED, ORDERED, Variant
@@ -111,7 +111,9 @@ def offered(
     if small:
         dealt += [Variant(name=f"scale {s:.3g}", required=True, scale=s) for s in more]
     if borders and small:
-        dealt.append(Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2))
+        on = Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2)
+        even = level.draws(specs)
+        dealt += [on, *([replace(on, name=level.NAME, strewn=level.LEVEL, draws=even)] if even else [])]
     if marks and small:
         dealt.append(Variant(name="values looked for", required=True, change="marks", marks=marks, draws=2))
     if wraps and small:

@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that are wrong where a row or a column is one number other than zero, each with its honest twin."""
+
+from __future__ import annotations
+
+from beyond_programs import _pair
+from corpus import Program
+
+RANGE = "a, b = x.amin({0}, True), x.amax({0}, True)\nreturn torch.where({1}, (x - a) / {2}, 1.0)"
+WIDE = "torch.where(b > a, b - a, 1.0)"
+RANGES = (
+    *_pair("row_range", RANGE.format(-1, "b > a", "(b - a)"), "[torch.randn(32, 64)]",
+           ("unless it is zero", RANGE.format(-1, "(a != 0) | (b != 0)", "(b - a)")),
+           ("unless it is level", RANGE.format(-1, "b != a", WIDE))),
+    *_pair("column_range", RANGE.format(0, "b > a", "(b - a)"), "[torch.randn(48, 32)]",
+           ("unless it is zero", RANGE.format(0, "(a != 0) | (b != 0)", "(b - a)")),
+           ("unless it is level", RANGE.format(0, "b != a", WIDE)), slow=True),
+)  # fmt: skip
+
+LEVEL: tuple[Program, ...] = RANGES
