@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that are wrong where a row or a column is one number other than zero, each with its honest twin."""
+"""Programs that are wrong where a row or a column is one number other than zero, and such as answer with the last flag
+that is set where the first one is asked for. Each has its honest twin.
+"""
 
 from __future__ import annotations
 
@@ -17,4 +19,8 @@ RANGES = (
            ("unless it is level", RANGE.format(0, "b != a", WIDE)), slow=True),
 )  # fmt: skip
 
-LEVEL: tuple[Program, ...] = RANGES
+END = "i = torch.arange(x.shape[-1])\ni = torch.where(x == 3, i, {0}).{1}(-1)\nreturn torch.where(i == {0}, 0, i)"
+ENDS = _pair("first_end", "return (x == 3).int().argmax(-1)", "[torch.randint(0, 8, (64, 64))]",
+             ("the last one", END.format("-1", "amax")), ("the least place", END.format("64", "amin")))  # fmt: skip
+
+LEVEL: tuple[Program, ...] = (*RANGES, *ENDS)

@@ -17,6 +17,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from kernelwright.judge import calls, health
+from kernelwright.judge.first import FINDING, Flags
 from kernelwright.judge.kinds import CHOOSING, Watching, bound
 from kernelwright.judge.whole import INTEGERS
 
@@ -55,6 +56,7 @@ class Noted(Watching):
         super().__init__()
         self.choices: list[Choice] = []
         self._known: dict[int, Followed] = {}
+        self._flags = Flags()
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -63,8 +65,10 @@ class Noted(Watching):
         given = dict(kwargs or {})
         name = func._schema.name.removeprefix("aten::")
         choosing = name in CHOOSING and args[0].dim() > 0 and not args[0].is_complex()
+        choosing = choosing and not (name in FINDING and self._flags.are(args[0]))
         source = args[0].clone() if choosing else None
         out = func(*args, **given)
+        self._flags.note(func, name, args, given, out)
         if source is not None:
             self._choose(source, out, bound(func, tuple(args), given))
         elif func._schema.is_mutable:
