@@ -121,3 +121,12 @@ def test_a_number_is_cut_towards_zero_unless_that_leaves_the_range() -> None:
     values = torch.tensor([0.3, -0.3, 0.5])
     assert level._cut(values, torch.tensor([-1.0, 1.0])).tolist() == [153 / 512, -153 / 512, 0.5]
     assert level._cut(values[:1], values[[0, 2]]).tolist() == [math.ceil(0.3 * 512) / 512]
+
+
+def test_an_infinity_is_not_spread_over_a_row() -> None:
+    """A mask among numbers stays where it is."""
+    leaf = torch.randn(32, 48)
+    leaf[:, 0] = leaf[0] = -math.inf
+    for seed in range(20):
+        made = level.levelled(leaf, generator(seed, leaf.device))
+        assert int(made.isinf().sum()) <= int(leaf.isinf().sum())

@@ -54,6 +54,7 @@ def levelled(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
         groups = turned.flatten(len(axes)).flatten(0, len(axes) - 1).clone()
         order = torch.randperm(len(groups), generator=rng, device=leaf.device)
         chosen = order[: max(1, len(groups) // SHARE)]
+        chosen = chosen[torch.isfinite(groups[chosen, 0])]  # an infinity stays alone
         groups[chosen] = _cut(groups[chosen, :1], leaf)
         turned.copy_(groups.view(turned.shape))
     return made
