@@ -68,3 +68,16 @@ def test_flags_that_rounding_may_set_are_still_asked_about() -> None:
     other = (sum(leaves[0].unbind(-1)) > 0).int().argmax(-1)
     assert not torch.equal(other, checker.instance.eager(leaves, None)[0])
     assert checker.check(GIVEN, leaves, None, [other], leaves).passed
+
+
+def test_floats_that_hang_on_the_first_flag_are_no_tie() -> None:
+    """What lies before the end of a sentence; and before its last end, which is another one."""
+    ends = "torch.where((x == 2).any(-1), (x == 2).int().argmax(-1), 32)"
+    before = f"(torch.arange(32)[None] < {ends}[:, None]).float()"
+    checker = Checker(instance(before, "[torch.randint(0, 12, (32, 32))]"), seed=3)
+    leaves = checker.instance.draw(GIVEN, 1)
+    found, here = leaves[0] == 2, torch.arange(32)
+    first = torch.where(found, here, 32).amin(-1, keepdim=True)
+    last = torch.where(found.any(-1, keepdim=True), torch.where(found, here, -1).amax(-1, keepdim=True), 32)
+    assert checker.check(GIVEN, leaves, None, [(here < first).float()], leaves).passed
+    assert not checker.check(GIVEN, leaves, None, [(here < last).float()], leaves).passed

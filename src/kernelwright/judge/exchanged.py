@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from kernelwright.judge import calls, health, ties
+from kernelwright.judge.first import FINDING, Flags
 from kernelwright.judge.kinds import Watching, bound, chooses
 from kernelwright.judge.oracle import Float64Trace
 
@@ -108,6 +109,7 @@ class Turned(Watching):
         self.turn = turn
         self.orders: list[Order] = []
         self._known: dict[int, Units] = {}
+        self._flags = Flags()
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -115,9 +117,12 @@ class Turned(Watching):
         """Called by torch for every operator below autograd."""
         args, given = tuple(args), dict(kwargs or {})
         named = bound(func, args, given)
-        if chooses(func, args) and not named.get("stable") and not bool(args[0].isnan().any()):
+        plain = func._schema.name.removeprefix("aten::")
+        free = chooses(func, args) and not named.get("stable") and not bool(args[0].isnan().any())
+        if free and not (plain in FINDING and self._flags.are(args[0])):
             return self._choose(func, args, named)
         out = func(*args, **given)
+        self._flags.note(func, plain, args, given, out)
         if isinstance(out, torch.Tensor):
             name = func._schema.name.removeprefix("aten::").rstrip("_")
             try:
