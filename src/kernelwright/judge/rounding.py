@@ -20,6 +20,7 @@ from torch._decomp import decomposition_table
 from kernelwright.judge import borders, counted, scattered, sparse, steps, sweeps, waves
 from kernelwright.judge.addends import Chain
 from kernelwright.judge.buffers import TensorSpec
+from kernelwright.judge.centred import Centred
 from kernelwright.judge.decays import Decays
 from kernelwright.judge.exchanged import Equal, Kept
 from kernelwright.judge.kinds import EXACT, TAKEN_APART, bound
@@ -67,6 +68,7 @@ class Rounded(Float64Trace):
         self._open: list[Any] = []
         self._pool = Pool(rng)
         self.chain = Chain(ROUND * unit)
+        self.centred = Centred(ROUND * unit)
         self.trees = Trees(ROUND * unit, LONGEST_DOT)
         self.decays = Decays(ROUND * unit)
         self._terms: tuple[int, int] | None = None
@@ -99,6 +101,7 @@ class Rounded(Float64Trace):
         out = self._rounded(func, args, kwargs)
         if not func.is_view:
             self.multiplied(out if _multiplies(func, args) else None)
+            self.centred.followed(func, args, out)
         return out
 
     def multiplied(self, out: torch.Tensor | None) -> None:
@@ -220,7 +223,8 @@ def _sum_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str,
     squares, terms, alike, lost = (part.reshape(shape) for part in found)
     manner = (1, LONGEST_DOT) if mode.are_terms(values) else (LANES, LONGEST)
     noisy = mode.summed(out * share, squares, terms, *manner, alike, lost)
-    return mode.roughen(noisy / share) if share != 1.0 else noisy
+    noisy = mode.centred.total(mode, values, noisy, terms.clamp_min(1.0) / _in_a_row(terms, LANES, LONGEST))
+    return mode.centred.averaged(mode.roughen(noisy / share)) if share != 1.0 else noisy
 
 
 def _density(values: torch.Tensor, dim: int, unit: float) -> float:
@@ -312,6 +316,7 @@ def _variance_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict
     mean = _sum_rule(mode, aten.mean.dim, (values, dims, True), {})
     spread = mode.roughen(values - mean).square()
     mode.multiplied(spread)
+    mode.centred.squared(spread)
     total = _sum_rule(mode, aten.sum.dim_IntList, (spread, dims, keep), {})
     out = total / max(count - correction, 0) if count > correction else func(*args, **kwargs)
     out = mode.roughen(out) if isinstance(out, torch.Tensor) else out[0]
