@@ -26,7 +26,7 @@ from kernelwright.judge.exchanged import Equal, Kept
 from kernelwright.judge.kinds import EXACT, TAKEN_APART, bound
 from kernelwright.judge.noise import Pool, finite, stretches
 from kernelwright.judge.oracle import Float64Trace, convolved
-from kernelwright.judge.swallowed import LONGEST, by_row
+from kernelwright.judge.swallowed import LONGEST, by_row, equal
 from kernelwright.judge.trees import Trees
 
 SHORT = 1024
@@ -348,7 +348,8 @@ def _running_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[
     terms = torch.arange(1, out.shape[dim] + 1, dtype=torch.float64, device=out.device) if out.dim() else 1.0
     if isinstance(terms, torch.Tensor):
         terms = terms.reshape([-1 if axis == dim % out.dim() else 1 for axis in range(out.dim())])
-    return mode.summed(out, squares, terms, 1, LONGEST)
+    alike = equal(args[0], args[0].abs(), dim, mode.unit).cumsum(dim).to(torch.float64)
+    return mode.summed(out, squares, terms, 1, LONGEST, alike)
 
 
 def _pool_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -26,11 +26,10 @@ def _addends(values: torch.Tensor, dims: list[int], unit: float) -> tuple[torch.
 
     All carry it but those that vanish beside the sum of all sizes: each other one rounds a partial sum, which a few
     large addends may have made large early on. Equal are those other than zero that do so to within the rounding of a
-    partial sum.
+    partial sum; zeros between them round nothing.
     """
     size = values.abs()
-    gap = (values - values.roll(1, dims[-1])).abs_()
-    alike = ((gap <= size * (LONGEST / 4 * unit)) & (size > 0)).sum(dims, keepdim=True).to(torch.float64)
+    alike = equal(values, size, dims[-1], unit).sum(dims, keepdim=True).to(torch.float64)
     squares = values.square().sum(dims, keepdim=True)
     whole = size.sum(dims, keepdim=True)
     carries = size > whole * unit
@@ -38,6 +37,25 @@ def _addends(values: torch.Tensor, dims: list[int], unit: float) -> tuple[torch.
     largest = size.amax(dims, keepdim=True)
     beside = size.masked_fill_(carries, 0.0)
     return squares, terms, alike, _lost(values, beside, largest, dims, unit) / whole.clamp_min(_LEAST)
+
+
+def equal(values: torch.Tensor, size: torch.Tensor, dim: int, unit: float) -> torch.Tensor:
+    """Which addends along ``dim``, whose sizes are ``size``, equal the one before them."""
+    gap = (values - _before(values, size, dim)).abs_()
+    return (gap <= size * (LONGEST / 4 * unit)) & (size > 0)
+
+
+def _before(values: torch.Tensor, size: torch.Tensor, dim: int) -> torch.Tensor:
+    """Of each addend the one before it along ``dim`` that is not zero (of the first the last one). A masked sum has
+    zeros between: of a loss of 64 rows of 96, on logits near zero and so with equal addends of which a mask let half
+    through, one running sum erred by 2.8 times what may be and was refused in each of 18 draws."""
+    before, blank = values.roll(1, dim), size.roll(1, dim) == 0
+    if not bool(blank.any()):
+        return before
+    places = torch.arange(values.shape[dim], device=values.device)
+    places = places.reshape([-1 if axis == dim % values.dim() else 1 for axis in range(values.dim())])
+    last = places.expand(values.shape).masked_fill(blank, 0).cummax(dim).values
+    return before.gather(dim, last)
 
 
 def _lost(

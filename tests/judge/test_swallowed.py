@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Equal addends of running sums: in a row, with zeros between, and of every sum on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+
+import pytest
+import torch
+from plain_tasks import instance
+
+from kernelwright.judge import rounding, swallowed
+from kernelwright.judge.inputs import Variant
+from kernelwright.judge.verify import Checker
+
+UNIT = 2.0**-24
+SPARSE = Variant(name="sparse", required=True, change="sparse")
+ROWS = "[torch.randn(16, 600)]"
+EVERY_SECOND = "(torch.arange(600) % 2)"
+Program = Callable[[torch.Tensor], torch.Tensor]
+
+
+def refused(forward: str, program: Program, variant: Variant = SPARSE, draws: int = 6) -> int:
+    """In how many draws a program's answer is."""
+    made, found = instance(forward, ROWS), 0
+    for seed in range(draws):
+        leaves = made.draw(variant, seed)
+        found += not Checker(made, seed=seed).check(variant, leaves, None, [program(*leaves)], leaves).passed
+    return found
+
+
+def summed(x: torch.Tensor) -> torch.Tensor:
+    """Sums on the way, one addend after the other."""
+    return torch.stack(list(accumulate(torch.nn.functional.softplus(x).unbind(-1))), -1)
+
+
+def masked(x: torch.Tensor) -> torch.Tensor:
+    """The sum of every second number, one after the other."""
+    return sum(torch.nn.functional.softplus(x)[:, 1::2].unbind(-1))
+
+
+def of_16_bits(x: torch.Tensor) -> torch.Tensor:
+    """The same numbers with 16 bits."""
+    high = x.bfloat16().float()
+    return high + (x - high).bfloat16().float()
+
+
+@pytest.mark.parametrize("dim", [0, 1, -1])
+def test_the_addend_before_is_the_last_that_is_not_zero(dim: int) -> None:
+    """Those of 2.0 and of 3.0 that follow one of their own; the first is compared with the last."""
+    row = torch.tensor([2.0, 0.0, 2.0, 3.0, 0.0, 0.0, 3.0, 3.0, 2.0], dtype=torch.float64)
+    values = row.expand(4, 9) if dim else row[:, None].expand(9, 4)
+    found = swallowed.equal(values, values.abs(), dim, UNIT)
+    expected = torch.tensor([True, False, True, False, False, False, True, True, False])
+    assert torch.equal(expected.expand(4, 9), found if dim else found.mT)
+
+
+@pytest.mark.parametrize(
+    ("forward", "program"),
+    [("F.softplus(x).cumsum(-1)", summed), (f"(F.softplus(x) * {EVERY_SECOND}).sum(-1)", masked)],
+)
+def test_equal_addends_err_together(forward: str, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of which nearly all addends are log 2: one running sum rounds the same way at nearly every step. Where
+    addends count as equal nowhere each draw is refused."""
+    assert refused(forward, program) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(swallowed, "_before", lambda values, size, dim: -values)
+        assert refused(forward, program) == 6
+
+
+def test_sums_on_the_way_of_numbers_of_16_bits_are_refused() -> None:
+    """They are 2^8 times as coarse as float32's: too coarse where a sum is short yet."""
+
+    def short(x: torch.Tensor) -> torch.Tensor:
+        return of_16_bits(torch.nn.functional.softplus(x)).double().cumsum(-1).float()
+
+    assert refused("F.softplus(x).cumsum(-1)", short, Variant(name="small", required=True, scale=1e-3)) == 6
+
+
+def test_a_sum_on_the_way_errs_as_the_sum_of_its_addends_does() -> None:
+    """The last of cumsum beside sum, where all addends are equal."""
+    x = torch.full((512, 1000), 0.7, dtype=torch.float64)
+    rng = torch.Generator().manual_seed(1)
+    with rounding.Rounded(UNIT, rng):
+        last, whole = x.cumsum(-1)[:, -1], x.sum(-1)
+    exact = x.sum(-1)
+    assert 0.8 < float((last - exact).square().mean() / (whole - exact).square().mean()) < 1.25
