@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
-from kernelwright.judge import borders, counted, scattered, sparse, steps, sweeps, waves
+from kernelwright.judge import borders, counted, interpolated, scattered, sparse, steps, sweeps, waves
 from kernelwright.judge.addends import Chain
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.centred import Centred
@@ -363,6 +363,7 @@ _SUMS: dict[Any, _Rule] = {
     **steps.RULES,
     **sweeps.RULES,
     **scattered.RULES,
+    **interpolated.RULES,
     **dict.fromkeys((aten.sum.default, aten.sum.dim_IntList, aten.mean.default, aten.mean.dim), _sum_rule),
     aten._fft_r2c.default: waves.transform,
     **dict.fromkeys((aten.mm.default, aten.bmm.default), _product_rule),
