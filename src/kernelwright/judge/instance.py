@@ -354,7 +354,7 @@ class Instance:
     def doubled(self, leaves: Leaves, state: State | None, mode: Float64Trace, move: Any = None) -> list[torch.Tensor]:
         if self._double is None:
             self._double = weights.doubled(self.model)
-        double = self._double
+        double, mode.single = self._double, rounding.unit_of(self.out_specs) > 2.0**-30
         self.giver.give(double, self.first_state if state is None else state, lasting=move is None)
         if move is not None:  # where they lie: two copies of 512 MB were up to 2.5 s of a draw, with new pages
             move(weights.once(double), write=True)

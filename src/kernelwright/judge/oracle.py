@@ -12,7 +12,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
-from kernelwright.judge import borders, counted, domains, exponents, marks, sparse
+from kernelwright.judge import borders, bounds, counted, domains, exponents, marks, sparse
 from kernelwright.judge.kinds import Watching, chooses
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class Float64Trace(Watching):
         super().__init__()
         self.rewritten = 0
         self.work = 0
+        self.single = True
+        """Numbers that it clamps by are those of float32."""
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -60,6 +62,8 @@ class Float64Trace(Watching):
         """Called by torch for every operator below autograd."""
         self.refuse_bits(func, args)
         args, kwargs = self.raise_arguments(func, tuple(args), dict(kwargs or {}))
+        if self.single:
+            args, kwargs = bounds.of_single(func, args, kwargs)
         out = self.apply(func, args, kwargs)
         self.work += cost(func, args, out) + PER_OPERATOR
         return out
