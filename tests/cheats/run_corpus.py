@@ -41,6 +41,7 @@ from other_hands import OTHERS
 from phase_programs import PHASES
 from ported_programs import PORTED
 from rarely_programs import RARELY
+from running_programs import RUNNINGS
 from scattered_programs import SCATTERED
 from seam_programs import SEAMS
 from side_programs import SIDES
@@ -59,7 +60,8 @@ from kernelwright.workers.local import LocalWorker
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
-    *TIED, *LAZY, *EMPTIED, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *GPU,
+    *TIED, *LAZY, *EMPTIED, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS,
+    *GPU,
 )  # fmt: skip
 
 
