@@ -69,6 +69,44 @@ def test_equal_addends_err_together(forward: str, program: Program, monkeypatch:
         assert refused(forward, program) == 6
 
 
+def test_terms_of_a_product_are_equal_where_both_factors_are() -> None:
+    """Counted for each sum; the first term is compared with the last."""
+    left = torch.tensor([[1.0, 1.0, 2.0, 2.0, 2.0], [1.0, 1.0, 1.0, 1.0, 1.0]], dtype=torch.float64)
+    right = torch.tensor([[5.0, 1.0], [5.0, 2.0], [5.0, 3.0], [5.0, 4.0], [6.0, 5.0]], dtype=torch.float64)
+    product = torch.ops.aten.mm.default
+    assert swallowed.equal_terms(product, left, right, UNIT).tolist() == [[2.0, 0.0], [3.0, 0.0]]
+    assert swallowed.equal_terms(product, left, right[:, 1:], UNIT) == 0.0
+
+
+@pytest.mark.parametrize("change", ["sparse", "sparser"])
+def test_covariances_of_sparse_rows_are_sums_of_equal_terms(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers that are minus the mean nearly everywhere: one running sum of their products is refused in some draws
+    where terms count as different, and what is made of rows that are not centred in any case."""
+    made, variant = (
+        instance("torch.cov(x)", "[torch.randn(12, 200)]"),
+        Variant(name=change, required=True, change=change),
+    )
+    far = Variant(name="far from zero", required=True, change="far")
+
+    def running(x: torch.Tensor) -> torch.Tensor:
+        off = x - x.mean(-1, keepdim=True)
+        return sum(a[:, None] * a for a in off.unbind(-1)) / 199
+
+    def wrong(x: torch.Tensor) -> torch.Tensor:
+        return (x @ x.mT - 200 * x.mean(-1, keepdim=True) * x.mean(-1)) / 199
+
+    def passed(program: Program, kind: Variant) -> int:
+        found = 0
+        for seed in range(8):
+            leaves = made.draw(kind, seed)
+            found += Checker(made, seed=seed).check(kind, leaves, None, [program(*leaves)], leaves).passed
+        return found
+
+    assert (8, 0) == (passed(running, variant), passed(wrong, far))
+    monkeypatch.setattr(rounding, "equal_terms", lambda func, left, right, unit: 0.0)
+    assert passed(running, variant) < 8
+
+
 def test_sums_on_the_way_of_numbers_of_16_bits_are_refused() -> None:
     """They are 2^8 times as coarse as float32's: too coarse where a sum is short yet."""
 

@@ -26,7 +26,7 @@ from kernelwright.judge.exchanged import Equal, Kept
 from kernelwright.judge.kinds import EXACT, TAKEN_APART, bound
 from kernelwright.judge.noise import Pool, finite, stretches
 from kernelwright.judge.oracle import Float64Trace, convolved
-from kernelwright.judge.swallowed import LONGEST, by_row, equal
+from kernelwright.judge.swallowed import LONGEST, by_row, equal, equal_terms
 from kernelwright.judge.trees import Trees
 
 SHORT = 1024
@@ -242,12 +242,12 @@ def _density(values: torch.Tensor, dim: int, unit: float) -> float:
 
 def _product_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     left, right = args[0], args[1]
-    out = func(left, right)
+    out, alike = func(left, right), 0.0
     inner = left.shape[-1]
     if inner == 0 or out.numel() == 0:
         return out
     if out.numel() * inner <= 1 << 28:
-        squares = func(left.square(), right.square())
+        squares, alike = func(left.square(), right.square()), equal_terms(func, left, right, mode.unit)
     else:  # rows and columns independent: exact for random ones, and it saves a product of this size
         sizes = (
             torch.linalg.vector_norm(left, 2, -1, keepdim=True),
@@ -255,7 +255,7 @@ def _product_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[
         )
         squares = sizes[0].square() * sizes[1].square() / inner
     terms = max(1.0, inner * _density(left, -1, mode.unit) * _density(right, -2, mode.unit))
-    return mode.chain.begun(mode.summed(out, squares, terms, 1, LONGEST_DOT), min(inner, LONGEST_DOT))
+    return mode.chain.begun(mode.summed(out, squares, terms, 1, LONGEST_DOT, alike), min(inner, LONGEST_DOT))
 
 
 def _affine_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
