@@ -48,7 +48,7 @@ def test_the_model_covers_what_the_recurrence_errs_by_and_little_more(forward: s
 @pytest.mark.parametrize("forward", VARIANCES[:2])
 def test_one_pass_is_honest_and_a_difference_of_sums_is_not(forward: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """60 draws; without the model some of the former are refused."""
-    made = instance(forward, "[torch.randn(64, 96)]")
+    made = instance(forward, "[torch.randn(256, 96)]")
 
     def refused(program: object) -> int:
         found = 0
