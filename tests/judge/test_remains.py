@@ -150,3 +150,25 @@ def test_one_dear_look_is_forgiven_and_two_are_not(monkeypatch: pytest.MonkeyPat
     checks._state_as_left(program, [], seen)
     with pytest.raises(Wrong, match="1646 us at first"):
         checks._state_as_left(program, [], seen)
+
+
+def test_looks_in_a_verification_have_more_chances_and_rest_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that takes CPUs away does so for longer than two looks in a row."""
+    seen, slept = [("seen", torch.ones(2))], list[float]()
+    said = ["9797 us", "5378 us", "2000 us", ""]
+    monkeypatch.setattr(remains, "read", lambda program, usual: (seen, said.pop(0)))
+    monkeypatch.setattr(remains, "time", SimpleNamespace(sleep=slept.append))
+    program = cast(Any, SimpleNamespace(window=lambda *a, **k: None))
+    assert not remains.of_many(program, 1, grad=False)
+    assert [round(rest, 2) for rest in slept] == [0.05, 0.15, 0.45]
+    said[:] = ["always"] * 9
+    assert "always" == remains.of_many(program, 1, grad=False)
+    assert len(said) == 9 - remains.CHANCES
+    checks = Correctness.__new__(Correctness)
+    checks.late, checks.stateful, checks.bench = 0, False, cast(Any, SimpleNamespace(entrants={}))
+    point = cast(Any, SimpleNamespace(instance=SimpleNamespace(state_after=lambda given, before: before)))
+    program.stage = "verify"
+    for _ in range(remains.CHANCES - 1):
+        checks._state_as_left(program, [], seen, point)
+    with pytest.raises(Wrong, match="always"):
+        checks._state_as_left(program, [], seen, point)

@@ -305,12 +305,13 @@ class Correctness:
             leaves = instance.draw(variant, dice.getrandbits(62))
             if variant.change and not (self.stateful and point.accepts(variant, leaves, before)):
                 continue
-            for _ in range(remains.CHANCES):
+            for looks in range(remains.CHANCES):
+                remains.rest(looks)
                 program.set_state(before)
                 race.fill(buffers, 0, leaves)
                 program.window([0], grad=grad)
                 self._state_as_left(program, [leaves], before, point)
-                if not self.late:
+                if self.late <= looks:  # this one was not
                     break
             self.late = 0
         if self.stateful and point is self.points[0]:

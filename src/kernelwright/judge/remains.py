@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Mapping
 
 import torch
@@ -20,9 +21,11 @@ costs more than eager's does counts as eager's: one that does as much at each of
 ASLEEP_US = 5000.0
 """The same, besides, of the time in which it neither runs nor waits for a CPU: others of its own may work then."""
 LOOKS = 3
-CHANCES = 3
-"""So often in a row is work seen that calls left to a look: a host that takes virtual CPUs away looks like it for a
-moment (1 of 2,476 judgements of honest programs, with 96 judges on 128 CPUs, of those that had two chances)."""
+CHANCES, PAUSE_SECONDS = 4, 0.05
+"""So often in a row is work seen that calls left to a look, and how long the judge waits before the second one; three
+times as long before each after it. A host that takes virtual CPUs away looks like it for some tens of milliseconds: of
+2,476 judgements of honest programs one was refused for two looks in a row on 128 busy CPUs, and on an idle machine of
+two a norm against itself for three (9.8 ms)."""
 MANY, MANY_US, MANY_BYTES = 64, 20_000.0, 1 << 29
 """Calls, eager's time for them, and what they take in memory, after which somebody looks for what they left to do: the
 look that FLOOR_US allows is half of a call of 2 ms. A program that left as much to it passed, for a gain of 1.9, where
@@ -80,6 +83,12 @@ def _waited(program: Program) -> float:
     return load.waited_us(program.pid, first=True) + load.waited_us(os.getpid())
 
 
+def rest(looks: int) -> None:
+    """Wait before one looks again, after so many looks in vain. The program stands still meanwhile."""
+    if looks:
+        time.sleep(PAUSE_SECONDS * 3.0 ** (looks - 1))
+
+
 def many(call_us: float, call_bytes: int) -> int:
     """So many calls, that take eager ``call_us`` each."""
     return max(1, min(MANY, MANY_BYTES // max(call_bytes, 1), int(MANY_US / max(call_us, 1.0))))
@@ -88,7 +97,8 @@ def many(call_us: float, call_bytes: int) -> int:
 def of_many(program: Program, calls: int, usual: float = math.inf, *, grad: bool) -> str:
     """How it shows, CHANCES times, that ``calls`` calls on what is bound leave work behind; empty where they do not."""
     found = ""
-    for _ in range(CHANCES):
+    for looks in range(CHANCES):
+        rest(looks)
         program.window(list(range(calls)), grad=grad)
         _, found = read(program, usual)
         if not found:
