@@ -57,6 +57,11 @@ def test_demo_takes_the_time_that_a_proof_needs_unless_somebody_says(
     assert [("faster" if len(tried) == 2 else "failed")] == [row["status"] for row in rows]
 
 
+def test_a_demo_of_a_budget_that_is_no_time_is_refused_at_once(bench: Bench) -> None:
+    """Not in each of its rows."""
+    assert 2 == bench.run("demo", bench.folder, "--json", "--budget", "never").exit_code
+
+
 @pytest.mark.parametrize("lanes", [1, 3])
 def test_demo_takes_each_task_once_whatever_the_lanes(bench: Bench, lanes: int) -> None:
     """The rows come in the order of the tasks."""

@@ -63,6 +63,8 @@ def register(app: typer.Typer, guarded: cli_models.Guarded, show: cli_models.Sho
         if not places:
             wanted = "a folder with task folders or .py files"
             raise BadCommand("There is nothing to show.", got=folder, expected=wanted)
+        if budget is not None:
+            settings.seconds(budget)  # refused at once, not in each row
         chosen = settings.device(device or settings.read().device)
         with _board(len(places), quiet=as_json) as board:
             rows = _Lanes(places, chosen, budget, out, board).run(lanes or usual())
