@@ -177,6 +177,7 @@ def test_attention_may_take_another_key_only_where_rounding_decides(row: int | N
         got = made.eager(leaves, None)[0].clone()
         got[0, 0, row] = v[0, 0, scores[0, 0, row].topk(2).indices[1]]
     assert right is Checker(made, seed=3).check(far, leaves, None, [got], leaves).passed
+    assert not Checker(made, seed=3).check(far, leaves, None, [got], leaves, brief=True).passed  # of decoys nobody asks
 
 
 def test_floats_on_an_exact_border_may_not() -> None:

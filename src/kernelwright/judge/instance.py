@@ -85,7 +85,7 @@ class Instance:
         self.giver = weights.Giver()
         self._numbers = Numbers()
         del second  # a call may be gigabytes
-        self.call_seconds, self.double_seconds, self.particular, self.jumps = 0.0, 0.0, False, True
+        self.call_seconds, self.double_seconds, self.particular, self.jumps, self.steep = 0.0, 0.0, False, True, False
         """What a call took the second time, and the last one in float64: rough, for planning."""
         self.opened: tuple[Given, list[torch.Tensor]] | None = None
         """The first call and its answer under the seed ``opening``, for whoever takes it, where one was named."""
@@ -147,7 +147,7 @@ class Instance:
             self.work, self.searches, self.particular = count.work, count.searches, count.particular
             """Multiply-adds of one call, roughly; whether it searches in an input, or is particular about values."""
             self.factors, self.sized, self.sorts = count.factors, count.sized, count.sorts
-            self.jumps, self.counts = count.jumps or count.exponential, count.jumps and count.counts
+            self.jumps, self.steep, self.counts = count.jumps, count.exponential, count.jumps and count.counts
             self.met = count.met(answer.inputs, self.reference.task) | {"roots": calls.differentiable(outputs)}
             """What operators said of values, and outputs that may have gradients, for ``offered``."""
             refusals.results(self.reference, leaves, outputs)

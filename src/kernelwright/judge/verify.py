@@ -101,7 +101,7 @@ class Checker:
             return self._check_random(variant, leaves, state, got_outputs)
         truth = self.truth(variant, leaves, state)
         answers = [got.to(self.instance.device) for got in got_outputs]
-        compared = [self._leaf(index, answers, truth) for index in range(len(answers))]
+        compared = [self._leaf(index, answers, truth, brief) for index in range(len(answers))]
         assert len(compared) == len(self.specs), "an output was not compared"
         worst, found = max(enumerate(compared), key=lambda pair: pair[1].error_ratio)
         detail = self._words(worst, found, got_outputs[worst], truth, brief)
@@ -137,7 +137,7 @@ class Checker:
                     made = self._yardsticks(variant, leaves, state, runs[0], exact)[1]
                     truth = Truth(leaves, state, runs[0], exact, made, kind)
                 got[index], said = self.draws.usual(index, value, column[0], run)
-                detail = detail or self._words(index, self._leaf(index, got, truth), got[index], truth)
+                detail = detail or self._words(index, self._leaf(index, got, truth, False), got[index], truth)
             elif value.numel():
                 said = self.draws.told(index, value, column)
             detail = detail or (f"{self._label(index)}: {said}" if said else "")
@@ -295,14 +295,14 @@ class Checker:
         ]
         return Floors(draw, own.count, known)
 
-    def _leaf(self, index: int, answers: Sequence[torch.Tensor], truth: Truth) -> Comparison:
+    def _leaf(self, index: int, answers: Sequence[torch.Tensor], truth: Truth, brief: bool) -> Comparison:
         dtype, got = getattr(torch, self.specs[index].dtype), answers[index]
         for output, source in self.contract.index_outputs:
             if output == index:
                 return numerics.compare_indices(got, truth.eager[index], truth.leaves[source])
         yardstick = truth.yardsticks[index]
         if yardstick is not None:
-            return choices.held(self.instance, truth, index, got, yardstick)
+            return choices.held(self.instance, truth, index, got, yardstick, brief=brief)
         found = compare(got, truth.eager[index], truth.exact[index], NO_FLOOR, dtype)
         return found if found.error_ratio == 0.0 else choices.settled(self.instance, truth, index, answers, found)
 
