@@ -53,8 +53,8 @@ FORGING = [
     cheat(2, "replaces the runner's checks", "pointwise", module(
         "return torch.zeros(1)", head="""
         import sys
-        runner = sys.modules["kernelwright.judge.runner"]
-        runner._check_leaf = lambda *a: None
+        plain = sys.modules["kernelwright.judge.plain"]
+        plain.check = lambda *a: None
         torch.Tensor.copy_ = lambda self, *a, **k: self
         """), twin=EAGER),
     cheat(2, "swaps the code of the runner", "pointwise", module(

@@ -12,8 +12,9 @@ import torch
 from kernelwright import sandbox
 from kernelwright.judge import skeletons
 from kernelwright.judge.buffers import CallPlan, TensorSpec
-from kernelwright.judge.child import Program, Zygote
+from kernelwright.judge.child import Zygote
 from kernelwright.judge.measure import clock
+from kernelwright.judge.program import Program
 
 LIMITS = sandbox.Limits(seconds=20.0, memory_bytes=512 << 20, processes=64, file_bytes=1 << 20, output_bytes=1 << 16)
 

@@ -18,11 +18,12 @@ from kernelwright.judge import bench as benches
 from kernelwright.judge import instance as instances
 from kernelwright.judge.bench import Bench, Point
 from kernelwright.judge.buffers import Buffers
-from kernelwright.judge.child import Program, Window
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance
 from kernelwright.judge.load import Strain
+from kernelwright.judge.program import Program
 from kernelwright.judge.weights import State
+from kernelwright.judge.window import Window
 
 TIED = "self.a = nn.Linear(64, 64)\nself.b = nn.Linear(64, 64)\nself.b.weight = self.a.weight"
 
@@ -203,6 +204,9 @@ class _Obedient:
     def bind(self, plan: Any) -> Buffers:
         self.buffers = Buffers.create(plan, "cpu")
         return self.buffers
+
+    def checked(self, order: list[int], *, grad: bool, hidden: bool) -> Window:
+        return self.window(order, grad=grad)
 
     def window(self, order: list[int], *, grad: bool) -> Window:
         assert self.buffers is not None

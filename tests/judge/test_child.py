@@ -15,7 +15,9 @@ import torch
 from kernelwright import sandbox
 from kernelwright.judge import skeletons
 from kernelwright.judge.buffers import CallPlan, TensorSpec
-from kernelwright.judge.child import ChildFailure, Program, Zygote
+from kernelwright.judge.child import Zygote
+from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.program import Program
 
 LIMITS = sandbox.Limits(seconds=20.0, memory_bytes=512 << 20, processes=64, file_bytes=1 << 20, output_bytes=1 << 16)
 Make = Callable[..., Program]

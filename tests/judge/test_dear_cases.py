@@ -18,12 +18,13 @@ from kernelwright.judge import entrants as entrants_module
 from kernelwright.judge import timing_plan, verification
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.buffers import Buffers
-from kernelwright.judge.child import Program, Window
 from kernelwright.judge.correctness import Wrong
 from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.entrants import Entrants
 from kernelwright.judge.load import Strain
+from kernelwright.judge.program import Program
 from kernelwright.judge.verification import Verification
+from kernelwright.judge.window import Window
 from kernelwright.task import Contract
 from kernelwright.trial import CaseResult
 
@@ -53,6 +54,9 @@ class _Answers:
 
     def set_state(self, state: Any) -> None:
         self.weight = dict(state)["w"].clone()
+
+    def checked(self, order: list[int], *, grad: bool, hidden: bool) -> Window:
+        return self.window(order, grad=grad)
 
     def window(self, order: list[int], *, grad: bool = False) -> Window:
         for call in order:

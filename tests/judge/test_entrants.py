@@ -22,10 +22,11 @@ from kernelwright.errors import DeviceLost, DiskFull, JudgeFailed, KernelwrightE
 from kernelwright.judge import entrants as entrants_module
 from kernelwright.judge import health
 from kernelwright.judge.bench import Bench
-from kernelwright.judge.child import Program, Zygote
+from kernelwright.judge.child import Zygote
 from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.entrants import Entrants
 from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.program import Program
 from kernelwright.judge.programs import Programs
 from kernelwright.trial import Rejected
 
@@ -336,6 +337,7 @@ def test_a_baseline_that_could_not_be_bound_is_ended(tmp_path: Path, monkeypatch
         device=torch.device("cuda"),
         eager_us=100.0,
         eager_shared=frozenset(),
+        eager_aliases=frozenset(),
         plan=lambda *_: SimpleNamespace(sets=2),
     )
     entrant = Entrant(name="compile", program=None, failure="", warming=None)

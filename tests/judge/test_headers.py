@@ -13,7 +13,7 @@ import torch
 
 from kernelwright.errors import JudgeFailed
 from kernelwright.judge import headers
-from kernelwright.judge.child import ChildFailure
+from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.programs import Programs
 
 HEADER = "torch/csrc/inductor/cpp_prefix.h"

@@ -18,8 +18,8 @@ import torch
 from kernelwright import sandbox
 from kernelwright.judge import leash
 from kernelwright.judge.buffers import CallPlan, TensorSpec
-from kernelwright.judge.child import ChildFailure, Program
-from kernelwright.judge.leash import Leash
+from kernelwright.judge.leash import ChildFailure, Leash
+from kernelwright.judge.program import Program
 from kernelwright.judge.states import States
 
 Make = Callable[..., Program]

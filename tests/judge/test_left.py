@@ -21,6 +21,11 @@ def _no_relu(values: torch.Tensor, inplace: bool = False) -> torch.Tensor:
         (lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32), "type"),
         (lambda: torch.set_default_device("meta"), lambda: torch.set_default_device(None), "device"),
         (lambda: torch.set_flush_denormal(True), lambda: torch.set_flush_denormal(False), "denormal"),
+        (
+            lambda: torch.set_float32_matmul_precision("high"),
+            lambda: torch.set_float32_matmul_precision("highest"),
+            "precision of float32 products",
+        ),
         (lambda: torch.set_grad_enabled(False), lambda: torch.set_grad_enabled(True), "gradients"),
         (lambda: torch.manual_seed(torch.initial_seed() ^ 1), lambda: None, "seed"),
         (lambda: torch.rand(4), lambda: None, ""),

@@ -10,7 +10,7 @@ import torch
 
 from kernelwright.judge import mathlib
 from kernelwright.judge.buffers import CallPlan
-from kernelwright.judge.child import Program
+from kernelwright.judge.program import Program
 
 FIRST = """threads = torch.get_num_threads()
 torch.set_num_threads(2)

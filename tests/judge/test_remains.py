@@ -15,8 +15,9 @@ import torch
 from kernelwright import sandbox
 from kernelwright.judge import remains
 from kernelwright.judge.buffers import CallPlan
-from kernelwright.judge.child import Program, Zygote
+from kernelwright.judge.child import Zygote
 from kernelwright.judge.correctness import Correctness, Wrong
+from kernelwright.judge.program import Program
 
 Plan = Callable[..., CallPlan]
 LIMITS = sandbox.Limits(seconds=20.0, memory_bytes=1 << 30, processes=64, file_bytes=1 << 20, output_bytes=1 << 16)

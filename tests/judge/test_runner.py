@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernelwright.judge import runner
+from kernelwright.judge import plain
 
 
 @pytest.mark.parametrize(
@@ -16,13 +16,13 @@ from kernelwright.judge import runner
         (MemoryError("m"), "memory", "MemoryError: m"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "memory", "RuntimeError: Default"),
         (torch.OutOfMemoryError("CUDA"), "memory", "OutOfMemoryError: CUDA"),
-        (runner.WrongStructure("output 0"), "structure", "output 0"),
+        (plain.WrongStructure("output 0"), "structure", "output 0"),
         (SystemExit(2), "raised", "SystemExit: 2"),
     ],
 )
 def test_a_failure_is_described(error: BaseException, kind: str, text: str) -> None:
     """Kind for a program, bounded text for a person."""
-    told = runner.describe(error)
+    told = plain.describe(error)
     assert kind == told["kind"]
     assert told["text"].startswith(text) and len(told["text"]) <= 500 and len(told["detail"]) <= 4000
 
@@ -34,7 +34,7 @@ def test_an_exception_that_cannot_be_printed_is_still_described() -> None:
         def __str__(self) -> str:
             raise RuntimeError
 
-    assert "Rude" in runner.describe(Rude())["text"]
+    assert "Rude" in plain.describe(Rude())["text"]
 
 
 @pytest.mark.parametrize(
@@ -49,10 +49,10 @@ def test_an_exception_that_cannot_be_printed_is_still_described() -> None:
 )
 def test_only_the_exact_tensor_is_delivered(leaf: torch.Tensor) -> None:
     """Shape, dtype, device, layout and class are exact."""
-    with pytest.raises(runner.WrongStructure):
-        runner._check_leaf("output 0", leaf, torch.zeros(4))
+    with pytest.raises(plain.WrongStructure):
+        plain.check("output 0", leaf, torch.zeros(4))
 
 
 def test_a_parameter_counts_as_a_tensor() -> None:
     """A module may return its own parameter."""
-    runner._check_leaf("output 0", torch.nn.Parameter(torch.zeros(4)), torch.zeros(4))
+    plain.check("output 0", torch.nn.Parameter(torch.zeros(4)), torch.zeros(4))

@@ -15,7 +15,7 @@ import torch
 
 from kernelwright.judge import load, race, singly
 from kernelwright.judge.buffers import CallPlan
-from kernelwright.judge.child import Program
+from kernelwright.judge.program import Program
 from kernelwright.judge.spot_checks import Mismatch, SpotChecks, Suspect
 from kernelwright.trial import CaseResult
 

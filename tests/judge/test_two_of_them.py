@@ -10,8 +10,8 @@ import pytest
 from plain_tasks import task
 
 from kernelwright.judge.bench import Bench
-from kernelwright.judge.child import Program
 from kernelwright.judge.correctness import Wrong
+from kernelwright.judge.program import Program
 from kernelwright.judge.verification import Verification
 
 FORWARD = """v = self.w._version

@@ -10,7 +10,8 @@ import torch
 
 from kernelwright.judge import whereabouts
 from kernelwright.judge.buffers import CallPlan, Region, TensorSpec, laid_out_oddly
-from kernelwright.judge.child import Program, Window
+from kernelwright.judge.program import Program
+from kernelwright.judge.window import Window
 
 SPEC = TensorSpec.contiguous((8, 16), torch.float32)
 DENIED = """

@@ -19,8 +19,10 @@ import pytest
 from kernelwright import sandbox
 from kernelwright.errors import JudgeFailed
 from kernelwright.judge import zygote
-from kernelwright.judge.child import ChildFailure, Program, Zygote
+from kernelwright.judge.child import Zygote
+from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.measure import clock
+from kernelwright.judge.program import Program
 
 Make = Callable[..., Program]
 ATTEMPTS = 12

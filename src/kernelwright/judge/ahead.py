@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from kernelwright.judge.child import Program
+from kernelwright.judge.program import Program
 
 T = TypeVar("T")
 

@@ -15,11 +15,11 @@ from kernelwright.errors import TaskError
 from kernelwright.judge import foresight, measure, pages, race, room, timing_plan, weights
 from kernelwright.judge.admission import Admission, Known, admit
 from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
-from kernelwright.judge.child import Program
 from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.foresight import Say
 from kernelwright.judge.inputs import Variant, layout_for, layout_of, mixed
 from kernelwright.judge.instance import Instance, State
+from kernelwright.judge.program import Program
 from kernelwright.judge.recombined import Recombiner
 from kernelwright.judge.reference import Reference
 from kernelwright.judge.variants import AS_GIVEN, HEAVY, LIGHT

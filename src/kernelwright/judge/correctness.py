@@ -14,12 +14,13 @@ import torch
 from kernelwright.judge import agreement, ahead, left, race, remains, resized, spot_checks, taken, timing_plan, variants
 from kernelwright.judge.bench import DEAR_BYTES, Bench, Point, load
 from kernelwright.judge.buffers import Buffers, laid_out_oddly
-from kernelwright.judge.child import Program, Window
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.lease import sharing
+from kernelwright.judge.program import Program
 from kernelwright.judge.tester import ExtraCase
 from kernelwright.judge.variants import HEAVY
 from kernelwright.judge.verify import Truth
+from kernelwright.judge.window import Window
 from kernelwright.trial import CaseResult, Rejected
 
 DETAIL = 4000
@@ -67,8 +68,8 @@ class Correctness:
     compiles: bool = False
     """It may compile when it first runs in another mode, which would cost more than all other checks."""
     late: int = 0
-    """Looks at parameters and buffers that cost more than they may: one does now and then where pages are dear, 1.6 ms
-    of CPU time for 0.2, and a program that leaves its work to them is late at each."""
+    """Looks at parameters and buffers that cost more than they may: one does now and then where pages are dear (1.6 ms
+    for 0.2), and a program that leaves its work to them is late at each."""
 
     @sharing
     def _loaded(self, point: Point | None = None) -> Program:
@@ -77,6 +78,7 @@ class Correctness:
         # A result may be the state that the next call begins with, where calls change one.
         program.watched, program.spared = True, self.bench.eager_shared if instance.giver.keeps else None
         try:
+            program.shown = self.bench.eager_aliases
             program.perturb(on=True)
             load(program, self.entry, instance)
             if instance.training != self.bench.contract.training:
@@ -197,8 +199,9 @@ class Correctness:
         """Checked calls of one window, by set: all filled and poisoned, run back to back, compared."""
         for call, leaves in given.items():
             race.fill(buffers, call, leaves)
+        how = {"grad": self.bench.contract.gradients, "hidden": variant is point.as_given}
         with taken.named(point, variant):
-            self._looked_at(program.window(list(given), grad=self.bench.contract.gradients), point, variant)
+            self._looked_at(program.checked(list(given), **how), point, variant)
         if point.instance.seeds:
             for position in agreement.incoming_changed(buffers, given):
                 raise Wrong("verify", f"the incoming gradient of output {position} was changed by the call")
@@ -348,8 +351,7 @@ class Correctness:
 
     def _variants(self, program: Program, point: Point, chosen: Sequence[Variant]) -> list[Variant]:
         """Check those that the reference accepts; which they were."""
-        dice = random.Random(self.seed ^ 0x5EED)
-        state = point.instance.first_state
+        dice, state = random.Random(self.seed ^ 0x5EED), point.instance.first_state
         loaded, had = state, list[Variant]()
         for variant in chosen:
             if not variants.stood_in_for(variant, had):

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelwright.errors import JudgeFailed, KernelwrightError, ReferenceFails
-from kernelwright.judge.child import Program
 from kernelwright.judge.intervals import Met
+from kernelwright.judge.program import Program
 
 _OF_ITS_OWN = ("raised ", "endless output")
 """In a failure's words: it was the program's doing, and no fault of the moment."""

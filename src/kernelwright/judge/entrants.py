@@ -19,9 +19,9 @@ from kernelwright.judge import baselines, health, race, refusals, spoilt, timing
 from kernelwright.judge.also.scene import Contender
 from kernelwright.judge.bench import Bench, bind, load
 from kernelwright.judge.build import build
-from kernelwright.judge.child import Program
 from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.program import Program
 from kernelwright.judge.programs import Programs
 from kernelwright.trial import Rejected
 
@@ -105,7 +105,7 @@ class Entrants:
                 ran = 0
                 if entrant.name == "eager" and not bench.sized:  # once: all baselines are bound to equally many sets
                     ran = self._size_up(bench, program, leaves)
-                sets = bench.plan(timing_plan.PRECISE, 2).sets
+                sets, program.shown = bench.plan(timing_plan.PRECISE, 2).sets, bench.eager_aliases
                 if bench.device.type != "cpu" and instance.giver.keeps:  # what spoilt memory costs, it costs all
                     program.spared = bench.eager_shared
                 bind(program, bench.timed, sets, leaves)

@@ -27,6 +27,16 @@ _FLUSHED = (
 )
 """Seen with g++ 12, which links it in for -funsafe-math-optimizations too and knows no -mno-daz-ftz."""
 
+_PRECISIONS: dict[str, Callable[[], object]] = {
+    "the precision of float32 products": torch.get_float32_matmul_precision,
+    "TF32 in cuBLAS": lambda: torch.backends.cuda.matmul.allow_tf32,
+    "TF32 in cuDNN": lambda: torch.backends.cudnn.allow_tf32,
+    "sums of float16 products": lambda: torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
+    "sums of bfloat16 products": lambda: torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
+    "float16 accumulation": lambda: torch.backends.cuda.matmul.allow_fp16_accumulation,
+}
+"""What decides how exact everybody's products are."""
+
 
 def settings() -> dict[str, str]:
     """The switches of this process, by name."""
@@ -37,7 +47,16 @@ def settings() -> dict[str, str]:
         _DENORMAL: str(bool(torch.full((1,), _TINY, dtype=torch.float32, device="cpu").mul_(1.0) != 0.0)),
         "the recording of gradients": str(torch.is_grad_enabled()),
         "the detection of anomalies": str(torch.is_anomaly_enabled()),
+        **{name: _said(read) for name, read in _PRECISIONS.items()},
+        "the current stream": str(torch.cuda.current_stream()) if torch.cuda.is_initialized() else "",
     }
+
+
+def _said(read: Callable[[], object]) -> str:
+    try:
+        return str(read())
+    except (RuntimeError, AttributeError):  # torch 2.9 and later refuse to read one where the other interface set it
+        return "set in two ways"
 
 
 class Before:

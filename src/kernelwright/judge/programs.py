@@ -24,9 +24,10 @@ import torch
 from kernelwright import sandbox
 from kernelwright.errors import JudgeFailed
 from kernelwright.judge import headers, health, measure
-from kernelwright.judge.child import Program, Zygote
+from kernelwright.judge.child import Zygote
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.load import idle_share, waiting_policy
+from kernelwright.judge.program import Program
 from kernelwright.neighbours import tells
 
 MEMORY = 12 << 30

@@ -21,14 +21,15 @@ import torch
 from kernelwright.judge import cold, intervals, load, measure, numerics, spot_checks, together, whereabouts
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.calls import Given
-from kernelwright.judge.child import Program, Window
 from kernelwright.judge.clocks import Clocks
 from kernelwright.judge.cold import Cold
 from kernelwright.judge.health import Steady
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.odd_calls import OddCalls
+from kernelwright.judge.program import Program
 from kernelwright.judge.spot_checks import SpotChecks, Suspect
 from kernelwright.judge.timing_plan import TimingPlan
+from kernelwright.judge.window import Window
 
 WARM_WINDOWS, DEVICE_WARM_WINDOWS, MOST_WARM_WINDOWS = 8, 3, 24
 """Warm-up goes on past the first of these while windows still touch FRESH_PAGES new pages."""
@@ -149,6 +150,7 @@ class Race:
         if self.device.type == "cpu":
             pids = (os.getpid(), *(lane.program.pid for lane in lanes))
             self._strangers = load.Strangers(lambda: sum(measure.clock(pid) for pid in pids))
+        self.racers[-1].program.veil.rests(measure.clock)
         rounds = measure.rounds_until(
             self._round,
             lambda: len(measure.clean_rounds(lanes)),
@@ -208,6 +210,7 @@ class Race:
             with self._blame(racer):
                 window = measure.run_window(racer.lane, order, grad=self.grad, keep=held)
             if racer is mine:
+                self._idle()
                 self.look(window)
                 first = window
             if racer is mine and self.left is not None and index in self._asked:
@@ -224,6 +227,11 @@ class Race:
         if index == self._held:
             self._hold(mine, first)
 
+    def _idle(self) -> None:
+        """While the device is this race's alone nothing of the candidate may run on it when its turn is over."""
+        with self._blame(self.racers[-1]):
+            self.racers[-1].program.idle()
+
     def _order(self) -> list[int]:
         return self.dice.sample(range(self.plan.sets), self.plan.sets)
 
@@ -239,6 +247,7 @@ class Race:
         if self._singles:
             self._run_single(racer, other)
         self._fill(racer, values)
+        racer.program.veil.drop()
         self._cold.walk()
 
     def _odd_turn(self, index: int, other: list[Leaves]) -> None:
@@ -257,7 +266,7 @@ class Race:
                 racer.program.window([], grad=self.grad)
         self._prepare(racer, values, other)
         with self._blame(racer):
-            self.look(racer.program.window(self._order(), grad=self.grad))
+            self.look(racer.program.window(self._order(), grad=self.grad, at_once=True))
         torch.set_num_threads(self.threads)
         self.odd.look(racer.suspect, self.checks, state)
         self._prepare_odd(index)

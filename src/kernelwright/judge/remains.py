@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import torch
 
 from kernelwright.judge import load, numerics
-from kernelwright.judge.child import Program
 from kernelwright.judge.entrant import Entrant
+from kernelwright.judge.program import Program
 
 FLOOR_US, SLACK = 1000.0, 3.0
 """CPU time of a first look, and how many times that of a second one, that an honest program may use: its code is in no

@@ -17,20 +17,19 @@ import random
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from kernelwright.judge import buffers, fetch, imported, left, skeletons, spoilt, state_names, wires
+from kernelwright.judge import buffers, fetch, imported, left, plain, skeletons, spoilt, state_names, veil, wires
 
 _PERTURB, _RUBBISH = -6, 1
 """M_PERTURB: fresh memory is filled with the complement of the byte, 0xFE (-1.7e38 in float32), freed with the byte."""
 
 
-class WrongStructure(Exception):
-    """The returned object does not match the plan."""
+SLEEP_CYCLES = 200_000
+"""0.1 ms of an H200: longer than a launch."""
 
 
 class Runner:
@@ -54,6 +53,8 @@ class Runner:
         """Results on a device that stay as they were once they were delivered (None: all)."""
         self.copies = True
         """Whether what is delivered is to be copied: not where the judge has read it."""
+        self.cover: veil.Words | None = None
+        """Hidden inputs of the next window, which each call's stream is to show it."""
         self.late = False
         """Gradients are asked for only when the results of all calls of a window are there."""
         self.sync: Callable[[], None] = _nothing
@@ -80,7 +81,7 @@ class Runner:
                     answer = getattr(self, "do_" + request["do"])(request, descriptors)
                     wires.send(self.channel, wires.encode({"ok": request["do"], **(answer or {})}))
             except BaseException as error:  # noqa: BLE001 - candidate code can raise anything, SystemExit too
-                wires.send(self.channel, wires.encode({"failed": describe(error)}))
+                wires.send(self.channel, wires.encode({"failed": plain.describe(error)}))
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
@@ -95,7 +96,7 @@ class Runner:
         self.before = left.Before()
         module = imported.of(path, request["imports"])
         if not hasattr(module, name):
-            raise WrongStructure(f"{path} defines no {name}")
+            raise plain.WrongStructure(f"{path} defines no {name}")
         self.construct = functools.partial(self._constructed, getattr(module, name), request)
         self.autocast = request["autocast"]
         self.module = self.construct()
@@ -123,14 +124,14 @@ class Runner:
         """Copy the weights the judge wrote into the module, strictly by name."""
         if self.weights is None or not isinstance(self.module, torch.nn.Module):
             if self.names:
-                raise WrongStructure("the candidate is no nn.Module, so it cannot take the reference's weights")
+                raise plain.WrongStructure("the candidate is no nn.Module, so it cannot take the reference's weights")
             return
         state = dict(zip(self.names, self.weights.tensors()[: len(self.names)], strict=True))
         try:
             self.module.load_state_dict(state, strict=True)
         except RuntimeError as error:
             if said := state_names.differences(self.module.state_dict(), self.names):
-                raise WrongStructure(said) from error
+                raise plain.WrongStructure(said) from error
             raise
         self.sync()
 
@@ -140,7 +141,7 @@ class Runner:
             return
         state = self.module.state_dict()
         if said := state_names.differences(state, self.names):
-            raise WrongStructure(f"a call changed the state_dict: {said}")
+            raise plain.WrongStructure(f"a call changed the state_dict: {said}")
         for target, name in zip(self.weights.tensors(), self.names, strict=False):
             target.copy_(state[name].detach())
         self.sync()
@@ -153,6 +154,8 @@ class Runner:
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
             mallopt(_PERTURB, _RUBBISH if request["on"] else 0)
+        if request["on"] and self.device != "cpu":
+            spoilt.memory(self.device)
 
     def do_seed(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Seed every generator of torch, and those of Python and numpy, until further notice."""
@@ -185,17 +188,26 @@ class Runner:
         self.buffers = buffers.Buffers(arena, plan)
         self.calls = [self._arguments(index) for index in range(plan.sets)]
 
+    def do_uncover(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """The next window's inputs are hidden, as the judge's ``Program.checked`` says."""
+        assert self.buffers is not None
+        self.cover = veil.Words(self.buffers, request["shown"], request["first"])
+
     def window(self, body: bytes) -> None:
         """Run the calls, say done, and deliver what was returned once asked."""
         number, grad, order = wires.parse_go(body)
         began = time.monotonic()
+        copied: list[list[tuple[int, int]]] = []
         self.wake()
         with self._context(grad):
-            if self.late:
+            if wires.at_once(body):
+                results = [self._at_once(index, grad, copied) for index in order]
+            elif self.late:
                 begun = [self._begin(index) for index in order]
                 results = [self._in_order(finish()) for finish in begun]
             else:
                 results = [self._in_order(self._call(index, grad)) for index in order]
+        self.cover = None
         self.sync()
         own_us = (time.monotonic() - began) * 1e6
         places, kept = self._places(results)
@@ -203,13 +215,13 @@ class Runner:
         again, _ = wires.receive(self.channel)
         wanted = {wires.asking(number, taken=taken, keep=keep) for taken in (True, False) for keep in (True, False)}
         if again not in wanted:
-            raise WrongStructure("the judge did not ask for delivery")
+            raise plain.WrongStructure("the judge did not ask for delivery")
         self.copies = again[:1] in (wires.DELIVER, wires.KEEP)
         aliases: list[tuple[int, int]] = []
         with torch.no_grad():
             pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
             for index, result in zip(order, results, strict=True):
-                aliases = self._deliver(index, result, pairs)
+                aliases = copied[-1] if copied else self._deliver(index, result, pairs)
             if pairs and self.device != "cpu":  # 256 small copies, one by one, were a third of a delivery
                 torch._foreach_copy_([target for target, _ in pairs], [leaf for _, leaf in pairs])
             if self.spared is not None and self.device != "cpu" and self.buffers is not None:
@@ -242,6 +254,22 @@ class Runner:
                 return b"", kept
         places = found.tobytes()
         return places if len(places) <= fetch.MOST_BYTES else b"", kept
+
+    def _at_once(self, index: int, grad: bool, copied: list[list[tuple[int, int]]]) -> Any:
+        """A call whose result the stream that is current now copies right after it, as any caller's next operator reads
+        it: what a program computes on a stream of its own, or later, is not there. Where its inputs are hidden that
+        stream shows them first, a while after the program was called."""
+        stream = None if self.device == "cpu" else torch.cuda.current_stream()
+        if self.cover is not None:
+            torch.cuda._sleep(SLEEP_CYCLES)
+            self.cover.invert([index])
+        result = self._in_order(self._call(index, grad))
+        self.copies, pairs = True, list[tuple[torch.Tensor, torch.Tensor]]()
+        with torch.no_grad(), torch.cuda.stream(stream):
+            copied.append(self._deliver(index, result, pairs))
+            if pairs:
+                torch._foreach_copy_([target for target, _ in pairs], [leaf for _, leaf in pairs])
+        return result
 
     def _context(self, grad: bool) -> contextlib.ExitStack:
         stack = contextlib.ExitStack()
@@ -323,14 +351,14 @@ class Runner:
         skeleton, leaves = skeletons.flatten(result)
         if skeleton != self.buffers.plan.results:
             mine, theirs = skeletons.shown(skeleton), skeletons.shown(self.buffers.plan.results)
-            raise WrongStructure(f"returned {mine:.300}, expected {theirs:.300}")
+            raise plain.WrongStructure(f"returned {mine:.300}, expected {theirs:.300}")
         for position, (leaf, target) in enumerate(zip(leaves, self.buffers.outputs[index], strict=True)):
-            _check_leaf(f"output {position}", leaf, target)
+            plain.check(f"output {position}", leaf, target)
             self._copy(target, leaf, pairs)
         for (name, _), leaf, target in (
             zip(self.buffers.plan.gradients, gradients, self.buffers.grads[index], strict=True) if gradients else ()
         ):
-            _check_leaf(f"gradient of {name}", leaf, target)
+            plain.check(f"gradient of {name}", leaf, target)
             self._copy(target, leaf, pairs)
         inputs = [tensor.untyped_storage().data_ptr() for tensor in self.calls[index][2]]
         return [
@@ -368,30 +396,3 @@ class Runner:
 
 def _nothing() -> None:
     """CPU calls are finished when they return."""
-
-
-def _check_leaf(what: str, leaf: torch.Tensor, target: torch.Tensor) -> None:
-    """Refuse anything but a plain tensor of the target's shape, dtype and device."""
-    if type(leaf) not in (torch.Tensor, torch.nn.Parameter):
-        raise WrongStructure(f"{what} is a {type(leaf).__name__}, expected a torch.Tensor")
-    got = (tuple(leaf.shape), leaf.dtype, leaf.device, leaf.layout)
-    expected = (tuple(target.shape), target.dtype, target.device, target.layout)
-    if got != expected:
-        raise WrongStructure(f"{what} is {_words(got)}, expected {_words(expected)}")
-
-
-def _words(facts: tuple[Any, ...]) -> str:
-    return f"{list(facts[0])} {facts[1]} on {facts[2]}, {facts[3]}".replace("torch.", "")
-
-
-def describe(error: BaseException) -> dict[str, str]:
-    """A failure as two bounded texts: ``kind`` for a program, ``text`` for a person, ``detail`` with the trace."""
-    try:
-        said = str(error)
-        trace = "".join(traceback.format_exception(error))
-    except Exception:  # noqa: BLE001 - candidate code writes __str__ too
-        said, trace = "an exception that cannot be printed", ""
-    out_of_memory = isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in said
-    kind = "structure" if isinstance(error, WrongStructure) else "memory" if out_of_memory else "raised"
-    text = said if kind == "structure" else f"{type(error).__name__}: {said}"
-    return {"kind": kind, "text": text[:500], "detail": trace[-wires.TEXT :]}

@@ -39,13 +39,13 @@ from kernelwright.judge import (
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.build import build, by_own_names, commands, compiler
 from kernelwright.judge.calibration import energy, store
-from kernelwright.judge.child import Program
 from kernelwright.judge.clocks import Clocks
 from kernelwright.judge.entrants import Entrants
 from kernelwright.judge.foresight import Say
 from kernelwright.judge.lease import Leases
 from kernelwright.judge.profile import job as profiles
 from kernelwright.judge.profile import operators, static
+from kernelwright.judge.program import Program
 from kernelwright.judge.programs import Programs
 from kernelwright.judge.server import Emit, Handler
 from kernelwright.judge.stages import Judgement

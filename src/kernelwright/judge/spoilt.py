@@ -14,6 +14,8 @@ import torch
 
 LARGE = 1 << 18
 """Elements from which on a result is filled by itself: those of many at once are read as well."""
+SMALL, SMALL_BLOCKS, LARGE_BLOCKS = 1 << 20, 4, (10 << 20, 256 << 20)
+"""Bytes of the blocks that ``memory`` spoils: torch keeps those of up to 1 MiB, of up to 10 and of more apart."""
 _TOGETHER = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
@@ -47,6 +49,15 @@ def spoil(
                 leaf.fill_(1 if leaf.dtype is torch.bool else torch.iinfo(leaf.dtype).max)
     if floats:  # one by one, 256 small results take a third of a delivery
         torch._foreach_mul_(floats, torch.nan)
+
+
+def memory(device: str) -> None:
+    """Leave rubbish in memory that torch's allocator hands out next, small blocks and one that large ones are cut from:
+    the driver's own is all zeros, which counters were taken for. Less where a device has less."""
+    sizes = [SMALL] * SMALL_BLOCKS + [size for size in LARGE_BLOCKS if size < torch.cuda.mem_get_info(device)[0] // 8]
+    blocks = [torch.empty(size, dtype=torch.uint8, device=device).fill_(0xFE) for size in sizes]
+    torch.cuda.synchronize(device)
+    del blocks
 
 
 def _place(tensor: torch.Tensor) -> int:

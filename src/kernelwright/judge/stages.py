@@ -17,13 +17,13 @@ import torch
 
 from kernelwright.judge import ahead, facts, health, intervals, load, measure, race, singly, spot_checks, timing_plan
 from kernelwright.judge.bench import DEAR_BYTES
-from kernelwright.judge.child import Program
 from kernelwright.judge.clocks import Clocks
 from kernelwright.judge.correctness import DETAIL, Wrong
 from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.entrants import crowded
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.odd_calls import OddCalls
+from kernelwright.judge.program import Program
 from kernelwright.judge.variants import HEAVY, HUGE_NOTE, LIGHT, accepted
 from kernelwright.judge.verification import Verification
 from kernelwright.judge.verify import verified

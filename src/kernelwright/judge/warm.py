@@ -21,7 +21,7 @@ from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.judge import extensions, folders, race, waiting
 from kernelwright.judge.bench import Bench, load
-from kernelwright.judge.child import Program
+from kernelwright.judge.program import Program
 from kernelwright.judge.programs import Programs
 
 MOST_BYTES = 512 << 20

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import json
+import select
 import socket
 import struct
 from collections.abc import Sequence
@@ -53,25 +54,35 @@ def send(channel: socket.socket, body: bytes, descriptors: Sequence[int] = ()) -
         channel.send(body)
 
 
+def readable(channel: socket.socket, seconds: float) -> bool:
+    """Whether something is there to be received within ``seconds``."""
+    return bool(select.select([channel], [], [], seconds)[0])
+
+
 def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
     """One record and the files that came with it; empty bytes at the end."""
     body, descriptors, _, _ = socket.recv_fds(channel, LARGEST + 1, MOST_FDS)
     return body, list(descriptors)
 
 
-def go(number: int, order: Sequence[int], *, grad: bool) -> bytes:
-    """Start a window: run these sets."""
-    return _GO.pack(GO, number, grad, len(order)) + array.array("i", order).tobytes()
+def go(number: int, order: Sequence[int], *, grad: bool, at_once: bool = False) -> bytes:
+    """Start a window: run these sets, and copy each result before the next call is made where that is wanted."""
+    return _GO.pack(GO, number, grad + 2 * at_once, len(order)) + array.array("i", order).tobytes()
+
+
+def at_once(body: bytes) -> bool:
+    """Whether a go record wants each result copied before the next call."""
+    return bool(_GO.unpack_from(body)[2] & 2)
 
 
 def parse_go(body: bytes) -> tuple[int, bool, list[int]]:
     """(number, grad, order) of a go record."""
-    _, number, grad, count = _GO.unpack_from(body)
+    _, number, manner, count = _GO.unpack_from(body)
     order = array.array("i")
     order.frombytes(body[_GO.size :])
     if len(order) != count:
         raise ValueError("a go record of the wrong length")
-    return number, bool(grad), order.tolist()
+    return number, bool(manner & 1), order.tolist()
 
 
 def mark(kind: bytes, number: int) -> bytes:

@@ -18,7 +18,7 @@ import numpy as np
 from kernelwright.judge import measure, race, spot_checks
 from kernelwright.judge.also.scene import Contender, Scene
 from kernelwright.judge.buffers import Buffers
-from kernelwright.judge.child import Program
+from kernelwright.judge.program import Program
 from kernelwright.trial import CaseResult
 
 MEAN_GAP_S, LONGEST_GAP_S = 0.005, 0.05

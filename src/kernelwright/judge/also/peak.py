@@ -17,8 +17,9 @@ import torch
 
 from kernelwright import sandbox
 from kernelwright.judge.also.scene import STAGE, Contender, Scene
-from kernelwright.judge.child import Program, Zygote
+from kernelwright.judge.child import Zygote
 from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.program import Program
 
 CALLS = 5
 """Calls after the first two: a program may settle into its buffers, and the largest peak counts."""

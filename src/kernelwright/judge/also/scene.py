@@ -15,9 +15,9 @@ from kernelwright.candidate import Candidate
 from kernelwright.judge import race
 from kernelwright.judge.bench import Bench, Point, load
 from kernelwright.judge.build import build
-from kernelwright.judge.child import Program
 from kernelwright.judge.correctness import Wrong
 from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.program import Program
 from kernelwright.judge.programs import Programs
 from kernelwright.trial import CaseResult, Rejected
 

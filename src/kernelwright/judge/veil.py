@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs on a device that a program sees only while its calls run, and a device that is idle when it has stopped.
+
+A program that stands still leaves a device running: what it launched goes on. And what it does once it said done costs
+it only what an honest delivery does not take, which copies the outputs and spoils them: three times their bytes, in
+which a pointwise kernel can be run as well. On an H200 one that ran 45 % of its calls then was granted 6.6 for its
+honest twin's 3.8, and one that left a warp spinning beside the baselines, which share the device by slices of time,
+20.4 for 5.6.
+
+So one word of STEP of every input is another, by a secret key, from when the inputs are written until right before the
+calls, and again from the word that these are done until they are delivered: a result that is computed ahead, or later,
+is wrong there. The key is another each time, or a program could take it off. Both take the device, so that what still
+runs on it is part of the delivery's time; and where the device stays busy beside a program that is stopped, and does
+not once it is killed, its work was left behind.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Sequence
+
+import torch
+
+from kernelwright.judge.buffers import Buffers
+
+STEP, LEAST = 509, 8
+"""Every so many words of four bytes one is hidden, and of small inputs so many at the least: 1 of 64 sectors of 32
+bytes, so that lifting it warms next to nothing."""
+BUSY_US, LOOKS = 1000.0, 5
+"""A kernel on an H200 takes 12 to 40 us to be launched and waited for, 280 after a rest, and 2,370 beside another
+process's kernel, which holds the device for a slice of time. And how often in a row it must take that long."""
+REST_SECONDS = 3.0
+"""What another judge's program left running ends in this time, or with that program."""
+
+
+class Words:
+    """Views of the words of all inputs that are hidden, sets first; ``first`` says which. Not of inputs that
+    results lie in: ``shown`` has pairs of such an output and its input."""
+
+    def __init__(self, buffers: Buffers, shown: Collection[tuple[int, int]], first: int) -> None:
+        self._words = []
+        flat = buffers.arena.tensor
+        for position, spec in enumerate(buffers.plan.inputs):
+            size = spec.nbytes()
+            if not size or any(source == position for _, source in shown):
+                continue
+            assert flat is not None, "the arena is closed"
+            across = buffers.across("input", position)
+            wide = across.element_size()
+            start, apart = (across.storage_offset() - spec.offset) * wide, across.stride(0) * wide
+            unit = 4 if size >= 4 else 1
+            count = size // unit
+            step = max(1, min(STEP, count // LEAST))
+            skipped = first % step
+            values = flat.view(torch.int32) if unit == 4 else flat
+            shape = (buffers.plan.sets, -(-(count - skipped) // step))
+            self._words.append(values.as_strided(shape, (apart // unit, step), start // unit + skipped))
+
+    def keys(self) -> list[torch.Tensor]:
+        """Room for a key to each view."""
+        return [torch.empty(words.shape, dtype=words.dtype, device=words.device) for words in self._words]
+
+    def turn(self, keys: Sequence[torch.Tensor]) -> None:
+        """Make them others by ``keys``, or what they were again; enqueued, not waited for."""
+        for words, key in zip(self._words, keys, strict=True):
+            words.bitwise_xor_(key)
+
+    def invert(self, sets: Sequence[int]) -> None:
+        """The same without a key, of some call sets alone."""
+        for words in self._words:
+            for index in sets:
+                words[index].bitwise_not_()
+
+
+class Veil:
+    """The judge's side of it, for one program; on a CPU, and without ``shown``, nothing is ever hidden."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._words: Words | None = None
+        self._keys: list[torch.Tensor] = []
+        self._down = False
+        self._probe: torch.Tensor | None = None
+        self._random: torch.Generator | None = None
+
+    def over(self, buffers: Buffers, shown: Collection[tuple[int, int]] | None) -> None:
+        """From now on it is over the inputs of ``buffers``, seen until it drops. ``shown``: None hides none."""
+        self._words, self._down = None, False
+        if shown is None or self._device == "cpu":
+            return
+        self._words = Words(buffers, shown, secrets.randbits(20))
+        self._keys = self._words.keys()
+        self._random = torch.Generator(self._device).manual_seed(secrets.randbits(62))
+
+    def drop(self) -> None:
+        """Hide what is not hidden, and wait until it is."""
+        if self._words is None or self._down:
+            return
+        for key in self._keys:
+            key.random_(generator=self._random)
+        self._words.turn(self._keys)
+        self._down = True
+        torch.cuda.synchronize(self._device)
+
+    def lift(self) -> None:
+        """Show it again, as it was when it was hidden."""
+        if self._words is not None and self._down:
+            self._words.turn(self._keys)
+            self._down = False
+            torch.cuda.synchronize(self._device)
+
+    def busy(self, clock: Callable[[int], int]) -> bool:
+        """Whether something keeps the device from taking a kernel of the judge's, look after look."""
+        return self._device != "cpu" and all(self._wait_us(clock) > BUSY_US for _ in range(LOOKS))
+
+    def rests(self, clock: Callable[[int], int]) -> bool:
+        """Whether the device is idle, or will be within REST_SECONDS."""
+        begun = clock(0)
+        while busy := self.busy(clock):
+            if clock(0) - begun > REST_SECONDS * 1e9:
+                break
+        return not busy
+
+    def _wait_us(self, clock: Callable[[int], int]) -> float:
+        if self._probe is None:
+            self._probe = torch.zeros(32, dtype=torch.int32, device=self._device)
+            torch.cuda.synchronize(self._device)
+        begun = clock(0)
+        self._probe.bitwise_not_()
+        torch.cuda.synchronize(self._device)
+        return (clock(0) - begun) / 1e3

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs that are hidden: which words, that they come back, and results that are copied right after each call."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from kernelwright.judge import measure, skeletons, wires
+from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
+from kernelwright.judge.runner import Runner
+from kernelwright.judge.veil import LEAST, STEP, Veil, Words
+
+
+def _buffers(*shapes: tuple[int, ...], dtype: str = "float32", sets: int = 3) -> Buffers:
+    inputs = tuple(TensorSpec.contiguous(shape, dtype) for shape in shapes)
+    outputs = (TensorSpec.contiguous((4,), "float32"),)
+    arguments, _ = skeletons.flatten([torch.zeros(1)] * len(shapes))
+    result, _ = skeletons.flatten(torch.zeros(1))
+    plan = CallPlan(arguments=arguments, inputs=inputs, results=result, outputs=outputs, sets=sets)
+    made = Buffers.create(plan, "cpu")
+    for given in made.inputs:
+        for tensor in given:
+            tensor.copy_(torch.arange(tensor.numel()).reshape(tensor.shape) % 2)
+    return made
+
+
+@pytest.mark.parametrize("first", [0, 7, 508, 12345])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool"])
+def test_some_words_of_every_input_are_hidden_and_come_back(dtype: str, first: int) -> None:
+    made = _buffers((100, 100), (3,), dtype=dtype)
+    before = [[tensor.clone() for tensor in given] for given in made.inputs]
+    words = Words(made, (), first)
+    words.invert([0, 2])
+    for index, given in enumerate(made.inputs):
+        for tensor, was in zip(given, before[index], strict=True):
+            changed = int((tensor.view(torch.uint8) != was.view(torch.uint8)).sum())
+            assert (changed == 0) == (index == 1)
+            assert changed <= max(4 * (tensor.nbytes // 4 // STEP + 1), 4 * 2 * LEAST)
+    assert made.guards_intact()
+    words.invert([0, 2])
+    for given, was in zip(made.inputs, before, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(given, was, strict=True))
+
+
+def test_a_large_input_has_few_words_hidden_in_places_said_by_the_first() -> None:
+    made = _buffers((1000, 100), sets=1)
+    found = []
+    for first in (3, 4):
+        words = Words(made, (), first)
+        words.invert([0])
+        found.append(set((made.inputs[0][0].reshape(-1) != torch.arange(100_000) % 2).nonzero().flatten().tolist()))
+        words.invert([0])
+    assert all(100_000 // STEP <= len(places) <= 100_000 // STEP + 1 for places in found)
+    assert not found[0] & found[1]
+
+
+def test_a_small_input_has_at_least_some_words_hidden() -> None:
+    made = _buffers((40,), sets=1)
+    Words(made, (), 1).invert([0])
+    assert int((made.inputs[0][0] != torch.arange(40) % 2).sum()) >= LEAST - 1
+
+
+def test_an_input_that_results_lie_in_stays() -> None:
+    made = _buffers((50,), (60,), sets=1)
+    Words(made, [(0, 1)], 5).invert([0])
+    assert int((made.inputs[0][0] != torch.arange(50) % 2).sum()) > 0
+    assert torch.equal(made.inputs[0][1], (torch.arange(60) % 2).float())
+
+
+def test_keys_are_taken_off_by_themselves_alone() -> None:
+    made = _buffers((500,), sets=2)
+    words = Words(made, (), 2)
+    keys = [key.random_() for key in words.keys()]
+    others = [key.clone().random_() for key in keys]
+    words.turn(keys)
+    words.turn(others)
+    assert not torch.equal(made.inputs[0][0], (torch.arange(500) % 2).float())
+    words.turn(others)
+    words.turn(keys)
+    assert torch.equal(made.inputs[1][0], (torch.arange(500) % 2).float())
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_result_is_copied_before_the_next_call_where_that_is_wanted(at_once: bool) -> None:
+    """Of a program that returns the same memory each time only so does the first result come through."""
+    made, memory = _buffers((4,), sets=2), torch.zeros(4)
+    made.inputs[0][0].fill_(3.0)
+    made.inputs[1][0].fill_(5.0)
+    _run(made, memory.copy_, [0, 1], at_once=at_once)
+    assert made.outputs[0][0].tolist() == [3.0 if at_once else 5.0] * 4
+    assert made.outputs[1][0].tolist() == [5.0] * 4
+
+
+def test_hidden_inputs_are_shown_by_the_stream_of_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each set's before its own call; who looked before that saw something else."""
+    slept: list[int] = []
+    monkeypatch.setattr(torch.cuda, "_sleep", slept.append)
+    made, seen = _buffers((4,), sets=3), []
+    Words(made, (), 9).invert([2, 0])
+
+    def look(x: torch.Tensor) -> torch.Tensor:
+        seen.append([torch.equal(given[0], torch.tensor([0.0, 1.0, 0.0, 1.0])) for given in made.inputs])
+        return x.clone()
+
+    _run(made, look, [2, 0], at_once=True, first=9)
+    assert seen == [[False, True, True], [True, True, True]] and len(slept) == 2
+    assert made.outputs[2][0].tolist() == [0.0, 1.0, 0.0, 1.0]
+
+
+def _run(
+    made: Buffers, module: Callable[[torch.Tensor], torch.Tensor], order: list[int], *, at_once: bool, first: int = -1
+) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        running = Runner(theirs, "cpu", 0)
+        running.module, running.buffers = module, made
+        running.calls = [running._arguments(index) for index in range(made.plan.sets)]
+        if first >= 0:
+            running.do_uncover({"shown": [], "first": first}, [])
+        ours.send(wires.asking(7, taken=False, keep=False))
+        running.window(wires.go(7, order, grad=False, at_once=at_once))
+
+
+def test_on_a_cpu_nothing_is_hidden_and_nothing_busy() -> None:
+    made, veil = _buffers((500,)), Veil("cpu")
+    veil.over(made, ())
+    veil.drop()
+    assert torch.equal(made.inputs[0][0], (torch.arange(500) % 2).float())
+    veil.lift()
+    assert not veil.busy(measure.clock) and veil.rests(measure.clock)
