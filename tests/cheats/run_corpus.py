@@ -23,6 +23,7 @@ from common_programs import COMMON
 from contract_programs import CONTRACT
 from corpus import Program
 from dear_programs import DEAR
+from device_programs import DEVICE
 from elsewhere_programs import ELSEWHERE
 from emptied_programs import EMPTIED
 from field_programs import FIELD
@@ -61,7 +62,7 @@ ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
     *TIED, *LAZY, *EMPTIED, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS,
-    *GPU,
+    *GPU, *DEVICE,
 )  # fmt: skip
 
 

@@ -24,8 +24,14 @@ def test_windows_of_one_call_never_see_the_inputs_that_count(monkeypatch: pytest
     monkeypatch.setattr(measure, "run_empty", lambda lane, grad: log.append(("empty", lane)))
     monkeypatch.setattr(measure, "run_single", lambda lane, grad: log.append(("single", lane)))
     monkeypatch.setattr(measure, "run_window", lambda lane, order, grad, keep: log.append(("window", lane)))
-    program = SimpleNamespace(window=lambda order, grad: None, set_state=lambda state: None)
-    racers = [SimpleNamespace(name=name, lane=name, buffers=name, program=program) for name in ("eager", "mine")]
+
+    def program(name: str) -> Any:
+        return SimpleNamespace(
+            window=lambda order, grad: None, set_state=lambda state: None, idle=lambda: log.append(("idle", name)),
+            veil=SimpleNamespace(drop=lambda: log.append(("hidden", name))),
+        )  # fmt: skip
+
+    racers = [SimpleNamespace(name=name, lane=name, buffers=name, program=program(name)) for name in ("eager", "mine")]
     plan: Any = SimpleNamespace(sets=3)
     nothing: Any = SimpleNamespace(look=lambda *_: None, walk=lambda: None)
     called: list[Any] = []
@@ -46,7 +52,8 @@ def test_windows_of_one_call_never_see_the_inputs_that_count(monkeypatch: pytest
     for name in ("eager", "mine"):
         mine = [entry for entry in log if entry[1] == name]
         kinds = [entry[0] for entry in mine]
-        assert ["empty", "fill", "single", *["fill"] * 3, "window"] == kinds
+        rest = ["idle"] if name == "mine" else []
+        assert ["empty", "fill", "single", *["fill"] * 3, "hidden", "window", *rest] == kinds
         before, after = ({entry[3] for entry in part} for part in (mine[1:2], mine[3:6]))
         assert before.isdisjoint(after)
         assert 3 == len(after)
@@ -108,8 +115,14 @@ def test_an_odd_turn_looks_like_any_other(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(measure, "run_window", lambda lane, order, grad, keep: log.append((lane, "window")))
 
     def program(name: str) -> Any:
-        windows = lambda order, grad: log.append((name, "odd window" if order else "empty"))  # noqa: E731
-        return SimpleNamespace(window=windows, set_state=lambda state: log.append((name, "state", state)))
+        def window(order: list[int], grad: bool, at_once: bool = False) -> None:
+            assert at_once == bool(order), "results of odd calls are copied right after each"
+            log.append((name, "odd window" if order else "empty"))
+
+        return SimpleNamespace(
+            window=window, set_state=lambda state: log.append((name, "state", state)), idle=lambda: None,
+            veil=SimpleNamespace(drop=lambda: None),
+        )  # fmt: skip
 
     racers = [
         SimpleNamespace(name=n, lane=n, buffers=n, suspect=n, program=program(n)) for n in ("eager", "other", "mine")
@@ -146,7 +159,10 @@ def test_where_calls_change_the_state_every_window_begins_with_it(monkeypatch: p
     monkeypatch.setattr(race, "fill", lambda buffers, index, leaves, settle: None)
     monkeypatch.setattr(measure, "run_empty", lambda lane, grad: None)
     monkeypatch.setattr(measure, "run_window", lambda lane, order, grad, keep: None)
-    racer = SimpleNamespace(name="mine", lane="mine", buffers="mine", program=SimpleNamespace(set_state=loads.append))
+    program = SimpleNamespace(
+        set_state=loads.append, idle=lambda: None, veil=SimpleNamespace(drop=lambda: None)
+    )  # fmt: skip
+    racer = SimpleNamespace(name="mine", lane="mine", buffers="mine", program=program)
     nothing: Any = SimpleNamespace(look=lambda *_: None, walk=lambda: None)
     asked: list[Any] = []
     contest = race.Race(
