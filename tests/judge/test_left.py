@@ -69,3 +69,12 @@ def test_functions_that_are_replaced_are_seen(monkeypatch: pytest.MonkeyPatch) -
     assert "torch.nn.functional.relu (replaced)" in left.words(before.changed(), left.settings, random_=False)
     monkeypatch.setattr(torch.nn.functional, "relu", torch.nn.functional.silu)
     assert not before.changed()
+
+
+def test_a_function_that_says_it_is_torchs_is_seen_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By where its code lies."""
+    before = left.Before()
+    before.constructed()
+    monkeypatch.setattr(_no_relu, "__module__", "torch")
+    monkeypatch.setattr(torch.cuda, "synchronize", _no_relu)
+    assert "torch.cuda.synchronize (replaced)" in left.words(before.changed(), left.settings, random_=False)

@@ -176,7 +176,6 @@ def test_a_short_row_and_a_product_may_be_added_up_from_left_to_right(operator: 
     assert "honest" == LINE.programs(operator)["sequential"][0]
     rows = LINE.measure(operator, range(3, 5), only="sequential")
     assert [("sequential", 0)] == [(row["program"], row["refused"]) for row in rows]
-    assert rows[0]["largest"] < 1.6
 
 
 def test_a_large_sum_is_perturbed_as_a_small_one_is() -> None:

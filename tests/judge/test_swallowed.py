@@ -13,6 +13,7 @@ from plain_tasks import instance
 from kernelwright.judge import rounding, swallowed
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.verify import Checker
+from kernelwright.trial import CaseResult
 
 UNIT = 2.0**-24
 SPARSE = Variant(name="sparse", required=True, change="sparse")
@@ -80,8 +81,9 @@ def test_terms_of_a_product_are_equal_where_both_factors_are() -> None:
 
 @pytest.mark.parametrize("change", ["sparse", "sparser"])
 def test_covariances_of_sparse_rows_are_sums_of_equal_terms(change: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers that are minus the mean nearly everywhere: one running sum of their products is refused in some draws
-    where terms count as different, and what is made of rows that are not centred in any case."""
+    """Numbers that are minus the mean nearly everywhere: one running sum of their products is nearer to what is refused
+    where terms count as different (on an AMD EPYC beyond it), and what is made of rows that are not centred beyond in
+    any case."""
     made, variant = (
         instance("torch.cov(x)", "[torch.randn(12, 200)]"),
         Variant(name=change, required=True, change=change),
@@ -95,16 +97,15 @@ def test_covariances_of_sparse_rows_are_sums_of_equal_terms(change: str, monkeyp
     def wrong(x: torch.Tensor) -> torch.Tensor:
         return (x @ x.mT - 200 * x.mean(-1, keepdim=True) * x.mean(-1)) / 199
 
-    def passed(program: Program, kind: Variant) -> int:
-        found = 0
-        for seed in range(8):
-            leaves = made.draw(kind, seed)
-            found += Checker(made, seed=seed).check(kind, leaves, None, [program(*leaves)], leaves).passed
-        return found
+    def found(program: Program, kind: Variant) -> list[CaseResult]:
+        draws = [(seed, made.draw(kind, seed)) for seed in range(8)]
+        return [Checker(made, seed=s).check(kind, leaves, None, [program(*leaves)], leaves) for s, leaves in draws]
 
-    assert (8, 0) == (passed(running, variant), passed(wrong, far))
+    usual = found(running, variant)
+    assert all(one.passed for one in usual) and not any(one.passed for one in found(wrong, far))
     monkeypatch.setattr(rounding, "equal_terms", lambda func, left, right, unit: 0.0)
-    assert passed(running, variant) < 8
+    unlike = found(running, variant)
+    assert sum(one.error_ratio for one in usual) < 0.9 * sum(one.error_ratio for one in unlike)
 
 
 def test_sums_on_the_way_of_numbers_of_16_bits_are_refused() -> None:

@@ -12,11 +12,15 @@ import contextlib
 import random
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
 
-_LIBRARIES = {"torch": torch, "torch.nn.functional": torch.nn.functional, "torch.Tensor": torch.Tensor}
+_LIBRARIES = {
+    "torch": torch, "torch.nn.functional": torch.nn.functional, "torch.Tensor": torch.Tensor, "torch.cuda": torch.cuda,
+}  # fmt: skip
+_OWN = f"{Path(torch.__file__).parent}/"
 _TINY = 1e-40
 """A denormal number in float32."""
 _DENORMAL = "denormal numbers"
@@ -83,9 +87,17 @@ class Before:
         for name, before in self.functions.items():
             library, _, key = name.rpartition(".")
             now = vars(_LIBRARIES[library]).get(key)
-            if now is not before and not str(getattr(now, "__module__", "") or "").startswith("torch"):
+            if now is not before and not _torchs(now):
                 found[name] = "replaced"
         return found
+
+
+def _torchs(function: Any) -> bool:
+    """Whether its code lies in torch's folder; where it has none, whether it says that it is torch's."""
+    code = getattr(function, "__code__", None)
+    if code is not None:
+        return str(code.co_filename).startswith(_OWN)
+    return str(getattr(function, "__module__", "") or "").startswith("torch")
 
 
 SEED = "the seed of everybody's random numbers"
