@@ -46,6 +46,7 @@ def test_settings_of_a_process_are_seen_to_change(
         back()
     said = left.words(found, lambda: own, random_=False)
     assert named in said if named else not said
+    assert ("put it back" in said) == ("precision" in named)
     assert ("-ffast-math" in said) == (named == "denormal")  # whoever compiled with it does not know of denormals
     if named and named != "seed":
         assert not left.words(found, lambda: here, random_=False)

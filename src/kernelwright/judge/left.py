@@ -112,6 +112,8 @@ def words(found: dict[str, Any], own: Callable[[], dict[str, str]], *, random_: 
     wrong = [f"{name} ({value})" for name, value in found.items() if here.get(name) != value]
     wrong = [one for one in wrong if not (random_ and one.startswith(SEED))]
     why = _FLUSHED if any(one.startswith(_DENORMAL) for one in wrong) else ""
+    if any(name in _PRECISIONS and here.get(name) != value for name, value in found.items()):
+        why += "; set such a switch around the product that needs it, and put it back"
     return f"it changes for the whole process: {', '.join(wrong)[:300]}{why}" if wrong else ""
 
 

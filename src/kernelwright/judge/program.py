@@ -42,8 +42,9 @@ class Program:
         """Inputs that a call writes to, by leaf."""
         self.shown: Collection[tuple[int, int]] | None = None
         """(output, input) pairs that share storage: such inputs on a device are never hidden (None: none are)."""
-        self.veil, self.went_on = Veil(device), 0
-        """And how often the device was busy when the program stood still."""
+        self.veil = Veil(device)
+        self.went_on = 0
+        """How often the device was busy while the program stood still."""
         self.leash, self.clock, self._places = leash, clock, Places(leash.pid, learns=device == "cpu")
         leash.cpu_clock, leash.on_device = clock, device != "cpu"
         self._weights: Regions | None = None
