@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import types
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -216,3 +217,9 @@ def test_the_project_speaks_only_of_itself() -> None:
         path = root / name
         if path.suffix in {".py", ".md", ".toml", ".j2", ".json", ".yml", ""} and path.is_file():
             assert not words.search(path.read_text(errors="replace")), name
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    """Two files of one name in folders that are no packages cannot be collected together."""
+    names = [path.name for path in Path(__file__).parent.rglob("test_*.py")]
+    assert [] == sorted(name for name, count in Counter(names).items() if count > 1)
