@@ -12,8 +12,10 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from test_cli import TASK, Bench, made
 
@@ -60,6 +62,16 @@ def test_demo_takes_the_time_that_a_proof_needs_unless_somebody_says(
 def test_a_demo_of_a_budget_that_is_no_time_is_refused_at_once(bench: Bench) -> None:
     """Not in each of its rows."""
     assert 2 == bench.run("demo", bench.folder, "--json", "--budget", "never").exit_code
+
+
+@pytest.mark.parametrize(("cores", "gib", "lanes"), [(1, 24, 1), (2, 24, 2), (2, 8, 1), (2, 2, 1), (16, 128, 3)])
+def test_a_demo_has_a_lane_for_each_core_that_has_memory(
+    cores: int, gib: int, lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At least one, at most three."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(cores)))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=gib << 30))
+    assert lanes == cli_demo.usual()
 
 
 @pytest.mark.parametrize("lanes", [1, 3])

@@ -29,7 +29,7 @@ from kernelwright import cli_display, cli_models, settings
 from kernelwright.cli_judge import table
 from kernelwright.errors import BadCommand, BudgetTooSmall, KernelwrightError
 
-MOST_LANES, LANE_BYTES, LANE_CORES = 3, 6 << 30, 4
+MOST_LANES, LANE_BYTES, LANE_CORES = 3, 6 << 30, 1
 """Tasks at a time: at the most, and the memory and the cores that there must be for each."""
 BUDGETS = ("5s", "2m", "10m")
 """Wall time for a task, in turn, until a proof has room: on two cores that others use a product of 1024 x 8192 x 8192

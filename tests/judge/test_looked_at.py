@@ -23,9 +23,9 @@ from kernelwright.judge import session as sessions
 from kernelwright.judge.bench import STOCK
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance
-from kernelwright.judge.lease import Leases
 from kernelwright.judge.requests import Refused
 from kernelwright.judge.session import Session
+from kernelwright.sandbox.lease import Leases
 
 JOB = {"task": wire.to_data(task("x * 2", "[torch.rand(4)]")), "device": "cpu"}
 
@@ -120,7 +120,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from kernelwright import wire
 from kernelwright.judge import pages, room, session
-from kernelwright.judge.lease import Lease
+from kernelwright.sandbox.lease import Lease
 from kernelwright.task import Task
 
 def resident():

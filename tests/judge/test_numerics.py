@@ -147,3 +147,17 @@ def test_errors_whose_squares_are_no_numbers_have_a_floor() -> None:
     assert [1.0, 1.7e308] == [floor.rms for floor in floors]
     apart = honest_floor([Spread(rms=size, peak=size, bands=(), chunk=1) for size in (1e200, 2e200, 3e200)])
     assert apart.rms == pytest.approx(2.0 * 3e200)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf, None])
+def test_what_is_not_finite_is_found_wherever_it_is(dtype: torch.dtype, odd: float | None) -> None:
+    """One element of many, in either part of a complex number; sums that overflow are no infinities."""
+    values = torch.full((7, 33), torch.finfo(dtype).max, dtype=dtype)
+    assert numerics.finite(values)
+    assert numerics.finite(values[:0])
+    if odd is not None:
+        numerics.real(values)[3, 5] = odd
+        assert not numerics.finite(values)
+        assert not numerics.finite(values.T)
+    assert numerics.finite(torch.ones(3, dtype=torch.int64))

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from kernelwright.errors import ToolMissing
-from kernelwright.judge import lease
-from kernelwright.judge.lease import Lease
 from kernelwright.judge.server import Emit, Handler, Server
+from kernelwright.sandbox import lease
+from kernelwright.sandbox.lease import Lease
 
 
 def talk(jobs: dict[str, Handler], lines: list[str], beside: frozenset[str] = frozenset()) -> list[dict[str, Any]]:

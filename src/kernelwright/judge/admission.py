@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.errors import NotAdmitted, TaskDoesNotImport
-from kernelwright.judge import agreement, calls, decoys, refusals
+from kernelwright.judge import agreement, calls, decoys, numerics, refusals
 from kernelwright.judge.decoys import Decoy
 from kernelwright.judge.draws import Draws
 from kernelwright.judge.foresight import Say
@@ -171,7 +171,7 @@ class _Bar:
             return None
         if variant.name == AS_GIVEN:
             self._of_one_shape(eager)
-        finite = all(bool(torch.isfinite(out).all()) for out in eager[: len(self.instance.out_specs)])
+        finite = all(numerics.finite(out) for out in eager[: len(self.instance.out_specs)])
         return (leaves, state, eager) if finite or self.instance.usable(variant, self.seed) else None
 
     def _of_one_shape(self, eager: list[torch.Tensor]) -> list[torch.Tensor]:

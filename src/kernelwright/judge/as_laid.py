@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from kernelwright.judge import numerics
 from kernelwright.judge.calls import Given
 from kernelwright.judge.floors import NO_FLOOR, Spread
 
@@ -38,7 +39,7 @@ def allow(
     made = Given(leaf.clone(memory_format=torch.contiguous_format) for leaf in leaves)
     made.incoming = leaves.incoming if isinstance(leaves, Given) else None
     for yardstick, out in zip(yardsticks, instance.eager(made, state), strict=True):
-        if yardstick is not None and yardstick.plain and bool(torch.isfinite(out).all()):
+        if yardstick is not None and yardstick.plain and numerics.finite(out):
             yardstick.spread = _larger(yardstick.spread, yardstick.scale.measure(out))
             yardstick.bases(NO_FLOOR)
 

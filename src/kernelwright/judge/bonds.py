@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from kernelwright.judge import repeated, triangles, whole
+from kernelwright.judge import numerics, repeated, triangles, whole
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import FLOATS, OF_ONE, SPARSE_KEPT, Variant, change_leaves
 from kernelwright.judge.recombined import MOVED
@@ -71,7 +71,7 @@ def symmetric(leaf: torch.Tensor) -> bool:
 
 def definite(leaf: torch.Tensor) -> bool:
     """Whether all of these symmetric matrices are positive definite."""
-    return bool(torch.isfinite(leaf).all()) and not bool(_failed(leaf).any())
+    return numerics.finite(leaf) and not bool(_failed(leaf).any())
 
 
 def _failed(leaf: torch.Tensor) -> torch.Tensor:
@@ -247,7 +247,7 @@ def _definite(before: torch.Tensor, changed: torch.Tensor, *, near: bool) -> tor
     """Changed symmetric matrices; those that were positive definite, and are so no more, by a larger diagonal: who
     solves by a root was refused where such a matrix had been negated. ``near``: few elements changed, which come back
     half way, and again, instead."""
-    if changed is before or not bool(torch.isfinite(changed).all()):
+    if changed is before or not numerics.finite(changed):
         return changed
     lost = _failed(changed)
     for _ in range(HALVED if near else 0):

@@ -15,12 +15,12 @@ from kernelwright.judge import agreement, ahead, left, race, remains, resized, s
 from kernelwright.judge.bench import DEAR_BYTES, Bench, Point, load
 from kernelwright.judge.buffers import Buffers, laid_out_oddly
 from kernelwright.judge.inputs import Variant
-from kernelwright.judge.lease import sharing
 from kernelwright.judge.program import Program
 from kernelwright.judge.tester import ExtraCase
 from kernelwright.judge.variants import HEAVY
 from kernelwright.judge.verify import Truth
 from kernelwright.judge.window import Window
+from kernelwright.sandbox.lease import sharing
 from kernelwright.trial import CaseResult, Rejected
 
 DETAIL = 4000

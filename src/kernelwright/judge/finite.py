@@ -56,7 +56,7 @@ def shaped(outputs: Answers, specs: Sequence[TensorSpec]) -> bool:
 
 def pattern(outputs: Answers | None) -> tuple[bool, ...] | None:
     """Which outputs are finite; None where there are none."""
-    return None if outputs is None else tuple(bool(torch.isfinite(out).all()) for out in outputs)
+    return None if outputs is None else tuple(numerics.finite(out) for out in outputs)
 
 
 def infinite(outputs: Answers) -> frozenset[int]:

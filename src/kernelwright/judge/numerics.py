@@ -88,6 +88,12 @@ def peak(values: torch.Tensor) -> float:
     return max(-float(low), float(high)) if low == low else math.nan
 
 
+def finite(values: torch.Tensor) -> bool:
+    """Whether all elements are. In one pass without a temporary: torch.isfinite takes 60 ms of 256 MiB, 70 times a
+    proof."""
+    return not (values.is_floating_point() or values.is_complex()) or math.isfinite(peak(real(values)))
+
+
 def failed(detail: str, index: int, *, nonfinite: bool = False) -> Comparison:
     """The comparison of an answer that is wrong however much error is allowed."""
     return Comparison(

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.judge.inputs import FLOATS, finite
+from kernelwright.judge import numerics
+from kernelwright.judge.inputs import FLOATS
 from kernelwright.judge.slices import again, real
 from kernelwright.judge.whole import far
 
@@ -17,7 +18,7 @@ def rerandomise(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     range. Zeros and ones: the same density. Anything else: its own values permuted, scaled by 0.5 to 1.5.
     Tensors that hold NaN or Inf, and masks that are added, are kept.
     """
-    if values.numel() == 0 or not finite(values) or far(values):
+    if values.numel() == 0 or not numerics.finite(values) or far(values):
         return values.clone()
     flat = values.detach().reshape(-1).to(torch.float64)
     noise = torch.rand(flat.shape, generator=rng, dtype=torch.float64, device=flat.device)
@@ -48,7 +49,7 @@ def fresh_weight(name: str, seen: torch.Tensor, redrawn: torch.Tensor, rng: torc
     """
     if seen.is_complex():
         return again(seen, fresh_weight(name, real(seen), real(redrawn), rng))
-    if seen.numel() == 0 or not finite(seen):
+    if seen.numel() == 0 or not numerics.finite(seen):
         return seen.clone()
     if seen.shape == redrawn.shape and not torch.equal(seen, redrawn):
         return redrawn.clone()

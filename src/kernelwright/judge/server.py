@@ -19,7 +19,8 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from kernelwright.errors import CandidateError, JudgeFailed, KernelwrightError
-from kernelwright.judge import health, lease
+from kernelwright.judge import health
+from kernelwright.sandbox import lease
 
 BUILDERS = max(1, min(8, len(os.sched_getaffinity(0))))
 Emit = Callable[[dict[str, Any]], None]

@@ -42,7 +42,6 @@ from kernelwright.judge.calibration import energy, store
 from kernelwright.judge.clocks import Clocks
 from kernelwright.judge.entrants import Entrants
 from kernelwright.judge.foresight import Say
-from kernelwright.judge.lease import Leases
 from kernelwright.judge.profile import job as profiles
 from kernelwright.judge.profile import operators, static
 from kernelwright.judge.program import Program
@@ -52,6 +51,7 @@ from kernelwright.judge.stages import Judgement
 from kernelwright.judge.verify import noted
 from kernelwright.judge.warm import Warm
 from kernelwright.machine import Machine
+from kernelwright.sandbox.lease import Leases
 from kernelwright.trial import Outcome, Rejected, Timed
 
 MOST_BENCHES = 2

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from kernelwright.judge import whole
+from kernelwright.judge import numerics, whole
 
 EMPTY, EQUAL = "empty samples", "numbers alike"
 BLANK = {"blank samples": 0, "blank channels": 1}
@@ -35,7 +35,7 @@ def blanked(leaves: Sequence[torch.Tensor], rng: torch.Generator, axis: int) -> 
     """Some slices along an axis are zero, or all but one: the same ones in all floating inputs that are as long there
     as the largest."""
     sizes = {i: leaf.shape[axis] for i, leaf in enumerate(leaves) if leaf.is_floating_point() and leaf.dim() > axis}
-    sizes = {i: size for i, size in sizes.items() if size > 1 and bool(torch.isfinite(leaves[i]).all())}
+    sizes = {i: size for i, size in sizes.items() if size > 1 and numerics.finite(leaves[i])}
     if not sizes:
         return list(leaves)
     count = sizes[max(sizes, key=lambda i: leaves[i].numel())]
@@ -156,7 +156,7 @@ def _beside(rows: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 
 def _plain(leaf: torch.Tensor) -> bool:
-    return leaf.is_floating_point() and leaf.numel() > 1 and bool(torch.isfinite(leaf).all())
+    return leaf.is_floating_point() and leaf.numel() > 1 and numerics.finite(leaf)
 
 
 def real(leaf: torch.Tensor) -> torch.Tensor:

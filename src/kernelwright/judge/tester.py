@@ -21,6 +21,7 @@ import torch
 
 from kernelwright import sandbox
 from kernelwright.errors import TaskError
+from kernelwright.judge import numerics
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance, State
@@ -97,7 +98,7 @@ def _confirm(bench: Bench, name: str, leaves: list[torch.Tensor]) -> ExtraCase |
     except (RuntimeError, ValueError, IndexError, TypeError, ArithmeticError) as error:
         return f"the reference fails on it ({type(error).__name__}: {str(error)[:200]})"
     for index, out in enumerate(truth.eager):
-        if (out.is_floating_point() or out.is_complex()) and not bool(torch.isfinite(out).all()):
+        if not numerics.finite(out):
             return f"output {index} of the reference is not finite there"
     if instance.without_double != bench.timed.instance.without_double or checker.notes:
         return "the reference is ill-conditioned there"

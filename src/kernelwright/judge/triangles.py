@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
+from kernelwright.judge import numerics
+
 LEAST = 4
 """Matrices of fewer rows or columns are triangular by chance, or may be anything."""
 _KEEP: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -27,7 +29,7 @@ def kind(leaf: torch.Tensor) -> str:
         return ""
     if bool(leaf[..., 1:, 0].any()) and bool(leaf[..., 0, 1:].any()):  # almost every other one, in one look
         return ""
-    if not bool(leaf.diagonal(dim1=-2, dim2=-1).any()) or not bool(torch.isfinite(leaf).all()):
+    if not bool(leaf.diagonal(dim1=-2, dim2=-1).any()) or not numerics.finite(leaf):
         return ""  # nothing but zeros, or a mask that is added
     return next((name for name in ("diagonal", "upper", "lower") if torch.equal(_KEEP[name](leaf), leaf)), "")
 

@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from kernelwright.judge.lease import try_lock
+from kernelwright.sandbox.lease import try_lock
 
 WRITTEN_IN_PLACE = (".so", ".o", ".gch", ".pch")
 """Everything else appears under its name by a rename, when it is whole."""

@@ -15,10 +15,10 @@ from kernelwright.judge.bench import DEAR_BYTES, Point
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.correctness import HELD_BYTES, Correctness, Wrong
 from kernelwright.judge.inputs import Variant
-from kernelwright.judge.lease import sharing
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.program import Program
 from kernelwright.judge.variants import HEAVY, LIGHT
+from kernelwright.sandbox.lease import sharing
 from kernelwright.trial import CaseResult
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import inputs, renewed, slices, whole
+from kernelwright.judge import inputs, numerics, renewed, slices, whole
 from kernelwright.judge.exponents import DEVIATION, FAR, bounded, spread
 
 State = list[tuple[str, torch.Tensor]]
@@ -132,7 +132,7 @@ def moved(value: torch.Tensor, rng: torch.Generator, how: str) -> torch.Tensor:
     """
     if value.is_complex():
         return slices.again(value, moved(slices.real(value), rng, how))
-    if value.dtype not in inputs.FLOATS or value.numel() == 0 or not inputs.finite(value):
+    if value.dtype not in inputs.FLOATS or value.numel() == 0 or not numerics.finite(value):
         return value
     if how == PRUNED:
         chance = torch.rand(value.shape[:1], generator=rng, device=value.device)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -56,10 +57,19 @@ class Host(Protocol):
 
 
 class ProposerHost:
-    """``python -m kernelwright.proposers --serve`` as an object; the child starts on first use. Not thread-safe."""
+    """``python -m kernelwright.proposers --serve`` as an object; the child starts on first use. Not thread-safe.
 
-    def __init__(self, cwd: Path, env: Mapping[str, str] | None = None, command: tuple[str, ...] = COMMAND) -> None:
-        self._cwd, self._env, self._command = cwd, env, command
+    ``share``: around each answer, which then does not run beside what a judge times.
+    """
+
+    def __init__(
+        self,
+        cwd: Path,
+        env: Mapping[str, str] | None = None,
+        command: tuple[str, ...] = COMMAND,
+        share: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._cwd, self._env, self._command, self._share = cwd, env, command, share
         self._child: sandbox.Child | None = None
         self._answered = False
         self._numbers = itertools.count(1)
@@ -153,7 +163,8 @@ class ProposerHost:
         for _attempt in range(2):
             self.start()
             try:
-                reply = self._reply({**job, "seconds": seconds, "id": next(self._numbers)})
+                with self._share():
+                    reply = self._reply({**job, "seconds": seconds, "id": next(self._numbers)})
             except TimeoutError:
                 self.close()
                 raise

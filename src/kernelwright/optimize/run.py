@@ -265,7 +265,9 @@ class _Run:
             if host is not None and measuring:
                 host.go_on()
         measured = time.monotonic() - measuring[0] if measuring else 0.0
-        return machine, Pace(self.options.budget_seconds, self.began + measured)
+        pace = Pace(self.options.budget_seconds, self.began + measured)
+        self.services.waited = pace.waited
+        return machine, pace
 
     def _begin(self, pace: Pace) -> Loop:
         services, device = self.services, self.options.device
@@ -363,7 +365,8 @@ class _Run:
             )
         self.record["cost"] = self._cost(interrupted)
         self.folder.write(self.record)
-        files += write_pages(self.folder.path)
+        with self.services.share():
+            files += write_pages(self.folder.path)
         result = dataclasses.replace(result, files=files, seconds=time.monotonic() - self.began)
         self.record["result"] = result.to_json()
         self.folder.write(self.record)

@@ -6,8 +6,9 @@ Made once and shared between runs: their imports and the measurement of the devi
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from kernelwright import kinds, settings, wire
 from kernelwright.errors import CacheUnwritable
 from kernelwright.machine import Machine
 from kernelwright.optimize.host import Host, ProposerHost
+from kernelwright.sandbox import lease
 from kernelwright.task import Task
 from kernelwright.workers import LocalWorker, Worker
 
@@ -42,6 +44,10 @@ def caches() -> Path:
         ) from error
 
 
+def _nobody(seconds: float) -> None:
+    """Counts nothing."""
+
+
 class Services:
     """A worker for one device and a proposer host; both start on first use and end with ``close``.
 
@@ -53,8 +59,12 @@ class Services:
         self.device = device = settings.device(device)
         home = caches()
         self._machine: Machine | None = None
+        self.waited: Callable[[float], None] = _nobody
+        """Hears how many seconds ``share`` waited for a judge."""
+        self._tell: Say = silent
+        self._lease = lease.Lease(device) if device == "cpu" else None
         self.worker: Worker = worker or LocalWorker(device, home / "judge", home / "built")
-        self.host: Host = host or ProposerHost(home)
+        self.host: Host = host or ProposerHost(home, share=self.share)
 
     def hear(self, say: Say) -> None:
         """From now on ``say`` hears that another judge has the device: the first time, for they take turns all the
@@ -66,7 +76,17 @@ class Services:
                 said.append(text)
                 say(text)
 
-        self.worker.hears = once
+        self.worker.hears = self._tell = once
+
+    @contextlib.contextmanager
+    def share(self) -> Iterator[None]:
+        """Around work of this process, and of the host, on the processors that a judge times: they take turns."""
+        if self._lease is None:
+            yield
+            return
+        with lease.told(self._tell) as waits, self._lease.shared():
+            self.waited(sum(waits))
+            yield
 
     def machine(self, say: Say = silent) -> Machine:
         """Facts of the device: measured at its first use ever (15 s to a minute), then from the judge's cache.

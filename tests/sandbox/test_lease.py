@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.judge import lease as lease_room
-from kernelwright.judge.lease import Lease, told
+from kernelwright.sandbox import lease as lease_room
+from kernelwright.sandbox.lease import Lease, told
 
 
 def test_shares_overlap(tmp_path: Path) -> None:
