@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -26,6 +28,11 @@ def _no_relu(values: torch.Tensor, inplace: bool = False) -> torch.Tensor:
             lambda: torch.set_float32_matmul_precision("highest"),
             "precision of float32 products",
         ),
+        (
+            lambda: setattr(torch.backends.mkldnn, "enabled", False),
+            lambda: setattr(torch.backends.mkldnn, "enabled", True),
+            "oneDNN",
+        ),
         (lambda: torch.set_grad_enabled(False), lambda: torch.set_grad_enabled(True), "gradients"),
         (lambda: torch.manual_seed(torch.initial_seed() ^ 1), lambda: None, "seed"),
         (lambda: torch.rand(4), lambda: None, ""),
@@ -46,7 +53,7 @@ def test_settings_of_a_process_are_seen_to_change(
         back()
     said = left.words(found, lambda: own, random_=False)
     assert named in said if named else not said
-    assert ("put it back" in said) == ("precision" in named)
+    assert ("put it back" in said) == (named in ("precision of float32 products", "oneDNN"))
     assert ("-ffast-math" in said) == (named == "denormal")  # whoever compiled with it does not know of denormals
     if named and named != "seed":
         assert not left.words(found, lambda: here, random_=False)
@@ -69,6 +76,34 @@ def test_functions_that_are_replaced_are_seen(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch.nn.functional, "relu", _no_relu)
     assert "torch.nn.functional.relu (replaced)" in left.words(before.changed(), left.settings, random_=False)
     monkeypatch.setattr(torch.nn.functional, "relu", torch.nn.functional.silu)
+    assert not before.changed()
+
+
+@pytest.mark.parametrize(
+    ("holder", "key", "named"),
+    [
+        (torch.nn.Linear, "forward", "torch.nn.Linear.forward"),
+        (torch.nn.Linear, "__call__", "torch.nn.Linear.__call__"),
+        (torch.Tensor, "softmax", "torch.Tensor.softmax"),
+        (torch.autograd.Function, "apply", "torch.autograd.Function.apply"),
+        (math, "exp", "math.exp"),
+    ],
+)
+def test_methods_of_everybodys_classes_are_seen_also_where_they_were_inherited(
+    holder: Any, key: str, named: str
+) -> None:
+    """A Linear that rounds to bfloat16 for every model of its process was granted, and a softmax in half precision."""
+    before, own = left.Before(), vars(holder).get(key)
+    before.constructed()
+    setattr(holder, key, _no_relu)
+    try:
+        found = before.changed()
+    finally:
+        if own is None:
+            delattr(holder, key)
+        else:
+            setattr(holder, key, own)
+    assert f"{named} (replaced)" in left.words(found, left.settings, random_=False)
     assert not before.changed()
 
 

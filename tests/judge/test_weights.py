@@ -319,3 +319,18 @@ def test_weights_of_which_an_exponential_is_taken_come_far_from_zero(forward: st
     assert bool(large > 89) is ("softplus" in forward)
     plain = instance("x @ self.w", "[torch.randn(4, 24)]", init="self.w = nn.Parameter(torch.ones(24, 3))")
     assert all(v.moved != weights.EXPONENTS for v in plain.offered(3))
+
+
+def test_complex_weights_stay_complex_in_double_precision() -> None:
+    """Module.to(torch.float64) leaves their real parts: honest filters were refused by five bits."""
+    model = torch.nn.Module()
+    model.gain = torch.nn.Parameter(torch.randn(5, dtype=torch.complex64))
+    model.register_buffer("filter", torch.randn(5, dtype=torch.complex64))
+    model.register_buffer("scale", torch.randn(5, dtype=torch.float16))
+    model.register_buffer("order", torch.arange(5))
+    made = weights.doubled(model)
+    for name, dtype in (("gain", torch.complex128), ("filter", torch.complex128), ("scale", torch.float64)):
+        assert getattr(made, name).dtype is dtype
+        assert torch.equal(getattr(made, name).to(getattr(model, name).dtype), getattr(model, name))
+    assert made.order.dtype is torch.int64
+    assert isinstance(made.gain, torch.nn.Parameter)

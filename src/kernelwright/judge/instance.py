@@ -156,9 +156,10 @@ class Instance:
             self.out_specs = tuple(TensorSpec.contiguous(t.shape, t.dtype) for t in outputs)
             self.out_strides = tuple(tuple(t.stride()) for t in outputs)
             self.giver.keeps = weights.still(self.model, self.first_state)
-            if not (self.giver.keeps and before == refusals.counts(self.model)) and not self.contract.random:
-                given = leaves, self._raw(seed + 1)[0]
-                refusals.carried(self.reference, outputs, lambda own: self._call(self.model, own).outputs, given, 11)
+            kept_apart = before != refusals.counts(self.model)
+            if (kept_apart or not self.giver.keeps) and not self.contract.random:
+                given, anew = (leaves, self._raw(seed + 1)[0]), (lambda: self._construct(seed)) if kept_apart else None
+                refusals.carried(self.reference, outputs, self.model, self._call, given, 11, anew)
             self._restore()  # in train() mode buffers have changed
             with seeded(12):
                 again, self.call_seconds = timed(lambda: self._call(self.model, leaves).outputs)
@@ -185,9 +186,8 @@ class Instance:
             self.incoming = [calls.incoming_for(out, rng) for out in outputs]
             self._first_incoming = self.incoming
         if not self.contract.random and agreement.differ(outputs, again):
-            raise refusals.differing(
-                self.reference, outputs, again, lambda: self._call(self._construct(seed), leaves).outputs
-            )
+            anew = functools.partial(self._construct, seed)
+            raise refusals.differing(self.reference, outputs, again, lambda: self._call(anew(), leaves).outputs)
         return outputs
 
     def in_other_mode(self, leaves: Leaves, state: State) -> list[torch.Tensor] | None:

@@ -9,6 +9,7 @@ word, looked at once; who lies about it must mean to.
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +19,9 @@ from typing import Any
 import torch
 
 _LIBRARIES = {
-    "torch": torch, "torch.nn.functional": torch.nn.functional, "torch.Tensor": torch.Tensor, "torch.cuda": torch.cuda,
+    "math": math, "torch": torch, "torch.nn.functional": torch.nn.functional, "torch.cuda": torch.cuda,
+    "torch.Tensor": torch.Tensor, "torch.autograd.Function": torch.autograd.Function,
+    **{f"torch.nn.{name}": found for name, found in vars(torch.nn).items() if isinstance(found, type)},
 }  # fmt: skip
 _OWN = f"{Path(torch.__file__).parent}/"
 _TINY = 1e-40
@@ -38,8 +41,10 @@ _PRECISIONS: dict[str, Callable[[], object]] = {
     "sums of float16 products": lambda: torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
     "sums of bfloat16 products": lambda: torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
     "float16 accumulation": lambda: torch.backends.cuda.matmul.allow_fp16_accumulation,
+    "the use of oneDNN": lambda: torch.backends.mkldnn.enabled,
+    "the use of cuDNN": lambda: torch.backends.cudnn.enabled,
 }
-"""What decides how exact everybody's products are."""
+"""What decides how exact everybody's products are, and how fast."""
 
 
 def settings() -> dict[str, str]:
@@ -69,10 +74,10 @@ class Before:
     def __init__(self) -> None:
         self.settings, self.seed = settings(), 0
         self.functions = {
-            f"{name}.{key}": value
+            (name, key): value
             for name, library in _LIBRARIES.items()
-            for key, value in vars(library).items()
-            if callable(value)
+            for key, value in _held(library).items()
+            if callable(value) or isinstance(value, classmethod)
         }
 
     def constructed(self) -> None:
@@ -84,17 +89,23 @@ class Before:
         found = {name: value for name, value in settings().items() if value != self.settings[name]}
         if torch.initial_seed() != self.seed:
             found[SEED] = "drawn from anew"
-        for name, before in self.functions.items():
-            library, _, key = name.rpartition(".")
-            now = vars(_LIBRARIES[library]).get(key)
-            if now is not before and not _torchs(now):
-                found[name] = "replaced"
+        now = {name: _held(library) for name, library in _LIBRARIES.items()}
+        for (name, key), before in self.functions.items():
+            function = now[name].get(key)
+            if function is not before and not _torchs(function):
+                found[f"{name}.{key}"] = "replaced"
         return found
+
+
+def _held(library: Any) -> dict[str, Any]:
+    """What a module holds, and a class with what it has of others."""
+    kinds = reversed(library.__mro__) if isinstance(library, type) else (library,)
+    return {key: value for kind in kinds for key, value in vars(kind).items()}
 
 
 def _torchs(function: Any) -> bool:
     """Whether its code lies in torch's folder; where it has none, whether it says that it is torch's."""
-    code = getattr(function, "__code__", None)
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
     if code is not None:
         return str(code.co_filename).startswith(_OWN)
     return str(getattr(function, "__module__", "") or "").startswith("torch")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -206,40 +207,60 @@ def written(
 def carried(
     reference: Reference,
     first: Sequence[torch.Tensor],
-    call: Callable[[list[torch.Tensor]], Sequence[torch.Tensor]],
+    model: torch.nn.Module,
+    answer: Callable[[torch.nn.Module, list[torch.Tensor]], calls.Answer],
     given: tuple[list[torch.Tensor], list[torch.Tensor]],
     seed: int,
+    anew: Callable[[], torch.nn.Module] | None,
 ) -> None:
     """Answers that depend on what earlier calls left in parameters or buffers: calls are checked each by itself, so a
-    copy of the reference would be refused. ``first``: the answer to the first of two ``given``, which is asked for
-    again under ``seed`` by ``call``, that puts nothing back: at once, and after the other, three times as large: the
+    copy of the reference would be refused. ``first``: the ``answer`` of ``model`` to the first of two ``given``, which
+    is asked for again under ``seed`` with nothing put back: at once, and after the other, three times as large: the
     least and the largest value met so far are the same after equal inputs. Then CALLS times, or for SECONDS, as state
-    may be taken anew only now and then. Raises TaskError."""
+    may be taken anew only now and then. ``anew`` makes the model again, where it keeps something in attributes: what it
+    took from its first call stays, so the other comes first there. Raises TaskError."""
     own, other = given
-    with seeded(seed):
-        second = call(own)
+    other = [3 * leaf if leaf.is_floating_point() else leaf for leaf in other]
+
+    def call(used: torch.nn.Module, leaves: list[torch.Tensor], seed: int = seed) -> Sequence[torch.Tensor]:
+        with seeded(seed):
+            return answer(used, leaves).outputs
+
+    second = call(model, own)
     if not agreement.differ(first, second):
-        with contextlib.suppress(*calls.CAUGHT), seeded(seed + 1):
-            call([3 * leaf if leaf.is_floating_point() else leaf for leaf in other])
+        with contextlib.suppress(*calls.CAUGHT):
+            call(model, other, seed + 1)
         end = time.monotonic() + SECONDS
         for _ in range(CALLS):
-            with seeded(seed):
-                second = call(own)
+            second = call(model, own)
             if agreement.differ(first, second) or time.monotonic() > end:
                 break
     if agreement.differ(first, second):
-        raise _remembers(reference, first, second, "buffers")
+        raise _remembers(reference, first, second, "buffers" if anew is None else "buffers or attributes")
+    if anew is not None:
+        first, used = call(anew(), own), anew()
+        with contextlib.suppress(*calls.CAUGHT):
+            call(used, other, seed + 1)
+        if agreement.differ(first, second := call(used, own)):
+            raise _remembers(reference, first, second, "attributes")
 
 
 def counts(model: torch.nn.Module) -> list[tuple[int, str, Any]]:
-    """The plain numbers and texts of the modules of a model, with how long their lists and dicts are: (place of the
-    module, name, value). A module that counts its calls may keep the number outside its buffers."""
+    """What the modules of a model keep outside their buffers, such as how often they were called: (place of the module,
+    name, value), of lists and dicts how long they are, of anything else but numbers and texts which it is."""
     return [
-        (place, name, len(value) if isinstance(value, (list, dict)) else value)
-        for place, part in enumerate(model.modules())
-        for name, value in vars(part).items()
-        if isinstance(value, (bool, int, float, str, list, dict))
+        (place, name, _told(value)) for place, part in enumerate(model.modules()) for name, value in vars(part).items()
     ]
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, dict, set, deque)):
+        return len(value)
+    if isinstance(value, torch.Tensor) and not value.is_inference():
+        return id(value), value._version
+    return id(value)
 
 
 def of_one_shape(reference: Reference, specs: Sequence[TensorSpec], other: Sequence[torch.Tensor]) -> None:
