@@ -365,3 +365,30 @@ def test_a_buffer_beside_the_state_may_hold_other_things_under_its_name(given: s
     out, _ = alone(tmp_path, code)
     assert [[100.0], [0.0], [100.0]] * 3 == out[:9]
     assert [[0.0], 0.0 if given == "the same" else 7.0] == out[9:]
+
+
+@pytest.mark.parametrize("extends", [True, False])
+@pytest.mark.parametrize("warm", [True, False])
+def test_torch_export_leaves_the_module_as_it_was(extends: bool, warm: bool, tmp_path: Path) -> None:
+    """Its fake weights stayed in the reference beside it, and in the module: later calls returned fake tensors."""
+    place(tmp_path, LAYERS, fast(LAYERS, extends), WEIGHTS)
+    out, _ = alone(
+        tmp_path,
+        f"""
+        import optimized
+        model, x = optimized.ModelNew().eval(), torch.randn(4, 8)
+        if {warm}:
+            model(x)
+        for _ in range(2):
+            made = torch.export.export(model, (x,))
+            answer = model(x)
+            assert type(answer) is torch.Tensor, type(answer)
+            assert not [p for p in model.parameters() if type(p) is not torch.nn.Parameter]
+            with torch.no_grad():
+                model.fc.weight.mul_(2.0)
+            assert torch.allclose(made.module()(x), model(x), atol=1e-6)
+        with torch.no_grad():
+            out.append(round((model(x) - made.module()(x)).mean().item(), 3))
+        """,
+    )
+    assert [1.0] == out  # the fast program still answers where it may

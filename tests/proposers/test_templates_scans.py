@@ -29,6 +29,9 @@ SCANS = {
 PLACES = {
     "rows": reference("return torch.argmax(x, dim=1)", "torch.randn(33, 9001)"),
     "middle axis": reference("return torch.argmin(x, 1)", "torch.randn(3, 301, 21)"),
+    "middle axis in two passes": reference(
+        "return torch.argmin(x, 1), (x - x.amax(1, keepdim=True)).amin(1)", "torch.randn(3, 301, 21)"
+    ),
     "kept": reference("return torch.argmax(x * 2, -1, keepdim=True), x.amax(-1, keepdim=True)", "torch.randn(9, 70)"),
 }
 

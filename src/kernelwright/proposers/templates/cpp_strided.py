@@ -144,7 +144,8 @@ class Strided(Kernel):
         for position in positions:
             value = self.region.values[position]
             if value.kind in _OUTSIDE:
-                self.w.add(f"const {declared(value)} v{position} = r{position}[u];")
+                kind = "I" if value.op == "row_argmax" else declared(value)  # one index in each lane, as in _finish
+                self.w.add(f"const {kind} v{position} = r{position}[u];")
 
     def _row_values(self, number: int) -> None:
         for position, value in enumerate(self.region.values):
