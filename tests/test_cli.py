@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from kernelwright import cli_judge, errors
+from kernelwright import cli, cli_judge, errors
 from kernelwright.cli import app
 from kernelwright.optimize import services
 from kernelwright.proposers import Structure
@@ -147,6 +147,21 @@ def test_a_folder_of_caches_that_cannot_be_written_is_named_before_a_run_folder_
     assert 36 == result.exit_code
     assert "CacheUnwritable" in result.output and "set KERNELWRIGHT_HOME" in result.output
     assert not (bench.folder / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["frobnicate"], ["optimize", "x.py", "--nosuch"], ["optimize", "x.py", "--seed", "x"], ["runs", "a", "b"]],
+)
+def test_a_command_line_that_is_wrong_is_json_too_where_that_is_asked_for(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Agents read it: empty output and a usage text elsewhere say nothing to them."""
+    monkeypatch.setattr(sys, "argv", ["kernelwright", *arguments, "--json"])
+    assert 2 == cli.main()
+    said = json.loads(capsys.readouterr().out)
+    assert ("BadCommand", 2) == (said["error"], said["exit_code"])
+    assert said["got"] and said["expected"] and said["what_next"]
 
 
 def test_mistakes_found_without_a_judge_have_their_codes_too(bench: Bench) -> None:

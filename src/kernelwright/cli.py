@@ -22,6 +22,8 @@ from kernelwright.errors import BadCommand, KernelwrightError
 P = ParamSpec("P")
 R = TypeVar("R")
 INTERRUPTED = 130
+UsageError: Any = typer.BadParameter.__mro__[1]
+"""Of click, which newer typers bring along and older ones import."""
 
 # Without rich in the help and in tracebacks typer starts in 0.07 s instead of 1 s.
 app = typer.Typer(
@@ -50,8 +52,17 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standar
 
 def main() -> int:
     """Entry of the installed command; exits by itself."""
-    app()
-    return 0
+    if "--json" not in sys.argv[1:]:
+        app()
+        return 0
+    try:
+        code = app(standalone_mode=False)
+    except UsageError as error:
+        usage = error.ctx.get_usage() if error.ctx is not None else "kernelwright --help"
+        wrong = BadCommand("The command line is wrong.", error.format_message(), usage, "see --help")
+        print(json.dumps({**wrong.to_json(), "exit_code": wrong.exit_code}, indent=1))
+        return wrong.exit_code
+    return code if isinstance(code, int) else 0
 
 
 def _guarded(command: Callable[P, None]) -> Callable[P, None]:

@@ -316,7 +316,7 @@ def _translated(path: Path) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         raise _corrupt(path, str(error)) from error
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EPERM):
+        if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM):
             raise _unwritable(path, str(error)) from error
         raise
 

@@ -33,6 +33,7 @@ MS = 1_000_000
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), NotEnoughMemory),
         (MemoryError(), NotEnoughMemory),
         (OSError(errno.ENOSPC, "No space left on device", "x"), DiskFull),
+        (OSError(errno.EFBIG, "File too large", "x"), DiskFull),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), DiskFull),
         (OSError(errno.ENOENT, "No such file"), type(None)),
         (RuntimeError("CUDA error: invalid device ordinal"), type(None)),

@@ -317,3 +317,10 @@ def test_a_hidden_state_in_an_attribute_is_no_chance() -> None:
     head = head.replace("torch.tanh(x + self.h)", "torch.rand_like(x)")
     with pytest.raises(errors.ReferenceIsRandom):
         instance("step(self, x)", "[torch.randn(3, 4)]", init="self.h = torch.randn(3, 4)", head=head)
+
+
+def test_a_reference_that_reads_a_file_beside_it_hears_why_it_is_not_there() -> None:
+    """To run the file with Python was no help: there it works."""
+    head = "import os\nHERE = open(os.path.join(os.path.dirname(__file__), 'scale.txt')).read()\n"
+    with pytest.raises(errors.TaskDoesNotImport, match="let the file make what it reads"):
+        instance("x", "[torch.rand(3)]", head=head)

@@ -71,8 +71,8 @@ def test_kept_candidates_lie_in_folders_of_their_digest(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "candidates" / candidate.digest(), "y") == (place, (place / "deep/k.cpp").read_text())
 
 
-def test_listing_shows_newest_first_and_steps_over_debris(tmp_path: Path) -> None:
-    """A damaged record hides one run, not all."""
+def test_listing_shows_newest_first_and_what_cannot_be_read_as_that(tmp_path: Path) -> None:
+    """A damaged record hides no run, not even its own."""
     for name, started in (("old", 1.0), ("new", 2.0)):
         run = folders.create(tmp_path / name)
         run.write({"started_at": started})
@@ -83,7 +83,10 @@ def test_listing_shows_newest_first_and_steps_over_debris(tmp_path: Path) -> Non
     (tmp_path / "list" / "run.json").write_text("[]")
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd" / "run.json").write_text('{"started_at": null}')
-    assert ["new", "old", "odd"] == [path.name for path, _ in folders.listed(tmp_path)]
+    listed = folders.listed(tmp_path)
+    assert ["new", "old", "broken", "list", "odd"] == [path.name for path, _ in listed]
+    assert ["broken", "list"] == [path.name for path, data in listed if data.get("status") == "unreadable"]
+    assert "cannot be read" in listed[2][1]["message"]
     for name in ("broken", "list"):
         with pytest.raises(RunFolderError):
             folders.read(tmp_path / name)

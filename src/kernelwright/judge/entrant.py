@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelwright.errors import JudgeFailed, KernelwrightError, ReferenceFails
+from kernelwright.judge import health
 from kernelwright.judge.intervals import Met
 from kernelwright.judge.program import Program
 
@@ -77,6 +80,8 @@ class Entrant:
                 what_next="return the tensor that it was taken from, without .item(), int() or float(), or "
                 "torch.tensor(number)",
             )
+        if os.strerror(errno.EFBIG) in self.failure:
+            raise health.full(self.failure)
         if not any(sign in self.failure for sign in _OF_ITS_OWN):
             raise JudgeFailed("The reference does not run as a program", self.failure, "a result")
         raise ReferenceFails(

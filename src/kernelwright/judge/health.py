@@ -32,7 +32,7 @@ def fault(error: BaseException) -> KernelwrightError | None:
             "The judge ran out of memory.", f"{type(error).__name__}: {text}", "room for several copies of a call",
             "give the timed case smaller sizes, or use a machine with more memory",
         )  # fmt: skip
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return full(str(error))
     if isinstance(error, RuntimeError) and any(sign in text for sign in _DEVICE) and _ABSENT not in text:
         return DeviceLost(
@@ -74,7 +74,7 @@ def full(got: str) -> DiskFull:
         "The disk is full where the judge writes.",
         got,
         "some hundred MiB",
-        "make room there, or set KERNELWRIGHT_HOME to a folder on another disk",
+        "make room there, raise ulimit -f, or set KERNELWRIGHT_HOME to a folder on another disk",
     )
 
 

@@ -109,7 +109,10 @@ class Reference:
                 f"The reference of {task.name} raises when it is executed.",
                 got=last_line(error),
                 expected="source that imports and defines " + ", ".join(self._wanted()),
-                what_next="run the file with Python and mend the line named above",
+                what_next="run the file with Python and mend the line named above"
+                if not isinstance(error, FileNotFoundError)
+                else "let the file make what it reads: what runs, also as a confined program, is a copy of the source "
+                "with the modules beside it and no other files",
             ) from error
         missing = [name for name in self._wanted() if not hasattr(self.module, name)]
         if missing:

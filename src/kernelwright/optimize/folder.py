@@ -26,7 +26,8 @@ RUN, LEDGER, EVENTS, CANDIDATES, LOCK = "run.json", "ledger.sqlite", "events.jso
 OURS = (LEDGER, EVENTS, CANDIDATES, "optimized.py", "task_modules", "proof.json", "report.html")
 """What a run writes beside its record."""
 _NO_ROOM = (
-    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG,
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR,
+    errno.ENAMETOOLONG,
 )  # fmt: skip
 
 
@@ -168,16 +169,19 @@ def unlisted(parent: Path) -> str:
 
 
 def listed(parent: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """(folder, run.json) of every readable run below ``parent``, newest first.
+    """(folder, run.json) of every run below ``parent``, newest first.
 
-    The record of a killed run still says that it is running; here its status is ``stopped``.
+    The record of a killed run still says that it is running; here its status is ``stopped``. Of one that cannot be read
+    there is a status and a message.
     """
     found = []
     for place in sorted(parent.glob(f"*/{RUN}")):
         try:
             data = read(place.parent)
-        except RunFolderError:
-            continue  # a half-deleted folder is no run
+        except NoSuchRun:
+            continue  # deleted meanwhile
+        except RunFolderError as error:
+            data = {"status": "unreadable", "message": str(error)}
         if data.get("status") == "running" and not _held(place.parent):
             data["status"] = "stopped"
         found.append((place.parent, data))
