@@ -319,6 +319,13 @@ def test_a_hidden_state_in_an_attribute_is_no_chance() -> None:
         instance("step(self, x)", "[torch.randn(3, 4)]", init="self.h = torch.randn(3, 4)", head=head)
 
 
+def test_an_interrupt_that_the_reference_raises_is_its_own() -> None:
+    """The judge ended under it, was started again, and the run said that the reference does not come to an end."""
+    head = "def stop():\n    raise KeyboardInterrupt\n"
+    with pytest.raises(errors.ReferenceFails, match="KeyboardInterrupt"):
+        instance("stop()", "[torch.rand(3)]", head=head)
+
+
 def test_a_reference_that_reads_a_file_beside_it_hears_why_it_is_not_there() -> None:
     """To run the file with Python was no help: there it works."""
     head = "import os\nHERE = open(os.path.join(os.path.dirname(__file__), 'scale.txt')).read()\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.errors import DeviceLost, JudgeFailed, ToolMissing
+from kernelwright.errors import DeviceLost, JudgeFailed, ReferenceFails, ToolMissing
 from kernelwright.optimize import Services
 from kernelwright.optimize.services import silent
 from kernelwright.testing import FakeHost
@@ -95,6 +95,14 @@ def test_errors_keep_their_class(worker: LocalWorker) -> None:
     """What the judge answers as an error is raised as one."""
     with pytest.raises(ToolMissing, match="no g"):
         worker.run({"job": "fail"})
+
+
+def test_a_reference_that_ends_the_process_is_named_for_it(worker: LocalWorker) -> None:
+    """A judge exits by nothing but what it runs: no defect of ours, nor of the machine. Killed, it may be either."""
+    with pytest.raises(ReferenceFails, match="reference of x ends the process(?s:.*)exit status 9"):
+        worker.run({"job": "die", "task": {"name": "x"}})
+    with pytest.raises(JudgeFailed, match="twice"):
+        worker.run({"job": "be killed", "task": {"name": "x"}})
 
 
 def test_a_judge_that_dies_is_restarted_and_the_job_repeated(worker: LocalWorker) -> None:

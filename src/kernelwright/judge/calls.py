@@ -23,6 +23,8 @@ CAUGHT = (
     ZeroDivisionError,
 )
 """What a module raises on inputs or dtypes it was not written for (NotImplementedError is a RuntimeError)."""
+ANYTHING = (Exception, SystemExit, KeyboardInterrupt)
+"""What the user's code may raise at all: a judge has a session of its own, so no interrupt but that comes to it."""
 
 
 class Given(list[torch.Tensor]):

@@ -108,7 +108,7 @@ class Instance:
             model = model.to(self.device)
         except KernelwrightError:
             raise
-        except (Exception, SystemExit) as error:
+        except calls.ANYTHING as error:
             raise self.reference.failure("the constructor", error) from error
         model.train(self.training)
         return model
@@ -119,7 +119,7 @@ class Instance:
             skeleton, leaves = refusals.plain(self.reference, self._given(seed), self.model.forward)
         except KernelwrightError:
             raise
-        except (Exception, SystemExit) as error:
+        except calls.ANYTHING as error:
             raise self.reference.failure("get_inputs", error) from error
         leaves, self.expanded = refusals.placed(self.reference, leaves)
         return leaves, skeleton
@@ -169,7 +169,7 @@ class Instance:
             if "cannot be handed to another process" not in str(error):
                 raise self.reference.failure("forward", error) from error
             raise refusals.no_tensor(self.reference, str(error)) from error
-        except (Exception, SystemExit) as error:
+        except calls.ANYTHING as error:
             raise self.reference.failure("forward", error) from error
         if not outputs:
             raise refusals.no_tensor(self.reference, "a result without tensors")

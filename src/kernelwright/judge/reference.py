@@ -19,7 +19,7 @@ from kernelwright.errors import (
     TaskIncomplete,
     WrongDevice,
 )
-from kernelwright.judge import health
+from kernelwright.judge import calls, health
 from kernelwright.judge.bonds import Bonds
 from kernelwright.judge.inputs import seeded
 from kernelwright.judge.instance import Instance
@@ -104,7 +104,7 @@ class Reference:
                 self.module = execute(task.reference, name, task.imports)
         except KernelwrightError:
             raise
-        except (Exception, SystemExit) as error:
+        except calls.ANYTHING as error:
             raise TaskDoesNotImport(
                 f"The reference of {task.name} raises when it is executed.",
                 got=last_line(error),
@@ -154,7 +154,7 @@ class Reference:
         try:
             with seeded(0):
                 given = self.call_with_axes(function, case)
-        except (Exception, SystemExit) as error:
+        except calls.ANYTHING as error:
             raise self.failure("get_init_inputs", error) from error
         if isinstance(given, Mapping):
             return [], dict(given)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from kernelwright.errors import CandidateError, JudgeFailed, KernelwrightError
-from kernelwright.judge import health
+from kernelwright.judge import calls, health
 from kernelwright.sandbox import lease
 
 BUILDERS = max(1, min(8, len(os.sched_getaffinity(0))))
@@ -99,7 +99,7 @@ def answer(
         return {**result, "seconds": time.monotonic() - started, "waited": sum(waits)}, None
     except KernelwrightError as error:
         return None, error
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - an unanswered request would be waited for for ever
+    except calls.ANYTHING as error:  # an unanswered request would be waited for for ever
         sys.stderr.write(traceback.format_exc())
         sys.stderr.flush()
         return None, health.fault(error) or JudgeFailed(

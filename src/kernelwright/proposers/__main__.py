@@ -93,7 +93,7 @@ class Host:
             return {"structures": [], "late": True}
         except KernelwrightError:
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - tracing runs the user's reference: it can raise anything
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - tracing runs the user's reference
             traceback.print_exc(file=sys.stderr)
             emit({"event": "proposer-skipped", "proposer": name, "reason": _one_line(error)})
             return {"structures": [], "seconds": time.monotonic() - began}
@@ -109,7 +109,7 @@ class Host:
             raise CandidateError(f"{name} did not render {structure} in time.", f"over {job['seconds']:g} s") from error
         except KernelwrightError:
             raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - as above: the reference may be run again to render
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the reference may run again
             traceback.print_exc(file=sys.stderr)
             raise CandidateError(f"{name} could not render {structure}.", _one_line(error)) from error
         return {"candidate": wire.to_data(candidate)}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright import sandbox
-from kernelwright.errors import JudgeFailed, KernelwrightError, from_json
+from kernelwright.errors import JudgeFailed, KernelwrightError, ReferenceFails, from_json
 
 Reply = dict[str, Any]
 LOST: Reply = {"lost": True}
@@ -84,6 +84,13 @@ class LocalWorker:
         self._go_on()
         if judge.fault is not None and abandoned == self._abandoned and not self._closed:
             raise again(judge.fault)  # a job beside this one met it, and the judge was ended for that
+        if "task" in request and judge.child.ending.startswith("exit status") and abandoned == self._abandoned:
+            raise ReferenceFails(
+                f"The reference of {request['task'].get('name', 'this task')} ends the process that it runs in.",
+                got=judge.last_words(),
+                expected="code that returns or raises",
+                what_next="take os._exit, or what calls exit, out of it",
+            )
         why = ", twice" if abandoned == self._abandoned else ": it was given up"
         raise JudgeFailed(
             "The judge died under a job" + (": the worker was closed" if self._closed else why),
