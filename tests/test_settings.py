@@ -79,6 +79,14 @@ def test_xdg_cache_home_moves_the_caches() -> None:
     assert Path("/x/kernelwright") == settings.read({"XDG_CACHE_HOME": "/x", "HOME": "/home/ada"}).home
 
 
+def test_a_variable_that_is_no_length_of_time_is_named() -> None:
+    """A user who gave no budget would look for one on the command line."""
+    with pytest.raises(BadCommand, match="KERNELWRIGHT_BUDGET is not a length of time"):
+        settings.read({"KERNELWRIGHT_BUDGET": "x"})
+    with pytest.raises(BadCommand, match="The budget is not a length of time"):
+        settings.seconds("x")
+
+
 def test_a_misspelt_variable_is_an_error_that_lists_the_known_ones() -> None:
     """Silence would look like obedience."""
     with pytest.raises(BadCommand) as caught:

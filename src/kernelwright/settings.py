@@ -67,7 +67,7 @@ def read(environment: Mapping[str, str] | None = None) -> Settings:
         home=Path(env.get("KERNELWRIGHT_HOME") or cache / "kernelwright").expanduser(),
         runs=Path(env.get("KERNELWRIGHT_RUNS") or "runs").expanduser(),
         device=device(env.get("KERNELWRIGHT_DEVICE") or "cpu"),
-        budget_seconds=seconds(env.get("KERNELWRIGHT_BUDGET") or "2m"),
+        budget_seconds=seconds(env.get("KERNELWRIGHT_BUDGET") or "2m", "KERNELWRIGHT_BUDGET"),
         seed=_integer("KERNELWRIGHT_SEED", env.get("KERNELWRIGHT_SEED") or "0"),
         proposers=names(env.get("KERNELWRIGHT_PROPOSERS") or ""),
         grid=grid(env.get("KERNELWRIGHT_GRID") or str(WORLD_GRID)),
@@ -109,13 +109,15 @@ MOST_BITS = 64.0
 """No dtype has more bits to lose."""
 
 
-def seconds(text: str | float) -> float:
-    """``90``, ``90s``, ``1.5m`` or ``1h`` as seconds, at most a month. Raises BadCommand for anything else and zero."""
+def seconds(text: str | float, name: str = "the budget") -> float:
+    """``90``, ``90s``, ``1.5m`` or ``1h`` as seconds, at most a month. Raises BadCommand, of ``name``, for others
+    and zero."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh]?)\s*", text) if isinstance(text, str) else None
     value = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
     value = value if isinstance(text, str) else _number(text)
     if not 0 < value <= LONGEST_S:
-        raise BadCommand("The budget is not a length of time.", got=repr(text), expected="90s, 2m or 1h, up to 720h")
+        what = f"{name[0].upper()}{name[1:]} is not a length of time."
+        raise BadCommand(what, got=repr(text), expected="90s, 2m or 1h, up to 720h")
     return value
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -43,6 +44,18 @@ def test_an_interrupt_keeps_what_was_proved(tmp_path: Path) -> None:
     judge = FakeWorker(landscape)
     final = resume_run(tmp_path / "run", services=Services("cpu", worker=judge, host=FakeHost(HOST)))
     assert "faster" == final.status
+
+
+def test_an_interrupt_before_any_proof_names_the_fastest(tmp_path: Path) -> None:
+    """Whoever waited for it wants to know what it was worth; nothing says that it is right."""
+
+    def stop(count: int) -> None:
+        if count == 3:
+            raise KeyboardInterrupt
+
+    result, _ = go(tmp_path / "run", worker=FakeWorker(landscape, after=stop))
+    assert ("interrupted", None) == (result.status, result.winner)
+    assert re.search(r"2 trials; the fastest, not proved, is at \d+\.\d\dx of \w+\)", result.message), result.message
 
 
 def test_an_interrupt_before_any_proof_says_how_to_go_on(tmp_path: Path) -> None:

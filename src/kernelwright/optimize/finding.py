@@ -21,7 +21,7 @@ def message(loop: Loop | None, interrupted: bool) -> str:
         return "Interrupted. The search had not begun."
     text = "Interrupted. " if interrupted else ""
     if interrupted and loop.winner is None:
-        text += f"Nothing is proved yet ({trials(loop.tried)})."
+        text += f"Nothing is proved yet ({trials(loop.tried)}{_fastest(loop)})."
     else:
         text += _finding(loop)
     if loop.winner is None and loop.unjudged:
@@ -30,6 +30,12 @@ def message(loop: Loop | None, interrupted: bool) -> str:
     if loop.winner is None and not loop.exhausted:
         text += " The search was not over: --resume goes on, --budget gives it more time."
     return text
+
+
+def _fastest(loop: Loop) -> str:
+    """The best time so far, which nobody has proved."""
+    best = loop.best_time()
+    return "" if best is None else f"; the fastest, not proved, is at {best.speedup:.2f}x of {best.best_baseline}"
 
 
 def _finding(loop: Loop) -> str:

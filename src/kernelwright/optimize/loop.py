@@ -206,8 +206,14 @@ class Loop:
 
     def fastest(self, most: int) -> list[Candidate]:
         """The accepted candidates, fastest first."""
-        ranked = sorted(self._coarse.values(), key=lambda item: item[2].timing.median_us)
-        return [candidate for candidate, _, _ in ranked[:most]]
+        return [candidate for candidate, _, _ in self._ranked()[:most]]
+
+    def best_time(self) -> Timed | None:
+        """The fastest of them, as it was timed before any proof."""
+        return next((timed for _, _, timed in self._ranked()), None)
+
+    def _ranked(self) -> list[tuple[Candidate, str, Timed]]:
+        return sorted(self._coarse.values(), key=lambda item: item[2].timing.median_us)
 
     def finish(self) -> None:
         """Prove the finalists, fastest first; at least one, even when the budget is over.
@@ -240,8 +246,7 @@ class Loop:
 
     def _finalists(self) -> list[tuple[Candidate, str, Timed]]:
         """Candidates worth proving, fastest first: close to the best, and not all variants of one structure's tail."""
-        ranked = sorted(self._coarse.values(), key=lambda item: item[2].timing.median_us)
-        alive = [item for item in ranked if self._precise.get(item[0].digest(), 0) is not None]
+        alive = [item for item in self._ranked() if self._precise.get(item[0].digest(), 0) is not None]
         if not alive:
             return []
         limit = alive[0][2].timing.median_us * CLOSE
