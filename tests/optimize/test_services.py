@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from kernelwright.errors import DeviceLost
 from kernelwright.optimize import services as rooms
 from kernelwright.optimize.host import ProposerHost
 from kernelwright.optimize.services import Services
 from kernelwright.sandbox.lease import Lease, try_lock
 from kernelwright.testing import FakeHost, FakeWorker
-
-Share = Callable[[], AbstractContextManager[None]]
 
 
 def others_may_time(path: Path) -> bool:
@@ -69,6 +68,21 @@ def test_a_share_waits_while_a_judge_is_alone_and_says_how_long(
     thread.join(10)
     assert len(waits) == 1
     assert waits[0] > 0.1
+
+
+def test_who_keeps_the_device_for_minutes_costs_no_run_its_pages(
+    made: Callable[[str], Services], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is found is written down beside whatever goes on there."""
+
+    def lost(self: Lease) -> AbstractContextManager[None]:
+        raise DeviceLost("The device stayed busy")
+
+    monkeypatch.setattr(Lease, "shared", lost)
+    done = []
+    with made("cpu").share():
+        done.append(1)
+    assert done
 
 
 def test_answers_of_proposers_are_made_inside_a_share(tmp_path: Path) -> None:

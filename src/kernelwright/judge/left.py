@@ -73,12 +73,7 @@ class Before:
 
     def __init__(self) -> None:
         self.settings, self.seed = settings(), 0
-        self.functions = {
-            (name, key): value
-            for name, library in _LIBRARIES.items()
-            for key, value in _held(library).items()
-            if callable(value) or isinstance(value, classmethod)
-        }
+        self.held = {name: dict(vars(library)) for name, library in _LIBRARIES.items()}
 
     def constructed(self) -> None:
         """A module may have seeded what it drew its weights from."""
@@ -89,18 +84,20 @@ class Before:
         found = {name: value for name, value in settings().items() if value != self.settings[name]}
         if torch.initial_seed() != self.seed:
             found[SEED] = "drawn from anew"
-        now = {name: _held(library) for name, library in _LIBRARIES.items()}
-        for (name, key), before in self.functions.items():
-            function = now[name].get(key)
-            if function is not before and not _torchs(function):
-                found[f"{name}.{key}"] = "replaced"
+        for name, before in self.held.items():
+            now = vars(_LIBRARIES[name])
+            for key in now.keys() | before.keys():
+                was, function = before.get(key), now.get(key)
+                if function is not was and not _torchs(function):
+                    was = was if key in before else _inherited(_LIBRARIES[name], key)
+                    if callable(was) or isinstance(was, classmethod):
+                        found[f"{name}.{key}"] = "replaced"
         return found
 
 
-def _held(library: Any) -> dict[str, Any]:
-    """What a module holds, and a class with what it has of others."""
-    kinds = reversed(library.__mro__) if isinstance(library, type) else (library,)
-    return {key: value for kind in kinds for key, value in vars(kind).items()}
+def _inherited(library: Any, key: str) -> Any:
+    """What a class has of that name from others; a module has nothing."""
+    return next((vars(kind)[key] for kind in getattr(library, "__mro__", ())[1:] if key in vars(kind)), None)
 
 
 def _torchs(function: Any) -> bool:

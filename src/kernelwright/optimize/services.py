@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright import kinds, settings, wire
-from kernelwright.errors import CacheUnwritable
+from kernelwright.errors import CacheUnwritable, DeviceLost
 from kernelwright.machine import Machine
 from kernelwright.optimize.host import Host, ProposerHost
 from kernelwright.sandbox import lease
@@ -84,7 +84,9 @@ class Services:
         if self._lease is None:
             yield
             return
-        with lease.told(self._tell) as waits, self._lease.shared():
+        with lease.told(self._tell) as waits, contextlib.ExitStack() as kept:
+            with contextlib.suppress(DeviceLost):  # somebody has had it for ten minutes: no reason to lose a run
+                kept.enter_context(self._lease.shared())
             self.waited(sum(waits))
             yield
 
