@@ -87,6 +87,7 @@ def test_functions_that_are_replaced_are_seen(monkeypatch: pytest.MonkeyPatch) -
         (torch.Tensor, "softmax", "torch.Tensor.softmax"),
         (torch.autograd.Function, "apply", "torch.autograd.Function.apply"),
         (math, "exp", "math.exp"),
+        (torch.linalg, "solve", "torch.linalg.solve"),
     ],
 )
 def test_methods_of_everybodys_classes_are_seen_also_where_they_were_inherited(

@@ -30,6 +30,8 @@ WEIGHTS = 7.0
 
 PLACE = 0.4
 """Deviation of a place along an axis of n elements, in n unit roundoffs: two roundings of n / 2 on the average."""
+SINGLE = 2.0**-24
+"""Unit roundoff of places: of float32 in half precision too, where torch computes them so."""
 
 
 def linear(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
@@ -40,7 +42,7 @@ def linear(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
         if (count := values.shape[axis]) > 1:
             step = values.diff(dim=axis).square()
             step = torch.maximum(_padded(step, axis, 0), _padded(step, axis, 1))  # to either neighbour
-            spread = spread + step * (PLACE * count * mode.unit) ** 2
+            spread = spread + step * (PLACE * count * min(mode.unit, SINGLE)) ** 2
     around = torch.nn.functional.interpolate(spread, size=out.shape[2:], mode="nearest")
     return mode.roughen(out + mode.bells(out) * finite(around.sqrt()))
 

@@ -20,7 +20,8 @@ import torch
 
 _LIBRARIES = {
     "math": math, "torch": torch, "torch.nn.functional": torch.nn.functional, "torch.cuda": torch.cuda,
-    "torch.Tensor": torch.Tensor, "torch.autograd.Function": torch.autograd.Function,
+    "torch.Tensor": torch.Tensor, "torch.autograd.Function": torch.autograd.Function, "torch.linalg": torch.linalg,
+    "torch.fft": torch.fft, "torch.special": torch.special,
     **{f"torch.nn.{name}": found for name, found in vars(torch.nn).items() if isinstance(found, type)},
 }  # fmt: skip
 _OWN = f"{Path(torch.__file__).parent}/"
