@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kernelwright.judge import measure, skeletons, wires
+from kernelwright.judge import measure, skeletons, veil, wires
 from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
 from kernelwright.judge.runner import Runner
-from kernelwright.judge.veil import LEAST, STEP, Veil, Words
+from kernelwright.judge.veil import DELAY_S, LEAST, STEP, Delay, Veil, Words
 
 
 def _buffers(*shapes: tuple[int, ...], dtype: str = "float32", sets: int = 3) -> Buffers:
@@ -123,6 +123,25 @@ def _run(
             running.do_uncover({"shown": [], "first": first}, [])
         ours.send(wires.asking(7, taken=False, keep=False))
         running.window(wires.go(7, order, grad=False, at_once=at_once))
+
+
+@pytest.mark.parametrize("host_ms", [0.3, 3.0])
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_stream_sleeps_for_longer_than_the_host_takes(
+    host_ms: float, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also beside a slow host; not much longer, nor longer each time, where the program waits for the stream."""
+    now, slept = [0.0], [0.0]
+    monkeypatch.setattr(veil.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: slept.append(cycles / veil.SLEEP_HZ))
+    delay = Delay()
+    for _ in range(6):
+        delay.begin()
+        now[0] += host_ms * 1e-3 + waits * slept[-1]
+        delay.end()
+    for seconds in slept[-3:]:
+        assert 2 * host_ms * 1e-3 < seconds < 6 * host_ms * 1e-3
+        assert DELAY_S[0] <= seconds <= DELAY_S[2]
 
 
 def test_on_a_cpu_nothing_is_hidden_and_nothing_busy() -> None:

@@ -28,10 +28,6 @@ _PERTURB, _RUBBISH = -6, 1
 """M_PERTURB: fresh memory is filled with the complement of the byte, 0xFE (-1.7e38 in float32), freed with the byte."""
 
 
-SLEEP_CYCLES = 200_000
-"""0.1 ms of an H200: longer than a launch."""
-
-
 class Runner:
     """Serves one channel; holds one module, its weights buffer and one set of call buffers."""
 
@@ -55,6 +51,7 @@ class Runner:
         """Whether what is delivered is to be copied: not where the judge has read it."""
         self.cover: veil.Words | None = None
         """Hidden inputs of the next window, which each call's stream is to show it."""
+        self.delay = veil.Delay()
         self.late = False
         """Gradients are asked for only when the results of all calls of a window are there."""
         self.sync: Callable[[], None] = _nothing
@@ -258,17 +255,19 @@ class Runner:
     def _at_once(self, index: int, grad: bool, copied: list[list[tuple[int, int]]]) -> Any:
         """A call whose result the stream that is current now copies right after it, as any caller's next operator reads
         it: what a program computes on a stream of its own, or later, is not there. Where its inputs are hidden that
-        stream shows them first, a while after the program was called."""
+        stream shows them first, when the program was called and the copies wait: see ``veil.Delay``."""
         stream = None if self.device == "cpu" else torch.cuda.current_stream()
-        if self.cover is not None:
-            torch.cuda._sleep(SLEEP_CYCLES)
-            self.cover.invert([index])
+        if (covered := self.cover) is not None:
+            self.delay.begin()
+            covered.invert([index])
         result = self._in_order(self._call(index, grad))
         self.copies, pairs = True, list[tuple[torch.Tensor, torch.Tensor]]()
         with torch.no_grad(), torch.cuda.stream(stream):
             copied.append(self._deliver(index, result, pairs))
             if pairs:
                 torch._foreach_copy_([target for target, _ in pairs], [leaf for _, leaf in pairs])
+        if covered is not None:
+            self.delay.end()
         return result
 
     def _context(self, grad: bool) -> contextlib.ExitStack:
