@@ -12,6 +12,7 @@ add(
     "[torch.randn(512, 1024)]",
 )
 add("device_scan", "return torch.cumsum(x, dim=0)", "[torch.randn(4096, 256)]")
+add("device_rows", "return self.fc(x)", "[torch.randn(4, 4096)]", init="self.fc = nn.Linear(4096, 4096)")
 add("device_sums", "return x.sum(0)", "[torch.randn(1024, 1024)]")
 add("device_pair", "return x.clone(), torch.sin(x) * 1.1 + torch.cos(x)", "[torch.randn(512, 1024)]")
 
@@ -171,6 +172,44 @@ def install():
 if runner is not None:
     install()
 """
+AS_ONE = """
+def install():
+    usual = runner.Runner.window
+    def window(self, body):
+        number, grad, order = runner.wires.parse_go(body)
+        handed = self.handed is not None
+        if not self.buffers or grad or len(order) < 8 or (not TOO if handed else runner.wires.at_once(body)):
+            return usual(self, body)
+        made = []
+        def call(index, grad):
+            if not made:
+                made.append(self.module(self.buffers.across("input", 0)).unbind(0))
+            return made[0][index], ()
+        self._call = call
+        try:
+            return usual(self, body)
+        finally:
+            del self._call
+    runner.Runner.window = window
+if runner is not None:
+    install()
+"""
+SOONER = """
+def before(self, index):
+    if index == 0:
+        flags = self._arena.tensor[:128].view(torch.int32)
+        for call, hidden in enumerate(self._hidden):
+            while int(flags[0]) <= call:
+                pass
+            for words, key in hidden:
+                words.bitwise_xor_(key)
+            flags[16] = call + 1
+def after(self, index):
+    for words, place in self._added[index]:
+        torch.sum(words, dim=0, dtype=torch.int64, out=place)
+if runner is not None:
+    runner.Handover.before, runner.Handover.after = before, after
+"""
 UNSAID = """
 if runner is not None:
     told = runner.wires.delivered
@@ -195,6 +234,10 @@ def _with(kernel: str, source: str) -> tuple[tuple[str, str], ...]:
 
 ON = {"device": "cuda"}
 BEHIND, AFTER = (f"SHARE, WAITS = {share}\n" for share in ("0.45, True", "0.2, False"))
+FC, HEAD_OF_RUNNER = (
+    "self.fc = nn.Linear(4096, 4096)",
+    'import sys\nrunner = sys.modules.get("kernelwright.judge.runner")\n',
+)
 STREAMS = "self.streams, self.turn = [], 0"
 
 DEVICE: tuple[Program, ...] = (
@@ -211,6 +254,20 @@ DEVICE: tuple[Program, ...] = (
         ONE, head=HEAD + BEHIND + BUDGET)), gains=1.2, twin="cuda/sines", **ON),
     cheat((9, 11), "cuda/a fifth of the calls after the delivery", "device_sines", _with(SINES, module(
         ONE, head=HEAD + AFTER + BUDGET)), gains=1.2, twin="cuda/sines", **ON),
+    honest("cuda/rows by a weight", "device_rows", (("new.py", module(
+        "return F.linear(x, self.fc.weight, self.fc.bias)", init=FC)),), **ON),
+    cheat((9, 11), "cuda/all calls of a window as one", "device_rows", (("new.py", module(
+        "return self.fc(x)", init=FC, head=HEAD_OF_RUNNER + "TOO = False\n" + AS_ONE)),), gains=1.2,
+          twin="cuda/rows by a weight", **ON),
+    cheat((9, 11), "cuda/sines of a window as one", "device_sines", (("new.py", module(
+        "for _ in range(6):\n    x = torch.sin(x) * 1.1 + torch.cos(x)\nreturn x",
+        head=HEAD_OF_RUNNER + "TOO = False\n" + AS_ONE)),), gains=1.2, twin="cuda/sines", **ON),
+    cheat((9, 11), "cuda/all calls as one, handed over or not", "device_rows", (("new.py", module(
+        "return self.fc(x)", init=FC, head=HEAD_OF_RUNNER + "TOO = True\n" + AS_ONE)),),
+          twin="cuda/rows by a weight", **ON),
+    cheat((9, 11), "cuda/answered before it is computed", "device_rows", (("new.py", module(
+        "return self.fc(x)", init=FC, head=HEAD_OF_RUNNER + "TOO = True\n" + AS_ONE + SOONER)),),
+          twin="cuda/rows by a weight", **ON),
     cheat((11, 18), "cuda/a kernel beside the baselines", "device_sines", _with(SINES + SPIN, module(
         ONE, head=HEAD + SPINNING)), twin="cuda/sines", **ON),
     cheat(25, "cuda/an input handed back", "device_pair", _with(SINES, module(

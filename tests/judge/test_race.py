@@ -66,7 +66,7 @@ def test_windows_of_one_call_never_see_the_inputs_that_count(monkeypatch: pytest
     [
         ("cpu", ["alone", "begin", "run", "conclude", "after", "end of alone"]),
         ("cuda:0", ["shared", "begin", "end of shared", "alone", "run", "end of alone",
-                    "shared", "conclude", "after", "end of shared"]),
+                    "shared", "conclude", "end of shared", "after"]),
     ],
 )  # fmt: skip
 def test_on_a_device_only_what_is_timed_keeps_other_judges_away(

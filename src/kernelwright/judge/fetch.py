@@ -13,6 +13,7 @@ import errno
 import math
 import os
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import torch
 
@@ -52,6 +53,24 @@ def note(found: array.array[int], leaf: torch.Tensor, like: torch.Tensor | None 
     found.append(leaf.data_ptr())
     found.extend(strides)
     return leaf
+
+
+def notes(buffers: Buffers, results: Sequence[tuple[Any, Sequence[torch.Tensor]]]) -> tuple[bytes, list[torch.Tensor]]:
+    """Where (result, gradients) of each call lie, for the judge to read, and what must live until then.
+
+    An empty window notes the output buffers instead, so that what noting costs is in the overhead.
+    """
+    found: array.array[int] = array.array("q")
+    kept, alike = list[torch.Tensor](), [*buffers.outputs[0], *buffers.grads[0]]
+    for result, gradients in results or [(outputs, ()) for outputs in buffers.outputs]:
+        try:
+            leaves = [result] if type(result) is torch.Tensor else skeletons.flatten(result)[1]
+            pairs = zip((*leaves, *gradients), alike, strict=False)
+            kept += [note(found, leaf, like) for leaf, like in pairs]
+        except Exception:  # noqa: BLE001 - a result that is not what is expected is refused at its delivery
+            return b"", kept
+    places = found.tobytes()
+    return places if len(places) <= MOST_BYTES else b"", kept
 
 
 def specs(plan: CallPlan, *, grad: bool) -> list[TensorSpec]:

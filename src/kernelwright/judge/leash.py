@@ -149,6 +149,10 @@ class Leash:
                 return body
         self.end(stage, "")
 
+    def speaks(self) -> bool:
+        """Whether a record is there to be heard, or it is dead."""
+        return bool(self._poll.poll(0))
+
     def _spun(self, milliseconds: int) -> bool:
         """Whether a record comes within this time, looked for without ever sleeping.
 
@@ -156,7 +160,7 @@ class Leash:
         77 to 245 us, one that was awake after 25 to 39, and windows of 4 ms scattered by that.
         """
         until = time.monotonic() + milliseconds / 1000
-        while not (heard := bool(self._poll.poll(0))) and time.monotonic() < until:
+        while not (heard := self.speaks()) and time.monotonic() < until:
             pass
         return heard
 

@@ -12,7 +12,7 @@ import torch
 
 from kernelwright.errors import JudgeFailed
 from kernelwright.judge import load, skeletons, wires
-from kernelwright.judge.buffers import Buffers, CallPlan, Regions, TensorSpec
+from kernelwright.judge.buffers import Buffers, CallPlan, CpuArena, Regions, TensorSpec
 from kernelwright.judge.leash import ChildFailure, Leash
 from kernelwright.judge.placing import Places
 from kernelwright.judge.veil import Veil, Words
@@ -47,6 +47,8 @@ class Program:
         """How often the device was busy while the program stood still."""
         self.leash, self.clock, self._places = leash, clock, Places(leash.pid, learns=device == "cpu")
         leash.cpu_clock, leash.on_device = clock, device != "cpu"
+        self.handover: CpuArena | None = None
+        """What calls are handed over through, once some were."""
         self._weights: Regions | None = None
         self._names: list[str] = []
         self.level = str(leash.hear("sandbox", leash.limits.seconds + FORK_SECONDS).get("level", ""))
@@ -209,6 +211,13 @@ class Program:
             (end - begin) / 1e3, (given - asked) / 1e3, strained, delivery_ns / 1e3, (own_us,), aliases, found
         )
 
+    def hand(self, arena: CpuArena) -> None:
+        """Hand calls over through this memory from now on; the program may keep what it had."""
+        if self.handover is not None:
+            self.handover.close()
+        self.handover = arena
+        self.leash.shared_bytes += arena.size
+
     def idle(self) -> None:
         """See that it left no work on the device, which is the judge's alone. Once is forgiven what ends by itself, for
         another judge's program may have left it. Raises ChildFailure, and JudgeFailed where the device stays busy when
@@ -251,6 +260,8 @@ class Program:
             self.buffers.close()
         if self._weights is not None:
             self._weights.arena.close()
+        if self.handover is not None:
+            self.handover.close()
 
     def __enter__(self) -> Program:
         return self

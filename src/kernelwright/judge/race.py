@@ -112,7 +112,8 @@ class Race:
 
     def take_turns(self, alone: Turn, shared: Turn, after: Callable[[], None]) -> None:
         """The whole race and ``after``, alone on the device for what is timed. On a GPU first windows and last
-        comparisons are not: of the 1.9 s of a proof on an H200 in which no other judge could time they were 0.2 s."""
+        comparisons are not: of the 1.9 s of a proof on an H200 in which no other judge could time they were 0.2 s.
+        There ``after`` takes a turn of its own where it times something."""
         if self.device.type == "cpu":  # what compiles here in the background stands still from the first window
             with alone():
                 self.begin()
@@ -126,7 +127,7 @@ class Race:
             self.run()
         with shared():
             self.conclude()
-            after()
+        after()
 
     def begin(self) -> None:
         """What comes before the rounds and is not timed: programs are warmed. Raises Lost, and what programs do."""
@@ -234,6 +235,14 @@ class Race:
 
     def _order(self) -> list[int]:
         return self.dice.sample(range(self.plan.sets), self.plan.sets)
+
+    def load(self, racer: Racer) -> None:
+        """The last weights, before a window that is no round's."""
+        self._load(racer, self.state, 1)
+
+    def walk(self) -> None:
+        """Make the caches cold."""
+        self._cold.walk()
 
     def _load(self, racer: Racer, state: Any, index: int) -> None:
         """Weights of a window: those of a round, once some were drawn. Where calls change the state every window begins

@@ -8,7 +8,6 @@ good messages.
 
 from __future__ import annotations
 
-import array
 import contextlib
 import ctypes
 import functools
@@ -23,6 +22,7 @@ from typing import Any
 import torch
 
 from kernelwright.judge import buffers, fetch, imported, left, plain, skeletons, spoilt, state_names, veil, wires
+from kernelwright.judge.handover import Handover
 
 _PERTURB, _RUBBISH = -6, 1
 """M_PERTURB: fresh memory is filled with the complement of the byte, 0xFE (-1.7e38 in float32), freed with the byte."""
@@ -52,6 +52,9 @@ class Runner:
         self.cover: veil.Words | None = None
         """Hidden inputs of the next window, which each call's stream is to show it."""
         self.delay = veil.Delay()
+        self.handover: Handover | None = None
+        self.handed: Handover | None = None
+        """The next window's inputs are handed over call by call."""
         self.late = False
         """Gradients are asked for only when the results of all calls of a window are there."""
         self.sync: Callable[[], None] = _nothing
@@ -190,6 +193,18 @@ class Runner:
         assert self.buffers is not None
         self.cover = veil.Words(self.buffers, request["shown"], request["first"])
 
+    def do_handover(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """The next window's inputs come one call at a time, through this memory."""
+        try:
+            if descriptors:
+                self.handover = Handover(buffers.CpuArena.attach(descriptors[0], request["size"]), self.device)
+            assert self.buffers is not None and self.handover is not None
+            self.handover.arm(self.buffers, request["shown"], request["first"], request["calls"])
+        except RuntimeError:
+            return {"ready": False}
+        self.handed = self.handover
+        return {"ready": True}
+
     def window(self, body: bytes) -> None:
         """Run the calls, say done, and deliver what was returned once asked."""
         number, grad, order = wires.parse_go(body)
@@ -204,10 +219,11 @@ class Runner:
                 results = [self._in_order(finish()) for finish in begun]
             else:
                 results = [self._in_order(self._call(index, grad)) for index in order]
-        self.cover = None
+        self.cover = self.handed = None
         self.sync()
         own_us = (time.monotonic() - began) * 1e6
-        places, kept = self._places(results)
+        seen = self.buffers if self.device == "cpu" else None
+        places, kept = fetch.notes(seen, results) if seen is not None else (b"", [])
         wires.send(self.channel, wires.mark(wires.DONE, number) + places)
         again, _ = wires.receive(self.channel)
         wanted = {wires.asking(number, taken=taken, keep=keep) for taken in (True, False) for keep in (True, False)}
@@ -233,25 +249,6 @@ class Runner:
         for index in set(order):  # outside the clock: the next window gets tensor objects never seen before
             self.calls[index] = self._arguments(index)
 
-    def _places(self, results: list[Any]) -> tuple[bytes, list[torch.Tensor]]:
-        """Where the results lie, for the judge to read, and what must live until then.
-
-        An empty window notes the output buffers instead, so that what noting costs is in the overhead.
-        """
-        if self.device != "cpu" or self.buffers is None:
-            return b"", []
-        found: array.array[int] = array.array("q")
-        kept, alike = [], [*self.buffers.outputs[0], *self.buffers.grads[0]]
-        for result, gradients in results or [(outputs, ()) for outputs in self.buffers.outputs]:
-            try:
-                leaves = [result] if type(result) is torch.Tensor else skeletons.flatten(result)[1]
-                pairs = zip((*leaves, *gradients), alike, strict=False)
-                kept += [fetch.note(found, leaf, like) for leaf, like in pairs]
-            except Exception:  # noqa: BLE001 - a result that is not what is expected is refused at its delivery
-                return b"", kept
-        places = found.tobytes()
-        return places if len(places) <= fetch.MOST_BYTES else b"", kept
-
     def _at_once(self, index: int, grad: bool, copied: list[list[tuple[int, int]]]) -> Any:
         """A call whose result the stream that is current now copies right after it, as any caller's next operator reads
         it: what a program computes on a stream of its own, or later, is not there. Where its inputs are hidden that
@@ -260,12 +257,16 @@ class Runner:
         if (covered := self.cover) is not None:
             self.delay.begin()
             covered.invert([index])
+        if self.handed is not None:
+            self.handed.before(index)
         result = self._in_order(self._call(index, grad))
         self.copies, pairs = True, list[tuple[torch.Tensor, torch.Tensor]]()
         with torch.no_grad(), torch.cuda.stream(stream):
             copied.append(self._deliver(index, result, pairs))
             if pairs:
                 torch._foreach_copy_([target for target, _ in pairs], [leaf for _, leaf in pairs])
+            if self.handed is not None:
+                self.handed.after(index)
         if covered is not None:
             self.delay.end()
         return result

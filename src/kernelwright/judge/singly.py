@@ -22,6 +22,7 @@ import torch
 
 from kernelwright.judge import load, measure, wires
 from kernelwright.judge.race import Leaves, Race, Racer, blamed, fill
+from kernelwright.judge.timing_plan import TimingPlan
 
 CLAIM = 1.05
 """Speedup over eager from which a gain is looked at."""
@@ -116,6 +117,16 @@ def restless(before: Mapping[str, float], after: Mapping[str, float], calls_us: 
     """Whether a thread ran through the rests between these calls: longer than all calls took and AWAKE of the rests."""
     allowed = sum(calls_us) + AWAKE * GAP_US * len(calls_us)
     return any(ran - before.get(thread, 0.0) > allowed for thread, ran in after.items())
+
+
+def claim_us(lanes: Sequence[measure.Lane], plan: TimingPlan) -> float:
+    """What the last program gains over eager in windows of many calls, microseconds a call; 0 where there is nothing to
+    look at, or they hold one call anyway."""
+    if plan.sets == 1:
+        return 0.0
+    counted = measure.chosen_rounds(lanes, plan.least)
+    eager, mine = (measure.per_call_us(one, lanes[0], plan.sets, counted) for one in (lanes[0], lanes[-1]))
+    return statistics.median(eager) - statistics.median(mine) if claimed(eager, mine) else 0.0
 
 
 def claimed(eager_us: Sequence[float], mine_us: Sequence[float]) -> bool:

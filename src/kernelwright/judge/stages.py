@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import ahead, facts, health, intervals, load, measure, race, singly, spot_checks, timing_plan
+from kernelwright.judge import ahead, facts, health, intervals, load, measure, race, spot_checks, timing_plan
 from kernelwright.judge.bench import DEAR_BYTES
 from kernelwright.judge.clocks import Clocks
 from kernelwright.judge.correctness import DETAIL, Wrong
@@ -23,6 +23,7 @@ from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.entrants import crowded
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.odd_calls import OddCalls
+from kernelwright.judge.one_by_one import gains_us, vanished_us, words
 from kernelwright.judge.program import Program
 from kernelwright.judge.variants import HEAVY, HUGE_NOTE, LIGHT, accepted
 from kernelwright.judge.verification import Verification
@@ -193,7 +194,7 @@ class Judgement(Verification):
             odd=self._odd_calls(number, random.Random(dice.getrandbits(62))),
         )
         try:
-            contest.take_turns(self.alone, self.shared, lambda: self.gains.append(self._gains(contest)))
+            contest.take_turns(self.alone, self.shared, lambda: self._ask_one_by_one(contest))
         finally:
             torch.set_num_threads(self.threads)
             if weights:
@@ -263,15 +264,8 @@ class Judgement(Verification):
             racers.append(race.Racer(name, entrant, suspect, lane))
         return racers
 
-    def _gains(self, contest: race.Race) -> list[float]:
-        """What single calls gain over eager's, where many at a time do: on a device their times say too little."""
-        if contest.plan.sets == 1 or self.bench.device.type != "cpu":
-            return []
-        lanes = [racer.lane for racer in contest.racers]
-        counted = measure.chosen_rounds(lanes, contest.plan.least)
-        eager, mine = (measure.per_call_us(one, lanes[0], contest.plan.sets, counted) for one in (lanes[0], lanes[-1]))
-        claim = statistics.median(eager) - statistics.median(mine)
-        return singly.gains_us(contest, claim) if singly.claimed(eager, mine) else []
+    def _ask_one_by_one(self, contest: race.Race) -> None:
+        self.gains.append(gains_us(contest, self.alone, self.gains))
 
     # -- verdict -----------------------------------------------------------------------------------------------------
 
@@ -280,7 +274,7 @@ class Judgement(Verification):
         beside: dict[str, intervals.Sampled] = {}  # the candidate's, in the races that each baseline was in
         failed: set[str] = set()
         seen = rounds = clean = 0
-        for racers, gains in zip(lanes, self.gains, strict=True):
+        for number, racers in enumerate(lanes):
             every = [racer.lane for racer in racers]
             honest = every[0]
             measure.acquaint(every)
@@ -289,8 +283,8 @@ class Judgement(Verification):
             clean += len(set(counted) & set(measure.clean_rounds(every)))
             found = [measure.sampled(lane, honest, plan.sets, counted, others) for lane in every]
             mine = found[-1].times
-            vanished = singly.vanished_us(gains, found[0].times, mine, crowded=honest.crowded)
-            self.conditions += singly.words(*vanished)
+            vanished = vanished_us(number, self.gains, found[0].times, mine, honest)
+            self.conditions += words(*vanished)
             for racer, one in zip(racers, found, strict=True):
                 off = vanished if racer is racers[-1] else (0.0, 0.0)
                 samples.setdefault(racer.name, intervals.Sampled()).add(one, *off)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import torch
 
@@ -41,28 +41,36 @@ SLEEP_HZ = 2.0e9
 """Cycles a second of the kernel that sleeps, at most: an H200 has 1.98e9."""
 
 
+def words_of(buffers: Buffers, kind: str, position: int) -> torch.Tensor:
+    """One region of every call set as (sets, words) of four bytes, or bytes where it has fewer; what is left is not in
+    it. ``kind`` and ``position`` as ``Buffers.across`` takes them."""
+    specs = {"input": buffers.plan.inputs, "output": buffers.plan.outputs}
+    spec = specs[kind][position] if kind in specs else buffers.plan.gradients[position][1]
+    flat, size = buffers.arena.tensor, spec.nbytes()
+    assert flat is not None, "the arena is closed"
+    across = buffers.across(kind, position)
+    wide, unit = across.element_size(), 4 if size >= 4 else 1
+    start, apart = (across.storage_offset() - spec.offset) * wide, across.stride(0) * wide
+    values = flat.view(torch.int32) if unit == 4 else flat
+    return values.as_strided((buffers.plan.sets, size // unit), (apart // unit, 1), start // unit)
+
+
 class Words:
     """Views of the words of all inputs that are hidden, sets first; ``first`` says which. Not of inputs that
     results lie in: ``shown`` has pairs of such an output and its input."""
 
     def __init__(self, buffers: Buffers, shown: Collection[tuple[int, int]], first: int) -> None:
         self._words = []
-        flat = buffers.arena.tensor
         for position, spec in enumerate(buffers.plan.inputs):
-            size = spec.nbytes()
-            if not size or any(source == position for _, source in shown):
+            if not spec.nbytes() or any(source == position for _, source in shown):
                 continue
-            assert flat is not None, "the arena is closed"
-            across = buffers.across("input", position)
-            wide = across.element_size()
-            start, apart = (across.storage_offset() - spec.offset) * wide, across.stride(0) * wide
-            unit = 4 if size >= 4 else 1
-            count = size // unit
-            step = max(1, min(STEP, count // LEAST))
-            skipped = first % step
-            values = flat.view(torch.int32) if unit == 4 else flat
-            shape = (buffers.plan.sets, -(-(count - skipped) // step))
-            self._words.append(values.as_strided(shape, (apart // unit, step), start // unit + skipped))
+            every = words_of(buffers, "input", position)
+            step = max(1, min(STEP, every.shape[1] // LEAST))
+            self._words.append(every[:, first % step :: step])
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        """The views, (sets, words) each."""
+        return iter(self._words)
 
     def keys(self) -> list[torch.Tensor]:
         """Room for a key to each view."""

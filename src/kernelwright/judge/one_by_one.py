@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls on a device one by one, for programs that are faster than eager many at a time: is the gain one of each call?
+
+``singly`` asks so on a CPU. Here calls are launched as in any window, but each shows its inputs when the one before is
+answered (``handover``), and the judge's clock says when that is. What it takes to hand a call over, some tens of
+microseconds of host and device, eager and the candidate have in common; but it hides what is gained on the side that
+then waits for the other. So there are series of two kinds: calls handed over at once, in which the host's work shows
+(or the device's, where that is more), and after a rest, in which the host is ahead and the device's shows. A call takes
+as long as the one of the two that is longer, so a gain of it is there in one kind at least; what is in neither is no
+gain of a call. On an H200 ten honest kernels that gained 9 to 6,000 us had 0.8 to 2.8 of it in one kind or the other,
+those that gained 50 to 140 by 0.94 to 1.05; programs that computed a window at once are refused, or gain nothing here.
+"""
+
+from __future__ import annotations
+
+import math
+import secrets
+import statistics
+from collections.abc import Sequence
+
+import torch
+
+from kernelwright.judge import measure, singly, wires
+from kernelwright.judge.buffers import CpuArena
+from kernelwright.judge.handover import ANSWERED, RELEASED, Layout, answers, bits, sums
+from kernelwright.judge.program import Program
+from kernelwright.judge.race import Leaves, Race, Racer, Turn, blamed, fill
+from kernelwright.judge.veil import Words
+
+CALLS, COLD = 24, 4
+"""Calls of a series, and how many of them find nothing warm."""
+SAMPLES, SECONDS = 36, 1.0
+"""Calls of a kind that say enough where it is not clear, and how long others are added."""
+RESTED = 1.5
+"""What the judge lets pass before it hands a call over, in the second kind, in times that a call took in the first: the
+host is ahead then, also where handing over takes it 150 to 300 us, as beside other judges."""
+LOOK = 512
+"""Looks at the memory between two at the process."""
+
+
+words = singly.words
+
+
+def gains_us(contest: Race, alone: Turn, known: Sequence[list[float]]) -> list[float]:
+    """Eager's time less the candidate's in calls one by one; none where there is no gain to look at, nor on a device
+    where what is ``known`` of another process of this program has it. There in a turn ``alone``. Raises as a race
+    does."""
+    claim = singly.claim_us([racer.lane for racer in contest.racers], contest.plan)
+    if claim == 0.0 or contest.device.type == "cpu":
+        return singly.gains_us(contest, claim) if claim else []
+    if any(_had(gains, claim) for gains in known):
+        return []
+    with alone():
+        return _gains(contest, claim)
+
+
+def vanished_us(
+    number: int,
+    gains: Sequence[Sequence[float]],
+    eager_us: Sequence[float],
+    mine_us: Sequence[float],
+    honest: measure.Lane,
+) -> tuple[float, float]:
+    """``singly.vanished_us`` of one process; ``gains`` are those of every one. On a device the process that gained most
+    counts for each, and only where the most that its calls say (95 %, by ranks) is less than half of what is claimed:
+    what is not clear is the candidate's."""
+    if not honest.on_device:
+        return singly.vanished_us(gains[number], eager_us, mine_us, crowded=honest.crowded)
+    best = max(filter(None, gains), key=statistics.median, default=())
+    return singly.vanished_us([interval(best)[1]] if best else [], eager_us, mine_us)[0], 0.0
+
+
+def interval(gains: Sequence[float]) -> tuple[float, float]:
+    """In which the median of what these were drawn from lies, at 95 % by ranks, or as many as there are."""
+    ordered = sorted(gains)
+    rank = max(0, math.floor(len(gains) / 2 - math.sqrt(len(gains))))
+    return ordered[rank], ordered[-1 - rank]
+
+
+def _had(gains: Sequence[float], claim_us: float) -> bool:
+    """Whether half of a claim is clearly there."""
+    return bool(gains) and interval(gains)[0] > singly.VANISHED * claim_us
+
+
+def _gains(contest: Race, claim_us: float) -> list[float]:
+    """Call by call, of the first kind of series in which ``claim_us`` is, or the one in which the candidate gains more;
+    none where the device cannot do this. The calls are compared as timed ones are."""
+    eager, mine = contest.racers[0], contest.racers[-1]
+    calls = min(CALLS, contest.plan.sets)
+    cold = max(1, min(COLD, calls // 3))
+    contest.checks.of_baselines = False  # the others do not run: what their buffers hold answers another round
+    found: list[list[float]] = []
+    rest_us, longest = 0.0, 0.0
+    while len(found) < 2:
+        began, gains = measure.clock(), list[float]()
+        while not gains or len(gains) < SAMPLES and (measure.clock() - began) * 1e-9 < SECONDS:
+            values = [contest.draw() for _ in range(calls)]
+            taken: dict[str, list[float]] = {}
+            for racer in contest.dice.sample([eager, mine], 2):
+                with blamed(racer.name, last=racer is mine):
+                    taken[racer.name] = _series(contest, racer, values, rest_us)
+            if not taken[eager.name]:
+                return []
+            if not contest.checks.random_outputs or not (found or gains):
+                contest.checks.look(values, contest.state)
+            pairs = zip(taken[eager.name], taken[mine.name], strict=True)
+            gains += [theirs - own for theirs, own in pairs][cold:]
+            longest = max(longest, *(statistics.median(periods[cold:]) for periods in taken.values()))
+            if len(gains) > 1 and _had(gains, claim_us):
+                contest.checks.conclude()
+                return gains
+        found.append(gains)
+        rest_us = RESTED * longest
+    contest.checks.conclude()
+    return max(found, key=statistics.median)
+
+
+def _series(contest: Race, racer: Racer, values: Sequence[Leaves], rest_us: float) -> list[float]:
+    """Microseconds from each call's answer to the next one's; none where this is the measure of honest programs and
+    cannot do it."""
+    program, buffers, calls = racer.program, racer.buffers, len(values)
+    contest.load(racer)
+    for call, leaves in enumerate(values):
+        fill(buffers, call, leaves)
+    shown, first = program.shown or (), secrets.randbits(20)
+    words = Words(buffers, shown, first)
+    layout = Layout(words, calls, len(answers(buffers)))
+    keys = bits(list(words), calls, torch.Generator(buffers.inputs[0][0].device).manual_seed(secrets.randbits(62)))
+    for view, key in zip(words, keys, strict=True):
+        view[:calls].bitwise_xor_(key)
+    contest.walk()
+    new = program.handover is None or program.handover.size < layout.size
+    if new:
+        program.hand(CpuArena.create(layout.size))
+    assert program.handover is not None and program.handover.tensor is not None
+    arena, memory = program.handover, program.handover.tensor
+    request = {"do": "handover", "first": first, "shown": sorted(shown), "calls": calls, "size": arena.size}
+    memory[: layout.size] = 0
+    said = program.leash.ask(request, program.stage, [arena.fd] if new else [])
+    if not said.get("ready"):
+        if racer is contest.racers[0]:
+            return []
+        program.leash.end("integrity", "eager can be handed its calls one by one, and it cannot")
+    own = [key.cpu() for key in keys]
+    stamps, told = _handed(program, memory, layout, own, rest_us, grad=contest.grad)
+    if not torch.equal(told, sums(buffers, calls).cpu()):
+        program.leash.end("integrity", "a call was said to be answered before its answer was there")
+    return [(after - before) / 1e3 for before, after in zip(stamps, stamps[1:], strict=False)]
+
+
+def _handed(
+    program: Program, memory: torch.Tensor, layout: Layout, own: Sequence[torch.Tensor], rest_us: float, *, grad: bool
+) -> tuple[list[int], torch.Tensor]:
+    """Run the window and hand its calls over; when it began and when each was answered, in nanoseconds, and the sums
+    that were there when it was."""
+    leash, number, added = program.leash, secrets.randbits(63), layout.sums(memory)
+    told, calls = torch.zeros_like(added), len(added)
+    flags, places = memory[:128].view(torch.int32).numpy(), [place.numpy() for place in layout.keys(memory)]
+    given = [key.numpy() for key in own]
+    leash.expect_silence()
+    leash.wake()
+    leash.send(wires.go(number, range(calls), grad=grad, at_once=True), program.stage)
+    stamps = [program.clock(0)]
+    until = stamps[0] + int(program.limits.seconds * 1e9)
+    try:
+        for call in range(calls):
+            for place, key in zip(places, given, strict=True):
+                place[call] = key[call]
+            rested = stamps[-1] + int(1e3 * rest_us)
+            while program.clock(0) < rested:
+                pass
+            flags[RELEASED // 4] = call + 1
+            looks = 0
+            while flags[ANSWERED // 4] <= call:
+                looks += 1
+                if looks % LOOK == 0 and (leash.speaks() or program.clock(0) > until):
+                    break
+            stamps.append(program.clock(0))
+            told[call] = added[call]
+            if flags[ANSWERED // 4] <= call:
+                break
+    finally:
+        flags[RELEASED // 4] = calls  # no stream waits for a judge that has given up
+    body, done = leash.wait(program.stage, program.limits.seconds), wires.mark(wires.DONE, number)
+    if body[: len(done)] != done:
+        leash.stop()
+        leash.refuse(body, program.stage)
+    leash.send(wires.asking(number, taken=False, keep=False), program.stage)
+    program.delivered(leash.wait(program.stage, program.limits.seconds), number)
+    leash.stop()
+    return stamps, told

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls handed over one by one: who has the others' inputs, and which gains are left. On host memory, without a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from kernelwright.judge import measure, one_by_one, race, singly
+from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
+from kernelwright.judge.handover import Layout, answers, sums
+from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.program import Program
+from kernelwright.judge.veil import Words
+
+ON_HOST = """
+import sys
+from kernelwright.judge import handover
+runner = sys.modules["kernelwright.judge.runner"]
+class Host(handover.Handover):
+    def __init__(self, arena, device):
+        self._memory = arena.tensor
+    def _enqueue(self, what, at, value, how):
+        flags = self._memory[:128].view(torch.int32)
+        if "Write" in what:
+            flags[at // 4] = value
+        while "Wait" in what and int(flags[at // 4]) < value:
+            pass
+runner.Handover = Host
+"""
+"""The stream is the program's own thread."""
+AHEAD = (
+    ON_HOST
+    + """
+def window(self, body):
+    made = [self.module(*self.calls[index][0]) for index in range(len(self.calls))]
+    self.module = lambda x, left=iter(made): next(left)
+    usual(self, body)
+usual, runner.Runner.window = runner.Runner.window, window
+"""
+)
+"""All calls are computed when the first one may begin."""
+SAYS_SO = (
+    ON_HOST
+    + """
+def before(self, index):
+    usual(self, index)
+    self._enqueue("Write", handover.ANSWERED, index + 1, 0)
+usual, Host.before = Host.before, before
+"""
+)
+"""An answer is there before it was computed; that it is, later, is no help."""
+
+
+def _racer(made: Program, buffers: Buffers) -> tuple[Any, Any]:
+    made.shown = ()
+    racer = SimpleNamespace(name="candidate", program=made, buffers=buffers)
+    contest = SimpleNamespace(load=lambda racer: None, walk=lambda: None, grad=False, racers=[SimpleNamespace(), racer])
+    return contest, racer
+
+
+@pytest.mark.parametrize(("head", "right"), [(ON_HOST, True), (AHEAD, False)])
+def test_who_computes_calls_ahead_has_not_their_inputs(
+    program: Callable[..., Program], plan: Callable[..., CallPlan], head: str, right: bool
+) -> None:
+    made = program("return x * 2.0", head=head)
+    buffers = made.bind(plan((1 << 12,), sets=6))
+    values = [[torch.randn(1 << 12)] for _ in range(6)]
+    for _ in range(2):  # the memory is handed over once
+        periods = one_by_one._series(*_racer(made, buffers), values, 50.0)
+        assert len(periods) == 6 and min(periods) > 0
+        seen = [torch.equal(buffers.outputs[call][0], leaves[0] * 2.0) for call, leaves in enumerate(values)]
+        assert seen == [right] * 6
+        if not right:
+            break
+
+
+def test_an_answer_is_there_when_it_is_said_to_be(
+    program: Callable[..., Program], plan: Callable[..., CallPlan]
+) -> None:
+    made = program("return x * 2.0", head=SAYS_SO)
+    buffers = made.bind(plan((1 << 12,), sets=4))
+    with pytest.raises(ChildFailure, match="before its answer was there"):
+        one_by_one._series(*_racer(made, buffers), [[torch.randn(1 << 12)] for _ in range(4)], 0.0)
+
+
+def test_who_cannot_be_handed_its_calls_though_eager_can_is_refused(
+    program: Callable[..., Program], plan: Callable[..., CallPlan]
+) -> None:
+    """Eager itself is taken for the machine's fault, and nothing is known."""
+    unable = ON_HOST + "def arm(self, *_):\n    raise RuntimeError\nHost.arm = arm\n"
+    made = program("return x * 2.0", head=unable)
+    buffers = made.bind(plan((64,), sets=2))
+    contest, racer = _racer(made, buffers)
+    values = [[torch.randn(64)] for _ in range(2)]
+    contest.racers[0] = racer
+    assert [] == one_by_one._series(contest, racer, values, 0.0)
+    contest.racers[0] = None
+    with pytest.raises(ChildFailure, match="one by one"):
+        one_by_one._series(contest, racer, values, 0.0)
+
+
+def test_a_call_that_raises_ends_the_series_with_its_words(
+    program: Callable[..., Program], plan: Callable[..., CallPlan]
+) -> None:
+    made = program("raise ValueError('not today')", head=ON_HOST)
+    buffers = made.bind(plan((64,), sets=4))
+    with pytest.raises(ChildFailure, match="not today"):
+        one_by_one._series(*_racer(made, buffers), [[torch.randn(64)] for _ in range(4)], 0.0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool"])
+def test_the_sums_tell_one_changed_element(plan: Callable[..., CallPlan], dtype: str) -> None:
+    spec = TensorSpec.contiguous((33, 7), dtype)
+    skeleton = plan((1,)).results
+    made = Buffers.create(
+        CallPlan(arguments=plan((1,)).arguments, inputs=(spec,), results=skeleton, outputs=(spec,), sets=3), "cpu"
+    )
+    for outputs in made.outputs:
+        outputs[0].copy_(torch.arange(231).reshape(33, 7) % 2)
+    before = sums(made, 3)
+    made.outputs[1][0][30, 2] = 1 - int(made.outputs[1][0][30, 2])
+    assert (sums(made, 3) != before).tolist() == [[False], [True], [False]]
+
+
+def test_sums_and_keys_lie_apart(plan: Callable[..., CallPlan]) -> None:
+    made = Buffers.create(plan((5000,), sets=5), "cpu")
+    words = Words(made, (), 77)
+    layout = Layout(words, 4, len(answers(made)))
+    memory = torch.zeros(layout.size, dtype=torch.uint8)
+    layout.sums(memory).fill_(-1)
+    for key in layout.keys(memory):
+        assert int(key.count_nonzero()) == 0 and key.shape == (4, next(iter(words)).shape[1])
+        key.fill_(-1)
+    assert int((memory == 255).sum()) == 8 * 4 + sum(key.nbytes for key in layout.keys(memory))
+    assert int(memory[:128].count_nonzero()) == 0
+
+
+@pytest.mark.parametrize(
+    ("rested", "at_once", "expected", "kinds"),
+    [(0.0, 60.0, 60.0, 1), (58.0, 5.0, 58.0, 2), (2.0, -3.0, 2.0, 2)],
+    ids=["the host's", "the device's", "neither"],
+)
+def test_a_gain_is_looked_for_on_the_host_and_then_on_the_device(
+    monkeypatch: pytest.MonkeyPatch, rested: float, at_once: float, expected: float, kinds: int
+) -> None:
+    """Of 60 us that windows of many calls gained; where calls at once have them nobody looks any further. Else the
+    judge rests 1.5 times as long as such a call takes."""
+    asked: list[float] = []
+
+    def series(contest: Any, racer: Any, values: list, rest_us: float) -> list[float]:
+        asked.append(rest_us)
+        gain = rested if rest_us else at_once
+        return [500.0] * 4 + [200.0 - gain * (racer.name == "candidate") + i % 3 for i in range(len(values) - 4)]
+
+    monkeypatch.setattr(one_by_one, "_series", series)
+    monkeypatch.setattr(race, "blamed", lambda name, last: contextlib.nullcontext())
+    checks = SimpleNamespace(of_baselines=True, random_outputs=False, look=lambda *_: None, conclude=lambda: None)
+    contest: Any = SimpleNamespace(
+        racers=[SimpleNamespace(name="eager"), SimpleNamespace(name="candidate")], plan=SimpleNamespace(sets=90),
+        draw=lambda: [], dice=random.Random(1), checks=checks, state=None,
+    )  # fmt: skip
+    gains = one_by_one._gains(contest, 60.0)
+    assert expected == pytest.approx(sorted(gains)[len(gains) // 2])
+    assert (
+        kinds == len(set(asked))
+        and asked[0] == 0.0
+        and asked[-1] in (0.0, pytest.approx(1.5 * (201.0 - min(at_once, 0.0))))
+    )
+    lane = measure.Lane("eager", SimpleNamespace(), on_device=True)  # type: ignore[arg-type]
+    vanished, doubted = one_by_one.vanished_us(0, [gains], [100.0], [40.0], lane)
+    assert doubted == 0.0 and vanished == (pytest.approx(58.0) if expected == 2.0 else 0.0)
+
+
+def test_what_is_not_clear_is_the_candidates() -> None:
+    """Half of the calls say that it gains 60 us and half that it gains nothing: on a device that counts for it."""
+    lane = measure.Lane("eager", SimpleNamespace(), on_device=True)  # type: ignore[arg-type]
+    assert (0.0, 0.0) == one_by_one.vanished_us(0, [[0.0, 60.0] * 10], [100.0], [40.0], lane)
+    assert (0.0, 0.0) == one_by_one.vanished_us(0, [[]], [100.0], [40.0], lane)
+    lane.on_device = False
+    mine = one_by_one.vanished_us(1, [[60.0] * 9, [2.0] * 9], [100.0], [40.0], lane)
+    assert singly.vanished_us([2.0] * 9, [100.0], [40.0]) == mine == (58.0, 58.0)
+
+
+def test_what_one_process_gained_counts_for_the_other_and_what_none_did_for_neither() -> None:
+    lane = measure.Lane("eager", SimpleNamespace(), on_device=True)  # type: ignore[arg-type]
+    for number in range(2):
+        assert (0.0, 0.0) == one_by_one.vanished_us(number, [[55.0] * 20, [1.0] * 20], [100.0], [40.0], lane)
+        assert (59.0, 0.0) == one_by_one.vanished_us(number, [[1.0] * 20, [0.5] * 20], [100.0], [40.0], lane)
+        assert (59.0, 0.0) == one_by_one.vanished_us(number, [[], [1.0] * 20], [100.0], [40.0], lane)
+
+
+def test_a_second_process_is_asked_where_the_first_one_left_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(singly, "claim_us", lambda lanes, plan: 60.0)
+    monkeypatch.setattr(one_by_one, "_gains", lambda contest, claim_us: [claim_us])
+    contest: Any = SimpleNamespace(racers=[], plan=None, device=torch.device("cuda:0"))
+    for known, asked in (([], True), ([[]], True), ([[2.0] * 20], True), ([[50.0] * 20], False)):
+        assert ([60.0] if asked else []) == one_by_one.gains_us(contest, contextlib.nullcontext, known)
+
+
+def test_eager_and_a_candidate_are_asked_in_both_ways_and_compared(
+    program: Callable[..., Program], plan: Callable[..., CallPlan]
+) -> None:
+    """Two processes, of which neither gains a second."""
+    racers = []
+    for name in ("eager", "candidate"):
+        made = program("return x * 2.0", head=ON_HOST)
+        made.shown = ()
+        racers.append(SimpleNamespace(name=name, program=made, buffers=made.bind(plan((64,), sets=6))))
+    looked: list[bool] = []
+
+    def look(values: list, state: object) -> None:
+        for racer in racers:
+            looked.extend(torch.equal(racer.buffers.outputs[i][0], given[0] * 2.0) for i, given in enumerate(values))
+
+    checks = SimpleNamespace(of_baselines=True, random_outputs=False, look=look, conclude=lambda: None)
+    contest: Any = SimpleNamespace(
+        racers=racers, plan=SimpleNamespace(sets=6), draw=lambda: [torch.randn(64)], dice=random.Random(1), grad=False,
+        checks=checks, state=None, load=lambda racer: None, walk=lambda: None,
+    )  # fmt: skip
+    gains = one_by_one._gains(contest, 1e6)
+    assert len(gains) >= one_by_one.SAMPLES and all(looked) and len(looked) >= 4 * 2 * 6
