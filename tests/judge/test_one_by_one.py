@@ -49,17 +49,19 @@ usual, runner.Runner.window = runner.Runner.window, window
 SAYS_SO = (
     ON_HOST
     + """
-def before(self, index):
-    usual(self, index)
+import torch
+def after(self, index):
+    if index == len(self._added) - 1:
+        for words, place in [pair for added in self._added for pair in added]:
+            torch.sum(words, dim=0, dtype=torch.int64, out=place)
     self._enqueue("Write", handover.ANSWERED, index + 1, 0)
-usual, Host.before = Host.before, before
+Host.after = after
 """
 )
-"""An answer is there before it was computed; that it is, later, is no help."""
+"""What an answer adds up to is told when the last one is there, which is too late."""
 
 
 def _racer(made: Program, buffers: Buffers) -> tuple[Any, Any]:
-    made.shown = ()
     racer = SimpleNamespace(name="candidate", program=made, buffers=buffers)
     contest = SimpleNamespace(load=lambda racer: None, walk=lambda: None, grad=False, racers=[SimpleNamespace(), racer])
     return contest, racer
@@ -211,7 +213,6 @@ def test_eager_and_a_candidate_are_asked_in_both_ways_and_compared(
     racers = []
     for name in ("eager", "candidate"):
         made = program("return x * 2.0", head=ON_HOST)
-        made.shown = ()
         racers.append(SimpleNamespace(name=name, program=made, buffers=made.bind(plan((64,), sets=6))))
     looked: list[bool] = []
 
@@ -225,4 +226,4 @@ def test_eager_and_a_candidate_are_asked_in_both_ways_and_compared(
         checks=checks, state=None, load=lambda racer: None, walk=lambda: None,
     )  # fmt: skip
     gains = one_by_one._gains(contest, 1e6)
-    assert len(gains) >= one_by_one.SAMPLES and all(looked) and len(looked) >= 4 * 2 * 6
+    assert len(gains) >= 4 and all(looked) and len(looked) >= 2 * 2 * 6

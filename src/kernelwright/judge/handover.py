@@ -16,7 +16,7 @@ Operations".
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -68,7 +68,8 @@ def sums(buffers: Buffers, calls: int) -> torch.Tensor:
 
 
 class Handover:
-    """The program's side of it: ``arena`` is shared with the judge. Raises RuntimeError where the device cannot."""
+    """The program's side of it: ``arena`` is shared with the judge. Raises RuntimeError, OSError or AttributeError
+    where the device, the driver or torch cannot."""
 
     def __init__(self, arena: CpuArena, device: str) -> None:
         assert arena.tensor is not None
@@ -81,9 +82,9 @@ class Handover:
         self._memory = torch.empty(0, dtype=torch.uint8, device=where).set_(made)
         self._enqueue("cuStreamWaitValue32_v2", RELEASED, 0, AT_LEAST)
 
-    def arm(self, buffers: Buffers, shown: Collection[tuple[int, int]], first: int, calls: int) -> None:
-        """The next ``calls`` are handed over, on the first sets; see ``Words``."""
-        words, mine = Words(buffers, shown, first), answers(buffers)
+    def arm(self, buffers: Buffers, first: int, calls: int) -> None:
+        """The next ``calls`` are handed over, on the first sets; of all inputs, since none is hidden again."""
+        words, mine = Words(buffers, (), first), answers(buffers)
         layout = Layout(words, calls, len(mine))
         keys, places = layout.keys(self._memory), layout.sums(self._memory)
         self._hidden = [[(view[i], key[i]) for view, key in zip(words, keys, strict=True)] for i in range(calls)]

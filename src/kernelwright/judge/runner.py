@@ -199,8 +199,8 @@ class Runner:
             if descriptors:
                 self.handover = Handover(buffers.CpuArena.attach(descriptors[0], request["size"]), self.device)
             assert self.buffers is not None and self.handover is not None
-            self.handover.arm(self.buffers, request["shown"], request["first"], request["calls"])
-        except RuntimeError:
+            self.handover.arm(self.buffers, request["first"], request["calls"])
+        except (RuntimeError, AttributeError, OSError):
             return {"ready": False}
         self.handed = self.handover
         return {"ready": True}
