@@ -83,6 +83,17 @@ def test_a_judge_that_failed_is_no_want_of_time_or_candidates() -> None:
     assert "Nothing is proved" in text and "Nothing honest beats" not in text, "its proof is what failed"
 
 
+@pytest.mark.parametrize(("rejected", "timed"), [(3, False), (2, True)])
+def test_a_run_whose_candidates_were_all_rejected_says_that_nothing_was_timed(rejected: int, timed: bool) -> None:
+    """It once said that nothing beats the baseline where a broken compiler let nothing be built."""
+    loop: Any = SimpleNamespace(
+        winner=None, nearest=None, unproved=None, unjudged={}, tried=3, rejected=rejected, exhausted=True
+    )
+    text = message(loop, interrupted=False)
+    assert ("Nothing honest beats the baseline" in text) is timed
+    assert ("Nothing was timed: every candidate was rejected (3 trials" in text) is not timed
+
+
 def test_one_trial_is_not_called_several() -> None:
     """In every sentence that counts them."""
     assert [trials(count) for count in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]

@@ -62,7 +62,11 @@ def _finding(loop: Loop) -> str:
         return (
             "Nothing was judged." if loop.unjudged else "Nothing was tried: there was no candidate, or no time for one."
         )
-    return f"Nothing is proved ({tried})." if loop.unjudged else f"Nothing honest beats the baseline ({tried})."
+    if loop.unjudged:
+        return f"Nothing is proved ({tried})."
+    if loop.rejected == loop.tried:
+        return f"Nothing was timed: every candidate was rejected ({trials(loop.tried)}; the reasons are in the report)."
+    return f"Nothing honest beats the baseline ({tried})."
 
 
 def _missing(timed: Timed) -> str:
