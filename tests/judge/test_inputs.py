@@ -124,6 +124,17 @@ def test_inputs_that_are_nearly_equal_are_so_element_by_element() -> None:
     assert torch.aminmax(near).max <= leaf.max() and torch.aminmax(near).min >= leaf.min()
 
 
+def test_infinities_meet_in_a_row_and_across_inputs() -> None:
+    """Alone they say nothing of their sum."""
+    special = Variant(name="s", required=True, special=True)
+    rows = across = 0
+    for seed in range(40):
+        x, y = inputs.change_leaves([torch.ones(32, 64), torch.ones(32, 64)], special, seed)
+        rows += bool(((x == torch.inf).any(1) & (x == -torch.inf).any(1)).any())
+        across += bool((x + y)[torch.isinf(x) & torch.isinf(y)].isnan().any())
+    assert rows == 40 and across >= 25
+
+
 def test_special_values_are_sown() -> None:
     """NaN, both infinities, -0.0 and a denormal; one of each or many, or a loop's tail would hardly ever meet one."""
     special = Variant(name="s", required=True, special=True)

@@ -60,6 +60,16 @@ def test_a_failing_call_is_named(program: Make, forward: str, reason: str) -> No
     assert fails(program(forward)).reason.startswith(reason)
 
 
+def test_a_program_that_dies_with_a_record_unread_is_named(program: Make) -> None:
+    """The judge's end of the channel is reset then, which once passed for a fault of the judge."""
+    dies = (
+        "import os, select, sys\n"
+        "def dies(channel):\n    select.select([channel], [], [])\n    os._exit(3)\n"
+        "sys.modules['kernelwright.judge.wires'].receive = dies\nreturn x * 2.0"
+    )
+    assert "exited with status 3" == fails(program(dies)).reason
+
+
 def test_the_stage_is_the_one_the_judge_is_in(program: Make) -> None:
     """The same crash is a smoke failure or a timing failure, as the judge says."""
     one = program("raise ValueError")

@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from kernelwright.judge import left
+
+_LIBM, _HERE = ctypes.CDLL("libm.so.6"), Path.cwd()
 
 
 def _no_relu(values: torch.Tensor, inplace: bool = False) -> torch.Tensor:
@@ -33,6 +38,14 @@ def _no_relu(values: torch.Tensor, inplace: bool = False) -> torch.Tensor:
             lambda: setattr(torch.backends.mkldnn, "enabled", True),
             "oneDNN",
         ),
+        (
+            lambda: torch.set_autocast_enabled("cpu", True),
+            lambda: torch.set_autocast_enabled("cpu", False),
+            "autocast ([True, False])",
+        ),
+        (lambda: _LIBM.fesetround(0xC00), lambda: _LIBM.fesetround(0), "rounding of floats"),
+        (lambda: os.umask(0o777), lambda: os.umask(0o022), "mask of new files"),
+        (lambda: os.chdir("/"), lambda: os.chdir(_HERE), "working directory (/)"),
         (lambda: torch.set_grad_enabled(False), lambda: torch.set_grad_enabled(True), "gradients"),
         (lambda: torch.manual_seed(torch.initial_seed() ^ 1), lambda: None, "seed"),
         (lambda: torch.rand(4), lambda: None, ""),
@@ -57,6 +70,27 @@ def test_settings_of_a_process_are_seen_to_change(
     assert ("-ffast-math" in said) == (named == "denormal")  # whoever compiled with it does not know of denormals
     if named and named != "seed":
         assert not left.words(found, lambda: here, random_=False)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_kernels_that_are_replaced_where_nobody_sees_it_answer_otherwise(raises: bool) -> None:
+    """All of torch is as it was but what it does."""
+
+    def other(values: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+        if raises:
+            raise ValueError
+        return torch.relu(values)
+
+    before = left.Before()
+    before.constructed()
+    library = torch.library.Library("aten", "IMPL")
+    try:
+        library.impl("gelu", other, "CPU")
+        said = left.words(before.changed(), left.settings, random_=False)
+    finally:
+        library._destroy()
+    assert ("common operators of torch (raise ValueError)" if raises else "what torch makes of gelu") in said
+    assert not left.words(before.changed(), left.settings, random_=False)
 
 
 def test_a_task_of_random_numbers_may_seed_them() -> None:

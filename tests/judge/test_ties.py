@@ -46,6 +46,49 @@ def split(chosen: Callable[[torch.Tensor], torch.Tensor]) -> Program:
     return lambda x: [(i := chosen(x.flatten(1))) // 16, i % 16]
 
 
+def inverse(order: torch.Tensor) -> torch.Tensor:
+    """Where each place went."""
+    return torch.empty_like(order).scatter_(0, order, torch.arange(len(order)))
+
+
+def by_lot(x: torch.Tensor) -> torch.Tensor:
+    """An order in which equal keys come by lot."""
+    lot = torch.randperm(len(x), generator=torch.Generator().manual_seed(3))
+    return lot[x[lot].argsort(stable=True)]
+
+
+@pytest.mark.parametrize(
+    ("program", "right"),
+    [
+        (lambda x: [o := x.argsort(stable=True), inverse(o)], True),
+        (lambda x: [o := by_lot(x), inverse(o)], True),
+        (lambda x: [x.argsort(stable=True), inverse(by_lot(x))], False),
+        (lambda x: [o := by_lot(x), inverse(o.roll(1))], False),
+        (lambda x: [x.argsort(stable=True), (x[None] < x[:, None]).sum(1)], False),
+    ],
+    ids=["stable", "by lot", "of another order", "of none", "ranks that equal keys share"],
+)
+def test_what_follows_an_order_of_equal_keys_may_be_of_any_but_of_one(program: Program, right: bool) -> None:
+    """Tokens put in order by expert, and where each of them went: ``argsort`` promises no order of equal ones."""
+    tokens = "[torch.randint(0, 8, (120,))]"
+    assert right is passes("(o := x.argsort(), o.argsort())", tokens, program)
+
+
+@pytest.mark.parametrize(("kept", "right"), [("first", True), ("last", True), ("fewer", False), ("smaller", False)])
+def test_a_mask_of_the_largest_may_have_any_of_equal_ones(kept: str, right: bool) -> None:
+    """As many as were asked for."""
+
+    def mask(x: torch.Tensor) -> Answers:
+        places = first(x) if kept != "last" else x.shape[-1] - 1 - first(x.flip(-1))
+        if kept == "smaller":
+            places[3, 3] = x[3].argmin()
+        made = torch.zeros(x.shape, dtype=torch.bool).scatter_(-1, places, True)
+        return [made & (x > x.topk(5)[0][..., 4:]) if kept == "fewer" else made]
+
+    few = "[torch.randint(0, 6, (64, 32)).float()]"
+    assert right is passes("torch.zeros(x.shape, dtype=torch.bool).scatter(-1, x.topk(4)[1], True)", few, mask)
+
+
 def crossed(x: torch.Tensor) -> Answers:
     """Beams of the first of equal places, tokens of the last."""
     flat = x.flatten(1)

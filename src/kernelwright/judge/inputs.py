@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.random import mtrand
 
-from kernelwright.judge import borders, dealing, factors, level, marks, numerics, slices, whole
+from kernelwright.judge import borders, dealing, factors, level, marks, numerics, slices, specials, whole
 from kernelwright.judge.dealing import few
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -41,8 +41,6 @@ LOTS = 5
 """Draws in which a reference must accept what another draw may make too large."""
 OUTLIERS = 1024
 """Elements among which one outlier lies at the most; a draw may hold as few as one."""
-SPECIALS = 64
-"""Elements among which one is NaN at the most, and one each of the other special values."""
 OF_ONE = ("near-duplicate", "nearly", "rearranged", "held", "alone")
 """Changes of which every draw begins with the same values."""
 MIXED = ("negated", factors.SIGNS, "shifted", "far", "sparse", "zero rows", "outliers")
@@ -332,7 +330,7 @@ def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *
     if variant.scale != 1.0:
         leaf = leaf * variant.scale
     if variant.special:
-        leaf = _sow_specials(leaf, rng)
+        leaf = specials.sow(leaf, rng)
     return leaf
 
 
@@ -376,14 +374,3 @@ def _thin(leaf: torch.Tensor, kept: int, rng: torch.Generator) -> torch.Tensor:
     one = torch.randint(last, (*leaf.shape[:-1], 1), generator=rng, device=leaf.device)
     mask.scatter_(-1, one, True)
     return leaf.masked_fill(~mask, 0.0)
-
-
-def _sow_specials(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
-    leaf = leaf.clone(memory_format=torch.contiguous_format)
-    tiny = torch.finfo(leaf.dtype).smallest_normal / 4
-    order = torch.randperm(leaf.numel(), generator=rng, device=leaf.device)
-    for value in (math.nan, math.inf, -math.inf, -0.0, tiny):  # few, or many: loops have tails of a few elements
-        places = few(max(1, leaf.numel() // SPECIALS), rng)
-        leaf.view(-1)[order[:places]] = value
-        order = order.roll(-places)
-    return leaf

@@ -142,7 +142,9 @@ class Leash:
                 self.end(stage, f"no answer within {seconds:g} s")
             self._look(stage)
         if any(descriptor == self._channel.fileno() and event & select.POLLIN for descriptor, event in ready):
-            body, extra = wires.receive(self._channel)
+            body, extra = b"", list[int]()
+            with contextlib.suppress(ConnectionResetError):  # it died before it had read what it was told
+                body, extra = wires.receive(self._channel)
             for descriptor in extra:
                 os.close(descriptor)
             if body:

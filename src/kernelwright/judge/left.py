@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import random
 import sys
 from collections.abc import Callable, Iterator
@@ -35,6 +36,24 @@ _FLUSHED = (
 )
 """Seen with g++ 12, which links it in for -funsafe-math-optimizations too and knows no -mno-daz-ftz."""
 
+_ONES = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
+_SIDES = torch.tensor([0.7, -0.7, 0.3, -0.3], dtype=torch.float64) * 2.0**-52
+"""Sums that each direction of rounding takes elsewhere."""
+_LIKE = torch.tensor([[-1.25, 0.5, 2.0], [0.75, -0.125, 1.5]])
+_ANSWERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    **{name: getattr(torch, name) for name in ("abs", "exp", "log1p", "sqrt", "rsqrt", "tanh", "sigmoid", "relu")},
+    **{name: getattr(torch.nn.functional, name) for name in ("gelu", "silu", "softplus", "normalize")},
+    "softmax": lambda x: torch.softmax(x, -1), "log_softmax": lambda x: torch.log_softmax(x, -1),
+    "add": lambda x: x + 1.5, "mul": lambda x: x * 1.5, "div": lambda x: x / 3.0, "pow": lambda x: x**3,
+    "mm": lambda x: x @ x.T, "linear": lambda x: torch.nn.functional.linear(x, x, x[0, :2]),
+    "layer_norm": lambda x: torch.nn.functional.layer_norm(x, (3,)), "cumsum": lambda x: x.cumsum(-1),
+    "mean": lambda x: x.mean(-1), "var": lambda x: x.var(-1), "amax": lambda x: x.amax(-1), "sum": torch.sum,
+    "sort": lambda x: x.sort()[0],
+    "where": lambda x: torch.where(x > 0, x, 0.0),
+    "cat": lambda x: torch.cat([x, x]), "index_select": lambda x: x.index_select(1, torch.tensor([2, 0])),
+}  # fmt: skip
+"""Operators whose kernels could have been replaced where nobody sees it: asked again, they answer otherwise."""
+
 _PRECISIONS: dict[str, Callable[[], object]] = {
     "the precision of float32 products": torch.get_float32_matmul_precision,
     "TF32 in cuBLAS": lambda: torch.backends.cuda.matmul.allow_tf32,
@@ -56,10 +75,33 @@ def settings() -> dict[str, str]:
         "deterministic algorithms": str(torch.are_deterministic_algorithms_enabled()),
         _DENORMAL: str(bool(torch.full((1,), _TINY, dtype=torch.float32, device="cpu").mul_(1.0) != 0.0)),
         "the recording of gradients": str(torch.is_grad_enabled()),
+        "autocast": str([torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")]),
+        "the rounding of floats": str((_ONES + _SIDES).tolist()),
+        "the working directory": _working(),
+        "the mask of new files": oct(_masked()),
         "the detection of anomalies": str(torch.is_anomaly_enabled()),
         **{name: _said(read) for name, read in _PRECISIONS.items()},
         "the current stream": str(torch.cuda.current_stream()) if torch.cuda.is_initialized() else "",
     }
+
+
+def _working() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return "gone"
+
+
+def _masked() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _answers() -> dict[str, torch.Tensor]:
+    """What common operators make of a few numbers."""
+    with torch.no_grad(), torch.device("cpu"), torch.autocast("cpu", enabled=False):
+        return {name: function(_LIKE.clone()).nan_to_num(7.0) for name, function in _ANSWERS.items()}
 
 
 def _said(read: Callable[[], object]) -> str:
@@ -75,6 +117,7 @@ class Before:
     def __init__(self) -> None:
         self.settings, self.seed = settings(), 0
         self.held = {name: dict(vars(library)) for name, library in _LIBRARIES.items()}
+        self.answers = _answers()
 
     def constructed(self) -> None:
         """A module may have seeded what it drew its weights from."""
@@ -85,6 +128,7 @@ class Before:
         found = {name: value for name, value in settings().items() if value != self.settings[name]}
         if torch.initial_seed() != self.seed:
             found[SEED] = "drawn from anew"
+        found |= self._answered_otherwise()
         for name, before in self.held.items():
             now = vars(_LIBRARIES[name])
             for key in now.keys() | before.keys():
@@ -94,6 +138,18 @@ class Before:
                     if callable(was) or isinstance(was, classmethod):
                         found[f"{name}.{key}"] = "replaced"
         return found
+
+    def _answered_otherwise(self) -> dict[str, str]:
+        try:
+            now = _answers()
+        except Exception as error:  # noqa: BLE001 - what stands in their place can raise anything
+            return {"common operators of torch": f"raise {type(error).__name__}"}
+        pairs = ((name, now[name], was) for name, was in self.answers.items())
+        return {
+            f"what torch makes of {name}": "another answer"
+            for name, here, was in pairs
+            if here.shape != was.shape or not torch.allclose(here.double(), was.double(), rtol=1e-3, atol=1e-3)
+        }
 
 
 def _inherited(library: Any, key: str) -> Any:

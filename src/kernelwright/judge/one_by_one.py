@@ -136,6 +136,7 @@ def _series(contest: Race, racer: Racer, values: Sequence[Leaves], rest_us: floa
     request = {"do": "handover", "first": first, "calls": calls, "size": arena.size}
     memory[: layout.size] = 0
     said = program.leash.ask(request, program.stage, [arena.fd] if new else [])
+    arena.close_fd()
     if not said.get("ready"):
         if racer is contest.racers[0]:
             return []
