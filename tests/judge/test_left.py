@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import library
 
 from kernelwright.judge import left
 
@@ -83,12 +84,12 @@ def test_kernels_that_are_replaced_where_nobody_sees_it_answer_otherwise(raises:
 
     before = left.Before()
     before.constructed()
-    library = torch.library.Library("aten", "IMPL")
+    kernels = library.Library("aten", "IMPL")
     try:
-        library.impl("gelu", other, "CPU")
+        kernels.impl("gelu", other, "CPU")
         said = left.words(before.changed(), left.settings, random_=False)
     finally:
-        library._destroy()
+        kernels._destroy()
     assert ("common operators of torch (raise ValueError)" if raises else "what torch makes of gelu") in said
     assert not left.words(before.changed(), left.settings, random_=False)
 
