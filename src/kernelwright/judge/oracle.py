@@ -27,6 +27,8 @@ STEP = 14
 """Operators of one step of a recurrent layer that oneDNN takes as a whole in float32, and nobody in float64."""
 SPREAD_BYTES = 1 << 28
 """What one convolution may write out of its inputs before it multiplies."""
+SINGLE_SCALES = {"aten::fake_quantize_per_channel_affine_cachemask", "aten::fake_quantize_per_channel_affine"}
+"""Operators whose scales, second, must be float32 whatever the values are."""
 RAISED = {
     torch.float16: torch.float64,
     torch.bfloat16: torch.float64,
@@ -100,6 +102,8 @@ class Float64Trace(Watching):
         if func._schema.name in ("aten::_softmax", "aten::_log_softmax"):
             args = (*args[:2], False)  # half_to_float means nothing above half
         args, kwargs = tree_map(lift, args), tree_map(lift, kwargs)
+        if func._schema.name in SINGLE_SCALES:
+            args = (args[0], args[1].to(torch.float32), *args[2:])
         # A tensor born from Python numbers is raised as soon as it is used; that alone is not a rewritten reference.
         self.rewritten += changed > 0
         return args, kwargs
