@@ -89,6 +89,21 @@ def test_a_mask_of_the_largest_may_have_any_of_equal_ones(kept: str, right: bool
     assert right is passes("torch.zeros(x.shape, dtype=torch.bool).scatter(-1, x.topk(4)[1], True)", few, mask)
 
 
+@pytest.mark.parametrize("right", [True, False])
+def test_experts_may_be_chosen_one_after_the_other_where_probabilities_vanish(right: bool) -> None:
+    """The second one is any of those of probability zero in float32, in float64 the next: no oracle is left then."""
+
+    def chosen(x: torch.Tensor) -> Answers:
+        p = x.softmax(-1)
+        one = p.argmax(-1, keepdim=True)
+        two = p.scatter(-1, one, -1.0)
+        two = two.argmax(-1, keepdim=True) if right else two.argmin(-1, keepdim=True).roll(1)
+        return [torch.zeros(p.shape, dtype=torch.long).scatter_(-1, one, 1).scatter_(-1, two, 1)]
+
+    counts = "F.one_hot(x.softmax(-1).topk(2, -1)[1], 6).sum(1)"
+    assert right is passes(counts, "[torch.randn(60, 6)]", chosen, LARGE)
+
+
 def crossed(x: torch.Tensor) -> Answers:
     """Beams of the first of equal places, tokens of the last."""
     flat = x.flatten(1)
