@@ -22,9 +22,11 @@ Answers = list[torch.Tensor]
 Program = Callable[[torch.Tensor], Answers]
 
 
-def passes(forward: str, inputs: str, other: Program, variant: Variant = GIVEN) -> bool:
+def passes(forward: str, inputs: str, other: Program, variant: Variant = GIVEN, *, double: bool = True) -> bool:
     """Whether a program's answers to one call pass."""
     checker = Checker(instance(forward, inputs), seed=3)
+    if not double:
+        checker.instance.distrust_double("other places of equal numbers")
     leaves = checker.instance.draw(variant, 5)
     return checker.check(variant, leaves, None, other(*leaves), leaves).passed
 
@@ -101,7 +103,7 @@ def test_experts_may_be_chosen_one_after_the_other_where_probabilities_vanish(ri
         return [torch.zeros(p.shape, dtype=torch.long).scatter_(-1, one, 1).scatter_(-1, two, 1)]
 
     counts = "F.one_hot(x.softmax(-1).topk(2, -1)[1], 6).sum(1)"
-    assert right is passes(counts, "[torch.randn(60, 6)]", chosen, LARGE)
+    assert right is passes(counts, "[torch.randn(60, 6)]", chosen, LARGE, double=False)
 
 
 def crossed(x: torch.Tensor) -> Answers:
