@@ -149,6 +149,7 @@ def test_it_cannot_touch_the_judge(program: Make, zygote: Zygote, expression: st
         ("perf_event_open", "call(298, 0, 0, -1, -1, 0)"),
         ("io_uring_setup", "call(425, 8, 0)"),
         ("userfaultfd", "call(323, 0)"),
+        ("memfd_secret", "call(447, 0)"),
         ("memfd_create", "os.memfd_create('x')"),
         ("prctl PDEATHSIG", "call(157, 1, 0, 0, 0, 0)"),
         ("a unix socket", "socket.socket(socket.AF_UNIX)"),

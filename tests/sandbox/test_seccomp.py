@@ -47,7 +47,9 @@ def ask(machine: str, name: str, *arguments: int, **options: object) -> int:
     return run(program, AUDIT[machine], number, *arguments)
 
 
-@pytest.mark.parametrize("name", ["ptrace", "setsid", "setpgid", "mount", "bpf", "socket", "io_uring_setup", "execve"])
+@pytest.mark.parametrize(
+    "name", ["ptrace", "setsid", "setpgid", "mount", "bpf", "socket", "io_uring_setup", "memfd_secret", "execve"]
+)
 def test_what_no_kernel_needs_is_refused(machine: str, name: str) -> None:
     """EPERM, whatever the arguments."""
     assert EPERM == ask(machine, name, 1, 2, 3)

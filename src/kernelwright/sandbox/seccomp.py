@@ -72,7 +72,8 @@ _AARCH64 = _Machine(
 _NEWER = {  # one numbering for all architectures since Linux 5.1
     "pidfd_send_signal": 424, "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427,
     "open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433,
-    "pidfd_open": 434, "pidfd_getfd": 438, "process_madvise": 440, "mount_setattr": 442, "process_mrelease": 448,
+    "pidfd_open": 434, "pidfd_getfd": 438, "process_madvise": 440, "mount_setattr": 442, "memfd_secret": 447,
+    "process_mrelease": 448,
 }  # fmt: skip
 _CLONE3 = 435
 _MACHINES = {"x86_64": _X86_64, "aarch64": _AARCH64}
