@@ -13,7 +13,6 @@ those that gained 50 to 140 by 0.94 to 1.05; programs that computed a window at 
 
 from __future__ import annotations
 
-import math
 import secrets
 import statistics
 from collections.abc import Sequence
@@ -36,9 +35,6 @@ RESTED = 1.5
 host is ahead then, also where handing over takes it 150 to 300 us, as beside other judges."""
 LOOK = 512
 """Looks at the memory between two at the process."""
-
-
-words = singly.words
 
 
 def gains_us(contest: Race, alone: Turn, known: Sequence[list[float]]) -> list[float]:
@@ -73,7 +69,7 @@ def vanished_us(
 def interval(gains: Sequence[float]) -> tuple[float, float]:
     """In which the median of what these were drawn from lies, at 95 % by ranks, or as many as there are."""
     ordered = sorted(gains)
-    rank = max(0, math.floor(len(gains) / 2 - math.sqrt(len(gains))))
+    rank = max(0, singly.low_rank(len(gains)))
     return ordered[rank], ordered[-1 - rank]
 
 

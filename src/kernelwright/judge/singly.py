@@ -109,7 +109,7 @@ def _series(racer: Racer, values: Sequence[Leaves], *, grad: bool) -> list[float
 
 def clear(gains: Sequence[float], threshold: float) -> bool:
     """Whether the median of what these were drawn from lies above or below, at 95 % (by ranks)."""
-    ordered, rank = sorted(gains), _rank(len(gains))
+    ordered, rank = sorted(gains), low_rank(len(gains))
     return bool(gains) and rank >= 0 and (threshold < ordered[rank] or threshold > ordered[-1 - rank])
 
 
@@ -143,7 +143,7 @@ def vanished_us(
     gain = statistics.median(eager_us) - statistics.median(mine_us)
     if not gains or gain <= 0:
         return 0.0, 0.0
-    ordered, rank = sorted(gains), _rank(len(gains))
+    ordered, rank = sorted(gains), low_rank(len(gains))
     return _missing(gain, statistics.median(gains)), _missing(
         gain, ordered[rank] - CROWD_US * crowded if rank >= 0 else 0.0
     )
@@ -163,6 +163,6 @@ def _missing(gain: float, single: float) -> float:
     return gain - single if single < VANISHED * gain else 0.0
 
 
-def _rank(count: int) -> int:
+def low_rank(count: int) -> int:
     """Of how many numbers in order the one below the median's 95 % interval; negative where there are too few."""
     return math.floor(count / 2 - math.sqrt(count))

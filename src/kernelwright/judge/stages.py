@@ -23,8 +23,9 @@ from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.entrants import crowded
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.odd_calls import OddCalls
-from kernelwright.judge.one_by_one import gains_us, vanished_us, words
+from kernelwright.judge.one_by_one import gains_us, vanished_us
 from kernelwright.judge.program import Program
+from kernelwright.judge.singly import words
 from kernelwright.judge.variants import HEAVY, HUGE_NOTE, LIGHT, accepted
 from kernelwright.judge.verification import Verification
 from kernelwright.judge.verify import verified
