@@ -92,7 +92,8 @@ def judged(worker: LocalWorker, place: Path, device: str) -> str:
     except KernelwrightError as error:
         return f"FAILED {type(error).__name__}: {error}"[:400]
     if outcome["is"] == "Timed":
-        return f"granted {outcome['speedup']:.3f} (low {outcome['speedup_low']:.3f})"
+        charged = [words for words in outcome["conditions"] if "windows of many calls only" in words]
+        return "; ".join([f"granted {outcome['speedup']:.3f} (low {outcome['speedup_low']:.3f})", *charged])
     return f"REFUSED {outcome['stage']}: {outcome['reason']}"[:400]
 
 

@@ -21,17 +21,23 @@ from kernelwright.judge.veil import Words
 
 ON_HOST = """
 import sys
+import torch
 from kernelwright.judge import handover
 runner = sys.modules["kernelwright.judge.runner"]
 class Host(handover.Handover):
     def __init__(self, arena, device):
-        self._memory = arena.tensor
-    def _enqueue(self, what, at, value, how):
-        flags = self._memory[:128].view(torch.int32)
-        if "Write" in what:
-            flags[at // 4] = value
-        while "Wait" in what and int(flags[at // 4]) < value:
+        self._arena = arena
+    def _prepare(self):
+        self._flags = self._arena.tensor[:128].view(torch.int32).numpy()
+    def before(self, index):
+        while self._flags[handover.RELEASED // 4] <= index:
             pass
+        for words, key in self._hidden[index]:
+            words.bitwise_xor_(key)
+    def after(self, index):
+        for words, place in self._added[index]:
+            torch.sum(words, dim=0, dtype=torch.int64, out=place)
+        self._flags[handover.ANSWERED // 4] = index + 1
 runner.Handover = Host
 """
 """The stream is the program's own thread."""
@@ -49,12 +55,11 @@ usual, runner.Runner.window = runner.Runner.window, window
 SAYS_SO = (
     ON_HOST
     + """
-import torch
 def after(self, index):
     if index == len(self._added) - 1:
         for words, place in [pair for added in self._added for pair in added]:
             torch.sum(words, dim=0, dtype=torch.int64, out=place)
-    self._enqueue("Write", handover.ANSWERED, index + 1, 0)
+    self._flags[handover.ANSWERED // 4] = index + 1
 Host.after = after
 """
 )
@@ -95,14 +100,15 @@ def test_an_answer_is_there_when_it_is_said_to_be(
 def test_who_cannot_be_handed_its_calls_though_eager_can_is_refused(
     program: Callable[..., Program], plan: Callable[..., CallPlan]
 ) -> None:
-    """Eager itself is taken for the machine's fault, and nothing is known."""
-    unable = ON_HOST + "def arm(self, *_):\n    raise RuntimeError\nHost.arm = arm\n"
+    """Eager itself is taken for the machine's fault, and nothing is known, as is said."""
+    unable = ON_HOST + "def arm(self, *_):\n    raise RuntimeError('no driver')\nHost.arm = arm\n"
     made = program("return x * 2.0", head=unable)
     buffers = made.bind(plan((64,), sets=2))
     contest, racer = _racer(made, buffers)
     values = [[torch.randn(64)] for _ in range(2)]
     contest.racers[0] = racer
-    assert [] == one_by_one._series(contest, racer, values, 0.0)
+    with pytest.raises(one_by_one.NotHanded, match="no driver"):
+        one_by_one._series(contest, racer, values, 0.0)
     contest.racers[0] = None
     with pytest.raises(ChildFailure, match="one by one"):
         one_by_one._series(contest, racer, values, 0.0)
@@ -196,14 +202,25 @@ def test_what_one_process_gained_counts_for_the_other_and_what_none_did_for_neit
         assert (0.0, 0.0) == one_by_one.vanished_us(number, [[55.0] * 20, [1.0] * 20], [100.0], [40.0], lane)
         assert (59.0, 0.0) == one_by_one.vanished_us(number, [[1.0] * 20, [0.5] * 20], [100.0], [40.0], lane)
         assert (59.0, 0.0) == one_by_one.vanished_us(number, [[], [1.0] * 20], [100.0], [40.0], lane)
+        scattered = [float(gain) for gain in range(21)]
+        assert (50.0, 0.0) == one_by_one.vanished_us(number, [scattered], [100.0], [40.0], lane)
 
 
 def test_a_second_process_is_asked_where_the_first_one_left_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(singly, "claim_us", lambda lanes, plan: 60.0)
     monkeypatch.setattr(one_by_one, "_gains", lambda contest, claim_us: [claim_us])
     contest: Any = SimpleNamespace(racers=[], plan=None, device=torch.device("cuda:0"))
+    said: list[str] = []
     for known, asked in (([], True), ([[]], True), ([[2.0] * 20], True), ([[50.0] * 20], False)):
-        assert ([60.0] if asked else []) == one_by_one.gains_us(contest, contextlib.nullcontext, known)
+        assert ([60.0] if asked else []) == one_by_one.gains_us(contest, contextlib.nullcontext, known, said.append)
+    assert said == []
+
+    def unable(contest: Any, claim_us: float) -> list[float]:
+        raise one_by_one.NotHanded("no driver")
+
+    monkeypatch.setattr(one_by_one, "_gains", unable)
+    assert [] == one_by_one.gains_us(contest, contextlib.nullcontext, [], said.append)
+    assert said == ["whether calls one by one are faster too was not looked at: no driver"]
 
 
 def test_eager_and_a_candidate_are_asked_in_both_ways_and_compared(

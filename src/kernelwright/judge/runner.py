@@ -200,8 +200,8 @@ class Runner:
                 self.handover = Handover(buffers.CpuArena.attach(descriptors[0], request["size"]), self.device)
             assert self.buffers is not None and self.handover is not None
             self.handover.arm(self.buffers, request["first"], request["calls"])
-        except (RuntimeError, AttributeError, OSError):
-            return {"ready": False}
+        except (RuntimeError, AttributeError, OSError) as error:
+            return {"ready": False, "why": f"{error!r:.200}"}
         self.handed = self.handover
         return {"ready": True}
 

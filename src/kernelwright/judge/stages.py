@@ -266,7 +266,7 @@ class Judgement(Verification):
         return racers
 
     def _ask_one_by_one(self, contest: race.Race) -> None:
-        self.gains.append(gains_us(contest, self.alone, self.gains))
+        self.gains.append(gains_us(contest, self.alone, self.gains, self.conditions.append))
 
     # -- verdict -----------------------------------------------------------------------------------------------------
 
