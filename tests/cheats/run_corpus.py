@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from almost_programs import ALMOST
 from beyond_programs import BEYOND
 from border_programs import BORDERS
 from cheat_programs import CHEATS
@@ -61,7 +62,7 @@ from kernelwright.workers.local import LocalWorker
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
-    *TIED, *LAZY, *EMPTIED, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS,
+    *TIED, *LAZY, *EMPTIED, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST,
     *GPU, *DEVICE,
 )  # fmt: skip
 

@@ -16,6 +16,7 @@ from plain_tasks import task
 from kernelwright.judge import agreement, calls, correctness, recombined, variants
 from kernelwright.judge import bench as benches
 from kernelwright.judge import instance as instances
+from kernelwright.judge import taken as windows
 from kernelwright.judge.bench import Bench, Point
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.inputs import Variant
@@ -227,14 +228,14 @@ def test_every_call_of_a_variant_is_checked_though_many_come_in_one_window(wrong
     program, checks = _Obedient(wrong), _checks(bench)
     with pytest.raises(correctness.Wrong) if wrong else contextlib.nullcontext():
         checks._variants(program, bench.timed, [outliers])  # type: ignore[arg-type]
-    assert program.windows[0] == 1 and max(program.windows) <= variants.IN_A_WINDOW
+    assert program.windows[0] == 1 and max(program.windows) <= windows.IN_A_WINDOW
     assert wrong or sum(program.windows) == 24 and len(program.windows) < 13
     assert sum(result.calls for result in checks.results) == sum(program.windows)
 
 
 def test_windows_of_several_calls_are_not_the_same_for_every_seed() -> None:
     """A program that knew their sizes would know them from others."""
-    sizes = {tuple(map(len, variants.in_windows(24, random.Random(seed)))) for seed in range(20)}
+    sizes = {tuple(map(len, windows.in_windows(24, random.Random(seed)))) for seed in range(20)}
     assert len(sizes) > 10 and all(sum(found) == 24 for found in sizes)
 
 

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import math
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,23 @@ from typing import Any
 import pytest
 import torch
 from torch import library
+from torch.nn.modules.module import register_module_forward_hook
 
 from kernelwright.judge import left
 
-_LIBM, _HERE = ctypes.CDLL("libm.so.6"), Path.cwd()
+_LIBM, _HERE, _THREADS = ctypes.CDLL("libm.so.6"), Path.cwd(), torch.get_num_threads()
+_INFERENCE, _HOOKS = torch.inference_mode(), list[Any]()
+
+
+def _ignored(how: signal.Handlers) -> None:
+    signal.signal(signal.SIGUSR2, how)
+
+
+def _hooked(on: bool) -> None:
+    if on:
+        _HOOKS.append(register_module_forward_hook(lambda *_: None))
+    else:
+        _HOOKS.pop().remove()
 
 
 def _no_relu(values: torch.Tensor, inplace: bool = False) -> torch.Tensor:
@@ -47,6 +62,16 @@ def _no_relu(values: torch.Tensor, inplace: bool = False) -> torch.Tensor:
         (lambda: _LIBM.fesetround(0xC00), lambda: _LIBM.fesetround(0), "rounding of floats"),
         (lambda: os.umask(0o777), lambda: os.umask(0o022), "mask of new files"),
         (lambda: os.chdir("/"), lambda: os.chdir(_HERE), "working directory (/)"),
+        (lambda: _ignored(signal.SIG_IGN), lambda: _ignored(signal.SIG_DFL), "signals that are ignored"),
+        (
+            lambda: signal.signal(signal.SIGINT, lambda *_: None),
+            lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+            "what Ctrl-C does",
+        ),
+        (lambda: _LIBM.feenableexcept(8), lambda: _LIBM.fedisableexcept(8), "traps of floats (8)"),
+        (lambda: torch.set_num_threads(7), lambda: torch.set_num_threads(_THREADS), "the number of threads (7)"),
+        (_INFERENCE.__enter__, lambda: _INFERENCE.__exit__(None, None, None), "inference mode (True)"),
+        (lambda: _hooked(True), lambda: _hooked(False), "hooks of all modules (1)"),
         (lambda: torch.set_grad_enabled(False), lambda: torch.set_grad_enabled(True), "gradients"),
         (lambda: torch.manual_seed(torch.initial_seed() ^ 1), lambda: None, "seed"),
         (lambda: torch.rand(4), lambda: None, ""),
@@ -123,6 +148,8 @@ def test_functions_that_are_replaced_are_seen(monkeypatch: pytest.MonkeyPatch) -
         (torch.autograd.Function, "apply", "torch.autograd.Function.apply"),
         (math, "exp", "math.exp"),
         (torch.linalg, "solve", "torch.linalg.solve"),
+        (torch.optim.SGD, "step", "torch.optim.SGD.step"),
+        (builtins, "round", "builtins.round"),
     ],
 )
 def test_methods_of_everybodys_classes_are_seen_also_where_they_were_inherited(

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 
@@ -56,3 +60,22 @@ def test_only_the_exact_tensor_is_delivered(leaf: torch.Tensor) -> None:
 def test_a_parameter_counts_as_a_tensor() -> None:
     """A module may return its own parameter."""
     plain.check("output 0", torch.nn.Parameter(torch.zeros(4)), torch.zeros(4))
+
+
+@pytest.mark.parametrize(
+    ("forward", "right"),
+    [
+        (lambda a, b: a, True),
+        (lambda x, y: x, True),
+        (lambda a, weight, b=1: a, True),
+        (lambda *given: given, True),
+        (lambda b, a: a, False),
+        (lambda x, b, a: a, False),
+    ],
+)
+def test_arguments_that_have_the_references_names_stand_where_they_do_there(
+    forward: Callable[..., Any], right: bool
+) -> None:
+    """``b - a`` by position is granted as ``a - b``, and wrong for whoever names them."""
+    with contextlib.nullcontext() if right else pytest.raises(plain.WrongStructure, match="exchanged"):
+        plain.takes(forward, ["a", "b"])

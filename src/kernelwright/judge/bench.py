@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.errors import TaskError
-from kernelwright.judge import foresight, measure, pages, race, room, timing_plan, weights
+from kernelwright.judge import foresight, measure, pages, race, refusals, room, timing_plan, weights
 from kernelwright.judge.admission import Admission, Known, admit
 from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
 from kernelwright.judge.entrant import Entrant
@@ -380,7 +380,7 @@ def synchronise(device: torch.device) -> None:
 
 def load(program: Program, entry: str, instance: Instance) -> None:
     """Import, construct and load with an instance's first weights what is entered by ``entry``."""
-    program.written = instance.contract.mutates
+    program.written, program.takes = instance.contract.mutates, refusals.parameters(instance.model)
     program.load(
         entry,
         instance.init_args,

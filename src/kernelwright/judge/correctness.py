@@ -368,7 +368,7 @@ class Correctness:
         """Check one; the weights that the program has then, and whether the reference accepts such inputs."""
         state = point.instance.first_state
         wanted = self._fresh_state(point, dice.getrandbits(62), variant.moved) if variant.fresh_weights else state
-        seeds = [dice.getrandbits(62) for _ in range(variant.draws)]
+        seeds = range(first := dice.getrandbits(62), first + variant.draws)  # in turn, for ``almost``
         if variant.apart and self.compiles:  # it would compile once more for each
             return loaded, False
         leaves = point.instance.draw(variant, seeds[0])
@@ -377,7 +377,7 @@ class Correctness:
         if wanted is not loaded:
             program.set_state(wanted)
         buffers = point.bind(program, variant, variant.draws)
-        for calls in variants.in_windows(variant.draws, dice):
+        for calls in taken.in_windows(variant.draws, dice):
             given = taken.of_calls(point, variant, seeds, calls, leaves, wanted)
             for result in self._calls(program, point, variant, buffers, given, wanted):
                 if not result.passed and result.required:

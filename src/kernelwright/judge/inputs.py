@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.random import mtrand
 
-from kernelwright.judge import borders, dealing, factors, level, marks, numerics, slices, specials, whole
+from kernelwright.judge import almost, borders, dealing, factors, level, marks, numerics, slices, specials, whole
 from kernelwright.judge.dealing import few
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -68,7 +68,7 @@ class Variant:
     ``nearly``, ``mixed``, ``strewn``, ``borders``, ``marks``, ``throughout``, ``rearranged``, ``blank samples``,
     ``blank channels``, ``blank inputs``, ``rows alike``, ``one for all``, ``empty samples``, ``masks``,
     ``whole.LINES``, ``whole.EMPTIED``, ``skewed``, ``largest``, ``least``, ``held``, ``alone``, ``factors.SIGNS``,
-    ``factors.SIZES``, ``slices.EQUAL`` or nothing."""
+    ``factors.SIZES``, ``slices.EQUAL``, ``almost.CHANGES`` or nothing."""
     factors: tuple[float, ...] = ()
     """Scales that ``mixed`` and ``strewn`` deal to rows (the largest is also that of ``outliers``), ``borders``, or by
     what share of itself an element is ``nearly`` what it was."""
@@ -218,7 +218,7 @@ def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int, sorts
     for index, leaf in enumerate(leaves):
         rng = generator(seed * 1_000_003 + index, leaf.device)
         lot = generator(seed, leaf.device)  # the same for all of them
-        leaf = _change_numbers(leaf, index, variant, rng, lot)
+        leaf = _change_numbers(leaf, index, variant, rng, lot, seed + index)
         if leaf.dtype in FLOATS and leaf.numel():
             if variant.change in dealing.TOGETHER:
                 changed = _dealt(leaf, variant, rng, lot)
@@ -233,7 +233,7 @@ def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int, sorts
 
 
 def _change_numbers(
-    leaf: torch.Tensor, index: int, variant: Variant, rng: torch.Generator, lot: torch.Generator
+    leaf: torch.Tensor, index: int, variant: Variant, rng: torch.Generator, lot: torch.Generator, number: int
 ) -> torch.Tensor:
     """What becomes of whole numbers and masks, and of whatever changes by changing places."""
     leaf = whole.renumbered(leaf, rng) if index in variant.constants else leaf
@@ -243,6 +243,8 @@ def _change_numbers(
         leaf = whole.redrawn(leaf, rng, variant.change)
     elif variant.change == "rearranged":
         leaf = whole.swapped(leaf, rng)
+    elif variant.change in almost.CHANGES:
+        leaf = almost.changed(leaf, variant.change, number, rng)
     elif variant.change == "marks":
         leaf = marks.planted(leaf, dict(variant.marks).get(index, ()), rng)
     elif variant.change == "throughout":

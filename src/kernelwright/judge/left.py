@@ -8,10 +8,13 @@ word, looked at once; who lies about it must mean to.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import ctypes
 import math
 import os
 import random
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,10 +23,11 @@ from typing import Any
 import torch
 
 _LIBRARIES = {
-    "math": math, "torch": torch, "torch.nn.functional": torch.nn.functional, "torch.cuda": torch.cuda,
-    "torch.Tensor": torch.Tensor, "torch.autograd.Function": torch.autograd.Function, "torch.linalg": torch.linalg,
-    "torch.fft": torch.fft, "torch.special": torch.special,
+    "builtins": builtins, "math": math, "torch": torch, "torch.nn.functional": torch.nn.functional,
+    "torch.cuda": torch.cuda, "torch.Tensor": torch.Tensor, "torch.autograd.Function": torch.autograd.Function,
+    "torch.linalg": torch.linalg, "torch.fft": torch.fft, "torch.special": torch.special,
     **{f"torch.nn.{name}": found for name, found in vars(torch.nn).items() if isinstance(found, type)},
+    **{f"torch.optim.{name}": found for name, found in vars(torch.optim).items() if isinstance(found, type)},
 }  # fmt: skip
 _OWN = f"{Path(torch.__file__).parent}/"
 _TINY = 1e-40
@@ -54,6 +58,11 @@ _ANSWERS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }  # fmt: skip
 """Operators whose kernels could have been replaced where nobody sees it: asked again, they answer otherwise."""
 
+_HOOKS = [
+    held for name, held in vars(torch.nn.modules.module).items() if name.startswith("_global_") and name[-1] == "s"
+]
+_TRAPS = getattr(ctypes.CDLL(None), "fegetexcept", None)
+
 _PRECISIONS: dict[str, Callable[[], object]] = {
     "the precision of float32 products": torch.get_float32_matmul_precision,
     "TF32 in cuBLAS": lambda: torch.backends.cuda.matmul.allow_tf32,
@@ -79,6 +88,12 @@ def settings() -> dict[str, str]:
         "the rounding of floats": str((_ONES + _SIDES).tolist()),
         "the working directory": _working(),
         "the mask of new files": oct(_masked()),
+        "signals that are ignored": _status("SigIgn"),
+        "what Ctrl-C does": getattr(signal.getsignal(signal.SIGINT), "__name__", "nothing of Python's"),
+        "traps of floats": str(_TRAPS() if _TRAPS else 0),
+        "the number of threads": str(torch.get_num_threads()),
+        "inference mode": str(torch.is_inference_mode_enabled()),
+        "hooks of all modules": str(sum(map(len, _HOOKS))),
         "the detection of anomalies": str(torch.is_anomaly_enabled()),
         **{name: _said(read) for name, read in _PRECISIONS.items()},
         "the current stream": str(torch.cuda.current_stream()) if torch.cuda.is_initialized() else "",
@@ -94,13 +109,20 @@ def _working() -> str:
 
 def _masked() -> int:
     """As the kernel says: asking by setting it would change it for other threads meanwhile, where a judge has some."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("Umask:"):
-                return int(line.split()[1], 8)
+    if known := _status("Umask"):
+        return int(known, 8)
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
+
+
+def _status(name: str) -> str:
+    """What the kernel says of this process; empty where it does not."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return line.split()[1]
+    return ""
 
 
 def _answers() -> dict[str, torch.Tensor]:

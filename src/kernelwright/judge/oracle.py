@@ -179,7 +179,7 @@ class Counting(Watching):
         found = marks.of_inputs(self.looked.found, given, asked and marks.said(task))
         wraps = marks.of_inputs(self.looked.wraps, given)
         more: dict[str, Any] = {"reach": self.reach, "depth": self.depth, "exponential": self.exponential}
-        more["exponents"] = self.followed.found
+        more |= {"exponents": self.followed.found, "sorts": self.sorts}
         return {"borders": sorted(self.borders), "marks": found, "wraps": wraps, **more}
 
 

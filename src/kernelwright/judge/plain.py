@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 import traceback
 from typing import Any
 
@@ -13,6 +14,19 @@ from kernelwright.judge import wires
 
 class WrongStructure(Exception):
     """The returned object does not match the plan."""
+
+
+def takes(module: Any, names: list[str]) -> None:
+    """Refuse a program that takes arguments of the reference's ``names`` in another order: it is called by position
+    here, and whoever names them would exchange them."""
+    try:
+        own = list(inspect.signature(getattr(module, "forward", module)).parameters)
+    except (TypeError, ValueError):  # code without a signature
+        return
+    known = [name for name in own if name in names]
+    if known != [name for name in names if name in own]:
+        mine, theirs = ", ".join(own), ", ".join(names)
+        raise WrongStructure(f"it takes ({mine:.300}), the reference ({theirs:.300}): by name they would be exchanged")
 
 
 def check(what: str, leaf: torch.Tensor, target: torch.Tensor) -> None:

@@ -40,6 +40,8 @@ class Program:
         """Results that stay as they were once they were read (None: all); on a CPU others are spoilt if ``watched``."""
         self.written: Sequence[int] = ()
         """Inputs that a call writes to, by leaf."""
+        self.takes: Sequence[str] = ()
+        """The names of the reference's arguments, in order."""
         self.shown: Collection[tuple[int, int]] | None = None
         """(output, input) pairs that share storage: such inputs on a device are never hidden (None: none are)."""
         self.veil = Veil(device)
@@ -90,7 +92,7 @@ class Program:
         request = {
             "do": "load", "entry": entry, "init_args": arguments, "init_kwargs": keywords, "names": self._names,
             "specs": [spec.to_json() for spec in specs], "training": training, "autocast": autocast, "seeds": seeds,
-            "size": arena.size if arena else 0, "imports": list(imports),
+            "size": arena.size if arena else 0, "imports": list(imports), "takes": list(self.takes),
         }  # fmt: skip
         self.leash.ask(request, "load", [arena.fd] if arena else [])
         if arena:

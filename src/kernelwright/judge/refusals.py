@@ -32,6 +32,12 @@ READ = (*COMPARED, torch.uint16, torch.uint32, torch.uint64, *(getattr(torch, na
 """Types of inputs: these torch can at least copy and tell apart."""
 
 
+def parameters(model: Any) -> list[str]:
+    """The names under which its forward takes arguments by position or by name."""
+    found = inspect.signature(getattr(model, "forward", model)).parameters
+    return [name for name, parameter in found.items() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+
+
 def arguments(reference: Reference, given: Any, forward: Callable[..., Any]) -> list[Any]:
     """What ``get_inputs`` returned, by position. Raises TaskError for keywords that have no position."""
     signature = inspect.signature(forward)

@@ -100,6 +100,7 @@ class Runner:
         self.construct = functools.partial(self._constructed, getattr(module, name), request)
         self.autocast = request["autocast"]
         self.module = self.construct()
+        plain.takes(self.module, request["takes"])
         self.before.constructed()
         self.do_state({}, [])
 

@@ -196,6 +196,7 @@ class Judgement(Verification):
         )
         try:
             contest.take_turns(self.alone, self.shared, lambda: self._ask_one_by_one(contest))
+            self._leaves_alone(racers[-1].program)  # once more: after 300 calls, say
         finally:
             torch.set_num_threads(self.threads)
             if weights:

@@ -6,18 +6,19 @@ from __future__ import annotations
 import functools
 import math
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernelwright.judge import level, singled
+from kernelwright.judge.almost import CHANGES, REPEATED, SET, SORTED
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
 from kernelwright.judge.inputs import MIXED, ORDERED, Variant
 from kernelwright.judge.marks import Marks, alone
 from kernelwright.judge.singled import TAKEN
 from kernelwright.judge.slices import BLANK, EMPTY, EQUAL
-from kernelwright.judge.weights import CODES, EXPONENTS, FURTHER, OUTLYING, PRUNED, SIGNS, SIZES
+from kernelwright.judge.weights import CODES, EXPONENTS, FEW_OTHERS, FURTHER, OUTLYING, PRUNED, SIGNS, SIZES
 from kernelwright.judge.whole import ADDED, EMPTIED, LINES
 from kernelwright.task import Contract
 
@@ -40,8 +41,6 @@ _FLOATS = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128
 _CODED = Variant(name="largest codes", required=True, change="largest", fresh_weights=True, moved=CODES, draws=2)
 """Whole numbers, and codes of weights, most of which are the furthest from zero: sums of products by lot stay so far
 below what they may be that nothing was cut off at 127, and who wrapped around there passed."""
-IN_A_WINDOW = 8
-"""Calls of one variant that are made at once, at the most."""
 CONSTANTS = "other constants"
 NEVER_SPARED = (*TOGETHER, "constants", "borders", "marks", "largest", *LINES, EMPTY)
 """Changes that a dear case has itself, though smaller ones had them: what never comes is easily left out of it. They
@@ -63,7 +62,7 @@ element moves a result by 10 and more of its roundings, 2^-10 one that is worse 
 _SEEDED = ("near-duplicate", "nearly", "rearranged", "zero rows", "held", "alone")
 """Changes that every draw makes to the same values, or in the same place."""
 _OF_NUMBERS = ("", "masks", *LINES, *EMPTIED, EMPTY, EQUAL, "near-duplicate", "rearranged", "skewed", "largest",
-                "least", "held", "alone", "constants", "marks", "throughout", *TOGETHER)  # fmt: skip
+                "least", "held", "alone", "constants", "marks", "throughout", *CHANGES, *TOGETHER)  # fmt: skip
 """Changes that make sense without any floating input."""
 
 
@@ -87,6 +86,7 @@ def offered(
     constants: tuple[int, ...] = (),
     roots: Sequence[int] = (),
     exponents: Mapping[str, float] | None = None,
+    sorts: bool = False,
 ) -> list[Variant]:
     """The variants of a case, the task's own first; the reference has not been asked whether it accepts them.
 
@@ -97,7 +97,7 @@ def offered(
     become that are compared with the furthest of them. ``depth``: how small, beside the smallest number that guards
     them against zero. ``exponential``: it has exponentials in it. ``constants``: inputs of whole numbers (or flags)
     that are the same in every draw, and may be others. ``roots``: outputs that may have gradients. ``exponents``:
-    weights that it takes an exponential of.
+    weights that it takes an exponential of. ``sorts``: it does, or chooses by size.
     """
     more = further(contract, reach, depth, exponential)
     many = functools.partial(mixed, contract, further=more, numbers=masked or _numbered(specs))
@@ -118,7 +118,7 @@ def offered(
         dealt.append(Variant(name="values looked for", required=True, change="marks", marks=marks, draws=2))
     if wraps and small:
         dealt.append(Variant(name="values that wrap", required=True, change="marks", marks=wraps, draws=2))
-    dealt += _throughout(specs, marks, hidden_seed) if small else []
+    dealt += [*_patterned(work, sorts=sorts), *_throughout(specs, marks, hidden_seed)] if small else []
     if exponents and weights and small:
         ways = (EXPONENTS, FURTHER)
         dealt += [Variant(name=f"weights as {how}", required=True, fresh_weights=True, moved=how) for how in ways]
@@ -320,6 +320,13 @@ def _much_alike() -> list[Variant]:
     return [near, *nearly, replace(near, name="rearranged", change="rearranged")]
 
 
+def _patterned(work: int, *, sorts: bool) -> list[Variant]:
+    """Draws that have a pattern, all but a few elements."""
+    draws = 8 if work <= TINY else 3 if work <= LIGHT else 1
+    wanted = {REPEATED: draws, SET: draws, **({SORTED: (draws + 1) // 2} if sorts else {})}
+    return [Variant(name=change, required=True, change=change, draws=count) for change, count in wanted.items()]
+
+
 def _blank(inputs: int) -> list[Variant]:
     """Zero samples, channels, inputs; where there are several ``inputs``, rows of one that are those of another, and
     inputs that are another."""
@@ -353,9 +360,15 @@ def _outliers(scales: tuple[float, ...], work: int, timed: bool) -> list[Variant
 
 
 def _new_weights() -> list[Variant]:
-    """Fresh ones, and moved in four ways, each where the reference accepts it."""
+    """Fresh ones, and moved in five ways, each where the reference accepts it."""
     fresh = Variant(name="fresh weights", required=True, fresh_weights=True)
-    names = {SIGNS: "of other signs", SIZES: "of other sizes", PRUNED: "with zero rows", OUTLYING: "with outliers"}
+    names = {
+        SIGNS: "of other signs",
+        SIZES: "of other sizes",
+        PRUNED: "with zero rows",
+        OUTLYING: "with outliers",
+        FEW_OTHERS: "almost as made",
+    }
     return [fresh, *(replace(fresh, name=f"weights {name}", moved=how) for how, name in names.items())]
 
 
@@ -383,18 +396,5 @@ def _apart(contract: Contract, specs: Sequence[TensorSpec], hidden_seed: int) ->
 def of_weights(variant: Variant) -> bool:
     """Whether it is one of several ways of having other weights, of which others cost as much and show more: where
     weights are dear (256 MB take over a second each time) cases smaller than that had them."""
-    others = (SIZES, PRUNED, OUTLYING, CODES, EXPONENTS, FURTHER)
+    others = (SIZES, PRUNED, OUTLYING, FEW_OTHERS, CODES, EXPONENTS, FURTHER)
     return variant.moved in others or (variant.fresh_weights and variant.change == "sparse")
-
-
-def in_windows(draws: int, dice: random.Random) -> Iterator[range]:
-    """Calls of a variant by the windows they come in: the first alone, then up to IN_A_WINDOW at once.
-
-    A window costs 15 ms on two cores whatever is in it, which was more than half of what a proof's smaller cases took
-    (24 draws of one variant in each of seven cases); and a program cannot take a window of several calls for a timed
-    one.
-    """
-    start, size = 0, 1
-    while start < draws:
-        yield range(start, min(start + size, draws))
-        start, size = start + size, dice.randint(2, IN_A_WINDOW)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import inputs, numerics, renewed, slices, whole
+from kernelwright.judge import almost, inputs, numerics, renewed, slices, whole
 from kernelwright.judge.exponents import DEVIATION, FAR, bounded, spread
 
 State = list[tuple[str, torch.Tensor]]
@@ -53,6 +53,9 @@ def _double(value: torch.Tensor) -> torch.dtype:
 
 SIGNS, SIZES, PRUNED, OUTLYING = "signs", "sizes", "zero rows", "outliers"
 CODES, EXPONENTS, FURTHER = "largest codes", "exponents", "large exponents"
+FEW_OTHERS = "few others"
+"""All as they were made, but for a few elements of each: a norm whose factors are ones, all but one, as a program that
+looks at the first and the last of them does not see."""
 EMPTY = 1 / 8
 """Share of the rows of a parameter that are zero where some are pruned; one of several at the least."""
 MOVED = 0.5
@@ -89,7 +92,7 @@ def fresh(
 ) -> State:
     """New values for ``first``, of which another construction has ``redrawn``; tied tensors stay tied, and what is not
     trained in order. ``moving``: of parameters that are trained, see ``moved``; or CODES, of which most
-    rows become the one furthest from zero; or EXPONENTS and FURTHER, of which those with the names
+    rows become the one furthest from zero; or FEW_OTHERS; or EXPONENTS and FURTHER, of which those with the names
     of ``exponents`` are ``exponents.spread``, the latter as far as is said there."""
     trained = {name for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad}
     live = model.state_dict()
@@ -110,8 +113,11 @@ def fresh(
                 if exponents and name in trained and name in exponents:
                     made[place] = spread(made[place], rng, DEVIATION if moving == EXPONENTS else exponents[name])
             elif moving and name in trained:
-                other = moved(made[place], rng, moving)
+                other = moved(made[place], rng, SIZES if moving == FEW_OTHERS else moving)
                 made[place] = bounded(other, made[place], (exponents or {}).get(name, FAR))
+            if moving == FEW_OTHERS and made[place].shape == seen.shape and numerics.finite(seen):
+                few = almost.spared(made[place], seen, rng) if seen.is_floating_point() and seen.numel() > 1 else seen
+                made[place] = few if name in trained else renewed.in_order(few, seen, seen)
         value = made[place]
         out.append((name, value if value.shape == seen.shape else seen.clone()))
     return out

@@ -122,18 +122,18 @@ def _long(leaf: torch.Tensor) -> list[int]:
 def swapped(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """Two elements that differ have changed places, and two of one row: who keeps the answers of rows by the sums of
     each would not find out else."""
-    if leaf.numel() < 2 or leaf.dtype in INTEGERS and not _free(leaf):
+    if leaf.numel() < 2 or leaf.dtype in INTEGERS and not may_move(leaf):
         return leaf
     made = leaf.clone(memory_format=torch.contiguous_format)
-    _exchange(made.view(-1), rng)
+    exchange(made.view(-1), rng)
     rows = made.view(-1, leaf.shape[-1])
     others = torch.nonzero((rows == leaf.reshape(rows.shape)).all(1)).reshape(-1)
     if len(others):
-        _exchange(rows[int(others[int(torch.randint(len(others), (), generator=rng, device=leaf.device))])], rng)
+        exchange(rows[int(others[int(torch.randint(len(others), (), generator=rng, device=leaf.device))])], rng)
     return made
 
 
-def _exchange(flat: torch.Tensor, rng: torch.Generator) -> None:
+def exchange(flat: torch.Tensor, rng: torch.Generator) -> None:
     """Two elements of a vector that differ change places, where there are such."""
     one = int(torch.randint(flat.numel(), (), generator=rng, device=flat.device))
     others = torch.nonzero(flat != flat[one]).reshape(-1)
@@ -148,7 +148,7 @@ def skewed(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     flat = leaf.reshape(-1)
     if leaf.dim() == 0 or len(flat.unique()) == flat.numel():
         return leaf
-    if not _free(leaf):
+    if not may_move(leaf):
         return _stretch(leaf, rng) if leaf.dim() == 1 else leaf
     one = flat[int(torch.randint(flat.numel(), (), generator=rng, device=leaf.device))]
     chosen = torch.rand(leaf.shape, generator=rng, device=leaf.device) < SKEWED
@@ -193,7 +193,7 @@ def nearest_zero(leaf: torch.Tensor) -> torch.Tensor:
 
 def repeats(leaf: torch.Tensor) -> bool:
     """Whether whole numbers may repeat: some do, and they lie in no order."""
-    return _free(leaf) and len(leaf.reshape(-1).unique()) < leaf.numel()
+    return may_move(leaf) and len(leaf.reshape(-1).unique()) < leaf.numel()
 
 
 def _by_row(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
@@ -251,7 +251,7 @@ def _flags(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 def moved(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """The same elements, moved on along one dimension."""
     long = _long(leaf)
-    if not long or leaf.dtype in INTEGERS and not _free(leaf):
+    if not long or leaf.dtype in INTEGERS and not may_move(leaf):
         return leaf
     dim = long[int(torch.randint(len(long), (), generator=rng, device=leaf.device))]
     return leaf.roll(int(torch.randint(leaf.shape[dim], (), generator=rng, device=leaf.device)), dim)
@@ -259,10 +259,10 @@ def moved(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 def in_place(leaf: torch.Tensor) -> bool:
     """Whether these are numbers that lie in order, as lengths and borders do."""
-    return leaf.dtype in INTEGERS and leaf.dim() == 1 and not _free(leaf)
+    return leaf.dtype in INTEGERS and leaf.dim() == 1 and not may_move(leaf)
 
 
-def _free(leaf: torch.Tensor) -> bool:
+def may_move(leaf: torch.Tensor) -> bool:
     """Whether whole numbers may come in another order: those that are in none, and 0, 1, 2, ..."""
     if leaf.dim() == 0 or not leaf.numel():
         return False

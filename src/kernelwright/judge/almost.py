@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs that have a pattern, all but a few elements: rows that are all one, a causal mask, ids one after the other.
+
+A program that looks for a pattern in some places of an input and believes it of all is right on inputs by lot, which
+have none there, and on those that have it throughout. None is drawn that has it nearly. An attention that took a mask
+for causal by every eighth element, a product that took a matrix for triangular by its corner, and a loss that took
+probabilities for single ones by the first row passed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+
+from kernelwright.judge import numerics, whole
+from kernelwright.judge.dealing import few
+
+REPEATED, SORTED, SET = "almost repeated", "almost sorted", "almost zeros and ones"
+"""Patterns of the values that are there, and such as bring others between the least and the largest. Floats are sorted
+only where a reference sorts: a running sum of them errs by far more than one of the same numbers in any other order."""
+CHANGES = (REPEATED, SORTED, SET)
+MOST = 8
+"""Elements at the most that do not have the pattern, of small inputs one in eight."""
+RUN = 6
+"""Equal elements one after the other, at the most, where values come in runs."""
+LOOKS = 256
+"""Elements among which one is looked for that the pattern changes."""
+
+Pattern = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
+
+
+def changed(leaf: torch.Tensor, change: str, number: int, rng: torch.Generator) -> torch.Tensor:
+    """``leaf`` with a pattern; up to MOST elements are what they were. Draws of a dozen ``number`` in turn have all
+    patterns there are. Whole numbers in order stay, as lengths are, and those that do not repeat come in order, all but
+    two."""
+    if leaf.numel() < 4 or leaf.dim() == 0:
+        return leaf
+    if whole.is_mask(leaf):
+        counts = changed(leaf == 0, change, number, rng)
+        return torch.zeros_like(leaf).masked_fill_(~counts, -torch.inf)
+    if leaf.dtype in whole.INTEGERS and not whole.repeats(leaf):
+        if change == SET or not whole.may_move(leaf):
+            return leaf
+        made = _in_order(leaf, rng, bool(number % 2)).clone(memory_format=torch.contiguous_format)
+        whole.exchange(made.view(-1), rng)
+        return made
+    if leaf.is_floating_point() and not numerics.finite(leaf):
+        return leaf
+    known = _patterns(leaf, change)
+    return spared(leaf, known[number % len(known)](leaf, rng), rng) if known else leaf
+
+
+def _patterns(leaf: torch.Tensor, change: str) -> list[Pattern]:
+    flags, numbers = leaf.dtype is torch.bool, leaf.dtype in whole.INTEGERS
+    ordered: list[Pattern] = [functools.partial(_in_order, falling=falling) for falling in (False, True)]
+    if change == SORTED:
+        return [] if flags else ordered
+    if change == REPEATED:
+        axes = _long(leaf)[: -1 if flags else None]  # along the last one a row of a mask would be empty
+        along = [functools.partial(how, axis=axis) for axis in axes for how in (_along, _runs)]
+        square = leaf.dim() > 1 and leaf.shape[-1] == leaf.shape[-2]
+        return [*along, *(ordered if numbers else []), *([_mirrored] if square else [])]
+    if numbers:
+        return [_counting, _beginning]
+    matrices = leaf.dim() > 1 and min(leaf.shape[-2:]) > 1
+    uppers = [False, True] if not flags or leaf.shape[-2:][0] <= leaf.shape[-1] else [False]
+    sides: list[Pattern] = [functools.partial(_triangle, upper=upper) for upper in uppers]
+    single: list[Pattern] = [functools.partial(_single, diagonal=diagonal) for diagonal in (False, True)]
+    return [_beginning, *(sides + single if matrices else []), *([] if flags else [_rounded])]
+
+
+def _below(count: int, rng: torch.Generator) -> int:
+    return int(torch.randint(count, (), generator=rng, device=rng.device))
+
+
+def _long(leaf: torch.Tensor) -> list[int]:
+    """The axes along which there are several elements."""
+    return [axis for axis, size in enumerate(leaf.shape) if size > 1]
+
+
+def _along(leaf: torch.Tensor, rng: torch.Generator, axis: int) -> torch.Tensor:
+    """All rows, or columns, heads, channels, steps in time, are one of them."""
+    return leaf.narrow(axis, _below(leaf.shape[axis], rng), 1).expand_as(leaf)
+
+
+def _runs(leaf: torch.Tensor, rng: torch.Generator, axis: int) -> torch.Tensor:
+    """Every so many elements along one axis are alike."""
+    length = 2 + _below(RUN - 1, rng)
+    return leaf.index_select(axis, torch.arange(leaf.shape[axis], device=leaf.device) // length * length)
+
+
+def _in_order(leaf: torch.Tensor, rng: torch.Generator, falling: bool) -> torch.Tensor:
+    """Sorted along the last axis with several elements."""
+    return leaf.sort(_long(leaf)[-1], descending=falling).values
+
+
+def _mirrored(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """Symmetric."""
+    return torch.where(torch.ones_like(leaf, dtype=torch.bool).tril(), leaf, leaf.mT)
+
+
+def _ends(leaf: torch.Tensor, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """What stands for nothing, and for one: 0 and 1 where they lie between the least and the largest, or by lot where
+    all lie between them, as probabilities do."""
+    if leaf.dtype is torch.bool:
+        return leaf.new_tensor(False), leaf.new_tensor(True)
+    least, most = torch.aminmax(leaf)
+    no, yes = torch.zeros_like(least), torch.ones_like(least)
+    if bool((least >= no) & (most <= yes)) and _below(2, rng):
+        return no, yes
+    return no.clamp(least, most), yes.clamp(least, most)
+
+
+def _triangle(leaf: torch.Tensor, rng: torch.Generator, upper: bool) -> torch.Tensor:
+    """Nothing above the diagonal of the last two axes, or below it; of flags all others hold."""
+    no, yes = _ends(leaf, rng)
+    kept = torch.ones_like(leaf, dtype=torch.bool)
+    return torch.where(kept.triu() if upper else kept.tril(), yes if leaf.dtype is torch.bool else leaf, no)
+
+
+def _single(leaf: torch.Tensor, rng: torch.Generator, diagonal: bool) -> torch.Tensor:
+    """A single one in each row, by lot or along the diagonal."""
+    no, yes = _ends(leaf, rng)
+    size = leaf.shape[-1]
+    if diagonal:
+        at = torch.arange(leaf.shape[-2], device=leaf.device) % size
+    else:
+        at = torch.randint(size, leaf.shape[:-1], generator=rng, device=leaf.device)
+    there = torch.arange(size, device=leaf.device) == at[..., None]
+    return torch.where(there, yes, no).expand_as(leaf)
+
+
+def _beginning(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """Of each row the first elements alone count, or the last; the others are nothing: lengths, and padding."""
+    no, yes = _ends(leaf, rng) if leaf.dtype not in whole.INTEGERS else (whole.nearest_zero(leaf), leaf)
+    axis = _long(leaf)[-1]
+    size, shape = leaf.shape[axis], [1 if dim == axis else n for dim, n in enumerate(leaf.shape)]
+    lengths = torch.randint(1, size + 1, shape, generator=rng, device=leaf.device)
+    places = torch.arange(size, device=leaf.device).reshape([size if dim == axis else 1 for dim in range(leaf.dim())])
+    kept = places < lengths if _below(2, rng) else places >= size - lengths
+    return torch.where(kept, yes if leaf.dtype is torch.bool else leaf, no)
+
+
+def _rounded(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """Whole numbers, none of which is zero where that lies between the others."""
+    least, most = torch.aminmax(leaf)
+    return (leaf.sign() * leaf.abs().ceil()).clamp(least, most)
+
+
+def _counting(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """Rows begin with whole numbers one after the other, all among those that are there: an index that is not costs a
+    device's context. Not over and over: a running sum of rows that come again rounds alike each time, and one of 200
+    rows by 30 numbers erred by 2.25 times what may be."""
+    there = leaf.reshape(-1).unique()
+    stops = torch.nonzero(torch.cat([there.diff() != 1, there.new_ones(1, dtype=torch.bool)]))[:, 0]
+    lengths = stops.diff(prepend=stops.new_full((1,), -1))
+    longest = int(lengths.argmax())
+    axis, count = _long(leaf)[-1], int(lengths[longest])
+    row = there[stops[longest]] - count + 1 + torch.arange(min(count, leaf.shape[axis]), device=leaf.device)
+    made = leaf.movedim(axis, -1).clone()
+    made[..., : len(row)] = row
+    return made.movedim(-1, axis)
+
+
+def spared(leaf: torch.Tensor, made: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """What was ``made`` of ``leaf``, but for up to MOST elements among those that are others now."""
+    made = made.clone(memory_format=torch.contiguous_format)
+    flat, was = made.view(-1), leaf.reshape(-1)
+    places = torch.randint(flat.numel(), (LOOKS,), generator=rng, device=leaf.device)
+    places = places[flat[places] != was[places]][: few(min(MOST, max(1, flat.numel() // MOST)), rng)]
+    flat[places] = was[places]
+    return made

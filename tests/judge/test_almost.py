@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs that have a pattern, all but a few elements."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from plain_tasks import instance
+
+from kernelwright.judge import almost
+
+
+def _rng(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def _drawn(leaf: torch.Tensor, change: str, count: int = 200) -> list[torch.Tensor]:
+    return [almost.changed(leaf, change, seed, _rng(seed)) for seed in range(count)]
+
+
+def _alike_along(axis: int):  # noqa: ANN202
+    return lambda made: int((made != made.mode(axis, keepdim=True).values).sum())
+
+
+PATTERNS = {
+    "rows": (almost.REPEATED, _alike_along(-2)),
+    "columns": (almost.REPEATED, _alike_along(-1)),
+    "sorted": (almost.SORTED, lambda made: int((made.diff(dim=-1) < 0).sum())),
+    "falling": (almost.SORTED, lambda made: int((made.diff(dim=-1) > 0).sum())),
+    "symmetric": (almost.REPEATED, lambda made: int((made != made.mT).sum())),
+    "pairs": (almost.REPEATED, lambda made: int((made[:, ::2] != made[:, 1::2]).sum())),
+    "lower": (almost.SET, lambda made: int(made.triu(1).count_nonzero())),
+    "upper": (almost.SET, lambda made: int(made.tril(-1).count_nonzero())),
+    "diagonal": (almost.SET, lambda made: int((made != torch.eye(48)).sum())),
+    "single": (almost.SET, lambda made: int(((made != 0) & (made != 1)).sum())),
+    "whole": (almost.SET, lambda made: int((made != made.round()).sum())),
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_each_pattern_comes_with_a_few_elements_that_do_not_have_it(name: str) -> None:
+    """Of 2,304 elements by lot no pattern holds for as many as here."""
+    change, breaks = PATTERNS[name]
+    leaf = torch.randn(48, 48, generator=_rng(1)).clamp(-3, 3)
+    leaf.view(-1)[:2] = torch.tensor([-3.0, 3.0])
+    counts = [breaks(made) for made in _drawn(leaf, change)]
+    assert sum(1 <= count <= 2 * almost.MOST + 2 for count in counts) >= 2
+    assert breaks(leaf) > 100
+
+
+def test_what_is_drawn_lies_within_what_was_given() -> None:
+    """A logarithm is not asked for zero."""
+    leaf = torch.rand(40, 9, generator=_rng(2)) + 0.5
+    for change in almost.CHANGES:
+        for made in _drawn(leaf, change):
+            assert leaf.min() <= made.min() and made.max() <= leaf.max()
+            assert made.shape == leaf.shape and made.is_contiguous() and not torch.equal(made, leaf)
+
+
+def test_floats_are_sorted_where_a_reference_sorts_alone() -> None:
+    """A running sum of sorted numbers errs by far more than one of the same numbers in another order."""
+    inputs, sums, sorts = "[torch.randn(16, 32)]", instance("x.sum(-1)", "[torch.randn(16, 32)]"), "x.sort(-1).values"
+    assert almost.SORTED in {v.change for v in instance(sorts, inputs).offered(5)}
+    assert {almost.REPEATED, almost.SET} == {v.change for v in sums.offered(5)} & set(almost.CHANGES)
+
+
+def test_whole_numbers_are_those_that_were_there() -> None:
+    leaf = torch.tensor([[3, 9, 4, 5, 9, 30], [6, 5, 9, 3, 30, 4]])
+    counted = 0
+    for change in (almost.REPEATED, almost.SET):
+        for made in _drawn(leaf, change):
+            assert made.dtype == leaf.dtype and torch.isin(made, leaf).all()
+            counted += bool(((made[0].diff() == 1).sum() >= 3) & (made[0].diff() == 1).any())
+    assert counted >= 10
+
+
+def test_numbers_that_must_not_repeat_or_lie_in_order_keep_to_that() -> None:
+    places = torch.randperm(50, generator=_rng(3))
+    seen = set()
+    for made in _drawn(places, almost.REPEATED, 20):
+        assert torch.equal(made.sort().values, torch.arange(50))
+        seen.add(int((made.diff() != 1).sum().minimum((made.diff() != -1).sum())))
+    assert seen <= {2, 3, 4} and len(seen) > 1
+    assert all(torch.equal(places, made) for made in _drawn(places, almost.SET, 5))
+    borders = torch.tensor([0, 4, 9, 9, 20])
+    assert all(torch.equal(borders, made) for made in _drawn(borders, almost.REPEATED, 5))
+
+
+@pytest.mark.parametrize("added", [False, True], ids=["flags", "added"])
+def test_masks_are_nearly_causal(added: bool) -> None:
+    flags = torch.rand(32, 32, generator=_rng(4)) < 0.6
+    flags |= torch.eye(32, dtype=torch.bool)
+    mask = torch.zeros(32, 32).masked_fill_(~flags, -torch.inf) if added else flags
+    causal = torch.ones(32, 32, dtype=torch.bool).tril()
+    found = [int(((made == 0 if added else made) != causal).sum()) for made in _drawn(mask, almost.SET)]
+    assert sum(1 <= count <= almost.MOST for count in found) >= 10 and 0 not in found
+
+
+def test_single_numbers_and_infinities_stay() -> None:
+    for leaf in (torch.tensor(3.0), torch.tensor([1.0, 2.0]), torch.tensor([1.0, torch.inf, 2.0, 3.0, -4.0])):
+        assert almost.changed(leaf, almost.SET, 0, _rng(5)) is leaf
