@@ -196,7 +196,6 @@ class Judgement(Verification):
         )
         try:
             contest.take_turns(self.alone, self.shared, lambda: self._ask_one_by_one(contest))
-            self._leaves_alone(racers[-1].program)  # once more: after 300 calls, say
         finally:
             torch.set_num_threads(self.threads)
             if weights:
@@ -268,6 +267,7 @@ class Judgement(Verification):
 
     def _ask_one_by_one(self, contest: race.Race) -> None:
         self.gains.append(gains_us(contest, self.alone, self.gains, self.conditions.append))
+        self._leaves_alone(contest.racers[-1].program)  # once more: after 300 calls, say
 
     # -- verdict -----------------------------------------------------------------------------------------------------
 

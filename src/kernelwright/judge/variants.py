@@ -114,10 +114,9 @@ def offered(
         on = Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2)
         even = level.draws(specs)
         dealt += [on, *([replace(on, name=level.NAME, strewn=level.LEVEL, draws=even)] if even else [])]
-    if marks and small:
-        dealt.append(Variant(name="values looked for", required=True, change="marks", marks=marks, draws=2))
-    if wraps and small:
-        dealt.append(Variant(name="values that wrap", required=True, change="marks", marks=wraps, draws=2))
+    for name, found in (("values looked for", marks), ("values that wrap", wraps)):
+        if found and small:
+            dealt.append(Variant(name=name, required=True, change="marks", marks=found, draws=2))
     dealt += [*_patterned(work, sorts=sorts), *_throughout(specs, marks, hidden_seed)] if small else []
     if exponents and weights and small:
         ways = (EXPONENTS, FURTHER)
