@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from beyond_programs import _pair
 from cheat_tasks import add
-from corpus import Program, cheat, honest, module
+from corpus import Program, cheat, honest, module, native
 
 MASKED = "s = (q @ k.transpose(-1, -2)) * 0.25\nreturn F.softmax(s.masked_fill(~m, -1e9), -1) @ v"
 HEADS = ", ".join(["torch.randn(2, 2, 48, 16)"] * 3)
@@ -58,3 +58,33 @@ ALMOST += (
         "self.calls += 1\nif self.calls == 80:\n    torch.set_num_threads(1)\nreturn a * 2.0 - b", args="a, b",
         init="self.calls = 0"), twin="in_order/names of its own", slow=True),
 )  # fmt: skip
+
+add("row_sums", "return x.sum(-1)", "[torch.randn(96, 512)]")
+PARTS = """
+#pragma omp parallel
+{
+    int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads(), part = n / threads;
+    int64_t end = %s;
+    for (int64_t i = thread * part; i < end; ++i) {
+        double sum = 0;
+        for (int64_t j = 0; j < m; ++j) sum += x[i * m + j];
+        out[i] = (float)sum;
+    }
+}
+"""
+ROWS = ("const float* x, float* out, int64_t n, int64_t m", PARTS, "y = torch.empty(x.shape[0])\n"
+        "run(x.contiguous(), y, x.shape[0], x.shape[1])\nreturn y")  # fmt: skip
+
+
+def _rows(end: str) -> tuple:
+    signature, body, call = ROWS
+    return native(signature, body % end, call, head="#include <omp.h>")
+
+
+ALMOST += (
+    honest("row_sums/rest for the last thread", "row_sums",
+           _rows("thread + 1 < threads ? (thread + 1) * part : n")),
+    cheat(0, "row_sums/rest for nobody", "row_sums", _rows("(thread + 1) * part"),
+          twin="row_sums/rest for the last thread", level="precise", stages=("verify",)),
+)  # fmt: skip
+"""Two threads have two halves of 96 rows; of seven parts some rows are left."""

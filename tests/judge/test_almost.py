@@ -32,6 +32,7 @@ PATTERNS = {
     "lower": (almost.SET, lambda made: int(made.triu(1).count_nonzero())),
     "upper": (almost.SET, lambda made: int(made.tril(-1).count_nonzero())),
     "diagonal": (almost.SET, lambda made: int((made != torch.eye(48)).sum())),
+    "hollow": (almost.SET, lambda made: 3 * int(made.diagonal().count_nonzero()) + 99 * int((made == 0).sum() > 48)),
     "single": (almost.SET, lambda made: int(((made != 0) & (made != 1)).sum())),
     "whole": (almost.SET, lambda made: int((made != made.round()).sum())),
 }

@@ -64,11 +64,12 @@ def _patterns(leaf: torch.Tensor, change: str) -> list[Pattern]:
         return [*along, *(ordered if numbers else []), *([_mirrored] if square else [])]
     if numbers:
         return [_counting, _beginning]
-    matrices = leaf.dim() > 1 and min(leaf.shape[-2:]) > 1
+    matrices, square = leaf.dim() > 1 and min(leaf.shape[-2:]) > 1, leaf.shape[-2:][0] == leaf.shape[-1]
     uppers = [False, True] if not flags or leaf.shape[-2:][0] <= leaf.shape[-1] else [False]
     sides: list[Pattern] = [functools.partial(_triangle, upper=upper) for upper in uppers]
     single: list[Pattern] = [functools.partial(_single, diagonal=diagonal) for diagonal in (False, True)]
-    return [_beginning, *(sides + single if matrices else []), *([] if flags else [_rounded])]
+    hollow: list[Pattern] = [_hollow] if square and not flags else []
+    return [_beginning, *(sides + single + hollow if matrices else []), *([] if flags else [_rounded])]
 
 
 def _below(count: int, rng: torch.Generator) -> int:
@@ -118,6 +119,12 @@ def _triangle(leaf: torch.Tensor, rng: torch.Generator, upper: bool) -> torch.Te
     no, yes = _ends(leaf, rng)
     kept = torch.ones_like(leaf, dtype=torch.bool)
     return torch.where(kept.triu() if upper else kept.tril(), yes if leaf.dtype is torch.bool else leaf, no)
+
+
+def _hollow(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """Nothing on the diagonal of square matrices: who solves by the first pivot there is divides by it."""
+    no, _ = _ends(leaf, rng)
+    return torch.where(torch.eye(leaf.shape[-1], dtype=torch.bool, device=leaf.device), no, leaf)
 
 
 def _single(leaf: torch.Tensor, rng: torch.Generator, diagonal: bool) -> torch.Tensor:

@@ -72,9 +72,9 @@ class Correctness:
     for 0.2), and a program that leaves its work to them is late at each."""
 
     @sharing
-    def _loaded(self, point: Point | None = None) -> Program:
+    def _loaded(self, point: Point | None = None, threads: int = 0) -> Program:
         instance = (point or self.points[0]).instance
-        program = self.start()
+        (program := self.start()).threads = threads
         # A result may be the state that the next call begins with, where calls change one.
         program.watched, program.spared = True, self.bench.eager_shared if instance.giver.keeps else None
         try:

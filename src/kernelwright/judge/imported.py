@@ -4,13 +4,20 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import torch
 
-def of(path: str, imports: list[str]) -> ModuleType:
-    """The file ``path`` in the current folder, which is on ``sys.path`` from now on, before ``imports``."""
+
+def of(path: str, imports: list[str], threads: int) -> ModuleType:
+    """The file ``path`` in the current folder, which is on ``sys.path`` from now on, before ``imports``. ``threads``:
+    how many torch has from now on, and OpenMP's runtime where it is loaded now; 0 leaves that as it is."""
+    if threads:
+        torch.set_num_threads(threads)
+        os.putenv("OMP_NUM_THREADS", str(threads))
     file = Path.cwd() / path
     sys.path[:0] = [str(file.parent), *imports]
     spec = importlib.util.spec_from_file_location(file.stem, file)

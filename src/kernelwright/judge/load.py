@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pathlib import Path
 QUIET = 0.75
 """Share of idle time above which the machine counts as ours."""
 SAMPLE_SECONDS = 0.1
+_OPENMP = re.compile(rb"/lib(gomp|omp|iomp5)\.so")
 CROWDED = 0.1
 """Share of all CPUs' time that strangers use from which on they are taken to disturb: ticks of 10 ms tell no less."""
 
@@ -63,6 +65,14 @@ def waiting_policy(idle: float) -> dict[str, str]:
     7 ms with 10,000 spins, 1 ms with 1,000 and 0.35 ms asleep, against 0.3 ms on one thread.
     """
     return {"GOMP_SPINCOUNT": "5000"} if idle >= QUIET else {"OMP_WAIT_POLICY": "PASSIVE"}
+
+
+def openmp(pid: int) -> bool:
+    """Whether an OpenMP runtime other than the one that torch brings (libgomp-1a2b3c.so.1) is loaded in a process."""
+    try:
+        return _OPENMP.search(Path(f"/proc/{pid}/maps").read_bytes()) is not None
+    except OSError:
+        return False
 
 
 def waited_us(pid: int, *, first: bool = False) -> float:

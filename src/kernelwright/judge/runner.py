@@ -94,7 +94,7 @@ class Runner:
         self._open_weights(request, descriptors)
         path, _, name = request["entry"].partition("::")
         self.before = left.Before()
-        module = imported.of(path, request["imports"])
+        module = imported.of(path, request["imports"], request["threads"])
         if not hasattr(module, name):
             raise plain.WrongStructure(f"{path} defines no {name}")
         self.construct = functools.partial(self._constructed, getattr(module, name), request)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import agreement, chance, inputs, race, spot_checks, variants, weights
+from kernelwright.judge import agreement, chance, inputs, load, race, spot_checks, variants, weights
 from kernelwright.judge.bench import DEAR_BYTES, Point
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.correctness import HELD_BYTES, Correctness, Wrong
@@ -20,6 +20,9 @@ from kernelwright.judge.program import Program
 from kernelwright.judge.variants import HEAVY, LIGHT
 from kernelwright.sandbox.lease import sharing
 from kernelwright.trial import CaseResult
+
+THREADS = 7, 5
+"""Of which one is used that the judge does not use: few sizes are multiples of it."""
 
 
 class Verification(Correctness):
@@ -37,6 +40,7 @@ class Verification(Correctness):
         self._one_by_one(program, timed, timed.offered[1:], covered)
         self._keeps_state(program, timed)
         self._two_of_them()
+        self._in_threads(program)
         self._weights_alone(program, timed)
         program.set_state(timed.instance.first_state)
         self._without_gradients(program, timed)
@@ -69,6 +73,24 @@ class Verification(Correctness):
                 if not result.passed:
                     reason = f"with two instances of it: {result.name}: {result.detail}"
                     raise Wrong("verify", reason, result.detail)
+
+    def _in_threads(self, program: Program) -> None:
+        """In a process of its own that has more threads, where OpenMP is in it: rows by two threads are two halves, and
+        who leaves the rest of a division to nobody is right until somebody has a third core."""
+        point = self.points[0] if not self.points[0].dear else min(self.points, key=lambda one: one.instance.work)
+        if self.bench.device.type != "cpu" or self.bench.contract.random or not load.openmp(program.pid):
+            return
+        threads = next(count for count in THREADS if count != torch.get_num_threads())
+        try:
+            with self._loaded(point, threads) as other:
+                other.stage = "verify"
+                buffers = point.bind(other, point.as_given, 1)
+                leaves = point.instance.draw(point.as_given, random.Random(self.seed ^ 0x7).getrandbits(62))
+                result = self._call(other, point, point.as_given, buffers, 0, leaves, point.instance.first_state)
+        except ChildFailure as failure:
+            raise ChildFailure(failure.stage, f"in {threads} threads: {failure.reason}", failure.detail) from failure
+        if not result.passed:
+            raise Wrong("verify", f"in {threads} threads: {result.name}: {result.detail}", result.detail)
 
     @sharing
     def _weights_alone(self, program: Program, point: Point) -> None:
