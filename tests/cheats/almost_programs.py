@@ -52,6 +52,9 @@ ALMOST += (
     honest("in_order/names of its own", "in_order", module("return x * 2.0 - y", args="x, y")),
     cheat(0, "in_order/names exchanged", "in_order", module("return b * 2.0 - a", args="b, a"),
           twin="in_order/names of its own", stages=("load",)),
+    cheat(6, "in_order/an input written to and put back", "in_order", module(
+        "y = a.clone()\na.zero_()\nz = y * 2.0 - b\na.copy_(y)\nreturn z", args="a, b"),
+        twin="in_order/names of its own", stages=("integrity",)),
     cheat(14, "in_order/one thread for all", "in_order", module("torch.set_num_threads(1)\nreturn a * 2.0 - b", args="a, b"),
           twin="in_order/names of its own", stages=("integrity",)),
     cheat(14, "in_order/one thread for all after a while", "in_order", module(

@@ -177,3 +177,18 @@ def test_a_function_that_says_it_is_torchs_is_seen_too(monkeypatch: pytest.Monke
     monkeypatch.setattr(_no_relu, "__module__", "torch")
     monkeypatch.setattr(torch.cuda, "synchronize", _no_relu)
     assert "torch.cuda.synchronize (replaced)" in left.words(before.changed(), left.settings, random_=False)
+
+
+def test_inputs_that_were_written_to_and_put_back_are_seen() -> None:
+    """But where the contract says that they are written to."""
+    before = left.Before()
+    before.constructed()
+    mine, other = (torch.empty(0).set_(torch.ones(4).untyped_storage(), 0, (4,)) for _ in range(2))
+    before.called([mine, other])
+    assert not before.changed()
+    other.mul_(2.0)
+    other.mul_(0.5)
+    before.called([mine, other])
+    found = before.changed()
+    assert "input 1 (written to" in left.words(found, left.settings, random_=False)
+    assert not left.words(found, left.settings, random_=False, mutates=(1,))

@@ -126,8 +126,8 @@ class Correctness:
 
     def _leaves_alone(self, program: Program) -> None:
         """What is no part of the program is in its process as it was before."""
-        found = program.leash.ask({"do": "left"}, program.stage).get("left", {})
-        if wrong := left.words(found, left.settings, random_=self.bench.contract.random):
+        told, own = program.leash.ask({"do": "left"}, program.stage), self.bench.contract
+        if wrong := left.words(told.get("left", {}), left.settings, random_=own.random, mutates=own.mutates):
             raise Wrong("integrity", wrong)
 
     def _first_call(self, point: Point, seed: int) -> list[torch.Tensor]:

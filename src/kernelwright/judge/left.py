@@ -16,7 +16,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +143,8 @@ class Before:
 
     def __init__(self) -> None:
         self.settings, self.seed = settings(), 0
+        self.written: set[int] = set()
+        """Inputs that torch says were written to."""
         self.held = {name: dict(vars(library)) for name, library in _LIBRARIES.items()}
         self.answers = _answers()
 
@@ -150,9 +152,14 @@ class Before:
         """A module may have seeded what it drew its weights from."""
         self.seed = torch.initial_seed()
 
+    def called(self, leaves: Sequence[torch.Tensor]) -> None:
+        """What the inputs of a call, made for it alone, say once it is over."""
+        self.written |= {index for index, leaf in enumerate(leaves) if leaf._version > UNTOUCHED}
+
     def changed(self) -> dict[str, str]:
         """What is otherwise now, by name. Torch replaces some of its own functions as it loads more of itself."""
         found = {name: value for name, value in settings().items() if value != self.settings[name]}
+        found |= {f"{INPUT} {index}": "written to, whatever was put back" for index in sorted(self.written)}
         if torch.initial_seed() != self.seed:
             found[SEED] = "drawn from anew"
         found |= self._answered_otherwise()
@@ -192,12 +199,18 @@ def _torchs(function: Any) -> bool:
     return str(getattr(function, "__module__", "") or "").startswith("torch")
 
 
-SEED = "the seed of everybody's random numbers"
+SEED, INPUT = "the seed of everybody's random numbers", "input"
+UNTOUCHED = 1
+"""What ``_version`` says of a tensor that was given its storage by ``set_``."""
 
 
-def words(found: dict[str, Any], own: Callable[[], dict[str, str]], *, random_: bool) -> str:
+def words(
+    found: dict[str, Any], own: Callable[[], dict[str, str]], *, random_: bool, mutates: Collection[int] = ()
+) -> str:
     """What of it a program must not leave behind; empty where that is nothing. What the reference's file did as well,
-    in the judge's ``own`` process, is the task's, and a task of random numbers may seed them."""
+    in the judge's ``own`` process, is the task's, a task of random numbers may seed them, and one that ``mutates``
+    inputs writes to them."""
+    found = {name: value for name, value in found.items() if name not in {f"{INPUT} {index}" for index in mutates}}
     if not found:
         return ""
     here = own()
