@@ -42,8 +42,9 @@ def test_candidates_and_twins_are_judged_and_a_broken_one_ends_nothing(tmp_path:
             (tmp_path / name / file).write_text(TASK.replace("Model(", "Model(" if file == "task.py" else "ModelNew("))
     found = folder.programs(tmp_path)
     assert [str(p.relative_to(tmp_path)) for p in found] == ["a/candidate.cu", "b/candidate.py", "b/twin.py"]
-    worker: Any = Worker({"is": "Timed", "speedup": 2.0, "speedup_low": 1.5})
-    assert folder.judged(worker, found[1], "cpu") == "granted 2.000 (low 1.500)"
+    charged = "3 us a call, gained in windows of many calls only, do not count"
+    worker: Any = Worker({"is": "Timed", "speedup": 2.0, "speedup_low": 1.5, "conditions": ["level precise", charged]})
+    assert folder.judged(worker, found[1], "cpu") == f"granted 2.000 (low 1.500); {charged}"
     assert worker.jobs[0]["level"] == "precise" and worker.jobs[0]["baselines"] == ["eager"]
     refused: Any = Worker({"is": "Rejected", "stage": "verify", "reason": "wrong"})
     assert folder.judged(refused, found[2], "cpu") == "REFUSED verify: wrong"

@@ -184,11 +184,23 @@ def test_inputs_that_were_written_to_and_put_back_are_seen() -> None:
     before = left.Before()
     before.constructed()
     mine, other = (torch.empty(0).set_(torch.ones(4).untyped_storage(), 0, (4,)) for _ in range(2))
-    before.called([mine, other])
+    left.called(before, [mine, other])
     assert not before.changed()
     other.mul_(2.0)
     other.mul_(0.5)
-    before.called([mine, other])
+    left.called(before, [mine, other])
     found = before.changed()
     assert "input 1 (written to" in left.words(found, left.settings, random_=False)
     assert not left.words(found, left.settings, random_=False, mutates=(1,))
+
+
+def test_threads_that_a_file_asks_for_when_it_is_imported_are_its_users_to_see() -> None:
+    """Those that a call leaves otherwise nobody sees."""
+    before = left.Before()
+    torch.set_num_threads(_THREADS + 1)
+    try:
+        before.constructed()
+        assert not before.changed()
+    finally:
+        torch.set_num_threads(_THREADS)
+    assert f"the number of threads ({_THREADS})" in left.words(before.changed(), dict, random_=False)

@@ -91,7 +91,7 @@ def settings() -> dict[str, str]:
         "signals that are ignored": _status("SigIgn"),
         "what Ctrl-C does": getattr(signal.getsignal(signal.SIGINT), "__name__", "nothing of Python's"),
         "traps of floats": str(_TRAPS() if _TRAPS else 0),
-        "the number of threads": str(torch.get_num_threads()),
+        THREADS: str(torch.get_num_threads()),
         "inference mode": str(torch.is_inference_mode_enabled()),
         "hooks of all modules": str(sum(map(len, _HOOKS))),
         "the detection of anomalies": str(torch.is_anomaly_enabled()),
@@ -149,12 +149,9 @@ class Before:
         self.answers = _answers()
 
     def constructed(self) -> None:
-        """A module may have seeded what it drew its weights from."""
-        self.seed = torch.initial_seed()
-
-    def called(self, leaves: Sequence[torch.Tensor]) -> None:
-        """What the inputs of a call, made for it alone, say once it is over."""
-        self.written |= {index for index, leaf in enumerate(leaves) if leaf._version > UNTOUCHED}
+        """A module may have seeded what it drew its weights from, and whoever imports a file sees how many threads that
+        asks for; calls leave both as they are."""
+        self.seed, self.settings[THREADS] = torch.initial_seed(), str(torch.get_num_threads())
 
     def changed(self) -> dict[str, str]:
         """What is otherwise now, by name. Torch replaces some of its own functions as it loads more of itself."""
@@ -186,6 +183,12 @@ class Before:
         }
 
 
+def called(before: Before | None, leaves: Sequence[torch.Tensor]) -> None:
+    """Note what the inputs of a call, made for it alone, say once it is over."""
+    if before is not None:
+        before.written |= {index for index, leaf in enumerate(leaves) if leaf._version > UNTOUCHED}
+
+
 def _inherited(library: Any, key: str) -> Any:
     """What a class has of that name from others; a module has nothing."""
     return next((vars(kind)[key] for kind in getattr(library, "__mro__", ())[1:] if key in vars(kind)), None)
@@ -199,7 +202,7 @@ def _torchs(function: Any) -> bool:
     return str(getattr(function, "__module__", "") or "").startswith("torch")
 
 
-SEED, INPUT = "the seed of everybody's random numbers", "input"
+SEED, THREADS, INPUT = "the seed of everybody's random numbers", "the number of threads", "input"
 UNTOUCHED = 1
 """What ``_version`` says of a tensor that was given its storage by ``set_``."""
 

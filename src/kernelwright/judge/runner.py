@@ -248,7 +248,7 @@ class Runner:
         if again[:1] not in (wires.KEEP, wires.TAKEN_KEEP):
             self.alive.clear()
         for index in set(order):  # outside the clock: the next window gets tensor objects never seen before
-            self.before.called(self.calls[index][2])
+            left.called(self.before, self.calls[index][2])
             self.calls[index] = self._arguments(index)
 
     def _at_once(self, index: int, grad: bool, copied: list[list[tuple[int, int]]]) -> Any:
