@@ -100,3 +100,13 @@ def test_masks_are_nearly_causal(added: bool) -> None:
 def test_single_numbers_and_infinities_stay() -> None:
     for leaf in (torch.tensor(3.0), torch.tensor([1.0, 2.0]), torch.tensor([1.0, torch.inf, 2.0, 3.0, -4.0])):
         assert almost.changed(leaf, almost.SET, 0, _rng(5)) is leaf
+
+
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "uint16", "uint64", "float16", "bfloat16", "uint8", "int64", "bool"])
+def test_any_type_is_drawn(name: str) -> None:
+    """Those stay of which torch does not say which is larger."""
+    leaf = (torch.arange(60).reshape(6, 10) % 7).to(getattr(torch, name))
+    for change in almost.CHANGES:
+        for made in _drawn(leaf, change, 12):
+            assert made.dtype == leaf.dtype and made.shape == leaf.shape
+            assert (made is leaf) or name not in ("float8_e4m3fn", "uint16", "uint64")

@@ -35,7 +35,7 @@ def changed(leaf: torch.Tensor, change: str, number: int, rng: torch.Generator) 
     """``leaf`` with a pattern; up to MOST elements are what they were. Draws of a dozen ``number`` in turn have all
     patterns there are. Whole numbers in order stay, as lengths are, and those that do not repeat come in order, all but
     two."""
-    if leaf.numel() < 4 or leaf.dim() == 0:
+    if leaf.numel() < 4 or leaf.dim() == 0 or not _ordered(leaf):
         return leaf
     if whole.is_mask(leaf):
         counts = changed(leaf == 0, change, number, rng)
@@ -50,6 +50,11 @@ def changed(leaf: torch.Tensor, change: str, number: int, rng: torch.Generator) 
         return leaf
     known = _patterns(leaf, change)
     return spared(leaf, known[number % len(known)](leaf, rng), rng) if known else leaf
+
+
+def _ordered(leaf: torch.Tensor) -> bool:
+    """Whether torch says which of its numbers is larger: of float8 and the wider unsigned ones it does not."""
+    return leaf.dtype in (torch.bool, *whole.INTEGERS) or (leaf.is_floating_point() and leaf.itemsize > 1)
 
 
 def _patterns(leaf: torch.Tensor, change: str) -> list[Pattern]:
