@@ -69,12 +69,14 @@ def _patterns(leaf: torch.Tensor, change: str) -> list[Pattern]:
         return [*along, *(ordered if numbers else []), *([_mirrored] if square else [])]
     if numbers:
         return [_counting, _beginning]
-    matrices, square = leaf.dim() > 1 and min(leaf.shape[-2:]) > 1, leaf.shape[-2:][0] == leaf.shape[-1]
-    uppers = [False, True] if not flags or leaf.shape[-2:][0] <= leaf.shape[-1] else [False]
-    sides: list[Pattern] = [functools.partial(_triangle, upper=upper) for upper in uppers]
-    single: list[Pattern] = [functools.partial(_single, diagonal=diagonal) for diagonal in (False, True)]
-    hollow: list[Pattern] = [_hollow] if square and not flags else []
-    return [_beginning, *(sides + single + hollow if matrices else []), *([] if flags else [_rounded])]
+    known: list[Pattern] = [_beginning, *([] if flags else [_rounded])]
+    if leaf.dim() > 1 and min(leaf.shape[-2:]) > 1:
+        rows, columns = leaf.shape[-2:]
+        uppers = [False] if flags and rows > columns else [False, True]  # the last rows of a mask would be empty
+        known += [functools.partial(_triangle, upper=upper) for upper in uppers]
+        known += [functools.partial(_single, diagonal=diagonal) for diagonal in (False, True)]
+        known += [_hollow] if rows == columns and not flags else []
+    return known
 
 
 def _below(count: int, rng: torch.Generator) -> int:
