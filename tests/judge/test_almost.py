@@ -29,6 +29,10 @@ PATTERNS = {
     "falling": (almost.SORTED, lambda made: int((made.diff(dim=-1) > 0).sum())),
     "symmetric": (almost.REPEATED, lambda made: int((made != made.mT).sum())),
     "pairs": (almost.REPEATED, lambda made: int((made[:, ::2] != made[:, 1::2]).sum())),
+    "again": (
+        almost.REPEATED,
+        lambda made: min(int((made[:, period:] != made[:, :-period]).sum()) for period in range(5, 20)),
+    ),
     "lower": (almost.SET, lambda made: int(made.triu(1).count_nonzero())),
     "upper": (almost.SET, lambda made: int(made.tril(-1).count_nonzero())),
     "diagonal": (almost.SET, lambda made: int((made != torch.eye(48)).sum())),
@@ -66,13 +70,15 @@ def test_floats_are_sorted_where_a_reference_sorts_alone() -> None:
 
 
 def test_whole_numbers_are_those_that_were_there() -> None:
+    """And count over and over: 3, 4, 5, 6 and once more 3."""
     leaf = torch.tensor([[3, 9, 4, 5, 9, 30], [6, 5, 9, 3, 30, 4]])
-    counted = 0
+    counted = over = 0
     for change in (almost.REPEATED, almost.SET):
         for made in _drawn(leaf, change):
             assert made.dtype == leaf.dtype and torch.isin(made, leaf).all()
             counted += bool(((made[0].diff() == 1).sum() >= 3) & (made[0].diff() == 1).any())
-    assert counted >= 10
+            over += made[1].tolist() == [3, 4, 5, 6, 3, 4]
+    assert counted >= 10 and over >= 3
 
 
 def test_numbers_that_must_not_repeat_or_lie_in_order_keep_to_that() -> None:

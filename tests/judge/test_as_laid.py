@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.nn.functional as F
 from plain_tasks import instance
 
+from kernelwright.judge import almost, weights
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.verify import Checker
 
+REPEATED = Variant(name=almost.REPEATED, required=True, change=almost.REPEATED)
+PATTERNED = Variant(name="weights with a pattern", required=True, fresh_weights=True, moved=weights.PATTERNED)
 STRIDED = Variant(name="strided inputs", required=True, layout="strided")
 QKV = "[t.bfloat16() for t in torch.randn(3, 2, 4, 64, 32).unbind()]"
 
@@ -46,3 +50,23 @@ def test_float32_is_judged_by_the_call_as_it_lies() -> None:
     checker.instance.eager = counted  # type: ignore[method-assign,assignment]
     assert checker.check(STRIDED, leaves, None, [leaves[0].softmax(-1)], leaves).passed
     assert [False] == calls
+
+
+@pytest.mark.parametrize("variant", [REPEATED, PATTERNED])
+def test_roundings_that_a_pattern_lines_up_are_allowed_for(variant: Variant) -> None:
+    """A few bits of float32 where inputs or weights have one, no more; none elsewhere or of half precision."""
+    init = "self.w = nn.Parameter(torch.randn(64))"
+    checker = Checker(instance("(x * self.w).softmax(-1)", "[torch.randn(16, 64)]", init=init), seed=3)
+    half = Checker(instance("x.softmax(-1)", "[torch.randn(16, 64).bfloat16()]"), seed=3)
+
+    def passed(variant: Variant, checker: Checker, times: float) -> bool:
+        leaves = checker.instance.draw(variant, 1)
+        state = checker.instance.draw_state(1, variant.moved) if checker.instance.first_state else None
+        truth = checker.truth(variant, leaves, state)
+        exact, lost = truth.exact[0], 2.0**-23 if truth.eager[0].dtype is torch.float32 else 2.0**-7
+        wrong = (exact * (1 + times * lost)).to(truth.eager[0].dtype)
+        return checker.check(variant, leaves, state, [wrong], leaves).passed
+
+    assert passed(variant, checker, 12) and not passed(variant, checker, 1000)
+    assert not passed(Variant(name="as given", required=True), checker, 12)
+    assert not passed(REPEATED, half, 12)

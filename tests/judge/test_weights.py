@@ -255,6 +255,15 @@ def test_few_elements_become_far_larger() -> None:
     assert bool((made[4096:] != 0).any())
 
 
+def test_weights_come_with_a_pattern_that_a_few_elements_do_not_have() -> None:
+    """Nearly symmetric ones are among them; what is not trained stays in order."""
+    made = instance("x @ self.w", "[torch.randn(4, 16)]", init="self.w = nn.Parameter(torch.randn(16, 16))")
+    drawn = [dict(made.draw_state(seed, weights.PATTERNED))["w"] for seed in range(60)]
+    odd = [int((w != w.T).sum()) for w in drawn]
+    assert any(0 < count <= 32 for count in odd) and sum(count > 100 for count in odd) > 20
+    assert len({w.numpy().tobytes() for w in drawn}) > 50
+
+
 def test_masks_and_infinities_are_not_moved() -> None:
     value = torch.tensor([0.0, -torch.inf])
     assert weights.moved(value, torch.Generator(), weights.SIGNS) is value

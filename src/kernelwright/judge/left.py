@@ -88,7 +88,7 @@ def settings() -> dict[str, str]:
         "the rounding of floats": str((_ONES + _SIDES).tolist()),
         "the working directory": _working(),
         "the mask of new files": oct(_masked()),
-        "signals that are ignored": _status("SigIgn"),
+        IGNORED: _status("SigIgn"),
         "what Ctrl-C does": getattr(signal.getsignal(signal.SIGINT), "__name__", "nothing of Python's"),
         "traps of floats": str(_TRAPS() if _TRAPS else 0),
         THREADS: str(torch.get_num_threads()),
@@ -156,6 +156,8 @@ class Before:
     def changed(self) -> dict[str, str]:
         """What is otherwise now, by name. Torch replaces some of its own functions as it loads more of itself."""
         found = {name: value for name, value in settings().items() if value != self.settings[name]}
+        if IGNORED in found and not int(found[IGNORED] or "0", 16) & ~int(self.settings[IGNORED] or "0", 16):
+            del found[IGNORED]  # Triton's LLVM catches SIGXFSZ, which Python ignores
         found |= {f"{INPUT} {index}": "written to, whatever was put back" for index in sorted(self.written)}
         if torch.initial_seed() != self.seed:
             found[SEED] = "drawn from anew"
@@ -203,6 +205,7 @@ def _torchs(function: Any) -> bool:
 
 
 SEED, THREADS, INPUT = "the seed of everybody's random numbers", "the number of threads", "input"
+IGNORED = "signals that are ignored"
 UNTOUCHED = 1
 """What ``_version`` says of a tensor that was given its storage by ``set_``."""
 

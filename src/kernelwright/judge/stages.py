@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import ahead, facts, health, intervals, load, measure, race, spot_checks, timing_plan
+from kernelwright.judge import ahead, almost, facts, health, intervals, load, measure, race, spot_checks, timing_plan
 from kernelwright.judge.bench import DEAR_BYTES
 from kernelwright.judge.clocks import Clocks
 from kernelwright.judge.correctness import DETAIL, Wrong
@@ -361,7 +361,7 @@ class Judgement(Verification):
                 "honest error of dear cases: measured once for all candidates, by fewer draws the dearer, and scaled"
             )
         if self.level == "precise":
-            notes += facts.bound_notes(self.bench)
+            notes += [almost.NOTE, *facts.bound_notes(self.bench)]
             if self.first is not None and self.first[0] is self.bench.some_call():
                 notes.append("the first checked call is the one of admission and does not follow from the seed")
         else:

@@ -18,7 +18,7 @@ from kernelwright.judge.inputs import MIXED, ORDERED, Variant
 from kernelwright.judge.marks import Marks, alone
 from kernelwright.judge.singled import TAKEN
 from kernelwright.judge.slices import BLANK, EMPTY, EQUAL
-from kernelwright.judge.weights import CODES, EXPONENTS, FEW_OTHERS, FURTHER, OUTLYING, PRUNED, SIGNS, SIZES
+from kernelwright.judge.weights import CODES, EXPONENTS, FEW_OTHERS, FURTHER, OUTLYING, PATTERNED, PRUNED, SIGNS, SIZES
 from kernelwright.judge.whole import ADDED, EMPTIED, LINES
 from kernelwright.task import Contract
 
@@ -321,7 +321,7 @@ def _much_alike() -> list[Variant]:
 
 def _patterned(work: int, *, sorts: bool) -> list[Variant]:
     """Draws that have a pattern, all but a few elements."""
-    draws = 8 if work <= TINY else 3 if work <= LIGHT else 1
+    draws = 12 if work <= TINY else 5 if work <= LIGHT else 1
     wanted = {REPEATED: draws, SET: draws, **({SORTED: (draws + 1) // 2} if sorts else {})}
     return [Variant(name=change, required=True, change=change, draws=count) for change, count in wanted.items()]
 
@@ -359,7 +359,7 @@ def _outliers(scales: tuple[float, ...], work: int, timed: bool) -> list[Variant
 
 
 def _new_weights() -> list[Variant]:
-    """Fresh ones, and moved in five ways, each where the reference accepts it."""
+    """Fresh ones, and moved in six ways, each where the reference accepts it."""
     fresh = Variant(name="fresh weights", required=True, fresh_weights=True)
     names = {
         SIGNS: "of other signs",
@@ -367,6 +367,7 @@ def _new_weights() -> list[Variant]:
         PRUNED: "with zero rows",
         OUTLYING: "with outliers",
         FEW_OTHERS: "almost as made",
+        PATTERNED: "with a pattern",
     }
     return [fresh, *(replace(fresh, name=f"weights {name}", moved=how) for how, name in names.items())]
 
@@ -395,5 +396,5 @@ def _apart(contract: Contract, specs: Sequence[TensorSpec], hidden_seed: int) ->
 def of_weights(variant: Variant) -> bool:
     """Whether it is one of several ways of having other weights, of which others cost as much and show more: where
     weights are dear (256 MB take over a second each time) cases smaller than that had them."""
-    others = (SIZES, PRUNED, OUTLYING, FEW_OTHERS, CODES, EXPONENTS, FURTHER)
+    others = (SIZES, PRUNED, OUTLYING, FEW_OTHERS, PATTERNED, CODES, EXPONENTS, FURTHER)
     return variant.moved in others or (variant.fresh_weights and variant.change == "sparse")

@@ -56,6 +56,8 @@ CODES, EXPONENTS, FURTHER = "largest codes", "exponents", "large exponents"
 FEW_OTHERS = "few others"
 """All as they were made, but for a few elements of each: a norm whose factors are ones, all but one, as a program that
 looks at the first and the last of them does not see."""
+PATTERNED = "a pattern"
+"""Values that have a pattern, all but a few elements: ``almost``."""
 EMPTY = 1 / 8
 """Share of the rows of a parameter that are zero where some are pruned; one of several at the least."""
 MOVED = 0.5
@@ -91,9 +93,9 @@ def fresh(
     exponents: Mapping[str, float] | None = None,
 ) -> State:
     """New values for ``first``, of which another construction has ``redrawn``; tied tensors stay tied, and what is not
-    trained in order. ``moving``: of parameters that are trained, see ``moved``; or CODES, of which most
-    rows become the one furthest from zero; or FEW_OTHERS; or EXPONENTS and FURTHER, of which those with the names
-    of ``exponents`` are ``exponents.spread``, the latter as far as is said there."""
+    trained in order. ``moving``: of parameters that are trained, see ``moved``; or CODES, of which most rows become the
+    one furthest from zero; or FEW_OTHERS, or PATTERNED; or EXPONENTS and FURTHER, of which those with the names of
+    ``exponents`` are ``exponents.spread``, the latter as far as is said there."""
     trained = {name for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad}
     live = model.state_dict()
     made: dict[int, torch.Tensor] = {}
@@ -112,6 +114,8 @@ def fresh(
             elif moving in (EXPONENTS, FURTHER):
                 if exponents and name in trained and name in exponents:
                     made[place] = spread(made[place], rng, DEVIATION if moving == EXPONENTS else exponents[name])
+            elif moving == PATTERNED:
+                made[place] = almost.patterned(made[place], rng) if name in trained else made[place]
             elif moving and name in trained:
                 other = moved(made[place], rng, SIZES if moving == FEW_OTHERS else moving)
                 made[place] = bounded(other, made[place], (exponents or {}).get(name, FAR))

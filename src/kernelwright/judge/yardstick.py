@@ -243,6 +243,8 @@ class Yardstick:
         self._floor = None if isinstance(floor, Floor) else floor
         self._draws = self._more = 0
         self._sure = dear and spread.peak > 0.0
+        self.times = 1.0
+        """How much more than the honest error counts as that."""
         self._beyond = beyond
         self.bases(floor if isinstance(floor, Floor) else NO_FLOOR)
         self._sample: torch.Tensor | None = None
@@ -265,12 +267,13 @@ class Yardstick:
     def bases(self, floor: Floor) -> None:
         """What each error is divided by."""
         info = torch.finfo(self.dtype)
-        own, rounding = self.scale.own, info.eps / 2
+        own, rounding, times = self.scale.own, info.eps / 2, self.times
+        slack = times * BAND_SLACK
         least = info.smallest_normal  # below it, flushing to zero is as honest as not
-        self._rms = max(self.spread.rms, math.hypot(floor.rms, rounding * own.rms / math.sqrt(3)), least)
-        self.peak = max(self.spread.peak, floor.peak + rounding * self.scale.top, least)
+        self._rms = times * max(self.spread.rms, math.hypot(floor.rms, rounding * own.rms / math.sqrt(3)), least)
+        self.peak = times * max(self.spread.peak, floor.peak + rounding * self.scale.top, least)
         self.bands = {
-            band: BAND_SLACK * max(self.spread.bands[band], math.hypot(floor.bands[band], rounding * size), least)
+            band: slack * max(self.spread.bands[band], math.hypot(floor.bands[band], rounding * size), least)
             for band, size in enumerate(own.bands)
             if self.scale.counts[band] >= BAND_LEAST
         }
