@@ -7,7 +7,7 @@ import pytest
 import torch
 from plain_tasks import instance
 
-from kernelwright.judge import almost
+from kernelwright.judge import almost, weights
 
 
 def _rng(seed: int) -> torch.Generator:
@@ -51,6 +51,32 @@ def test_each_pattern_comes_with_a_few_elements_that_do_not_have_it(name: str) -
     counts = [breaks(made) for made in _drawn(leaf, change)]
     assert sum(1 <= count <= 2 * almost.MOST + 2 for count in counts) >= 2
     assert breaks(leaf) > 100
+
+
+def test_of_rows_in_order_the_largest_may_stand_anywhere() -> None:
+    """Who looks for the eight largest in the first half of a falling row misses one; nearly all rows are in order."""
+    leaf = torch.randn(20, 64, generator=_rng(1))
+    hidden = 0
+    for made in _drawn(leaf, almost.SORTED):
+        down = made if made[0, 0] > made[0, -1] else made.flip(-1)
+        fooled = (down[:, :32].topk(8).values != down.topk(8).values).any(-1)
+        hidden += bool(fooled.any())
+        assert int((down.sort(-1, descending=True).values != down).any(-1).sum()) <= almost.MOST
+    assert hidden > 20
+
+
+@pytest.mark.parametrize("ranked", ["x.median(-1).values", "x.kthvalue(3, -1).values", "x.cummax(-1).values"])
+def test_what_stands_at_a_place_in_order_is_asked_with_rows_in_order(ranked: str) -> None:
+    assert almost.SORTED in {v.change for v in instance(ranked, "[torch.randn(16, 32)]").offered(5)}
+
+
+def test_the_timed_case_comes_with_every_pattern_of_a_cube_and_several_of_weights() -> None:
+    """Files in KernelBench's form have no other case."""
+    made = instance("x * self.w", "[torch.randn(4, 6, 8)]", init="self.w = nn.Parameter(torch.randn(8))")
+    offered = {v.name: v for v in made.offered(5)}
+    assert offered[almost.REPEATED].draws >= 9 and offered[almost.SET].draws >= 6
+    moved = [v.moved for v in offered.values()]
+    assert moved.count(weights.PATTERNED) == moved.count(weights.FEW_OTHERS) == 3
 
 
 def test_what_is_drawn_lies_within_what_was_given() -> None:

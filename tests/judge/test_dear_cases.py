@@ -18,6 +18,7 @@ from kernelwright.judge import entrants as entrants_module
 from kernelwright.judge import timing_plan, verification
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.buffers import Buffers
+from kernelwright.judge.by_chance import ByChance
 from kernelwright.judge.correctness import Wrong
 from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.entrants import Entrants
@@ -37,6 +38,7 @@ def _checks(bench: Bench) -> Verification:
     made = object.__new__(Verification)
     made.bench, made.seed, made.near, made.results = bench, 5, [1e-6, 1e-5, 1e-5], []
     made.first, made.fresh, made.shared = None, None, contextlib.nullcontext
+    made.chance = ByChance(1.0)
     return made
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections import Counter
 
@@ -72,6 +73,16 @@ def test_every_round_is_equally_likely_to_be_compared_in_full() -> None:
         assert 2 == len(trial.compared)
         seen.update(trial.compared)  # type: ignore[arg-type]
     assert all(80 < seen[number] < 160 for number in range(10)), seen
+
+
+@pytest.mark.parametrize("by_chance", [False, True])
+def test_what_passed_by_chance_teaches_nothing_of_how_far_honest_answers_lie(by_chance: bool) -> None:
+    trial = Trial(1)
+    detail = "missed by little" if by_chance else ""
+    trial.checks.suspects[-1].check = lambda *_: dataclasses.replace(result(True), detail=detail)
+    trial.round(1, wrong=0.5)
+    assert 1 == len(trial.checks.suspects[-1].checks)
+    assert (max(trial.checks.tolerated) < 1e-5) is by_chance
 
 
 def test_a_call_too_little_wrong_for_eager_to_tell_is_caught_when_it_was_chosen() -> None:

@@ -56,7 +56,10 @@ def changed(leaf: torch.Tensor, change: str, number: int, rng: torch.Generator) 
     if leaf.is_floating_point() and not numerics.finite(leaf):
         return leaf
     known = _patterns(leaf, change)
-    return spared(leaf, known[number % len(known)](leaf, rng), rng) if known else leaf
+    if not known:
+        return leaf
+    made = known[number % len(known)](leaf, rng)
+    return _displaced(made, rng) if change == SORTED and _below(2, rng) else spared(leaf, made, rng)
 
 
 def patterned(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
@@ -120,6 +123,19 @@ def _again(leaf: torch.Tensor, rng: torch.Generator, axis: int) -> torch.Tensor:
 def _in_order(leaf: torch.Tensor, rng: torch.Generator, falling: bool) -> torch.Tensor:
     """Sorted along the last axis with several elements."""
     return leaf.sort(_long(leaf)[-1], descending=falling).values
+
+
+def _displaced(made: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """What was ``made`` in order, but that one of the first or the last of some rows stands among the others: who takes
+    the half of a row in which the largest ought to be misses that."""
+    axis = _long(made)[-1]
+    moved = made.movedim(axis, -1).clone(memory_format=torch.contiguous_format)
+    rows, size = moved.view(-1, moved.shape[-1]), moved.shape[-1]
+    for _ in range(few(min(MOST, max(1, made.numel() // MOST)), rng)):
+        row, place, near = rows[_below(len(rows), rng)], _below(size, rng), _below(min(MOST, size), rng)
+        end = near if _below(2, rng) else size - 1 - near
+        row[[place, end]] = row[[end, place]]
+    return moved.movedim(-1, axis)
 
 
 def _mirrored(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:

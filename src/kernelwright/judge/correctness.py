@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import torch
 from kernelwright.judge import agreement, ahead, left, race, remains, resized, spot_checks, taken, timing_plan, variants
 from kernelwright.judge.bench import DEAR_BYTES, Bench, Point, load
 from kernelwright.judge.buffers import Buffers, laid_out_oddly
+from kernelwright.judge.by_chance import ByChance
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.program import Program
 from kernelwright.judge.tester import ExtraCase
@@ -67,9 +69,12 @@ class Correctness:
     """Calls of the reference change parameters or buffers."""
     compiles: bool = False
     """It may compile when it first runs in another mode, which would cost more than all other checks."""
+    chance: ByChance = field(init=False)
     late: int = 0
-    """Looks at parameters and buffers that cost more than they may: one does now and then where pages are dear (1.6 ms
-    for 0.2), and a program that leaves its work to them is late at each."""
+    """Looks at parameters and buffers that cost more than they may, as one does where pages are dear (1.6 ms)."""
+
+    def __post_init__(self) -> None:
+        self.chance = ByChance(self.bench.contract.bits_lost)
 
     @sharing
     def _loaded(self, point: Point | None = None, threads: int = 0) -> Program:
@@ -135,9 +140,8 @@ class Correctness:
         self.first = self.first or self.bench.unasked()
         if self.first is None:
             return point.instance.draw(point.as_given, seed)
-        leaves, truth = self.first
-        point.checker.recall(truth)
-        return leaves
+        point.checker.recall(self.first[1])
+        return self.first[0]
 
     @sharing
     def _tested(self, program: Program, sets: int) -> None:
@@ -151,8 +155,7 @@ class Correctness:
             race.fill(buffers, 0, case.leaves)
             window = program.window([0], grad=self.bench.contract.gradients)
             self._looked_at(window, point, point.as_given)
-            state = point.instance.first_state
-            result = case.check(state, buffers.answers(0), list(buffers.inputs[0]))
+            result = case.check(point.instance.first_state, buffers.answers(0), list(buffers.inputs[0]))
             self.results.append(result)
             if not result.passed:
                 raise Wrong("verify", f"a case of the tester: {result.name}: {result.detail}", case.shown(result))
@@ -162,9 +165,8 @@ class Correctness:
 
     def _held(self, dice: random.Random) -> int:
         """How many results the smoke test lets live at once: one that the next call overwrites shows there."""
-        fits = HELD_BYTES // max(self.bench.call_bytes, 1)
         quick = self.bench.eager_us < timing_plan.SLOW_CALL_US
-        return min(dice.randint(3, 8) if quick else 2, max(1, fits))
+        return min(dice.randint(3, 8) if quick else 2, max(1, HELD_BYTES // max(self.bench.call_bytes, 1)))
 
     def _unchanged(
         self, point: Point, variant: Variant, buffers: Buffers, call: int, leaves: list[torch.Tensor],
@@ -179,7 +181,7 @@ class Correctness:
         if self.bench.contract.deterministic:
             raise Wrong("smoke", "two calls on equal inputs differ, and the task asks for bit-for-bit repeats")
         state = point.instance.first_state
-        again = point.checker.check(variant, leaves, state, after, list(buffers.inputs[call]))
+        again = self.chance.passed(point.checker.check(variant, leaves, state, after, list(buffers.inputs[call])))
         if not again.passed:
             raise Wrong("smoke", f"{again.name}, right once, is not after later calls: {again.detail}", again.detail)
 
@@ -205,10 +207,9 @@ class Correctness:
         if point.instance.seeds:
             for position in agreement.incoming_changed(buffers, given):
                 raise Wrong("verify", f"the incoming gradient of output {position} was changed by the call")
-        checked = [
-            point.checker.check(variant, leaves, state, buffers.answers(call), list(buffers.inputs[call]))
-            for call, leaves in given.items()
-        ]
+        check = functools.partial(point.checker.check, variant)
+        answers = ((leaves, state, buffers.answers(call), list(buffers.inputs[call])) for call, leaves in given.items())
+        checked = [self.chance.passed(check(*answer)) for answer in answers]
         self.results += checked
         return checked
 
@@ -216,13 +217,10 @@ class Correctness:
         """Where the results of a window lie: in memory of their own, in no other result's way, in the usual order."""
         found, contract = window.whereabouts, self.bench.contract
         allowed = set(contract.aliases) | self.bench.eager_aliases
-        extra = sorted(set(window.aliases) - allowed)
-        if extra:
-            output, source = extra[0]
+        for output, source in sorted(set(window.aliases) - allowed):
             raise Wrong("verify", f"output {output} shares storage with input {source}, and the reference's does not")
-        missing = sorted(set(contract.aliases) - set(window.aliases if found is None else found.aliases))
-        if missing:
-            raise Wrong("verify", f"output {missing[0][0]} must share storage with input {missing[0][1]}")
+        for output, source in sorted(set(contract.aliases) - set(window.aliases if found is None else found.aliases)):
+            raise Wrong("verify", f"output {output} must share storage with input {source}")
         if found is None:
             return
         if found.trespass:
@@ -274,8 +272,8 @@ class Correctness:
         """The variants of a case; on a dear one, those ``covered`` by others in the same manner come mixed into one.
         What was taken joins ``covered``."""
         known = {name for manner, name in covered if point.dear and manner == point.manner}
-        heavy, dear = point.instance.work > HEAVY, point.state_bytes > DEAR_BYTES
-        shared = {"heavy": heavy, "dear": dear, "seed": self.seed ^ 0xB107}
+        dear = point.state_bytes > DEAR_BYTES
+        shared = {"heavy": point.instance.work > HEAVY, "dear": dear, "seed": self.seed ^ 0xB107}
         chosen, spared = variants.shared_out(offered, known, self.bench.contract, **shared)
         taken = self._variants(program, point, chosen)
         covered |= {(point.manner, v.name) for v in taken}

@@ -65,6 +65,9 @@ CHOOSING = {
 """Operators that answer with places of their first argument, any of them where several hold the same value."""
 
 
+_RANKS = {"median", "nanmedian", "kthvalue", "mode", "cummax", "cummin", "_unique2", "unique_consecutive"}
+
+
 def bound(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments by name, with the schema's defaults."""
     named = {arg.name: arg.default_value for arg in func._schema.arguments if arg.has_default_value()}
@@ -80,6 +83,11 @@ def chooses(func: Any, args: Sequence[Any]) -> bool:
         return False
     first = args[0]
     return isinstance(first, torch.Tensor) and first.dim() > 0 and first.numel() > 0 and not first.is_complex()
+
+
+def ranks(func: Any, args: Sequence[Any]) -> bool:
+    """Whether it does, or answers with what stands at a place of such an order."""
+    return chooses(func, args) or func._schema.name.removeprefix("aten::") in _RANKS
 
 
 class Watching(TorchDispatchMode):

@@ -124,7 +124,8 @@ class OddCalls:
             self._judge(suspect, call)
 
     def _judge(self, suspect: Suspect, call: _Kept) -> None:
-        result = self.point.checker.check(call.variant, call.leaves, call.state, call.outputs, call.inputs)
+        check = self.point.checker.check
+        result = suspect.spared(check(call.variant, call.leaves, call.state, call.outputs, call.inputs))
         suspect.checks.append(result)
         if not result.passed:
             raise Mismatch(result)

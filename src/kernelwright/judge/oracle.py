@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
 from kernelwright.judge import borders, bounds, counted, domains, exponents, marks, sparse
-from kernelwright.judge.kinds import Watching, chooses
+from kernelwright.judge.kinds import Watching, chooses, ranks
 
 if TYPE_CHECKING:
     from kernelwright.task import Task
@@ -140,7 +140,7 @@ class Counting(Watching):
         self.reach, self.depth = 0.0, 1.0
         self.looked, self.followed = marks.Looked(), exponents.Followed(model)
         self.exponential = self.searches = self.particular = self.jumps = False
-        self.factors = self.sized = self.sorts = False
+        self.factors = self.sized = self.sorts = self.ranks = False
         self.counts = any(map(counted.whole, given))
         """Whole numbers come in, become floats, or are added up."""
 
@@ -162,6 +162,7 @@ class Counting(Watching):
         self.particular |= domains.particular(func)
         self.factors |= domains.factored(func)
         self.sorts |= chooses(func, args)
+        self.ranks |= ranks(func, args)
         self.sized |= torch.Tag.dynamic_output_shape in func.tags
         self.jumps |= borders.jumps(func, args, kwargs or {})
         self.counts = self.counts or counted.met(func, args, out)
@@ -179,7 +180,7 @@ class Counting(Watching):
         found = marks.of_inputs(self.looked.found, given, asked and marks.said(task))
         wraps = marks.of_inputs(self.looked.wraps, given)
         more: dict[str, Any] = {"reach": self.reach, "depth": self.depth, "exponential": self.exponential}
-        more |= {"exponents": self.followed.found, "sorts": self.sorts}
+        more |= {"exponents": self.followed.found, "sorts": self.ranks}
         return {"borders": sorted(self.borders), "marks": found, "wraps": wraps, **more}
 
 

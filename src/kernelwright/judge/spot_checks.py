@@ -19,6 +19,7 @@ import torch
 
 from kernelwright.judge import numerics, together
 from kernelwright.judge.buffers import Buffers
+from kernelwright.judge.by_chance import ByChance
 from kernelwright.trial import CaseResult
 
 SUSPICION = 2.0
@@ -66,14 +67,20 @@ class Suspect:
     checks: list[CaseResult] = field(default_factory=list)
     sampled: int = 0
     """Calls compared with eager's own outputs only."""
+    chance: ByChance | None = None
+    """What the candidate may miss by chance."""
 
     def judged(self, leaves: Leaves, state: Any, outputs: Leaves, inputs: Leaves) -> CaseResult:
         """Compare one call in full. Raises Mismatch for a wrong one of the candidate."""
-        result = self.check(leaves, state, outputs, inputs)
+        result = self.spared(self.check(leaves, state, outputs, inputs))
         self.checks.append(result)
         if self.on_trial and not result.passed:
             raise Mismatch(result)
         return result
+
+    def spared(self, result: CaseResult) -> CaseResult:
+        """The result, or that it passed after all."""
+        return result if self.chance is None else self.chance.passed(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +197,8 @@ class SpotChecks:
 
     def _full(self, suspect: Suspect, values: Sequence[Leaves], call: int, state: Any) -> None:
         outputs, inputs = suspect.buffers.answers(call), suspect.buffers.inputs[call]
-        suspect.judged(values[call], state, list(outputs), list(inputs))
-        if not self.random_outputs:
+        result = suspect.judged(values[call], state, list(outputs), list(inputs))
+        if not self.random_outputs and not result.detail:
             self.tolerated = learned(self._seen(suspect, values[call], call, None), self.tolerated)
 
     def _seen(self, suspect: Suspect, leaves: Leaves, call: int, sample: int | None) -> Distances:

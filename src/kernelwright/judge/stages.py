@@ -262,6 +262,7 @@ class Judgement(Verification):
             assert entrant.buffers is not None, f"{name} is not bound"
             lane = measure.Lane(name, entrant, on_device=self.bench.device.type != "cpu")
             suspect = spot_checks.Suspect(entrant.buffers, check, entrant is program)
+            suspect.chance = self.chance if entrant is program else None
             racers.append(race.Racer(name, entrant, suspect, lane))
         return racers
 
@@ -381,7 +382,7 @@ class Judgement(Verification):
         order = f"{counted} of {run} rounds counted (the least disturbed by other load), programs in random order"
         if clean < counted:
             order += f"; {counted - clean} of them disturbed: the intervals are as wide as that makes them"
-        self.conditions += [f"level {self.level}", order, *plan.words(), self.clocks.words()]
+        self.conditions += [f"level {self.level}", order, *plan.words(), self.clocks.words(), *self.chance.words()]
         who = f"{self.threads} threads that {self.waiting} when idle"
         if self.bench.device.type != "cpu":  # beside three judges that compile, launches were up to twice as slow
             who = f"launched by a host of {os.cpu_count()} CPUs"

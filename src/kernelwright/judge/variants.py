@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kernelwright.judge import level, singled
-from kernelwright.judge.almost import CHANGES, REPEATED, SET, SORTED
+from kernelwright.judge import level, patterned, singled
+from kernelwright.judge.almost import CHANGES
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
 from kernelwright.judge.inputs import MIXED, ORDERED, Variant
@@ -97,8 +97,7 @@ def offered(
     become that are compared with the furthest of them. ``depth``: how small, beside the smallest number that guards
     them against zero. ``exponential``: it has exponentials in it. ``constants``: inputs of whole numbers (or flags)
     that are the same in every draw, and may be others. ``roots``: outputs that may have gradients. ``exponents``:
-    weights that it takes an exponential of. ``sorts``: it does, or chooses by size.
-    """
+    weights that it takes an exponential of. ``sorts``: it does, or chooses by size."""
     more = further(contract, reach, depth, exponential)
     many = functools.partial(mixed, contract, further=more, numbers=masked or _numbered(specs))
     wanted = _wanted(contract, specs, weights, work, hidden_seed, many, huge=huge, timed=timed, masked=masked)
@@ -110,6 +109,7 @@ def offered(
     small = not (huge or autocast or work > HEAVY)
     if small:
         dealt += [Variant(name=f"scale {s:.3g}", required=True, scale=s) for s in more]
+        dealt += patterned.inputs(timed=timed, tiny=work <= TINY, light=work <= LIGHT, sorts=sorts)
     if borders and small:
         on = Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2)
         even = level.draws(specs)
@@ -117,7 +117,7 @@ def offered(
     for name, found in (("values looked for", marks), ("values that wrap", wraps)):
         if found and small:
             dealt.append(Variant(name=name, required=True, change="marks", marks=found, draws=2))
-    dealt += [*_patterned(work, sorts=sorts), *_throughout(specs, marks, hidden_seed)] if small else []
+    dealt += _throughout(specs, marks, hidden_seed) if small else []
     if exponents and weights and small:
         ways = (EXPONENTS, FURTHER)
         dealt += [Variant(name=f"weights as {how}", required=True, fresh_weights=True, moved=how) for how in ways]
@@ -239,7 +239,7 @@ def _wanted(
             return [given, *signs, *odd, sparser]
         return [given, replace(sparser, layout=layout), *many()]
     wanted = [given]
-    wanted += _new_weights() if weights else []
+    wanted += _new_weights(often=timed and work <= LIGHT) if weights else []
     wanted += [v for s in contract.scales if s != 1.0 for v in _scaled(s)]
     wanted += [
         Variant(name="sparse", required=True, change="sparse", fresh_weights=weights),
@@ -319,13 +319,6 @@ def _much_alike() -> list[Variant]:
     return [near, *nearly, replace(near, name="rearranged", change="rearranged")]
 
 
-def _patterned(work: int, *, sorts: bool) -> list[Variant]:
-    """Draws that have a pattern, all but a few elements."""
-    draws = 12 if work <= TINY else 5 if work <= LIGHT else 1
-    wanted = {REPEATED: draws, SET: draws, **({SORTED: (draws + 1) // 2} if sorts else {})}
-    return [Variant(name=change, required=True, change=change, draws=count) for change, count in wanted.items()]
-
-
 def _blank(inputs: int) -> list[Variant]:
     """Zero samples, channels, inputs; where there are several ``inputs``, rows of one that are those of another, and
     inputs that are another."""
@@ -358,18 +351,17 @@ def _outliers(scales: tuple[float, ...], work: int, timed: bool) -> list[Variant
     return [first, *fewer]
 
 
-def _new_weights() -> list[Variant]:
-    """Fresh ones, and moved in six ways, each where the reference accepts it."""
+def _new_weights(*, often: bool) -> list[Variant]:
+    """Fresh ones, and moved in several ways, each where the reference accepts it."""
     fresh = Variant(name="fresh weights", required=True, fresh_weights=True)
     names = {
         SIGNS: "of other signs",
         SIZES: "of other sizes",
         PRUNED: "with zero rows",
         OUTLYING: "with outliers",
-        FEW_OTHERS: "almost as made",
-        PATTERNED: "with a pattern",
     }
-    return [fresh, *(replace(fresh, name=f"weights {name}", moved=how) for how, name in names.items())]
+    moved = [replace(fresh, name=f"weights {name}", moved=how) for how, name in names.items()]
+    return [fresh, *moved, *patterned.weights(fresh, often=often)]
 
 
 def _layouts(contract: Contract, specs: Sequence[TensorSpec]) -> list[str]:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from kernelwright.judge import lanes, numerics
+from kernelwright.judge.by_chance import NEAR
 from kernelwright.judge.floors import BANDS, NO_FLOOR, Floor, Spread, sure
 from kernelwright.judge.native import PASSES, SAFE
 from kernelwright.judge.numerics import Comparison, bits_lost, failed, first_of
@@ -333,7 +334,7 @@ class Yardstick:
         more = math.isfinite(largest) and not self._hopeless(largest, limit)
         while bits_lost(ratio := largest / self.peak) > limit and more:
             more = self._raise_floor() or self._beyond_it(ratio, limit)
-        if not (math.isfinite(ratio) and bits_lost(ratio) > limit):
+        if not (math.isfinite(ratio) and bits_lost(ratio) > limit + NEAR):  # by how much, is asked of those few
             return None
         return Comparison(
             error_ratio=ratio,

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often inputs and weights come with a pattern that a few elements do not have (``almost``)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernelwright.judge.almost import REPEATED, SET, SORTED
+from kernelwright.judge.inputs import Variant
+from kernelwright.judge.weights import FEW_OTHERS, PATTERNED
+
+NAMES = {FEW_OTHERS: "almost as made", PATTERNED: "with a pattern"}
+TIMES = 3
+"""Of the timed case there are so many of each, where that is cheap: each is one pattern of some ten, and a program that
+looks at a few weights is wrong in one draw of two of the right one."""
+
+
+def inputs(*, timed: bool, tiny: bool, light: bool, sorts: bool) -> list[Variant]:
+    """Draws that have a pattern, all but a few elements. Of the timed case, ``tiny`` or ``light``, as many as there are
+    patterns of a cube: files that were made elsewhere have no other case. ``sorts``: the reference does."""
+    draws = (16 if timed else 6) if tiny else (10 if timed else 3) if light else 1
+    wanted = {REPEATED: draws, SET: draws, **({SORTED: (draws + 1) // 2} if sorts else {})}
+    return [Variant(name=change, required=True, change=change, draws=count) for change, count in wanted.items()]
+
+
+def weights(fresh: Variant, *, often: bool) -> list[Variant]:
+    """``fresh`` weights that are as they were made, or have a pattern, all but a few elements."""
+    made = [replace(fresh, name=f"weights {name}", moved=how) for how, name in NAMES.items()]
+    more = [replace(v, name=f"{v.name}, {number}") for number in range(2, 1 + TIMES) for v in made] if often else []
+    return [*made, *more]
