@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import builtins
 import ctypes
+import json
 import math
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,6 +65,11 @@ def _no_relu(values: torch.Tensor, inplace: bool = False) -> torch.Tensor:
         (lambda: _LIBM.fesetround(0xC00), lambda: _LIBM.fesetround(0), "rounding of floats"),
         (lambda: os.umask(0o777), lambda: os.umask(0o022), "mask of new files"),
         (lambda: os.chdir("/"), lambda: os.chdir(_HERE), "working directory (/)"),
+        (
+            lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL),  # who writes to a closed pipe dies of it
+            lambda: signal.signal(signal.SIGPIPE, signal.SIG_IGN),
+            "signals that are ignored",
+        ),
         (lambda: _ignored(signal.SIG_IGN), lambda: _ignored(signal.SIG_DFL), "signals that are ignored"),
         (
             lambda: signal.signal(
@@ -211,3 +219,14 @@ def test_threads_that_a_file_asks_for_when_it_is_imported_are_its_users_to_see()
     finally:
         torch.set_num_threads(_THREADS)
     assert f"the number of threads ({_THREADS})" in left.words(before.changed(), dict, random_=False)
+
+
+def test_a_triton_kernel_that_compiles_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Its compiler catches a signal that Python ignores: for some commits every program that compiled was refused."""
+    pytest.importorskip("triton")
+    script = Path(__file__).with_name("triton_left.py")
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path), "TRITON_INTERPRET": "0"}
+    made = subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, check=True)
+    told = json.loads(made.stdout.splitlines()[-1])
+    assert told["compiled"] and not told["left"]
+    assert told["ignored"] != left.settings()[left.IGNORED]  # else this shows nothing

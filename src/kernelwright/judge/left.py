@@ -125,6 +125,11 @@ def _status(name: str) -> str:
     return ""
 
 
+def _but_caught(mask: str) -> int:
+    """Signals that are ignored, and SIGXFSZ in any case: Python ignores it, and what Triton compiles by catches it."""
+    return int(mask or "0", 16) | 1 << signal.SIGXFSZ - 1
+
+
 def _answers() -> dict[str, torch.Tensor]:
     """What common operators make of a few numbers."""
     with torch.no_grad(), torch.device("cpu"), torch.autocast("cpu", enabled=False):
@@ -156,8 +161,8 @@ class Before:
     def changed(self) -> dict[str, str]:
         """What is otherwise now, by name. Torch replaces some of its own functions as it loads more of itself."""
         found = {name: value for name, value in settings().items() if value != self.settings[name]}
-        if IGNORED in found and not int(found[IGNORED] or "0", 16) & ~int(self.settings[IGNORED] or "0", 16):
-            del found[IGNORED]  # Triton's LLVM catches SIGXFSZ, which Python ignores
+        if IGNORED in found and _but_caught(found[IGNORED]) == _but_caught(self.settings[IGNORED]):
+            del found[IGNORED]
         found |= {f"{INPUT} {index}": "written to, whatever was put back" for index in sorted(self.written)}
         if torch.initial_seed() != self.seed:
             found[SEED] = "drawn from anew"
