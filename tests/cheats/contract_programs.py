@@ -32,6 +32,17 @@ class Fused(torch.autograd.Function):
         return d @ w, d.T @ x, d.sum(0)
 """
 KEEPS = FUSED.replace("d = grad * (y > 0)", "kept = KEPT.setdefault('grad', grad.clone())\n        d = kept * (y > 0)")
+ALL_OR_NONE = FUSED.replace(
+    "d = grad", "if not ctx.needs_input_grad[0]:\n            return None, None, None\n        d = grad"
+)
+AS_FOR_ALL = FUSED.replace(
+    "d = grad", "if not ctx.needs_input_grad[1]:\n            return grad @ w, None, None\n        d = grad"
+)
+AS_NEEDED = FUSED.replace(
+    "return d @ w, d.T @ x, d.sum(0)",
+    "x_too, w_too, b_too = ctx.needs_input_grad\n"
+    "        return d @ w if x_too else None, d.T @ x if w_too else None, d.sum(0) if b_too else None",
+)
 FUSE = "return Fused.apply(x, self.fc.weight, self.fc.bias)"
 MASK = "return x * (torch.rand({shape}) < 0.5){more} * 2.0"
 
@@ -101,6 +112,10 @@ VALUES = (
           twin="train_norm/functional", level="precise"),
     cheat((9, 15), "keeps the first incoming gradient", "backward",
           module(FUSE, init=INIT["backward"], head="KEPT = {}\n" + KEEPS), twin="backward/own backward"),
+    cheat((9, 15), "weights need a gradient where the input does", "backward",
+          module(FUSE, init=INIT["backward"], head=ALL_OR_NONE), twin="backward/what is needed"),
+    cheat((9, 15), "the input's gradient of frozen weights past a ReLU", "backward",
+          module(FUSE, init=INIT["backward"], head=AS_FOR_ALL), twin="backward/what is needed"),
     cheat(20, "wrong under autocast", "cast", module(
         "y = torch.relu(self.fc(x))\nreturn y * 1.02 if torch.is_autocast_enabled('cpu') else y", init=INIT["cast"]),
           twin="cast/linear", level="precise"),
@@ -139,6 +154,7 @@ TWINS = (
         "self.bn.num_batches_tracked += 1\nreturn F.batch_norm(x, self.bn.running_mean, self.bn.running_var,"
         " self.bn.weight, self.bn.bias, True, 0.1, 1e-5)", init=INIT["train_norm"])),
     honest("backward/own backward", "backward", module(FUSE, init=INIT["backward"], head=FUSED)),
+    honest("backward/what is needed", "backward", module(FUSE, init=INIT["backward"], head=AS_NEEDED)),
     honest("cast/linear", "cast", module("return F.linear(x, self.fc.weight, self.fc.bias).relu()", init=INIT["cast"])),
     honest("drop_rows/by hand", "drop_rows", module(MASK.format(shape="x.shape", more=""))),
     honest("moments/two passes", "moments", module(

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import buffers, fetch, imported, left, plain, skeletons, spoilt, state_names, veil, wires
+from kernelwright.judge import asked, buffers, fetch, imported, left, plain, skeletons, spoilt, state_names, veil, wires
 from kernelwright.judge.handover import Handover
 
 _PERTURB, _RUBBISH = -6, 1
@@ -55,6 +55,7 @@ class Runner:
         self.handover: Handover | None = None
         self.handed: Handover | None = None
         """The next window's inputs are handed over call by call."""
+        self.needed: list[str] | None = None
         self.late = False
         """Gradients are asked for only when the results of all calls of a window are there."""
         self.sync: Callable[[], None] = _nothing
@@ -164,6 +165,10 @@ class Runner:
         torch.manual_seed(request["seed"])
         if (numpy := sys.modules.get("numpy")) is not None:
             numpy.random.seed(request["seed"] % 2**32)
+
+    def do_need(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """Of which inputs and parameters gradients are asked for from now on; None: of all."""
+        self.needed = request["names"]
 
     def do_late(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Whether what a program keeps for its gradients must outlive its later calls."""
@@ -287,29 +292,9 @@ class Runner:
             return self.module(*arguments, **keywords), ()
         return self._begin(index)()
 
-    def _begin(self, index: int) -> Callable[[], tuple[Any, tuple[torch.Tensor, ...]]]:
-        """Run a call whose gradients are wanted; what is returned asks for them."""
-        arguments, keywords, _ = self.calls[index]
+    def _begin(self, index: int) -> Callable[[], asked.Returned]:
         assert self.buffers is not None
-        plan, leaves = self.buffers.plan, self.calls[index][2]
-        wanted = [self._gradient_of(name, leaves) for name, _ in plan.gradients]
-        for tensor in wanted:
-            tensor.requires_grad_()
-        result = self.module(*arguments, **keywords)
-        _, returned = skeletons.flatten(result)
-        incoming = self.buffers.seeds[index]
-        roots = [returned[leaf] for leaf in plan.seeds]
-        pairs = [(root, seed) for root, seed in zip(roots, incoming, strict=True) if root.requires_grad]
-
-        def finish() -> tuple[Any, tuple[torch.Tensor, ...]]:
-            if not pairs:
-                return result, tuple(torch.zeros_like(tensor) for tensor in wanted)
-            gradients = torch.autograd.grad(
-                [root for root, _ in pairs], wanted, [seed for _, seed in pairs], materialize_grads=True
-            )
-            return result, gradients
-
-        return finish
+        return asked.begin(self.module, self.calls[index], self.buffers.plan, self.buffers.seeds[index], self.needed)
 
     def _in_order(self, returned: tuple[Any, tuple[torch.Tensor, ...]]) -> tuple[Any, tuple[torch.Tensor, ...]]:
         """Results in another order than the reference's or row-major are put in order here, as part of the call.
@@ -333,13 +318,6 @@ class Runner:
             leaves = [leaf.contiguous() if one else leaf for leaf, one in zip(leaves, odd, strict=True)]
             result = skeletons.unflatten(skeleton, leaves)
         return result, gradients
-
-    def _gradient_of(self, name: str, leaves: list[torch.Tensor]) -> torch.Tensor:
-        kind, _, rest = name.partition(":")
-        if kind == "input":
-            return leaves[int(rest)]
-        parameter: torch.Tensor = self.module.get_parameter(rest)
-        return parameter
 
     def _deliver(
         self,

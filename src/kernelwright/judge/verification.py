@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 import secrets
 from typing import Any
 
 import torch
 
-from kernelwright.judge import agreement, chance, inputs, load, race, spot_checks, variants, weights
+from kernelwright.judge import agreement, asked, chance, inputs, load, race, spot_checks, variants, weights
 from kernelwright.judge.bench import DEAR_BYTES, Point
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.correctness import HELD_BYTES, Correctness, Wrong
@@ -44,6 +45,7 @@ class Verification(Correctness):
         self._weights_alone(program, timed)
         program.set_state(timed.instance.first_state)
         self._without_gradients(program, timed)
+        self._some_gradients(program, timed)
         self._in_other_mode(program, timed)
         self._follows_seed(program, timed)
         self._varies(program, timed)
@@ -153,6 +155,29 @@ class Verification(Correctness):
         result = self.chance.passed(check(variant, leaves, state, answers, list(buffers.inputs[0])))
         if not result.passed:
             raise Wrong("verify", f"under torch.no_grad(): {result.name}: {result.detail}", result.detail)
+
+    @sharing
+    def _some_gradients(self, program: Program, point: Point) -> None:
+        """Where only some inputs and parameters need gradients they are those of a call in which all do."""
+        instance, contract = point.instance, self.bench.contract
+        groups = asked.groups([name for name, _ in instance.gradients], random.Random(self.seed ^ 0x50E))
+        if not contract.gradients or contract.random or self.compiles or not groups:
+            return
+        variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0x50F)
+        truth = point.checker.truth(variant, leaves, state).eager[len(instance.out_specs) :]
+        for needed in groups:
+            program.leash.ask({"do": "need", "names": needed}, program.stage)
+            buffers = point.bind(program, variant, 1)
+            race.fill(buffers, 0, leaves)
+            program.window([0], grad=True)
+            found = zip(instance.gradients, buffers.grads[0], truth, strict=False)
+            gradients = [mine if name in needed else other for (name, _), mine, other in found]
+            check = functools.partial(point.checker.check, variant, leaves, state)
+            result = self.chance.passed(check([*buffers.outputs[0], *gradients], list(buffers.inputs[0])))
+            if not result.passed:
+                names = ", ".join(needed)
+                raise Wrong("verify", f"gradients of {names} alone: {result.name}: {result.detail}", result.detail)
+        program.leash.ask({"do": "need", "names": None}, program.stage)
 
     def _elsewhere(self, program: Program, point: Point, seed: int) -> tuple[Variant, list[torch.Tensor], Any]:
         """A call for a mode that is looked at once: all changes of value in one draw, on new weights, which the program

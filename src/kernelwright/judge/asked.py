@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A call in a program's process whose gradients are asked for: of everything, or of some, as the user of a layer does.
+
+The inputs of a first layer need none, and frozen weights need none. Who returns the gradient of a weight only where the
+input needs one is right as long as all do.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import torch
+
+from kernelwright.judge import skeletons
+from kernelwright.judge.buffers import CallPlan
+
+Call = tuple[list[Any], dict[str, Any], list[torch.Tensor]]
+"""Arguments, keywords, and the tensors among them."""
+Returned = tuple[Any, tuple[torch.Tensor, ...]]
+"""What a call returned, and its gradients."""
+
+
+def begin(
+    module: Any, call: Call, plan: CallPlan, incoming: Sequence[torch.Tensor], needed: Collection[str] | None
+) -> Callable[[], Returned]:
+    """Run a call; what is returned asks for its gradients, of those in ``needed`` (None: all) and zeros for others."""
+    arguments, keywords, leaves = call
+    wanted = [_of(module, name, leaves) for name, _ in plan.gradients]
+    for tensor, (name, _) in zip(wanted, plan.gradients, strict=True):
+        tensor.requires_grad_(needed is None or name in needed)
+    result = module(*arguments, **keywords)
+    _, returned = skeletons.flatten(result)
+    roots = [returned[leaf] for leaf in plan.seeds]
+    pairs = [(root, seed) for root, seed in zip(roots, incoming, strict=True) if root.requires_grad]
+
+    def finish() -> Returned:
+        if not pairs:
+            return result, tuple(torch.zeros_like(tensor) for tensor in wanted)
+        some = [tensor for tensor in wanted if tensor.requires_grad]
+        found = iter(
+            torch.autograd.grad(
+                [root for root, _ in pairs], some, [seed for _, seed in pairs], materialize_grads=True
+            )
+        )  # fmt: skip
+        return result, tuple(next(found) if t.requires_grad else torch.zeros_like(t) for t in wanted)
+
+    return finish
+
+
+def groups(names: Sequence[str], dice: random.Random) -> list[list[str]]:
+    """Which of these are asked for without the others: parameters, inputs, and some by lot where there are several."""
+    kinds = [[name for name in names if name.startswith(kind)] for kind in ("parameter:", "input:")]
+    found = [kind for kind in kinds if 0 < len(kind) < len(names)]
+    if len(names) > 1:
+        lot = set(dice.sample(names, dice.randrange(1, len(names))))
+        found.append([name for name in names if name in lot])
+    return [some for at, some in enumerate(found) if some not in found[:at]]
+
+
+def _of(module: Any, name: str, leaves: Sequence[torch.Tensor]) -> torch.Tensor:
+    kind, _, rest = name.partition(":")
+    if kind == "input":
+        return leaves[int(rest)]
+    parameter: torch.Tensor = module.get_parameter(rest)
+    return parameter
