@@ -113,9 +113,9 @@ VALUES = (
     cheat((9, 15), "keeps the first incoming gradient", "backward",
           module(FUSE, init=INIT["backward"], head="KEPT = {}\n" + KEEPS), twin="backward/own backward"),
     cheat((9, 15), "weights need a gradient where the input does", "backward",
-          module(FUSE, init=INIT["backward"], head=ALL_OR_NONE), twin="backward/what is needed"),
+          module(FUSE, init=INIT["backward"], head=ALL_OR_NONE), twin="backward/what is needed", level="precise"),
     cheat((9, 15), "the input's gradient of frozen weights past a ReLU", "backward",
-          module(FUSE, init=INIT["backward"], head=AS_FOR_ALL), twin="backward/what is needed"),
+          module(FUSE, init=INIT["backward"], head=AS_FOR_ALL), twin="backward/what is needed", level="precise"),
     cheat(20, "wrong under autocast", "cast", module(
         "y = torch.relu(self.fc(x))\nreturn y * 1.02 if torch.is_autocast_enabled('cpu') else y", init=INIT["cast"]),
           twin="cast/linear", level="precise"),

@@ -230,3 +230,14 @@ def test_a_triton_kernel_that_compiles_leaves_nothing_behind(tmp_path: Path) -> 
     told = json.loads(made.stdout.splitlines()[-1])
     assert told["compiled"] and not told["left"]
     assert told["ignored"] != left.settings()[left.IGNORED]  # else this shows nothing
+
+
+@pytest.mark.parametrize(("now", "seen"), [("0000000080001000", False), ("0000000180005000", True)])
+def test_signals_that_glibc_and_triton_catch_are_theirs(monkeypatch: pytest.MonkeyPatch, now: str, seen: bool) -> None:
+    """What make spawns ignores 32 and 33 until it has a thread; SIGTERM is everybody's."""
+    status, mask = left._status, ["0000000181001000"]
+    monkeypatch.setattr(left, "_status", lambda name: mask[0] if name == "SigIgn" else status(name))
+    before = left.Before()
+    before.constructed()
+    mask[0] = now
+    assert (left.IGNORED in before.changed()) is seen
