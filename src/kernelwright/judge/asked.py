@@ -39,11 +39,8 @@ def begin(
         if not pairs:
             return result, tuple(torch.zeros_like(tensor) for tensor in wanted)
         some = [tensor for tensor in wanted if tensor.requires_grad]
-        found = iter(
-            torch.autograd.grad(
-                [root for root, _ in pairs], some, [seed for _, seed in pairs], materialize_grads=True
-            )
-        )  # fmt: skip
+        outputs, seeds = zip(*pairs, strict=True)
+        found = iter(torch.autograd.grad(outputs, some, seeds, materialize_grads=True))
         return result, tuple(next(found) if t.requires_grad else torch.zeros_like(t) for t in wanted)
 
     return finish

@@ -261,8 +261,8 @@ class Judgement(Verification):
         for name, entrant in [*entrants, ("candidate", program)]:
             assert entrant.buffers is not None, f"{name} is not bound"
             lane = measure.Lane(name, entrant, on_device=self.bench.device.type != "cpu")
-            suspect = spot_checks.Suspect(entrant.buffers, check, entrant is program)
-            suspect.chance = self.chance if entrant is program else None
+            mine = entrant is program
+            suspect = spot_checks.Suspect(entrant.buffers, check, mine, chance=self.chance if mine else None)
             racers.append(race.Racer(name, entrant, suspect, lane))
         return racers
 

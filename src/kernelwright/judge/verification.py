@@ -159,9 +159,9 @@ class Verification(Correctness):
     @sharing
     def _some_gradients(self, program: Program, point: Point) -> None:
         """Where only some inputs and parameters need gradients they are those of a call in which all do."""
-        instance, contract = point.instance, self.bench.contract
+        instance = point.instance
         groups = asked.groups([name for name, _ in instance.gradients], random.Random(self.seed ^ 0x50E))
-        if not contract.gradients or contract.random or self.compiles or not groups:
+        if self.bench.contract.random or self.compiles or not groups:
             return
         variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0x50F)
         truth = point.checker.truth(variant, leaves, state).eager[len(instance.out_specs) :]
