@@ -92,6 +92,20 @@ def product(dot: str) -> str:
     return module(TILES, args="a, b", head=PRODUCT.replace("DOT", dot))
 
 
+COMPILES = (
+    HEAD.partition("from triton.runtime")[0].replace('"1"', '"0"')
+    + """
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+@triton.jit
+def kernel(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n) * 2.0, mask=at < n)
+made = []
+"""
+)
+"""Compiles for an H100 where there is none: what Triton's compiler leaves in a process it leaves there too."""
+
 TRITON: tuple[Program, ...] = (
     honest("triton/pointwise", "pointwise", module(
         READ + f"return launch(x, torch.empty_like(x), {EVERY})", head=POINTWISE), slow=True),
@@ -99,6 +113,10 @@ TRITON: tuple[Program, ...] = (
         READ + LINES.format(programs="triton.cdiv(r, 8)") + "return y", head=ROWS), slow=True),
     honest("triton/means", "shapes", module(
         READ + LINES.format(programs="triton.cdiv(r, 8)") + "return y + torch.tanh(x)", head=MEANS), slow=True),
+    honest("triton/compiles for a GPU", "pointwise", module(
+        "if not made:\n    types = {'x': '*fp32', 'y': '*fp32', 'n': 'i32', 'BLOCK': 'constexpr'}\n"
+        "    made.append(triton.compile(ASTSource(kernel, types, {(3,): 64}), target=GPUTarget('cuda', 90, 32)))\n"
+        "z = 1.7 * x\nreturn 0.5 * z * (1 + torch.erf(z / 2**0.5)) + 0.5 * x", head=COMPILES)),
     honest("triton/product", "matmul", product("tl.dot(u, v, input_precision='ieee')"), slow=True),
     cheat((7, 30), "triton: half of the programs", "pointwise", module(
         READ + f"return launch(x, torch.empty_like(x), {EVERY} // 2)", head=POINTWISE), twin="triton/pointwise"),

@@ -232,10 +232,20 @@ def test_a_triton_kernel_that_compiles_leaves_nothing_behind(tmp_path: Path) -> 
     assert told["ignored"] != left.settings()[left.IGNORED]  # else this shows nothing
 
 
-@pytest.mark.parametrize(("now", "seen"), [("0000000080001000", False), ("0000000180005000", True)])
-def test_signals_that_glibc_and_triton_catch_are_theirs(monkeypatch: pytest.MonkeyPatch, now: str, seen: bool) -> None:
-    """What make spawns ignores 32 and 33 until it has a thread; SIGTERM is everybody's."""
-    status, mask = left._status, ["0000000181001000"]
+@pytest.mark.parametrize(
+    ("was", "now", "seen"),
+    [
+        ("0000000181001000", "0000000080001000", False),
+        ("0000000001005002", "0000000000001000", False),  # as a confined program that compiles with Triton
+        ("0000000181001000", "0000000180005000", True),
+        ("0000000001005002", "0000000001004002", True),
+    ],
+)
+def test_signals_that_glibc_and_triton_catch_are_theirs(
+    monkeypatch: pytest.MonkeyPatch, was: str, now: str, seen: bool
+) -> None:
+    """What make spawns ignores 32 and 33 until it has a thread; who ignores SIGTERM, or no longer SIGPIPE, is seen."""
+    status, mask = left._status, [was]
     monkeypatch.setattr(left, "_status", lambda name: mask[0] if name == "SigIgn" else status(name))
     before = left.Before()
     before.constructed()

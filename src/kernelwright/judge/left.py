@@ -125,10 +125,13 @@ def _status(name: str) -> str:
     return ""
 
 
-def _but_caught(mask: str) -> int:
-    """Signals that are ignored, and in any case SIGXFSZ, which Python ignores and Triton's compiler catches, and 32 and
-    33, which are glibc's own: who was spawned by make ignores them until it starts a thread."""
-    return int(mask or "0", 16) | 1 << signal.SIGXFSZ - 1 | 0b11 << 31
+def _otherwise(before: str, now: str) -> bool:
+    """Whether other signals are ignored, by masks as the kernel writes them, but for those that were and may be caught
+    now. Triton's compiler catches SIGXFSZ, which Python ignores, and SIGINT and SIGTERM, which a confined program
+    ignores; 32 and 33 are glibc's own: who was spawned by make ignores them until it starts a thread."""
+    was, is_ = int(before or "0", 16), int(now or "0", 16)
+    caught = sum(1 << number - 1 for number in (signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, 32, 33))
+    return bool(is_ & ~was or was & ~is_ & ~caught)
 
 
 def _answers() -> dict[str, torch.Tensor]:
@@ -162,7 +165,7 @@ class Before:
     def changed(self) -> dict[str, str]:
         """What is otherwise now, by name. Torch replaces some of its own functions as it loads more of itself."""
         found = {name: value for name, value in settings().items() if value != self.settings[name]}
-        if IGNORED in found and _but_caught(found[IGNORED]) == _but_caught(self.settings[IGNORED]):
+        if IGNORED in found and not _otherwise(self.settings[IGNORED], found[IGNORED]):
             del found[IGNORED]
         found |= {f"{INPUT} {index}": "written to, whatever was put back" for index in sorted(self.written)}
         if torch.initial_seed() != self.seed:
