@@ -19,7 +19,12 @@ ASKED: dict[str, Callable[[int], object]] = {
     "probabilities": lambda out: F.binary_cross_entropy(HALF + out, HALF),
     "targets": lambda out: F.binary_cross_entropy(HALF, HALF + out),
     "coins": lambda out: torch.bernoulli(HALF + out),
+    "coins each": lambda out: torch.empty(3).bernoulli_(HALF + out),
     "shares": lambda out: torch.multinomial(HALF - out, 2),
+    "shares of nothing": lambda out: torch.multinomial(ROWS - tensor([[0], [out], [0], [0]]), 2),
+    "rates": lambda out: torch.poisson(HALF - out),
+    "repeats": lambda out: torch.repeat_interleave(ROWS, tensor([1, 0 - out, 2, 1]), dim=0),
+    "said to be true": lambda out: torch._assert_async(tensor(1 - out)),
     "embedding": lambda out: F.embedding(tensor([0, 3 + out]), ROWS),
     "bag": lambda out: F.embedding_bag(tensor([0, 3 + out]), ROWS, tensor([0])),
     "rows": lambda out: ROWS.index_select(0, tensor([3 + out])),
@@ -27,6 +32,13 @@ ASKED: dict[str, Callable[[int], object]] = {
     "scattered": lambda out: torch.zeros(4, 3).scatter(1, tensor([[2 + out]]), 1.0),
     "added": lambda out: torch.zeros(4, 3).scatter_add(0, tensor([[3 + out]]), torch.ones(1, 1)),
     "added rows": lambda out: torch.zeros(4, 3).index_add(0, tensor([3 + out]), torch.ones(1, 3)),
+    "scattered in place": lambda out: torch.zeros(4, 3).scatter_(1, tensor([[2 + out]]), 1.0),
+    "most of them": lambda out: torch.zeros(4, 3).scatter_reduce(0, tensor([[3 + out]]), torch.ones(1, 1), "amax"),
+    "copied rows": lambda out: torch.zeros(4, 3).index_copy_(0, tensor([3 + out]), torch.ones(1, 3)),
+    "filled rows": lambda out: torch.zeros(4, 3).index_fill(0, tensor([3 + out]), 1.0),
+    "put": lambda out: torch.zeros(4, 3).index_put_((tensor([3 + out]),), torch.ones(3)),
+    "taken": lambda out: ROWS.take(tensor([11 + out])),
+    "unpooled": lambda out: F.max_unpool2d(torch.ones(1, 1, 1, 1), tensor([[[[3 + out]]]]), 2),
     "classes": lambda out: F.cross_entropy(SCORES, tensor([0, 4 + out])),
     "places": lambda out: ROWS[:, tensor([2 + out])],
     "places beside flags": lambda out: ROWS[tensor([True, False, True, True]), tensor([0, 1, 2 + out])],
@@ -54,6 +66,9 @@ def test_classes_that_do_not_count_and_nothing_at_all_are_accepted() -> None:
         ROWS[tensor([-4])]
         F.embedding(torch.zeros(0, dtype=torch.int64), ROWS)
         F.binary_cross_entropy(torch.zeros(0), torch.zeros(0))
+        torch.bernoulli(3.0 * ROWS, 0.5)
+        torch.empty(3).fill_(7.0).bernoulli_(0.5)
+        torch.zeros(4, 3).scatter_add_(0, torch.zeros(0, 3, dtype=torch.int64), torch.zeros(0, 3))
 
 
 def test_only_on_a_device_and_where_a_reference_has_such_operators() -> None:

@@ -66,9 +66,15 @@ Host.after = after
 """What an answer adds up to is told when the last one is there, which is too late."""
 
 
+def _fill(racer: Any, values: list[list[torch.Tensor]]) -> None:
+    for call, leaves in enumerate(values):
+        race.fill(racer.buffers, call, leaves)
+
+
 def _racer(made: Program, buffers: Buffers) -> tuple[Any, Any]:
     racer = SimpleNamespace(name="candidate", program=made, buffers=buffers)
-    contest = SimpleNamespace(load=lambda racer: None, walk=lambda: None, grad=False, racers=[SimpleNamespace(), racer])
+    racers = [SimpleNamespace(), racer]
+    contest = SimpleNamespace(load=lambda racer: None, fill=_fill, walk=lambda: None, grad=False, racers=racers)
     return contest, racer
 
 
@@ -239,7 +245,7 @@ def test_eager_and_a_candidate_are_asked_in_both_ways_and_compared(
 
     checks = SimpleNamespace(of_baselines=True, random_outputs=False, look=look, conclude=lambda: None)
     contest: Any = SimpleNamespace(
-        racers=racers, plan=SimpleNamespace(sets=6), draw=lambda: [torch.randn(64)], dice=random.Random(1), grad=False,
+        racers=racers, fill=_fill, plan=SimpleNamespace(sets=6), draw=lambda: [torch.randn(64)], dice=random.Random(1), grad=False,
         checks=checks, state=None, load=lambda racer: None, walk=lambda: None,
     )  # fmt: skip
     gains = one_by_one._gains(contest, 1e6)

@@ -64,6 +64,27 @@ def test_filling_all_sets_leaves_what_filling_each_leaves() -> None:
     assert all(bool(numerics.still_poisoned(out[0]).all()) for out in all_.outputs)
 
 
+def test_some_calls_are_those_of_the_first_sets() -> None:
+    """Of a window of fewer calls than there are sets; the others are neither written to nor looked at."""
+    drawn, ours, theirs = values(4), buffers(), buffers()
+    for memory in (ours, theirs):
+        together.fill(memory, together.stacked(drawn))
+        for call, leaves in enumerate(drawn):
+            memory.outputs[call][0].copy_(leaves[0])
+            memory.outputs[call][1].fill_(3)
+            memory.grads[call][0].copy_(leaves[0])
+    before = theirs.inputs[5][0].clone(), theirs.outputs[5][0].clone()
+    stacks = together.stacked(values(5)[:5])
+    together.fill(theirs, stacks)
+    assert torch.equal(theirs.inputs[5][0], before[0]) and torch.equal(theirs.outputs[5][0], before[1])
+    assert torch.equal(theirs.inputs[4][0], stacks[0][4])
+    assert bool(numerics.still_poisoned(theirs.outputs[4][0]).all())
+    theirs.inputs[2][0].add_(1), theirs.inputs[9][0].add_(1)
+    assert together.changed(theirs, stacks) == [call == 2 for call in range(5)]
+    found = together.distances(ours, theirs, 7)
+    assert [any(seen) for seen in found] == [True] * 5 + [False] * 2
+
+
 @pytest.mark.parametrize("call", range(CALLS))
 def test_a_changed_element_is_found_in_its_call(call: int) -> None:
     """Of either input, NaN among them."""
@@ -93,7 +114,7 @@ def test_distances_are_those_of_each_call_or_infinite(dtype: torch.dtype, monkey
     ours.outputs[7][1][1] += 1
     for part in (together.PART_BYTES, 300):
         monkeypatch.setattr(together, "PART_BYTES", part)
-        found = together.distances(ours, theirs)
+        found = together.distances(ours, theirs, CALLS)
         for call, seen in enumerate(found):
             exact = spot_checks.distances(ours.answers(call), theirs.answers(call), None)
             if call in (4, 5, 6):
@@ -118,7 +139,7 @@ def test_answers_and_inputs_that_are_single_numbers(dtype: torch.dtype) -> None:
     ours.outputs[5][0].fill_(9)
     ours.inputs[3][0].fill_(7)
     assert together.changed(ours, together.stacked(drawn)) == [call == 3 for call in range(CALLS)]
-    found = together.distances(ours, theirs)
+    found = together.distances(ours, theirs, CALLS)
     assert all((seen == [0.0] * 3) == (call != 5) for call, seen in enumerate(found))
     if dtype != torch.int64:
         exact = spot_checks.distances(ours.answers(5), theirs.answers(5), None)
@@ -141,6 +162,9 @@ def test_calls_too_large_to_be_held_twice_are_dealt_with_one_by_one() -> None:
     for nbytes, held in ((one, True), (one + CALLS, False)):
         values: Any = [[OnDevice(nbytes)]] * CALLS
         assert together.fits(Memory(), values) is held  # type: ignore[arg-type]
+    few: Any = [[OnDevice(1)]]
+    assert together.fits(Memory(), few * together.LEAST)  # type: ignore[arg-type]
+    assert not together.fits(Memory(), few * (CALLS + 1))  # type: ignore[arg-type]
 
 
 def test_calls_that_are_near_at_a_glance_are_read_no_further_and_all_others_are(

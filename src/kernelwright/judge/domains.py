@@ -9,6 +9,7 @@ raise, and that is the answer; on a device they assert. So there these are looke
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -36,8 +37,28 @@ def _cross_entropy(values: torch.Tensor, target: torch.Tensor, *others: Any, **_
     _probabilities(target)
 
 
+def _coins(values: torch.Tensor, chance: float | None = None, *others: Any, **_: Any) -> None:
+    if chance is None:
+        _probabilities(values)
+
+
+def _coins_put(values: torch.Tensor, chance: Any = None, *others: Any, **_: Any) -> None:
+    if isinstance(chance, torch.Tensor):
+        _probabilities(chance)
+
+
 def _shares(values: torch.Tensor, *others: Any, **_: Any) -> None:
-    _within(values, 0.0, torch.finfo(values.dtype).max, "shares")
+    most = torch.finfo(values.dtype).max
+    _within(values, 0.0, most, "shares")
+    _within(values.detach().sum(-1, dtype=torch.float64), torch.finfo(values.dtype).tiny, most, "sums of shares")
+
+
+def _rates(values: torch.Tensor, *others: Any, **_: Any) -> None:
+    _within(values, 0, torch.inf, "rates")
+
+
+def _true(value: torch.Tensor, *others: Any, **_: Any) -> None:
+    _within(value.ne(0), 1, 1, "truths")
 
 
 def _rows(weight: torch.Tensor, indices: torch.Tensor, *others: Any, **_: Any) -> None:
@@ -46,6 +67,14 @@ def _rows(weight: torch.Tensor, indices: torch.Tensor, *others: Any, **_: Any) -
 
 def _along(values: torch.Tensor, dim: int, indices: torch.Tensor, *others: Any, **_: Any) -> None:
     _within(indices, 0, (values.shape[dim] if values.dim() else 1) - 1, "indices")
+
+
+def _anywhere(values: torch.Tensor, indices: torch.Tensor, *others: Any, **_: Any) -> None:
+    _within(indices, -values.numel(), values.numel() - 1, "indices")
+
+
+def _unpooled(values: torch.Tensor, indices: torch.Tensor, size: Sequence[int], *others: Any, **_: Any) -> None:
+    _within(indices, 0, math.prod(size) - 1, "indices")
 
 
 def _classes(values: torch.Tensor, target: torch.Tensor, weight: Any, reduction: int, ignored: int, *_: Any) -> None:
@@ -65,8 +94,12 @@ def _places(values: torch.Tensor, indices: Sequence[torch.Tensor | None], *other
 
 CHECKS: Mapping[str, Checks] = {
     "aten::binary_cross_entropy": _cross_entropy,
-    "aten::bernoulli": _probabilities,
+    "aten::bernoulli": _coins,
+    "aten::bernoulli_": _coins_put,
     "aten::multinomial": _shares,
+    "aten::poisson": _rates,
+    "aten::repeat_interleave": _rates,
+    "aten::_assert_async": _true,
     "aten::embedding": _rows,
     "aten::_embedding_bag": _rows,
     "aten::_embedding_bag_forward_only": _rows,
@@ -74,12 +107,22 @@ CHECKS: Mapping[str, Checks] = {
     "aten::gather": _along,
     "aten::scatter": _along,
     "aten::scatter_add": _along,
+    "aten::scatter_reduce": _along,
     "aten::index_add": _along,
+    "aten::index_copy": _along,
+    "aten::index_fill": _along,
+    "aten::index_reduce": _along,
+    "aten::take": _anywhere,
+    "aten::put": _anywhere,
+    "aten::max_unpool2d": _unpooled,
+    "aten::max_unpool3d": _unpooled,
     "aten::nll_loss_forward": _classes,
     "aten::nll_loss2d_forward": _classes,
     "aten::index": _places,
+    "aten::index_put": _places,
+    "aten::_index_put_impl": _places,
 }
-"""By operator, what it refuses on a CPU and asserts on a device."""
+"""By operator, what it refuses on a CPU and asserts on a device; those that write to their first argument likewise."""
 
 FACTORED = {
     "_linalg_solve_ex", "linalg_inv_ex", "linalg_lu_factor_ex", "linalg_lu", "linalg_cholesky_ex",
@@ -95,7 +138,12 @@ def factored(func: Any) -> bool:
 
 def particular(func: Any) -> bool:
     """Whether an operator is one of these."""
-    return func._schema.name in CHECKS
+    return _name(func) in CHECKS
+
+
+def _name(func: Any) -> str:
+    name = str(func._schema.name)
+    return name if name in CHECKS else name.rstrip("_")
 
 
 class Kept(Watching):
@@ -105,7 +153,7 @@ class Kept(Watching):
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Called by torch for every operator below autograd. Raises ValueError."""
-        check = CHECKS.get(func._schema.name)
+        check = CHECKS.get(_name(func))
         if check is not None:
             check(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))

@@ -23,7 +23,7 @@ from kernelwright.judge import measure, singly, wires
 from kernelwright.judge.buffers import CpuArena
 from kernelwright.judge.handover import ANSWERED, RELEASED, Layout, answers, bits, sums
 from kernelwright.judge.program import Program
-from kernelwright.judge.race import Leaves, Race, Racer, Turn, blamed, fill
+from kernelwright.judge.race import Leaves, Race, Racer, Turn, blamed
 from kernelwright.judge.veil import Words
 
 CALLS, COLD = 24, 4
@@ -132,8 +132,7 @@ def _series(contest: Race, racer: Racer, values: Sequence[Leaves], rest_us: floa
     programs and cannot do it."""
     program, buffers, calls = racer.program, racer.buffers, len(values)
     contest.load(racer)
-    for call, leaves in enumerate(values):
-        fill(buffers, call, leaves)
+    contest.fill(racer, values)
     words = Words(buffers, (), first := secrets.randbits(20))
     layout = Layout(words, calls, len(answers(buffers)))
     keys = bits(list(words), calls, torch.Generator(buffers.inputs[0][0].device).manual_seed(secrets.randbits(62)))

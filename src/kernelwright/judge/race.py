@@ -176,7 +176,7 @@ class Race:
         """
         if racer.name in self.warm and racer is not self.racers[-1]:
             return
-        self._fill(racer, [self.draw() for _ in range(self.plan.sets)])
+        self.fill(racer, [self.draw() for _ in range(self.plan.sets)])
         spent_us, settled = 0.0, 0
         least = WARM_WINDOWS if self.device.type == "cpu" else DEVICE_WARM_WINDOWS
         for count in range(MOST_WARM_WINDOWS):
@@ -255,7 +255,7 @@ class Race:
         """What comes between the empty windows and the one that counts."""
         if self._singles:
             self._run_single(racer, other)
-        self._fill(racer, values)
+        self.fill(racer, values)
         racer.program.veil.drop()
         self._cold.walk()
 
@@ -316,14 +316,15 @@ class Race:
         written, but on ``other`` inputs, or all that counts could be computed here. All programs run it, so that all
         come to that window alike; where only eager did, on an H200, its next window read 200 us longer than its twin's.
         """
-        self._fill(racer, other)
+        self.fill(racer, other)
         self._cold.walk()
         with self._blame(racer):
             measure.run_single(racer.lane, grad=self.grad)
             for _ in range(2):
                 racer.program.window([], grad=self.grad)
 
-    def _fill(self, racer: Racer, values: list[Leaves]) -> None:
+    def fill(self, racer: Racer, values: Sequence[Leaves]) -> None:
+        """Write the inputs of calls into its first sets, and poison their outputs."""
         if together.fits(racer.buffers, values):
             together.fill(racer.buffers, self.checks.stacks_of(values))
             torch.cuda.synchronize(self.device)

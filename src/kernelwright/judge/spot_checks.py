@@ -162,7 +162,7 @@ class SpotChecks:
             return frozenset()
         stacks = self.stacks_of(values)
         written = together.changed(mine, stacks)
-        found = together.distances(mine, eager)
+        found = together.distances(mine, eager, len(values))
         theirs = eager.answers(0)
         return frozenset(
             call

@@ -30,10 +30,10 @@ Leaves = Sequence[torch.Tensor]
 
 
 def fits(buffers: Buffers, values: Sequence[Leaves]) -> bool:
-    """Whether all call sets of a program, whose inputs these are, can be dealt with at once."""
+    """Whether as many of a program's first call sets as these are inputs of can be dealt with at once."""
     return (
         len(values) >= LEAST
-        and len(values) == len(buffers.inputs)
+        and len(values) <= len(buffers.inputs)
         and any(leaf.is_cuda for leaf in values[0])
         and len(values) * sum(leaf.nbytes for leaf in values[0]) <= MOST_BYTES
         and not any(isinstance(leaves, Given) and leaves.incoming is not None for leaves in values)
@@ -46,34 +46,35 @@ def stacked(values: Sequence[Leaves]) -> list[torch.Tensor]:
 
 
 def fill(buffers: Buffers, stacks: Leaves) -> None:
-    """Write the inputs of every call set and poison its outputs; not waited for."""
+    """Write the inputs of call sets, from the first on, and poison their outputs; not waited for."""
+    calls = len(stacks[0])
     for index, stack in enumerate(stacks):
-        buffers.across("input", index).copy_(stack)
+        buffers.across("input", index)[:calls].copy_(stack)
     for kind, specs in (("output", buffers.plan.outputs), ("gradient", buffers.plan.gradients)):
         for index in range(len(specs)):
-            target = buffers.across(kind, index)
+            target = buffers.across(kind, index)[:calls]
             if target.numel():
                 numerics.poison_(target)
 
 
 def changed(buffers: Buffers, stacks: Leaves) -> list[bool]:
     """By call, whether an input is not, bit by bit but for the sign of zero, what was handed in. NaN counts."""
-    found = torch.zeros(len(buffers.inputs), dtype=torch.bool, device=stacks[0].device)
+    found = torch.zeros(calls := len(stacks[0]), dtype=torch.bool, device=stacks[0].device)
     for index, stack in enumerate(stacks):
-        now = buffers.across("input", index)
+        now = buffers.across("input", index)[:calls]
         for part in _parts(now):
             found[part] |= _flat(now[part] != stack[part]).any(1)
     return list(found.tolist())
 
 
-def distances(ours: Buffers, theirs: Buffers) -> list[list[float]]:
-    """``spot_checks.distances`` by call, but inf wherever that has to look more closely: at what is not finite, at
-    answers that are nothing but zeros, and at exact values that differ."""
+def distances(ours: Buffers, theirs: Buffers, calls: int) -> list[list[float]]:
+    """``spot_checks.distances`` of the first ``calls``, but inf wherever that has to look more closely: at what is not
+    finite, at answers that are nothing but zeros, and at exact values that differ."""
     columns: list[torch.Tensor] = []
     regions = [("output", i) for i in range(len(ours.plan.outputs))]
     regions += [("gradient", i) for i in range(len(ours.plan.gradients))]
     for kind, index in regions:
-        mine, other = ours.across(kind, index), theirs.across(kind, index)
+        mine, other = (buffers.across(kind, index)[:calls] for buffers in (ours, theirs))
         pairs = [_apart(mine[part], other[part]) for part in _parts(mine)]
         columns += [torch.cat([pair[side] for pair in pairs]) for side in range(len(pairs[0]))]
     return [list(row) for row in torch.stack(columns, 1).tolist()]
