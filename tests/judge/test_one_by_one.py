@@ -245,8 +245,8 @@ def test_eager_and_a_candidate_are_asked_in_both_ways_and_compared(
 
     checks = SimpleNamespace(of_baselines=True, random_outputs=False, look=look, conclude=lambda: None)
     contest: Any = SimpleNamespace(
-        racers=racers, fill=_fill, plan=SimpleNamespace(sets=6), draw=lambda: [torch.randn(64)], dice=random.Random(1), grad=False,
-        checks=checks, state=None, load=lambda racer: None, walk=lambda: None,
+        racers=racers, fill=_fill, plan=SimpleNamespace(sets=6), draw=lambda: [torch.randn(64)], dice=random.Random(1),
+        grad=False, checks=checks, state=None, load=lambda racer: None, walk=lambda: None,
     )  # fmt: skip
     gains = one_by_one._gains(contest, 1e6)
     assert len(gains) >= 4 and all(looked) and len(looked) >= 2 * 2 * 6

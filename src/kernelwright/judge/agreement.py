@@ -78,6 +78,16 @@ def first_difference(first: Sequence[torch.Tensor], second: Sequence[torch.Tenso
     return "different results"
 
 
+def where(before: torch.Tensor, now: torch.Tensor) -> str:
+    """How many elements of a tensor are others now, and the first of them, for a message."""
+    wrong = ((before != now) & ((before == before) | (now == now))).reshape(-1)
+    if not bool(wrong.any()):
+        return ""
+    at = int(wrong.nonzero()[0, 0])
+    shown = f"{now.reshape(-1)[at].item()} for {before.reshape(-1)[at].item()}"
+    return f", {int(wrong.sum())} of {wrong.numel()} elements, the first at {at}: {shown}"
+
+
 def incoming_changed(buffers: Buffers, given: dict[int, list[torch.Tensor]]) -> list[int]:
     """Outputs whose incoming gradient a call changed: it belongs to whoever asked for gradients, and autograd hands the
     same tensor to others as well."""

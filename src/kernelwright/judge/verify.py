@@ -309,10 +309,9 @@ class Checker:
     def _written(self, leaves: Sequence[torch.Tensor], after: Sequence[torch.Tensor] | None) -> str:
         """Empty where the inputs are unchanged, bit for bit; else which one was written to."""
         for index, (before, now) in enumerate(zip(leaves, after or leaves, strict=True)):
-            if index in self.contract.mutates or now is before:
-                continue
-            if not agreement.same(before, now.to(before.device)):
-                return f"input {index} was changed by the call"
+            now = now.to(before.device)
+            if index not in self.contract.mutates and now is not before and not agreement.same(before, now):
+                return f"input {index} was changed by the call{agreement.where(before, now)}"
         return ""
 
     def _label(self, index: int) -> str:
