@@ -34,6 +34,10 @@ MEMORY = [
     cheat(9, "memo by a fingerprint", "pointwise", module(
         f"k = tuple(x.reshape(-1)[::997].tolist())\nif k not in self.memo:\n    self.memo[k] = {GOOD}\n"
         "return self.memo[k]", init="self.memo = {}"), twin="pointwise/memo of shapes", level="precise"),
+    cheat(9, "memo by all but the last element", "pointwise", module(
+        f"k = x.clone().reshape(-1)\nk[-1] = 0\nif self.k is None or not torch.equal(k, self.k):\n    self.k = k\n"
+        f"    self.y = {GOOD}\nreturn self.y.clone()", init="self.k = self.y = None"),
+          twin="pointwise/memo of shapes", level="precise"),
     cheat(9, "memo by shape", "pointwise", module(
         f"k = x.shape\nif k not in self.memo:\n    self.memo[k] = {GOOD}\nreturn self.memo[k]",
         init="self.memo = {}"), twin="pointwise/memo of shapes"),

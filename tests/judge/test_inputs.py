@@ -114,6 +114,27 @@ def test_near_duplicates_differ_in_one_element() -> None:
     assert 1 == int((near[0] != leaves[0]).sum())
 
 
+def test_draws_are_equal_but_for_what_lies_at_an_end() -> None:
+    """The last element alone, or at either end of some axes; always at the same one, with values that the input has."""
+    leaf = torch.randn(4, 6, 5)
+    for seed in (1, 2, 3):
+        last = Variant(name="n", required=True, change="near-duplicate", strewn="last", seed=seed)
+        made = inputs.change_leaves([leaf], last, seed + 7)[0]
+        assert [[3, 5, 4]] == (made != leaf).nonzero().tolist() and bool((leaf == made[3, 5, 4]).any())
+    wheres = set()
+    for seed in range(60):
+        end = Variant(name="n", required=True, change="near-duplicate", strewn="end", seed=seed)
+        drawn = [inputs.change_leaves([leaf], end, draw)[0] for draw in range(4)]
+        changed = torch.stack([made != leaf for made in drawn]).any(0).nonzero()
+        box = [sorted(set(changed[:, axis].tolist())) for axis in range(3)]
+        wheres.add(tuple(lows[0] if len(lows) == 1 else -1 for lows in box))
+        assert all(len(lows) == 1 or len(lows) > 2 for lows in box)
+        assert not torch.equal(drawn[0], drawn[1])
+    ends = {(place if count == 1 else -1) for where in wheres for count, place in [(1, where[0])]}
+    assert {0, 3, -1} == ends and len(wheres) > 8
+    assert inputs.change_leaves([torch.tensor(2.0)], end, 1)[0] == 2.0
+
+
 def test_inputs_that_are_nearly_equal_are_so_element_by_element() -> None:
     """Where a tolerance takes them for the same; zeros stay."""
     leaf = torch.randn(16, 16) * (torch.rand(16, 16) < 0.9)

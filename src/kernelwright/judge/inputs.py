@@ -14,7 +14,19 @@ import numpy as np
 import torch
 from numpy.random import mtrand
 
-from kernelwright.judge import almost, borders, dealing, factors, level, marks, numerics, slices, specials, whole
+from kernelwright.judge import (
+    almost,
+    borders,
+    dealing,
+    factors,
+    level,
+    marks,
+    near_ends,
+    numerics,
+    slices,
+    specials,
+    whole,
+)
 from kernelwright.judge.dealing import few
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -84,7 +96,7 @@ class Variant:
     strewn: str = ""
     """How ``strewn`` changes are dealt: ``rows`` (one for each change), ``few`` (some changes only), ``spots`` (of each
     row a few elements), ``ends`` (two elements in all are outliers, one up and one down); empty: by lot. ``level``:
-    ``borders`` are rows of one number."""
+    ``borders`` are rows of one number. Of near-duplicates, at which end these differ (``near_ends``)."""
     held: int = -1
     """Of ``held`` draws, the input that is the same in all of them; of those that change one ``alone``, that one; of
     ``whole.EMPTIED``, the one that is emptied."""
@@ -325,6 +337,8 @@ def _change_floats(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, *
         leaf = _zero_rows(leaf, rng) if sparse else leaf
     elif sparse and variant.change in SPARSE_KEPT:
         leaf = _thin(leaf, SPARSE_KEPT[variant.change], rng)
+    elif variant.change == "near-duplicate" and variant.strewn:
+        leaf = near_ends.replaced(leaf, variant.strewn, variant.seed, rng)
     elif variant.change == "near-duplicate":
         leaf = leaf.clone(memory_format=torch.contiguous_format)
         at = int(torch.randint(leaf.numel(), (1,), generator=rng, device=leaf.device))

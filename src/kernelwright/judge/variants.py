@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kernelwright.judge import level, patterned, singled
+from kernelwright.judge import level, near_ends, patterned, singled
 from kernelwright.judge.almost import CHANGES
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
@@ -313,10 +313,11 @@ def _scaled(scale: float) -> list[Variant]:
 
 
 def _much_alike() -> list[Variant]:
-    """Draws that differ in one element, in all by a little, and in the order of elements."""
+    """Draws that differ in one element, at an end, in all by a little, and in the order of elements."""
     near = Variant(name="near-duplicate", required=True, change="near-duplicate", draws=2)
+    ends = [replace(near, name=f"equal but for the {end}", strewn=end) for end in (near_ends.LAST, near_ends.END)]
     nearly = [replace(near, name=f"equal to {step:.0e}", change="nearly", factors=(step,)) for step in NEARLY]
-    return [near, *nearly, replace(near, name="rearranged", change="rearranged")]
+    return [near, *ends, *nearly, replace(near, name="rearranged", change="rearranged")]
 
 
 def _blank(inputs: int) -> list[Variant]:
