@@ -23,7 +23,7 @@ from kernelwright.judge.variants import AS_GIVEN, HEAVY, LIGHT, mixed
 from kernelwright.judge.verify import Checker
 from kernelwright.task import Contract
 
-SETS = 12
+SETS = 16
 
 
 def odd(

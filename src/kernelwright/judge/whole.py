@@ -249,12 +249,13 @@ def _flags(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 
 def moved(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
-    """The same elements, moved on along one dimension."""
+    """The same elements, moved on along all dimensions: along one of them by lot two draws of 24 x 16 were moved alike
+    so often that 6 of 100 proofs granted a program that did not look at this input again."""
     long = _long(leaf)
     if not long or leaf.dtype in INTEGERS and not may_move(leaf):
         return leaf
-    dim = long[int(torch.randint(len(long), (), generator=rng, device=leaf.device))]
-    return leaf.roll(int(torch.randint(leaf.shape[dim], (), generator=rng, device=leaf.device)), dim)
+    steps = [int(torch.randint(leaf.shape[dim], (), generator=rng, device=leaf.device)) for dim in long]
+    return leaf.roll(steps, long)
 
 
 def in_place(leaf: torch.Tensor) -> bool:
