@@ -238,6 +238,7 @@ def test_a_triton_kernel_that_compiles_leaves_nothing_behind(tmp_path: Path) -> 
         ("0000000181001000", "0000000080001000", False),
         ("0000000001005002", "0000000000001000", False),  # as a confined program that compiles with Triton
         ("0000000101001000", "0000000080001000", False),
+        ("0000000181001007", "0000000080001000", False),  # as one that nohup started in the background
         ("0000000181001000", "0000000180005000", True),
         ("0000000001005002", "0000000001004002", True),
     ],

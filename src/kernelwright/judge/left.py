@@ -126,12 +126,12 @@ def _status(name: str) -> str:
 
 
 def _otherwise(before: str, now: str) -> bool:
-    """Whether other signals are ignored, by masks as the kernel writes them, but for those that were and may be caught
-    now: Triton's compiler catches SIGXFSZ, which Python ignores, and SIGINT and SIGTERM, which a confined program
-    ignores. 32 and 33 are glibc's own: who was spawned by make ignores them until it starts a thread."""
+    """Whether more signals are ignored than were, by masks as the kernel writes them, or SIGPIPE no longer is. Others
+    may be caught now: Triton's compiler catches SIGXFSZ, which Python ignores, SIGINT and SIGTERM, which a confined
+    program ignores, and SIGHUP and SIGQUIT, which one does that nohup started in the background. 32 and 33 are glibc's
+    own: who was spawned by make ignores them until it starts a thread."""
     was, is_ = (int(mask or "0", 16) & ~(0b11 << 31) for mask in (before, now))
-    caught = sum(1 << number - 1 for number in (signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM))
-    return bool(is_ & ~was or was & ~is_ & ~caught)
+    return bool(is_ & ~was or was & ~is_ & 1 << signal.SIGPIPE - 1)
 
 
 def _answers() -> dict[str, torch.Tensor]:
