@@ -54,6 +54,13 @@ def test_windows_on_a_device_are_long_enough_for_its_context_switch() -> None:
     assert found.sets * 25.0 >= timing_plan.DEVICE_WINDOW_US
 
 
+def test_windows_on_a_device_are_no_longer_for_the_sake_of_its_cache() -> None:
+    """That is walked before each, so small calls are no colder for being many."""
+    common = {"cache_bytes": 50 * MIB, "processes": 2, "device_bytes": 140 << 30}
+    small = timing_plan.plan(timing_plan.PRECISE, call_bytes=MIB // 8, call_us=50.0, **common)
+    assert small.sets * 50.0 == timing_plan.DEVICE_WINDOW_US and small.flush_bytes == 100 * MIB
+
+
 def test_windows_of_a_program_faster_than_eager_are_long_enough_too() -> None:
     """Of work, not of launches; as far as the longest window goes."""
     common = {"cache_bytes": 50 * MIB, "processes": 1, "device_bytes": 140 << 30}
