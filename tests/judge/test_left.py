@@ -8,6 +8,7 @@ import ctypes
 import json
 import math
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import library
@@ -89,7 +91,11 @@ def _no_relu(values: torch.Tensor, inplace: bool = False) -> torch.Tensor:
         (lambda: _hooked(True), lambda: _hooked(False), "hooks of all modules (1)"),
         (lambda: torch.set_grad_enabled(False), lambda: torch.set_grad_enabled(True), "gradients"),
         (lambda: torch.manual_seed(torch.initial_seed() ^ 1), lambda: None, "seed"),
+        (lambda: random.seed(7), random.seed, "the seed of everybody's random numbers in random"),
+        (lambda: np.random.seed(7), np.random.seed, "the seed of everybody's random numbers in numpy"),
         (lambda: torch.rand(4), lambda: None, ""),
+        (lambda: [random.random() for _ in range(5000)], lambda: None, ""),
+        (lambda: np.random.rand(5000), lambda: None, ""),
     ],
 )
 def test_settings_of_a_process_are_seen_to_change(
@@ -109,7 +115,7 @@ def test_settings_of_a_process_are_seen_to_change(
     assert named in said if named else not said
     assert ("put it back" in said) == (named in ("precision of float32 products", "oneDNN"))
     assert ("-ffast-math" in said) == (named == "denormal")  # whoever compiled with it does not know of denormals
-    if named and named != "seed":
+    if named and "seed" not in named:
         assert not left.words(found, lambda: here, random_=False)
 
 

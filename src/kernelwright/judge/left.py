@@ -92,6 +92,7 @@ def settings() -> dict[str, str]:
         "what Ctrl-C does": getattr(signal.getsignal(signal.SIGINT), "__name__", "nothing of Python's"),
         "traps of floats": str(_TRAPS() if _TRAPS else 0),
         THREADS: str(torch.get_num_threads()),
+        "its priority": str(os.getpriority(os.PRIO_PROCESS, 0)),
         "inference mode": str(torch.is_inference_mode_enabled()),
         "hooks of all modules": str(sum(map(len, _HOOKS))),
         "the detection of anomalies": str(torch.is_anomaly_enabled()),
@@ -147,11 +148,33 @@ def _said(read: Callable[[], object]) -> str:
         return "set in two ways"
 
 
+def _twisters() -> dict[str, tuple[int, ...]]:
+    """Where the generators of Python and, where it is loaded, numpy stand: 624 words and how many of them are drawn."""
+    found: dict[str, tuple[int, ...]] = {"random": random.getstate()[1]}
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        kind, words_, place, *_ = numpy.random.get_state()
+        found |= {"numpy": (*map(int, words_), place)} if kind == "MT19937" else {}
+    return found
+
+
+def _follows(before: tuple[int, ...], now: tuple[int, ...]) -> bool:
+    """Whether a generator comes from one state to another by drawing, not by being seeded."""
+    there = random.Random()  # noqa: S311 - nothing secret: it is the generator that is looked at
+    there.setstate((3, before, None))
+    for _ in range(TWISTS):
+        if there.getstate()[1][:-1] == now[:-1]:
+            return True
+        there.getrandbits(32 * (len(now) - 1))
+    return False
+
+
 class Before:
     """How a process was before a program came into it, but for the seed: that is noted once it is constructed."""
 
     def __init__(self) -> None:
         self.settings, self.seed = settings(), 0
+        self.twisters: dict[str, tuple[int, ...]] = {}
         self.written: set[int] = set()
         """Inputs that torch says were written to."""
         self.held = {name: dict(vars(library)) for name, library in _LIBRARIES.items()}
@@ -161,6 +184,7 @@ class Before:
         """A module may have seeded what it drew its weights from, and whoever imports a file sees how many threads that
         asks for; calls leave both as they are."""
         self.seed, self.settings[THREADS] = torch.initial_seed(), str(torch.get_num_threads())
+        self.twisters = _twisters()
 
     def changed(self) -> dict[str, str]:
         """What is otherwise now, by name. Torch replaces some of its own functions as it loads more of itself."""
@@ -170,6 +194,12 @@ class Before:
         found |= {f"{INPUT} {index}": "written to, whatever was put back" for index in sorted(self.written)}
         if torch.initial_seed() != self.seed:
             found[SEED] = "drawn from anew"
+        now = _twisters()
+        found |= {
+            f"{SEED} in {name}": "drawn from anew"
+            for name, was in self.twisters.items()
+            if not _follows(was, now.get(name, ()))
+        }
         found |= self._answered_otherwise()
         for name, before in self.held.items():
             now = vars(_LIBRARIES[name])
@@ -215,6 +245,8 @@ def _torchs(function: Any) -> bool:
 
 SEED, THREADS, INPUT = "the seed of everybody's random numbers", "the number of threads", "input"
 IGNORED = "signals that are ignored"
+TWISTS = 2000
+"""As many times 624 numbers may be drawn by calls; twenty microseconds each."""
 UNTOUCHED = 1
 """What ``_version`` says of a tensor that was given its storage by ``set_``."""
 

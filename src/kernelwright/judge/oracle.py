@@ -12,7 +12,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
-from kernelwright.judge import borders, bounds, counted, domains, exponents, marks, sparse
+from kernelwright.judge import borders, bounds, counted, domains, exponents, marks, sparse, steps
 from kernelwright.judge.kinds import Watching, chooses, ranks
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ SPREAD_BYTES = 1 << 28
 """What one convolution may write out of its inputs before it multiplies."""
 SINGLE_SCALES = {"aten::fake_quantize_per_channel_affine_cachemask", "aten::fake_quantize_per_channel_affine"}
 """Operators whose scales, second, must be float32 whatever the values are."""
+SINGLE_VALUES = {f"aten::{name}" for name in steps.PACKERS}
+"""Operators whose values must be."""
 RAISED = {
     torch.float16: torch.float64,
     torch.bfloat16: torch.float64,
@@ -104,6 +106,8 @@ class Float64Trace(Watching):
         args, kwargs = tree_map(lift, args), tree_map(lift, kwargs)
         if func._schema.name in SINGLE_SCALES:
             args = (args[0], args[1].to(torch.float32), *args[2:])
+        if func._schema.name in SINGLE_VALUES:
+            args = (args[0].to(torch.float32), *args[1:])
         # A tensor born from Python numbers is raised as soon as it is used; that alone is not a rewritten reference.
         self.rewritten += changed > 0
         return args, kwargs

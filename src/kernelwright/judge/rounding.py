@@ -93,7 +93,7 @@ class Rounded(Float64Trace):
                 return out
         if sparse.found(args):
             return sparse.product(self, func, args, kwargs, LONGEST_DOT)
-        rule = (_SUMS if self._widest(args) else waves.RULES).get(func)
+        rule = (_SUMS if self._widest(args) else _NARROW).get(func)
         if rule is not None:
             found = rule(self, func, args, kwargs)
             known = self.few and isinstance(found, torch.Tensor) and found.dtype is torch.float64
@@ -383,3 +383,5 @@ _SUMS: dict[Any, _Rule] = {
     aten._adaptive_avg_pool2d.default: _pool_rule,
     aten._adaptive_avg_pool3d.default: _pool_rule,
 }
+_NARROW: dict[Any, _Rule] = {**waves.RULES, **steps.SINGLE_RULES}
+"""Of operators whose values are none of float64."""

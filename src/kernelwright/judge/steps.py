@@ -23,6 +23,11 @@ QUANTISERS = {
     "fake_quantize_per_channel_affine_cachemask",
 }
 """Operators of values, scale and zero point first, and the least and the largest whole number last."""
+PACKERS = {"quantize_per_tensor": 3, "quantize_per_channel": 4}
+"""Operators of the same three first whose results have a type of whole numbers, and which argument that is. They take
+no values but float32."""
+ENDS = {torch.qint8: (-128, 127), torch.quint8: (0, 255)}
+"""The least and the largest of these types; qint32's are out of reach."""
 SAMPLERS = {
     "grid_sampler_2d": 1, "grid_sampler_3d": 1, "grid_sampler_2d_backward": 2, "grid_sampler_3d_backward": 2,
 }  # fmt: skip
@@ -37,10 +42,11 @@ MOST = 64
 
 def met(name: str, args: Sequence[Any]) -> Iterator[float]:
     """Where the steps of an operator lie; none where it has none."""
-    if name in QUANTISERS:
-        scales, low, high = _scales(args[1]), int(args[-2]), int(args[-1])
+    if name in QUANTISERS or name in PACKERS:
+        scales = _scales(args[1])
         zero = int(args[2]) if isinstance(args[2], int) or args[2].numel() == 1 else 0
-        ends = (low - zero - 0.5, high - zero + 0.5)
+        low_high = ENDS.get(args[PACKERS[name]], ()) if name in PACKERS else (int(args[-2]), int(args[-1]))
+        ends = [end - zero + half for end, half in zip(low_high, (-0.5, 0.5), strict=False)]
         for scale in scales[:MOST]:
             yield from (scale * number for number in (*ends, *(n + 0.5 for n in range(-NEAR, NEAR))))
     elif jumps(name, args):
@@ -58,7 +64,7 @@ def met(name: str, args: Sequence[Any]) -> Iterator[float]:
 def jumps(name: str, args: Sequence[Any]) -> bool:
     """Whether an operator has steps of this kind."""
     if name not in SAMPLERS:
-        return name in QUANTISERS
+        return name in QUANTISERS or name in PACKERS
     first = SAMPLERS[name]
     return bool(args[first + 1] == NEAREST or (first == 2 and args[first + 1] == BETWEEN))
 
@@ -71,9 +77,11 @@ def _scales(given: Any) -> list[float]:
 
 def quantised(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Values over a scale, which is a number of its own in every program unless it is a power of two."""
-    moved = mode.roughen(mode.roughen(args[0].clone()))
+    values = args[0].to(torch.float64)
+    moved = mode.roughen(mode.roughen(values.clone()))
     if all(math.frexp(scale)[0] == 0.5 for scale in _scales(args[1])):
-        moved = mode.but_few(args[0], moved)
+        moved = mode.but_few(values, moved)
+    moved = moved.to(args[0].dtype)
     return _rough(mode, func(moved, *args[1:], **kwargs))
 
 
@@ -97,3 +105,8 @@ RULES = {
     **{getattr(aten, name).default: quantised for name in QUANTISERS},
     **{getattr(aten, name).default: sampled for name in SAMPLERS},
 }
+SINGLE_RULES = {
+    **{getattr(aten, name).default: quantised for name in PACKERS},
+    aten.quantize_per_tensor.tensor_qparams: quantised,
+}
+"""Of operators that take float32."""
