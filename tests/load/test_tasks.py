@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.errors import KernelwrightError, TaskDoesNotImport, TaskError, TaskIncomplete, TaskNotFound
+from kernelwright.errors import (
+    CandidateError,
+    KernelwrightError,
+    TaskDoesNotImport,
+    TaskError,
+    TaskIncomplete,
+    TaskNotFound,
+)
 from kernelwright.load import load_candidate, load_task
-from kernelwright.task import Case, Contract
+from kernelwright.task import Case, Contract, Task
 
 GOOD = """import torch
 
@@ -40,6 +47,32 @@ def test_a_kernelbench_file_is_read_unmodified(tmp_path: Path) -> None:
     assert ("7_Add", "kernelbench", GOOD, "Model") == (task.name, task.form, task.reference, task.entry)
     assert ((Case(name="main", timed=True),), Contract()) == (task.cases, task.contract)
     assert ["7_Add.py"] == [name for name, _ in task.raw]
+
+
+@pytest.mark.parametrize(
+    "cookie", ["# -*- coding: latin-1 -*-", "#!/usr/bin/python\n# vim: set fileencoding=latin-1 :"]
+)
+def test_a_file_is_read_by_the_encoding_that_it_declares(tmp_path: Path, cookie: str) -> None:
+    """It is kept as UTF-8 and says so, or the judge's copy of it would be read wrongly."""
+    text = f"{cookie}\n\n# coding=latin-1, the same in a later line\nNAME = 'caf\xe9'\n"
+    for name, entry in (("t.py", "Model"), ("new.py", "ModelNew")):
+        (tmp_path / name).write_bytes((text + GOOD.replace("Model", entry)).encode("latin-1"))
+    task = load_task(tmp_path / "t.py")
+    candidate = load_candidate(tmp_path / "new.py", task)
+    for kept in (task.reference, dict(candidate.sources)["new.py"]):
+        assert kept.startswith(text.replace("latin-1", "utf-8", 1))
+        made: dict[str, str] = {}
+        exec(compile(kept.partition("import torch")[0].encode(), "kept", "exec"), made)  # noqa: S102
+        assert "caf\xe9" == made["NAME"]
+
+
+def test_an_encoding_that_nobody_knows_is_named(tmp_path: Path) -> None:
+    """And no traceback."""
+    (tmp_path / "t.py").write_text("# coding: klingon\n" + GOOD)
+    with pytest.raises(TaskDoesNotImport, match="klingon"):
+        load_task(tmp_path / "t.py")
+    with pytest.raises(CandidateError, match="klingon"):
+        load_candidate(tmp_path / "t.py", Task(name="t", form="kernelbench", reference=GOOD))
 
 
 def test_reading_a_task_executes_nothing(tmp_path: Path) -> None:

@@ -48,6 +48,21 @@ def test_a_users_own_files_are_not_overwritten(tmp_path: Path) -> None:
     assert "mine" == (tmp_path / "optimized.py").read_text()
 
 
+def test_a_run_of_which_there_is_nothing_to_keep_leaves_no_folder(tmp_path: Path) -> None:
+    """Nor anything in one that was there; the first event makes it worth keeping."""
+    (tmp_path / "mine").mkdir()
+    for name, stays in (("free", False), ("mine", True), ("told", True)):
+        run = folders.create(tmp_path / name)
+        run.write({"status": "failed"})
+        run.ledger.write_text("")
+        if name == "told":
+            run.event({"kind": "note"})
+        run.discard()
+        run.close()
+        assert stays == (tmp_path / name).is_dir()
+    assert not list((tmp_path / "mine").iterdir()) and (tmp_path / "told" / "run.json").is_file()
+
+
 def test_the_record_is_replaced_whole_and_events_are_appended(tmp_path: Path) -> None:
     """A reader sees the old record or the new one."""
     run = folders.create(tmp_path / "run")

@@ -12,7 +12,7 @@ from kernelwright import kinds
 from kernelwright.candidate import Candidate
 from kernelwright.errors import CandidateError
 from kernelwright.load.raw import wrap
-from kernelwright.load.source import classes, imported_modules, top_level_names, unreachable
+from kernelwright.load.source import classes, imported_modules, text_of, top_level_names, unreachable
 from kernelwright.task import Task
 
 ENDINGS = (".py", ".cpp", ".cu")
@@ -64,8 +64,8 @@ def _plain(name: str) -> str:
 
 def _text(place: Path) -> str:
     try:
-        return place.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        return text_of(place) if place.suffix == ".py" else place.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError, SyntaxError) as error:
         got = f"{place}: {error}"
         raise CandidateError("The candidate cannot be read.", got=got, expected="a text file") from error
 

@@ -5,7 +5,24 @@ from __future__ import annotations
 
 import ast
 import os
+import re
+import tokenize
 from pathlib import Path
+
+_DECLARED = re.compile(r"^([ \t\f]*#.*?coding[:=][ \t]*)[-\w.]+")
+"""PEP 263: in one of the first two lines."""
+
+
+def text_of(path: Path) -> str:
+    """A Python file, read by the encoding that it declares. The text declares utf-8 instead, as which it is kept.
+    Raises OSError, SyntaxError (of an encoding that nobody knows) and UnicodeDecodeError."""
+    with tokenize.open(path) as file:  # which takes the mark of some editors too
+        text = file.read()
+    if file.encoding.startswith("utf-8"):
+        return text
+    lines = text.split("\n", 2)
+    lines[:2] = [_DECLARED.sub(r"\1utf-8", line) for line in lines[:2]]
+    return "\n".join(lines)
 
 
 def unreachable(place: Path) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from kernelwright import kinds
 from kernelwright.errors import BadCommand, TaskDoesNotImport, TaskError, TaskIncomplete, TaskNotFound
 from kernelwright.load.beside import Files, carried
-from kernelwright.load.source import sibling_imports, top_level_names, unreachable
+from kernelwright.load.source import sibling_imports, text_of, top_level_names, unreachable
 from kernelwright.task import Case, Contract, Task
 
 REQUIRED = ("get_inputs", "get_init_inputs")
@@ -69,7 +69,7 @@ def load_task(path: str | Path, device: str = "cpu") -> Task:
 def read_python(path: Path) -> str:
     """The text of a Python file that parses. Raises TaskDoesNotImport naming the line, TaskNotFound if unreadable."""
     try:
-        text = path.read_text(encoding="utf-8-sig")  # Python takes the mark of some editors too
+        text = text_of(path)
         ast.parse(text)
     except OSError as error:
         raise TaskNotFound("The file cannot be read.", got=str(error), expected="a readable file") from error

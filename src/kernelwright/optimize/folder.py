@@ -37,8 +37,8 @@ class RunFolder:
     The lock is the kernel's (flock), so a killed run never leaves it behind.
     """
 
-    def __init__(self, path: Path, lock: int) -> None:
-        self.path = path
+    def __init__(self, path: Path, lock: int, *, made: bool = False) -> None:
+        self.path, self.made = path, made
         self._lock = lock
 
     @property
@@ -68,6 +68,17 @@ class RunFolder:
                 target.write_text(text, encoding="utf-8")
         return folder
 
+    def discard(self) -> None:
+        """Remove a run of which there is nothing to keep, not one line of events: another may have its name. A folder
+        that was there before stays."""
+        if (self.path / EVENTS).exists():
+            return
+        with suppress(OSError):
+            for name in (RUN, LEDGER, f"{LEDGER}-wal", f"{LEDGER}-shm", LOCK):
+                (self.path / name).unlink(missing_ok=True)
+            if self.made:
+                self.path.rmdir()
+
     def close(self) -> None:
         """Release the lock; calling it twice is harmless."""
         if self._lock >= 0:
@@ -85,9 +96,10 @@ def create(path: Path) -> RunFolder:
                 expected="a folder or a free name",
                 what_next="choose another --out",
             )
+        made = not path.exists()
         path.mkdir(parents=True, exist_ok=True)
         odd = sorted(entry.name for entry in path.iterdir() if entry.name != LOCK)
-        folder = RunFolder(path, _lock(path))
+        folder = RunFolder(path, _lock(path), made=made)
     if odd and (path / RUN).exists():
         folder.close()
         raise RunFolderBusy(

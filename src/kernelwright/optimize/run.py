@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright import settings, wire
-from kernelwright.errors import BadCommand, KernelwrightError, ModelError, ReferenceFails, RunFolderError
+from kernelwright.errors import BadCommand, KernelwrightError, ModelError, ReferenceFails, RunFolderError, TaskError
 from kernelwright.ledger import Ledger, open_ledger, there
 from kernelwright.machine import Machine
 from kernelwright.optimize import cost, learning
@@ -75,6 +75,11 @@ def optimize_task(
         }
         folder.write(record)
         return _in_folder(folder, record, task, options, given, services, listen)
+    except TaskError:
+        raise  # kept: the task is what failed, and the run says how
+    except KernelwrightError:
+        folder.discard()
+        raise
     finally:
         folder.close()
 
