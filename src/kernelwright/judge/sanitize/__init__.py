@@ -9,11 +9,11 @@ trusted and starts the program, which confines itself. What could not be run is 
 
 from __future__ import annotations
 
-import functools
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ COMPILED = ("cpp", "cuda")
 ON_DEVICE = ("cuda", "triton")
 """Languages whose kernels compute-sanitizer looks at."""
 LEAST_SECONDS = 15.0
-"""Two sanitizers took 8 to 10 s for a small task on two busy cores."""
+"""Two sanitizers took 8 to 10 s for a small task on two busy cores, one after the other."""
 MOST_CASES = 3
 MOST_WORK, MOST_CALL_US = 10**9, 200_000.0
 """Multiply-adds of the reference in a call that is made under a sanitizer, or what the candidate itself takes for it
@@ -81,14 +81,16 @@ def run(candidate: Candidate, folder: Path, bench: Bench, cache: Path, call_us: 
         made = scene.write_calls(bench, call_us)
         if not made:
             return Sanitized(rejected=None, notes=("sanitizers: not run (every case is too large)",))
-        looks: list[Callable[[], Rejected | str]] = [functools.partial(scene.on_cpu, tool) for tool in CPU_TOOLS]
-        if candidate.language in ON_DEVICE:
-            looks = [functools.partial(scene.on_cuda, name) for name in CUDA_TOOLS]
-        for look in looks:
-            said = look()
-            if isinstance(said, Rejected):
-                return Sanitized(rejected=said, notes=(*notes, said.reason))
-            notes.append(said.format(cases=f"{made} cases"))
+        found: Iterator[Rejected | str]
+        with ThreadPoolExecutor(len(CPU_TOOLS)) as pool:
+            if candidate.language in ON_DEVICE:  # one after the other, and none after a fault: each fills the device
+                found = map(scene.on_cuda, CUDA_TOOLS)
+            else:
+                found = pool.map(scene.on_cpu, CPU_TOOLS)
+            for said in found:
+                if isinstance(said, Rejected):
+                    return Sanitized(rejected=said, notes=(*notes, said.reason))
+                notes.append(said.format(cases=f"{made} cases"))
     return Sanitized(rejected=None, notes=tuple(notes))
 
 
