@@ -27,6 +27,7 @@ from dear_programs import DEAR
 from device_programs import DEVICE
 from elsewhere_programs import ELSEWHERE
 from emptied_programs import EMPTIED
+from ends_programs import ENDS
 from field_programs import FIELD
 from formula_programs import FORMULAS
 from gpu_programs import GPU
@@ -62,7 +63,7 @@ from kernelwright.workers.local import LocalWorker
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
-    *TIED, *LAZY, *EMPTIED, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST,
+    *TIED, *LAZY, *EMPTIED, *ENDS, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST,
     *GPU, *DEVICE,
 )  # fmt: skip
 

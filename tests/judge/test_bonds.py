@@ -33,6 +33,20 @@ def drawn(forward: str, inputs: str) -> dict[str, list[torch.Tensor]]:
     return {v.name: [made.draw(v, seed)[1] for seed in (3, 6)] for v in offered}
 
 
+@pytest.mark.parametrize(
+    "inputs", ["F.pad(torch.randint(0, 99, (40,)).sort()[0], (1, 0))", "torch.randperm(99)[:8].sort()[0]"]
+)
+def test_draws_made_of_others_begin_segments_in_order(inputs: str) -> None:
+    """Offsets in none ended eager's program; what neither draw had twice, nor has one made of them."""
+    made = instance("x.sum() + m", f"[torch.randn(8, 16), {inputs}]", args="x, m")
+    stock = [made.draw(GIVEN, seed) for seed in (3, 6)]
+    mix = functools.partial(Recombiner(torch.device("cpu")).of, dice=torch.Generator().manual_seed(1))
+    drawn = [made.bonds.mixed(1, *(leaves[1] for leaves in stock), mix, torch.Generator(), False) for _ in range(32)]
+    assert all(bool((leaf.diff() >= ("perm" in inputs)).all()) for leaf in drawn)
+    assert len({tuple(leaf.tolist()) for leaf in drawn}) > 8
+    assert not made.bonds.free(stock[0])
+
+
 @pytest.mark.parametrize("inputs", [MASK, ONE_HOT])
 def test_zeros_and_ones_stay_so_and_change(inputs: str) -> None:
     """As booleans do, and those of which each row has one as whole numbers do."""

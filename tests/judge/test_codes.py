@@ -54,6 +54,24 @@ def test_a_single_number_and_structure_stay_and_so_does_what_the_reference_takes
     assert torch.equal(filled, before) is kept and (kept or {0, 1} == set(filled.flatten().tolist()))
 
 
+@pytest.mark.parametrize(
+    ("formula", "init", "most"),
+    [
+        ("x + self.q % 32", "torch.zeros((), dtype=torch.int64)", 65_535),
+        ("x + self.q", "torch.zeros(1, dtype=torch.int32)", 65_535),
+        ("x + torch.zeros(100)[self.q]", "torch.zeros((), dtype=torch.int64)", 63),
+        ("x + torch.zeros(3)[self.q]", "torch.zeros((), dtype=torch.int64)", 0),
+        ("x + self.q", "torch.ones((), dtype=torch.int64)", 1),
+    ],
+)
+def test_a_counter_that_begins_with_zero_is_further_on(formula: str, init: str, most: int) -> None:
+    """As far as the reference takes; half of the time short of a power of two. A one is no count of what was."""
+    made = instance(formula, X, init=f"self.register_buffer('q', {init})")
+    found = {int(dict(made.draw_state(seed))["q"]) for seed in range(200)}
+    assert min(found) >= 0 and most / 2 <= max(found) <= most
+    assert most < 63 or sum((n + 1) & n == 0 or (n + 2) & (n + 1) == 0 for n in found) >= 5
+
+
 def test_a_reference_is_asked_once() -> None:
     """For its own answer, and for others."""
     asked: list[object] = []

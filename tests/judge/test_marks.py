@@ -32,6 +32,9 @@ IDS, FLOATS = "torch.randint(1, 9, (16, 8))", "torch.randn(16, 8)"
         ("torch.isin(i, torch.tensor([11, 7])).float()", IDS, ((0, (7.0, 11.0)),)),
         ("(i[0] == i[1]).float()", IDS, ()),
         ("(i[:, 0, None] > torch.arange(9)).float()", IDS, ()),
+        ("(torch.arange(9) > i).float()", "torch.randint(0, 9, ())", ((0, (0.0, 8.0)),)),
+        ("(i < torch.arange(9.0)).float()", "torch.randint(0, 9, ())", ()),
+        ("(torch.arange(9) > i + 0).float()", "torch.randint(0, 9, ())", ()),
         ("i.clamp(min=1).float()", IDS, ((0, (0.0,)),)),
         ("i.clamp(2, 7).float()", IDS, ((0, (1.0, 8.0)),)),
         ("i.clamp_max(7).float()", IDS, ((0, (8.0,)),)),
@@ -106,6 +109,38 @@ def test_an_input_holds_some_of_the_values_looked_for_and_others_do_not() -> Non
     assert 1 <= int((other != ids).sum()) < 32
     lengths = torch.arange(4).repeat_interleave(2)
     assert torch.equal(lengths, inputs.change_leaves([ids, lengths], variant, 5)[1])
+
+
+def test_whole_rows_are_values_looked_for_and_a_single_number_is_one_throughout() -> None:
+    """Beside rows that are not; a row has one value. Of places the last is half of the time in no proof."""
+    rng = torch.Generator().manual_seed(3)
+    ids = torch.randint(10, 90, (64, 8), generator=rng)
+    made = marks.planted(ids, (1.0, 2.0), rng, marks.ROWS)
+    rows = (made != ids).any(1)
+    assert 1 <= int(rows.sum()) <= 24 and bool((made[rows] == made[rows][:, :1]).all())
+    assert {1, 2} == set(made[rows].flatten().tolist())
+    assert torch.equal(ids[0], marks.planted(ids[0], (1.0,), rng, marks.ROWS))
+    place = torch.tensor(5)
+    assert 8 == int(marks.throughout(place, (8.0,))) and place is marks.planted(place, (8.0,), rng)
+
+
+def test_one_input_is_another_moved_along_and_one_tensor_is_handed_over_for_both() -> None:
+    """Along its last two axes, whole numbers where they lie within; others stay."""
+    rng = torch.Generator().manual_seed(5)
+    x, y, other = torch.randn(4, 6), torch.randn(4, 6), torch.randn(4, 5)
+    few, many = torch.randint(10, 15, (4, 6)), torch.randint(0, 50, (4, 6))
+    many[0] = torch.tensor([0, 49, 11, 14, 12, 12])
+    found = slices.along([x, y, other, few, many], rng)
+    assert found[0] is x and found[2] is other
+    assert any(torch.equal(found[1], x.roll(by, 1)) for by in range(1, 6))
+    assert any(torch.equal(found[4], few.roll(by, 1)) for by in range(1, 6))
+    held = slices.along([many, few], rng)[1]
+    assert 10 <= int(held.min()) and int(held.max()) <= 14
+    leaves = [x, other, x.clone(), few, few.clone()]
+    skeleton = {"dict": {"t": {"list": [{"t": at} for at in range(5)]}, "v": {"v": 3}}}
+    made = slices.handed(skeleton, leaves, slices.ITSELF)
+    assert {"dict": {"t": {"list": [{"t": at} for at in (0, 1, 0, 3, 4)]}, "v": {"v": 3}}} == made
+    assert skeleton is slices.handed(skeleton, leaves, "one for all")
 
 
 @pytest.mark.parametrize("axis", [0, 1])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.errors import TaskError
-from kernelwright.judge import foresight, measure, pages, race, refusals, room, timing_plan, weights
+from kernelwright.judge import foresight, measure, pages, race, refusals, room, slices, timing_plan, weights
 from kernelwright.judge.admission import Admission, Known, admit
 from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
 from kernelwright.judge.entrant import Entrant
@@ -98,8 +98,8 @@ class Point:
         taken = variant.name == AS_GIVEN or self.checker.accepts(variant, leaves, state)
         return self.known.setdefault(variant.name, taken) and taken
 
-    def call_plan(self, variant: Variant, sets: int) -> CallPlan:
-        """Buffers for ``sets`` calls in the variant's layout."""
+    def call_plan(self, variant: Variant, sets: int, leaves: Sequence[torch.Tensor] = ()) -> CallPlan:
+        """Buffers for ``sets`` calls in the variant's layout; see ``bind``."""
         specs, outputs = self.instance.specs, self.instance.out_specs
         incoming = tuple(outputs[leaf] for leaf in variant.roots or self.instance.seeds)
         if variant.layout != "contiguous":
@@ -107,7 +107,7 @@ class Point:
             specs = tuple(_laid_out(spec, layout_for(variant, i, count)) for i, spec in enumerate(specs))
             incoming = tuple(_laid_out(spec, variant.layout) for spec in incoming)
         return CallPlan(
-            arguments=self.instance.skeleton,
+            arguments=slices.handed(self.instance.skeleton, leaves, variant.name),
             inputs=specs,
             results=self.instance.out_skeleton,
             outputs=tuple(self.instance.out_specs),
@@ -122,9 +122,9 @@ class Point:
         """Whether results must lie in a usual order: what comes of odd inputs may be as odd."""
         return variant.layout == "contiguous" and not self.instance.contract.free_strides
 
-    def bind(self, program: Program, variant: Variant, sets: int) -> Buffers:
-        """Shared memory for ``sets`` calls of a program, incoming gradients written."""
-        buffers = program.bind(self.call_plan(variant, sets))
+    def bind(self, program: Program, variant: Variant, sets: int, leaves: Sequence[torch.Tensor] = ()) -> Buffers:
+        """Shared memory for ``sets`` calls of a program, incoming gradients written. ``leaves``: of the only call."""
+        buffers = program.bind(self.call_plan(variant, sets, leaves))
         for seeds in buffers.seeds:
             for target, leaf in zip(seeds, buffers.plan.seeds, strict=True):
                 assert self.instance.incoming is not None

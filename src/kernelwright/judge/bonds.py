@@ -166,7 +166,7 @@ class Bonds:
     def free(self, leaves: Sequence[torch.Tensor]) -> bool:
         """Whether draws may be made of these at once: nothing holds of them, and they lie row by row."""
         held = self.flags or self.symmetric or self.far or self.twice
-        return not held and all(leaf.is_contiguous() for leaf in leaves)
+        return not held and all(leaf.is_contiguous() and not _ascends(leaf) for leaf in leaves)
 
     def mixed(
         self, index: int, base: torch.Tensor, other: torch.Tensor, mix: Mix, dice: torch.Generator, sorts: bool
@@ -182,6 +182,8 @@ class Bonds:
             side = 1 + MOVED * (2 * torch.rand(base.shape[:-1], generator=dice) - 1).to(base.device, base.dtype)
             return base * (side[..., None] * side[..., None, :])
         made = whole.in_order(base, mix(base, other)) if sorts else mix(base, other)
+        if _ascends(base) and _ascends(other):
+            made = _ascending(made, base, other)
         return repeated.again(made, self.twice[index]) if index in self.twice else made
 
     def facts(self, index: int) -> dict[str, str]:
@@ -258,3 +260,18 @@ def _definite(before: torch.Tensor, changed: torch.Tensor, *, near: bool) -> tor
     enough = changed.clone()
     enough.diagonal(dim1=-2, dim2=-1).copy_(diagonal)
     return torch.where(lost[..., None, None], enough, changed)
+
+
+def _ascends(values: torch.Tensor) -> bool:
+    """Whether these are whole numbers of one row in order: where segments begin, or places."""
+    if values.dim() != 1 or values.numel() < 2 or values.dtype not in whole.INTEGERS:
+        return False
+    return bool((values[1:] >= values[:-1]).all())
+
+
+def _ascending(made: torch.Tensor, base: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """What was made of two in order, in order: of offsets in none ``embedding_bag`` raises, or gives anything. Where
+    neither had a number twice, nor has it, or it is ``base``."""
+    made = made.sort().values
+    strict = bool((base[1:] > base[:-1]).all() & (other[1:] > other[:-1]).all())
+    return base.clone() if strict and bool((made[1:] == made[:-1]).any()) else made

@@ -18,6 +18,7 @@ from kernelwright.judge.buffers import Buffers, laid_out_oddly
 from kernelwright.judge.by_chance import ByChance
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.program import Program
+from kernelwright.judge.slices import ITSELF
 from kernelwright.judge.tester import ExtraCase
 from kernelwright.judge.variants import HEAVY
 from kernelwright.judge.verify import Truth
@@ -367,14 +368,14 @@ class Correctness:
         state = point.instance.first_state
         wanted = self._fresh_state(point, dice.getrandbits(62), variant.moved) if variant.fresh_weights else state
         seeds = range(first := dice.getrandbits(62), first + variant.draws)  # in turn, for ``almost``
-        if variant.apart and self.compiles:  # it would compile once more for each
+        if self.compiles and (variant.apart or variant.name == ITSELF):  # it would compile once more for each
             return loaded, False
         leaves = point.instance.draw(variant, seeds[0])
         if not point.accepts(variant, leaves, wanted):
             return loaded, False
         if wanted is not loaded:
             program.set_state(wanted)
-        buffers = point.bind(program, variant, variant.draws)
+        buffers = point.bind(program, variant, variant.draws, leaves)
         for calls in taken.in_windows(variant.draws, dice):
             given = taken.of_calls(point, variant, seeds, calls, leaves, wanted)
             for result in self._calls(program, point, variant, buffers, given, wanted):

@@ -80,7 +80,7 @@ class Variant:
     ``nearly``, ``mixed``, ``strewn``, ``borders``, ``marks``, ``throughout``, ``rearranged``, ``blank samples``,
     ``blank channels``, ``blank inputs``, ``rows alike``, ``one for all``, ``empty samples``, ``masks``,
     ``whole.LINES``, ``whole.EMPTIED``, ``skewed``, ``largest``, ``least``, ``held``, ``alone``, ``factors.SIGNS``,
-    ``factors.SIZES``, ``slices.EQUAL``, ``almost.CHANGES`` or nothing."""
+    ``factors.SIZES``, ``slices.EQUAL``, ``slices.ALONG``, ``almost.CHANGES`` or nothing."""
     factors: tuple[float, ...] = ()
     """Scales that ``mixed`` and ``strewn`` deal to rows (the largest is also that of ``outliers``), ``borders``, or by
     what share of itself an element is ``nearly`` what it was."""
@@ -258,7 +258,7 @@ def _change_numbers(
     elif variant.change in almost.CHANGES:
         leaf = almost.changed(leaf, variant.change, number, rng)
     elif variant.change == "marks":
-        leaf = marks.planted(leaf, dict(variant.marks).get(index, ()), rng)
+        leaf = marks.planted(leaf, dict(variant.marks).get(index, ()), rng, variant.strewn)
     elif variant.change == "throughout":
         leaf = marks.throughout(leaf, dict(variant.marks).get(index, ()))
     elif variant.change in ("held", "alone") and (index == variant.held) is (variant.change == "alone"):

@@ -52,7 +52,9 @@ LOWEST, HIGHEST = -math.inf, math.inf
 MOST = 4
 """Of the values that are looked for, those that an input is throughout, at the most."""
 SHARE = 1 / 8
-"""Of the elements of a marked input, those that are a value that it is looked for."""
+"""Of the elements of a marked input, or of its rows, those that are a value that it is looked for."""
+ROWS = "rows"
+"""Whole rows are such a value, beside others that are not: a sequence of nothing but padding in a batch."""
 
 
 def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[torch.Tensor, float]]:
@@ -66,7 +68,7 @@ def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple
     if args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
         return [(args[0], number) for number in _odd(name, args, kwargs)]
     if len(args) > 1 and all(isinstance(arg, torch.Tensor) for arg in args[:2]):
-        return _of_table(name, *args[:2])
+        return _of_table(name, *args[:2]) + (_ends(*args[:2]) if name in COMPARED else [])
     if name not in (*COMPARED, *CUT, "isin") or args[0].dtype not in INTEGERS:
         return []
     numbers = [n for n in args[1:2] if _whole(n)]
@@ -102,6 +104,16 @@ def _of_table(name: str, one: torch.Tensor, other: torch.Tensor) -> list[tuple[t
     if name != "isin" and one.numel() == other.numel():
         return []
     return _held(one, other.reshape(-1).tolist())
+
+
+def _ends(one: torch.Tensor, other: torch.Tensor) -> list[tuple[torch.Tensor, float]]:
+    """A single number that many are compared with, places with a length say, and the ends of those: of 2048 places the
+    last is drawn in half of the proofs."""
+    if one.dim() and other.dim() == 0:
+        one, other = other, one
+    if one.dim() or other.numel() < 2 or one.dtype not in INTEGERS or other.dtype not in INTEGERS:
+        return []
+    return _held(one, [int(end) for end in torch.aminmax(other)])
 
 
 class Looked:
@@ -160,7 +172,7 @@ def said(task: Task) -> bool:
 
 def of_inputs(found: Iterable[tuple[int, float]], leaves: Sequence[torch.Tensor], named: bool = False) -> Marks:
     """Of values looked for, by the storage that they were looked for in, those of inputs. ``named``: see ``said``."""
-    places = {leaf.untyped_storage().data_ptr(): index for index, leaf in enumerate(leaves) if leaf.numel() > 1}
+    places = {leaf.untyped_storage().data_ptr(): index for index, leaf in enumerate(leaves) if leaf.numel()}
     values: dict[int, set[float]] = {}
     for place, number in found:
         if place in places:
@@ -172,12 +184,14 @@ def of_inputs(found: Iterable[tuple[int, float]], leaves: Sequence[torch.Tensor]
     return tuple((index, tuple(sorted(numbers))) for index, numbers in sorted(values.items()) if numbers)
 
 
-def planted(leaf: torch.Tensor, values: Sequence[float], rng: torch.Generator) -> torch.Tensor:
-    """Some elements, and one at least, are such values; what lies in order does so still."""
-    if leaf.numel() < 2 or not values or in_place(leaf):
+def planted(leaf: torch.Tensor, values: Sequence[float], rng: torch.Generator, how: str = "") -> torch.Tensor:
+    """Some elements, or all of some rows (``how``), and one at least, are such values. What lies in order does so
+    still, and single numbers stay: they are one ``throughout``."""
+    if leaf.numel() < 2 or not values or in_place(leaf) or (how == ROWS and leaf.dim() < 2):
         return leaf
-    chance = torch.rand(leaf.shape, generator=rng, device=leaf.device)
-    which = torch.randint(len(values), leaf.shape, generator=rng, device=leaf.device)
+    drawn = (*leaf.shape[:-1], 1) if how == ROWS else leaf.shape
+    chance = torch.rand(drawn, generator=rng, device=leaf.device)
+    which = torch.randint(len(values), drawn, generator=rng, device=leaf.device)
     numbers = torch.tensor(values, dtype=torch.float64, device=leaf.device)[which]
     return torch.where(chance <= max(SHARE, float(chance.min())), numbers.to(leaf.dtype), leaf)
 
@@ -195,7 +209,7 @@ def alone(found: Marks, numbers: Sequence[int], dice: random.Random) -> list[Mar
 
 def throughout(leaf: torch.Tensor, values: Sequence[float]) -> torch.Tensor:
     """All elements are that value, but of whole numbers in order, and none is an end of numbers that never repeat."""
-    if leaf.numel() < 2 or not values or in_place(leaf):
+    if not leaf.numel() or not values or (leaf.numel() > 1 and in_place(leaf)):
         return leaf
     (value,) = values
     if not leaf.is_floating_point() and (leaf.dtype not in INTEGERS or math.isnan(value)):

@@ -11,7 +11,8 @@ from dataclasses import replace
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.factors import SIGNS, SIZES
 from kernelwright.judge.inputs import Variant
-from kernelwright.judge.slices import EQUAL
+from kernelwright.judge.slices import ALONG, EQUAL, ITSELF
+from kernelwright.task import Contract
 
 HELD = 3
 """Inputs at the most of which each comes again beside new values of the others."""
@@ -55,3 +56,15 @@ def equal(specs: Sequence[TensorSpec]) -> list[Variant]:
     """Whole numbers of two inputs that are equal at some places, where there are two of one shape and type."""
     found = [(spec.shape, spec.dtype) for spec in specs if "int" in spec.dtype and math.prod(spec.shape) > 1]
     return [Variant(name=EQUAL, required=True, change=EQUAL, draws=2)] if len(set(found)) < len(found) else []
+
+
+def twice(specs: Sequence[TensorSpec], contract: Contract) -> list[Variant]:
+    """Where two inputs are of one shape and type: one that is another moved along, and one tensor for both. Not where
+    inputs are written to, or have gradients, which are those of all its places then."""
+    found = [(spec.shape, spec.dtype) for spec in specs if math.prod(spec.shape) > 1 and spec.dtype != "bool"]
+    floats = [kind for kind in found if kind[1].startswith(("float", "bfloat"))]
+    moved = Variant(name=ALONG, required=True, change=ALONG, draws=4)
+    same = [Variant(name=ITSELF, required=True, change="one for all")] if len(set(floats)) < len(floats) else []
+    if contract.gradients or contract.mutates:
+        same = []
+    return [moved, *same] if len(set(found)) < len(found) else []

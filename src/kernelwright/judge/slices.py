@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
 from kernelwright.judge import numerics, whole
 
-EMPTY, EQUAL = "empty samples", "numbers alike"
+EMPTY, EQUAL, ALONG = "empty samples", "numbers alike", "one moved along"
+ITSELF = "one tensor for all"
+"""What ``one`` makes equal is one tensor, to the candidate: ``model(x, x, x)``."""
 BLANK = {"blank samples": 0, "blank channels": 1}
 """Changes by the axis that they thin out."""
 SHARE = 1 / 8
@@ -115,6 +118,54 @@ def one(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tens
     return [firsts.setdefault((leaf.shape, leaf.dtype), leaf) if _plain(leaf) else leaf for leaf in leaves]
 
 
+def handed(arguments: Any, leaves: Sequence[torch.Tensor], name: str) -> Any:
+    """The skeleton of a call's arguments; where its variant has that ``name``, with the first of floating inputs that
+    are equal in the place of each."""
+    if name != ITSELF or not leaves:
+        return arguments
+    firsts = [next(i for i, other in enumerate(leaves) if other is leaf or _twin(other, leaf)) for leaf in leaves]
+
+    def again(part: Any) -> Any:
+        if isinstance(part, list):
+            return list(map(again, part))
+        if not isinstance(part, dict):
+            return part
+        if isinstance(part.get("t"), int):
+            return {"t": firsts[part["t"]]}
+        return {key: again(value) for key, value in part.items()}
+
+    return again(arguments)
+
+
+def _twin(one_: torch.Tensor, other: torch.Tensor) -> bool:
+    like = one_.shape == other.shape and one_.dtype is other.dtype and one_.is_floating_point()
+    return like and torch.equal(one_, other)
+
+
+def along(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
+    """Inputs of one shape and type are the first of them, moved along an axis: a sequence that is late, an image beside
+    where it was. Whole numbers only where they lie within what the others are and may repeat. Of two random sequences
+    the way with the fewest edits lies near the diagonal, and who looked nowhere else passed."""
+    out, firsts = list(leaves), dict[tuple[torch.Size, torch.dtype], torch.Tensor]()
+    for index, leaf in enumerate(leaves):
+        if not leaf.dim() or leaf.shape[-1] < 2:
+            continue
+        if not (_plain(leaf) or (leaf.dtype in whole.INTEGERS and not whole.in_place(leaf) and whole.repeats(leaf))):
+            continue
+        first = firsts.setdefault((leaf.shape, leaf.dtype), leaf)
+        if first is leaf:
+            continue
+        axes = [axis for axis in range(max(1, leaf.dim() - 2), leaf.dim()) if leaf.shape[axis] > 1] or [leaf.dim() - 1]
+        axis = axes[int(torch.randint(len(axes), (), generator=rng, device=leaf.device))]
+        by = 1 + int(torch.randint(leaf.shape[axis] - 1, (), generator=rng, device=leaf.device))
+        made = first.roll(by, axis)
+        if leaf.dtype in whole.INTEGERS:
+            low, high = torch.aminmax(leaf)
+            made = torch.where((made >= low) & (made <= high), made, leaf)
+        out[index] = made
+    return out
+
+
 def equal(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
     """Some whole numbers are those of the first input of one shape and type, at the same place, where they lie within
     what the others are: an edge from a node to itself, a prediction that is right. Of many classes none was drawn.
@@ -179,6 +230,7 @@ CHANGES: dict[str, Callable[[Sequence[torch.Tensor], torch.Generator], list[torc
     "blank inputs": empty,
     "rows alike": alike,
     "one for all": one,
+    ALONG: along,
     EQUAL: equal,
     EMPTY: emptied,
 }

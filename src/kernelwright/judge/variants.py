@@ -15,9 +15,9 @@ from kernelwright.judge.almost import CHANGES
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
 from kernelwright.judge.inputs import MIXED, ORDERED, Variant
-from kernelwright.judge.marks import Marks, alone
+from kernelwright.judge.marks import ROWS, Marks, alone
 from kernelwright.judge.singled import TAKEN
-from kernelwright.judge.slices import BLANK, EMPTY, EQUAL
+from kernelwright.judge.slices import ALONG, BLANK, EMPTY, EQUAL
 from kernelwright.judge.weights import CODES, EXPONENTS, FEW_OTHERS, FURTHER, OUTLYING, PATTERNED, PRUNED, SIGNS, SIZES
 from kernelwright.judge.whole import ADDED, EMPTIED, LINES
 from kernelwright.task import Contract
@@ -61,7 +61,7 @@ no other input (1e-5 unless something is said) passes where inputs differ by mor
 element moves a result by 10 and more of its roundings, 2^-10 one that is worse conditioned, or in half precision."""
 _SEEDED = ("near-duplicate", "nearly", "rearranged", "zero rows", "held", "alone")
 """Changes that every draw makes to the same values, or in the same place."""
-_OF_NUMBERS = ("", "masks", *LINES, *EMPTIED, EMPTY, EQUAL, "near-duplicate", "rearranged", "skewed", "largest",
+_OF_NUMBERS = ("", "masks", *LINES, *EMPTIED, EMPTY, EQUAL, ALONG, "near-duplicate", "rearranged", "skewed", "largest",
                 "least", "held", "alone", "constants", "marks", "throughout", *CHANGES, *TOGETHER)  # fmt: skip
 """Changes that make sense without any floating input."""
 
@@ -117,6 +117,7 @@ def offered(
     for name, found in (("values looked for", marks), ("values that wrap", wraps)):
         if found and small:
             dealt.append(Variant(name=name, required=True, change="marks", marks=found, draws=2))
+            dealt += [replace(dealt[-1], name=f"rows of {name}", strewn=ROWS)] if found is marks else []
     dealt += _throughout(specs, marks, hidden_seed) if small else []
     if exponents and weights and small:
         ways = (EXPONENTS, FURTHER)
@@ -251,6 +252,7 @@ def _wanted(
         Variant(name="zero rows", required=True, change="zero rows"),
         *_blank(len(specs)),
         *_much_alike(),
+        *singled.twice(specs, contract),
     ]
     wanted += _outliers(contract.scales, work, timed)
     wanted += singled.differing(specs, contract.scales)

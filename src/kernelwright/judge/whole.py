@@ -146,21 +146,32 @@ def exchange(flat: torch.Tensor, rng: torch.Generator) -> None:
 def skewed(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """Most elements are equal, where values repeat anyway; of those in order a stretch is, which leaves out others."""
     flat = leaf.reshape(-1)
-    if leaf.dim() == 0 or len(flat.unique()) == flat.numel():
+    if leaf.dim() == 0 or flat.numel() == 0:
         return leaf
+    unlike = len(flat.unique()) == flat.numel()
     if not may_move(leaf):
-        return _stretch(leaf, rng) if leaf.dim() == 1 else leaf
+        return _stretch(leaf, rng) if leaf.dim() == 1 and (not unlike or _begins(leaf)) else leaf
+    if unlike:
+        return leaf
     one = flat[int(torch.randint(flat.numel(), (), generator=rng, device=leaf.device))]
     chosen = torch.rand(leaf.shape, generator=rng, device=leaf.device) < SKEWED
     return torch.where(chosen, one, leaf)
 
 
+def _begins(leaf: torch.Tensor) -> bool:
+    """Whether numbers that are all different are where segments begin: from zero on, in steps of no one size."""
+    steps = leaf.diff()
+    return bool(leaf[0] == 0) and bool((steps != steps[:1]).any())
+
+
 def _stretch(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
-    """Numbers in order, most of them equal, the first and the last as they were: segments without elements."""
-    count = int((len(leaf) - 2) * SKEWED)
-    if count < 2:
+    """Numbers in order, most of them equal, the first and the last as they were: segments without elements, the first
+    one among them every second time."""
+    count = max(2, int((len(leaf) - 2) * SKEWED))
+    if count >= len(leaf):
         return leaf
-    start = 1 + int(torch.randint(len(leaf) - 1 - count, (), generator=rng, device=leaf.device))
+    start, first = (int(torch.randint(n, (), generator=rng, device=leaf.device)) for n in (len(leaf) - count, 2))
+    start *= first
     made = leaf.clone()
     made[start : start + count] = leaf[start]
     return made
