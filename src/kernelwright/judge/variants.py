@@ -90,14 +90,14 @@ def offered(
 ) -> list[Variant]:
     """The variants of a case, the task's own first; the reference has not been asked whether it accepts them.
 
-    ``weights``: the case has some, and they may change. ``timed``: it is the one that is raced. ``work``: multiply-adds
-    of a call. ``huge``: over ``HUGE`` elements, on a CPU. ``masked``: some floating input is a mask that is added.
-    ``borders``: where the answer jumps. ``marks``: by input, values that the reference looks for. ``wraps``: by input,
-    whole numbers of which it takes a rest that they are not themselves. ``reach``: how many times as large values
-    become that are compared with the furthest of them. ``depth``: how small, beside the smallest number that guards
-    them against zero. ``exponential``: it has exponentials in it. ``constants``: inputs of whole numbers (or flags)
-    that are the same in every draw, and may be others. ``roots``: outputs that may have gradients. ``exponents``:
-    weights that it takes an exponential of. ``sorts``: it does, or chooses by size."""
+    ``weights``: there are some, and they may change. ``timed``: it is raced. ``work``: multiply-adds of a call.
+    ``huge``: over ``HUGE`` elements, on a CPU. ``masked``: some floating input is a mask that is added. ``borders``:
+    where the answer jumps. ``marks``: by input, values that the reference looks for. ``wraps``: by input, whole numbers
+    of which it takes a rest that they are not themselves. ``reach``: how many times as large values become that are
+    compared with the furthest. ``depth``: how small, beside the smallest number that guards them against zero.
+    ``exponential``: it has some. ``constants``: inputs of whole numbers (or flags) that are the same in every draw, and
+    may be others. ``roots``: outputs that may have gradients. ``exponents``: weights that it takes an exponential of.
+    ``sorts``: it does, or chooses by size."""
     more = further(contract, reach, depth, exponential)
     many = functools.partial(mixed, contract, further=more, numbers=masked or _numbered(specs))
     wanted = _wanted(contract, specs, weights, work, hidden_seed, many, huge=huge, timed=timed, masked=masked)
