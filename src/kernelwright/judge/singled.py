@@ -11,6 +11,7 @@ from dataclasses import replace
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.factors import SIGNS, SIZES
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.marks import ROWS, Marks
 from kernelwright.judge.slices import ALONG, EQUAL, ITSELF
 from kernelwright.task import Contract
 
@@ -56,6 +57,13 @@ def equal(specs: Sequence[TensorSpec]) -> list[Variant]:
     """Whole numbers of two inputs that are equal at some places, where there are two of one shape and type."""
     found = [(spec.shape, spec.dtype) for spec in specs if "int" in spec.dtype and math.prod(spec.shape) > 1]
     return [Variant(name=EQUAL, required=True, change=EQUAL, draws=2)] if len(set(found)) < len(found) else []
+
+
+def looked_for(marks: Marks, wraps: Marks) -> list[Variant]:
+    """Values that are looked for, in some elements and in all of some rows, and those of which a rest is taken."""
+    looked = Variant(name="values looked for", required=True, change="marks", marks=marks, draws=2)
+    found = [looked, replace(looked, name="rows of values looked for", strewn=ROWS)] if marks else []
+    return [*found, *([replace(looked, name="values that wrap", marks=wraps)] if wraps else [])]
 
 
 def twice(specs: Sequence[TensorSpec], contract: Contract) -> list[Variant]:

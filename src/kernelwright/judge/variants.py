@@ -15,7 +15,7 @@ from kernelwright.judge.almost import CHANGES
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
 from kernelwright.judge.inputs import MIXED, ORDERED, Variant
-from kernelwright.judge.marks import ROWS, Marks, alone
+from kernelwright.judge.marks import Marks, alone
 from kernelwright.judge.singled import TAKEN
 from kernelwright.judge.slices import ALONG, BLANK, EMPTY, EQUAL
 from kernelwright.judge.weights import CODES, EXPONENTS, FEW_OTHERS, FURTHER, OUTLYING, PATTERNED, PRUNED, SIGNS, SIZES
@@ -114,10 +114,7 @@ def offered(
         on = Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2)
         even = level.draws(specs)
         dealt += [on, *([replace(on, name=level.NAME, strewn=level.LEVEL, draws=even)] if even else [])]
-    for name, found in (("values looked for", marks), ("values that wrap", wraps)):
-        if found and small:
-            dealt.append(Variant(name=name, required=True, change="marks", marks=found, draws=2))
-            dealt += [replace(dealt[-1], name=f"rows of {name}", strewn=ROWS)] if found is marks else []
+    dealt += singled.looked_for(marks, wraps) if small else []
     dealt += _throughout(specs, marks, hidden_seed) if small else []
     if exponents and weights and small:
         ways = (EXPONENTS, FURTHER)
@@ -252,10 +249,9 @@ def _wanted(
         Variant(name="zero rows", required=True, change="zero rows"),
         *_blank(len(specs)),
         *_much_alike(),
-        *singled.twice(specs, contract),
     ]
     wanted += _outliers(contract.scales, work, timed)
-    wanted += singled.differing(specs, contract.scales)
+    wanted += [*singled.differing(specs, contract.scales), *singled.twice(specs, contract)]
     wanted += [
         Variant(name=f"{layout} inputs", required=True, layout=layout)
         for layout in _layouts(contract, specs)
