@@ -161,3 +161,23 @@ def test_a_core_gets_its_second_thread_when_every_core_has_one(monkeypatch: pyte
     assert (10, 12, 14, 11, 13) == placing._apart(frozenset({10, 11, 12, 13, 14}))
     monkeypatch.undo()
     assert "100000" == placing._core(100_000)
+
+
+def test_two_programs_stand_on_one_cpu_apart_from_ours_and_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By lot; where all cores are ours they stay where they are, and one that is gone is no fault."""
+    own = os.sched_getaffinity(0)
+    with subprocess.Popen(["sleep", "30"]) as one, subprocess.Popen(["sleep", "30"]) as other:
+        monkeypatch.setattr(placing, "_current_cpu", lambda: min(own))
+        monkeypatch.setattr(placing, "_core", lambda cpu: str(cpu))
+        with placing.on_one_cpu([one.pid, other.pid]):
+            stand = [os.sched_getaffinity(child.pid) for child in (one, other)]
+            assert stand[0] == stand[1] and (len(own) == 1 or (len(stand[0]) == 1 and min(own) not in stand[0]))
+        assert [own, own] == [os.sched_getaffinity(child.pid) for child in (one, other)]
+        monkeypatch.setattr(placing, "_core", lambda cpu: "one for all")
+        with placing.on_one_cpu([one.pid, other.pid]):
+            assert own == os.sched_getaffinity(one.pid)
+        one.kill()
+        other.kill()
+    with placing.on_one_cpu([one.pid, other.pid]):
+        pass
+    assert own == os.sched_getaffinity(0)

@@ -13,9 +13,12 @@ theirs for it, threads of an eager RMSNorm (4.2 ms, 2 CPUs) met on one in 40 to 
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import functools
 import os
+import secrets
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kernelwright.judge import load
@@ -114,6 +117,29 @@ class Places:
                 os.sched_setaffinity(threads.pop(), self._everywhere)
             except OSError:
                 continue
+
+
+@contextlib.contextmanager
+def on_one_cpu(pids: Sequence[int]) -> Iterator[None]:
+    """The first threads of processes, of which one runs at a time, on one CPU, drawn by lot of the cores where this
+    thread is not. Where each stays on one of its own, who works on the other half of its core slows it alone, and for
+    as long as a series of calls takes. For programs whose threads nobody else places: those on a device."""
+    everywhere: dict[int, set[int]] = {}
+    with contextlib.suppress(OSError):  # gone, or of another user: they stay where the system puts them
+        everywhere = {pid: os.sched_getaffinity(pid) for pid in pids}
+    here = _core(_current_cpu())
+    cpus = [cpu for cpu in set.intersection(*everywhere.values()) if _core(cpu) != here] if everywhere else []
+    try:
+        if cpus:
+            cpu = secrets.choice(sorted(cpus))
+            for pid in pids:
+                with contextlib.suppress(OSError):
+                    os.sched_setaffinity(pid, (cpu,))
+        yield
+    finally:
+        for pid, before in everywhere.items():
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(pid, before)
 
 
 @functools.cache
