@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
@@ -21,6 +22,8 @@ THREADS = 4
 COMPILING = sandbox.Limits(
     seconds=120.0, memory_bytes=8 << 30, processes=256, file_bytes=256 << 20, output_bytes=1 << 20
 )
+_RACES = "halt_on_error=0:ignore_noninstrumented_modules=1:history_size=4:atexit_sleep_ms=0"
+"""The last, or it sleeps for a second at the end, where nothing of the candidate runs any more."""
 _COMMON = "exitcode=66:disable_coredump=0"
 """The second, or they set a limit, which the sandbox has done already and does not permit."""
 
@@ -52,7 +55,7 @@ THREAD = Tool(
     name="ThreadSanitizer",
     flags=("-fsanitize=thread",),
     libraries=("libtsan.so", "openmp", "libgomp.so"),
-    environment=(("TSAN_OPTIONS", f"{_COMMON}:halt_on_error=0:ignore_noninstrumented_modules=1:history_size=4"),),
+    environment=(("TSAN_OPTIONS", f"{_COMMON}:{_RACES}"),),
     report=re.compile(r"^.*WARNING: ThreadSanitizer: .*$", re.MULTILINE),
 )
 CPU_TOOLS = (ADDRESS, THREAD)
@@ -62,8 +65,14 @@ CUDA_TOOLS = ("memcheck", "racecheck")
 
 def located(name: str) -> Path | None:
     """Where the compiler finds a shared library, links followed; None where it has none."""
-    found = _run([compiler(), f"-print-file-name={name}"], Path("/")).stdout.strip()
+    found = _told(compiler(), name)
     return Path(os.path.realpath(found)) if found.startswith("/") and os.path.exists(found) else None
+
+
+@functools.cache
+def _told(by: str, name: str) -> str:
+    """What a compiler says of a file's place. Five such questions take half a second, and have one answer."""
+    return _run([by, f"-print-file-name={name}"], Path("/")).stdout.strip()
 
 
 def compute_sanitizer() -> Path | None:
