@@ -150,6 +150,12 @@ def test_a_task_of_random_numbers_may_seed_them() -> None:
     assert not left.words(before.changed(), left.settings, random_=True)
 
 
+def test_another_kind_of_generator_is_no_drawing_on() -> None:
+    """And no error of ours."""
+    state = left._twisters()["random"]
+    assert left._follows(state, state) and not left._follows(state, ())
+
+
 def test_functions_that_are_replaced_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless torch does so itself."""
     before = left.Before()

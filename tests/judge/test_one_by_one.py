@@ -158,6 +158,18 @@ def test_sums_and_keys_lie_apart(plan: Callable[..., CallPlan]) -> None:
     assert int(memory[:128].count_nonzero()) == 0
 
 
+def _gained(monkeypatch: pytest.MonkeyPatch, series: Callable[..., list[float]]) -> list[float]:
+    """What two programs whose series take so long gain, of 60 us that are claimed."""
+    monkeypatch.setattr(one_by_one, "_series", series)
+    monkeypatch.setattr(race, "blamed", lambda name, last: contextlib.nullcontext())
+    checks = SimpleNamespace(of_baselines=True, random_outputs=False, look=lambda *_: None, conclude=lambda: None)
+    contest: Any = SimpleNamespace(
+        racers=[SimpleNamespace(name="eager"), SimpleNamespace(name="candidate")], plan=SimpleNamespace(sets=90),
+        draw=lambda: [], dice=random.Random(1), checks=checks, state=None,
+    )  # fmt: skip
+    return one_by_one._gains(contest, 60.0)
+
+
 @pytest.mark.parametrize(
     ("rested", "at_once", "expected", "kinds"),
     [(0.0, 60.0, 60.0, 1), (58.0, 5.0, 58.0, 2), (2.0, -3.0, 2.0, 2)],
@@ -175,14 +187,7 @@ def test_a_gain_is_looked_for_on_the_host_and_then_on_the_device(
         gain = rested if rest_us else at_once
         return [500.0] * 4 + [200.0 - gain * (racer.name == "candidate") + i % 3 for i in range(len(values) - 4)]
 
-    monkeypatch.setattr(one_by_one, "_series", series)
-    monkeypatch.setattr(race, "blamed", lambda name, last: contextlib.nullcontext())
-    checks = SimpleNamespace(of_baselines=True, random_outputs=False, look=lambda *_: None, conclude=lambda: None)
-    contest: Any = SimpleNamespace(
-        racers=[SimpleNamespace(name="eager"), SimpleNamespace(name="candidate")], plan=SimpleNamespace(sets=90),
-        draw=lambda: [], dice=random.Random(1), checks=checks, state=None,
-    )  # fmt: skip
-    gains = one_by_one._gains(contest, 60.0)
+    gains = _gained(monkeypatch, series)
     assert expected == pytest.approx(sorted(gains)[len(gains) // 2])
     assert (
         kinds == len(set(asked))
@@ -202,14 +207,7 @@ def test_series_that_somebody_made_longer_do_not_count(monkeypatch: pytest.Monke
         slow = racer.name == "eager" and next(numbers["eager"]) % 3 > 0
         return [200.0 + 60.0 * slow + i % 3 for i in range(len(values))]
 
-    monkeypatch.setattr(one_by_one, "_series", series)
-    monkeypatch.setattr(race, "blamed", lambda name, last: contextlib.nullcontext())
-    checks = SimpleNamespace(of_baselines=True, random_outputs=False, look=lambda *_: None, conclude=lambda: None)
-    contest: Any = SimpleNamespace(
-        racers=[SimpleNamespace(name="eager"), SimpleNamespace(name="candidate")], plan=SimpleNamespace(sets=90),
-        draw=lambda: [], dice=random.Random(1), checks=checks, state=None,
-    )  # fmt: skip
-    gains = one_by_one._gains(contest, 60.0)
+    gains = _gained(monkeypatch, series)
     assert 3.0 >= max(gains) and len(gains) >= 20
 
 

@@ -165,7 +165,7 @@ def _follows(before: tuple[int, ...], now: tuple[int, ...]) -> bool:
     for _ in range(TWISTS):
         if there.getstate()[1][:-1] == now[:-1]:
             return True
-        there.getrandbits(32 * (len(now) - 1))
+        there.getrandbits(32 * (len(before) - 1))
     return False
 
 
