@@ -96,3 +96,15 @@ def test_a_file_named_like_a_module_does_not_stand_in_for_it(tmp_path: Path, nam
     assert (f"its_{name}::ModelNew", "triton") == (found.entry, found.language)
     assert [f"its_{name}"] == [own for own, _ in found.sources]
     assert f"{name} as given" == found.note
+
+
+def test_what_says_for_which_machine_a_library_was_built_travels_with_its_source(tmp_path: Path) -> None:
+    """A drop-in whose library nothing is said of answers by the reference: one of 1.5x was judged as 0.6x."""
+    (tmp_path / "optimized.py").write_text("LIBRARY = 'kernels.so'\nclass ModelNew:\n    pass\n")
+    (tmp_path / "kernels.cpp").write_text("int one() { return 1; }\n")
+    (tmp_path / "others.so.json").write_text("{}")
+    names = {name for name, _ in load_candidate(tmp_path / "optimized.py", TASK).sources}
+    assert {"optimized.py", "kernels.cpp"} == names
+    (tmp_path / "kernels.so.json").write_text('{"machine": "x86_64"}')
+    sources = dict(load_candidate(tmp_path, TASK).sources)
+    assert '{"machine": "x86_64"}' == sources["kernels.so.json"] and 3 == len(sources)

@@ -26,7 +26,8 @@ def load_candidate(path: str | Path, task: Task, proposer: str = "start") -> Can
     """The candidate at ``path`` for ``task``.
 
     ``.py``: a class ``ModelNew`` (or one named like the task's entry) with the reference's constructor and
-    state_dict; a ``NAME.cpp`` or ``NAME.cu`` beside it whose ``NAME.so`` it mentions travels along.
+    state_dict; a ``NAME.cpp`` or ``NAME.cu`` beside it whose ``NAME.so`` it mentions travels along, with
+    the ``NAME.so.json`` that says for which machine an exported one was built.
     ``.cpp`` and ``.cu``: one ``extern "C"`` function; ``load/raw.py`` states the rule for its parameters.
     Raises CandidateError.
     """
@@ -98,7 +99,9 @@ def _python(place: Path, text: str, task: Task, proposer: str) -> Candidate:
     elif "triton" in imported_modules(text):
         language = "triton"
     own = _plain(place.name)
-    sources = [(own, text)] + [(file.name, _text(file)) for file in compiled]
+    told = [file.with_name(f"{file.stem}.so.json") for file in compiled]
+    carried = [*compiled, *(file for file in told if file.is_file())]  # a drop-in runs no library of which none says
+    sources = [(own, text)] + [(file.name, _text(file)) for file in carried]
     return Candidate(
         task=task.digest(),
         language=language,
