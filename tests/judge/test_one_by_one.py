@@ -246,10 +246,28 @@ def test_a_gain_is_not_believed_while_eagers_series_are_all_disturbed(monkeypatc
     assert _gained(monkeypatch, series) == [0.0, 0.0]
 
 
+def test_series_that_are_never_alike_leave_a_gain_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of eager's are disturbed, and all but two of the candidate's, until the time is up."""
+    turn = {name: itertools.count() for name in ("eager", "candidate")}
+
+    def series(contest: Any, racer: Any, values: list, rest_us: float) -> list[float]:
+        number = next(turn[racer.name])
+        slow = racer.name == "eager" or number not in {3, 5}
+        return [rest_us or (650.0 + 90.0 * (number % 7) if slow else 170.0)] * len(values)
+
+    monkeypatch.setattr(one_by_one, "SECONDS", 0.02)
+    gains = _gained(monkeypatch, series)
+    lane = measure.Lane("eager", SimpleNamespace(), on_device=True)  # type: ignore[arg-type]
+    assert (0.0, 60.0) == one_by_one.vanished_us(0, [gains], [100.0], [40.0], lane)
+
+
 def test_what_is_not_clear_is_the_candidates() -> None:
     """Some of the calls say that it gains 60 us and some that it gains nothing: on a device that counts for it."""
     lane = measure.Lane("eager", SimpleNamespace(), on_device=True)  # type: ignore[arg-type]
     assert (0.0, 0.0) == one_by_one.vanished_us(0, [[0.0, 60.0]], [100.0], [40.0], lane)
+    silent = [one_by_one.UNSAID, 60.0]
+    assert (0.0, 60.0) == one_by_one.vanished_us(0, [silent], [100.0], [40.0], lane)
+    assert (0.0, 0.0) == one_by_one.vanished_us(0, [silent, [31.0, 32.0]], [100.0], [40.0], lane)
     assert (0.0, 0.0) == one_by_one.vanished_us(0, [[]], [100.0], [40.0], lane)
     lane.on_device = False
     mine = one_by_one.vanished_us(1, [[60.0] * 9, [2.0] * 9], [100.0], [40.0], lane)
