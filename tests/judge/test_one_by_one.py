@@ -261,6 +261,31 @@ def test_series_that_are_never_alike_leave_a_gain_open(monkeypatch: pytest.Monke
     assert (0.0, 60.0) == one_by_one.vanished_us(0, [gains], [100.0], [40.0], lane)
 
 
+def test_a_few_long_series_say_what_their_calls_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of each kind takes all the time there is."""
+    monkeypatch.setattr(one_by_one, "SECONDS", 0.0)
+    asked: list[float] = []
+
+    def series(contest: Any, racer: Any, values: list, rest_us: float) -> list[float]:
+        asked.append(rest_us)
+        return [9000.0 - 40.0 * (racer.name == "candidate")] * len(values)
+
+    assert _gained(monkeypatch, series) == [40.0, 40.0]
+    assert len(asked) == 4  # the first of each is not warm
+
+
+def test_differences_of_one_time_say_what_is_gained_where_no_series_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine is as fast as it likes, for both."""
+    turn, speed = itertools.count(), [1.0, 1.9, 2.6, 3.3, 1.5, 4.0, 5.1, 6.5, 9.0] * 9
+
+    def series(contest: Any, racer: Any, values: list, rest_us: float) -> list[float]:
+        at = next(turn) // 2
+        return [(100.0 - 45.0 * (racer.name == "candidate")) * speed[at]] * len(values)
+
+    gains = _gained(monkeypatch, series)
+    assert 8 * 2 + 2 == next(turn) and 30.0 < gains[0] < gains[1]
+
+
 def test_what_is_not_clear_is_the_candidates() -> None:
     """Some of the calls say that it gains 60 us and some that it gains nothing: on a device that counts for it."""
     lane = measure.Lane("eager", SimpleNamespace(), on_device=True)  # type: ignore[arg-type]

@@ -10,9 +10,10 @@ as long as the one of the two that is longer, so a gain of it is there in one ki
 gain of a call. On an H200 honest kernels that gained 9 to 6,000 us had 0.6 to 2.8 of it in one kind or the other;
 programs that computed a window at once are refused, or gain 0.2 of what they claim at the most.
 
-Of calls at once the whole series counts, from before the program wakes. Where the judge is kept from handing over for
-some milliseconds, by whoever else has its CPU, the host gets ahead, and of calls then answered one after another only
-the device's time shows, 105 us of 275: that happened to either program, so honest gains went and others came.
+Of calls at once the whole series counts, from before the program wakes, where its first answer came late. Where the
+judge is kept from handing over for some milliseconds, by whoever else has its CPU, the host gets ahead, and of calls
+then answered one after another only the device's time shows, 105 us of 275: that happened to either program, so honest
+gains went and others came.
 """
 
 from __future__ import annotations
@@ -33,19 +34,20 @@ from kernelwright.judge.veil import Words
 
 CALLS, COLD = 24, 4
 """Calls of a series, and how many of them find nothing warm."""
-SERIES = 4
-"""Series of a program at the least in each kind. Its two that took least count, since what else runs on a machine only
-lengthens them: where all did and each program had a CPU of its own, beside five other judges on a host of 16 CPUs, 6 of
-30 programs that computed a window as one kept a gain of 1.3 to 8: eager took up to 62 us longer for calls of 30, over
-all of its series."""
+SERIES, MOST = 4, 8
+"""Series of a program in each kind at the least, and at the most where nobody disturbs them. Its two that took least
+count, since what else runs on a machine only lengthens them: where all did and each program had a CPU of its own,
+beside five other judges on a host of 16 CPUs, 6 of 30 programs that computed a window as one kept a gain of 1.3 to 8:
+eager took up to 62 us longer for calls of 30, over all of its series."""
 ALIKE = 1 / 4, 1 / 10
-"""A gain is not believed before SERIES of either program are this near to its least, in shares of what is claimed or of
-the least; it is open where they are not in time. Beside 28 busy threads on those CPUs all of eager's series were four
-times as long as two of the candidate's, and 3 of 18 windows computed as one kept a gain of 4 to 8."""
-UNSAID = -math.inf
-"""The least that is gained in that case."""
-SECONDS = 1.0
-"""How long series of a kind are taken where they do not say clearly which it is."""
+"""How near to their least series are that nobody disturbed, in shares of what is claimed or of the least. Beside 28
+busy threads on those CPUs all of eager's were four times as long as two of the candidate's, and 3 of 18 windows
+computed as one kept a gain of 4 to 8."""
+SECONDS, UNSAID = 1.0, -math.inf
+"""How long series of a kind are taken, and the least that is gained where they say nothing in that time."""
+LATE = 2.0
+"""By how many usual calls the first answer of a series may come later than the soonest of all. A host that is ahead by
+that is caught up with in a few calls, of which the median knows nothing."""
 RESTED = 1.5
 """What the judge lets pass before it hands a call over, in the second kind, in times that a call took in the first: the
 host is ahead then, also where handing over takes it 150 to 300 us, as beside other judges."""
@@ -111,26 +113,25 @@ def _gains(contest: Race, claim_us: float) -> list[float]:
     rest_us, longest, order = 0.0, 0.0, [eager, mine]
     while len(found) < 2:
         began, gains, warm = measure.clock(), list[float](), bool(found)
-        series: dict[str, list[float]] = {eager.name: [], mine.name: []}
-        while not gains or not (_enough(series, gains, claim_us) or (measure.clock() - began) * 1e-9 > SECONDS):
+        taken: list[list[list[float]]] = [[], []]
+        while not gains and (not all(taken) or (measure.clock() - began) * 1e-9 <= SECONDS):
             values = [contest.draw() for _ in range(calls)]
-            taken: dict[str, list[float]] = {}
             for racer in order:
                 with blamed(racer.name, last=racer is mine):
-                    taken[racer.name] = _series(contest, racer, values, rest_us)
+                    taken[racer is mine].append(_series(contest, racer, values, rest_us))
             order.reverse()
             if not contest.checks.random_outputs or not warm:
                 contest.checks.look(values, contest.state)
-            if warm:
-                for name, periods in taken.items():
-                    rested = statistics.median(periods[cold:])
-                    longest = max(longest, rested)
-                    series[name].append(rested if rest_us else statistics.mean(periods))
-                gains = _least(*series.values())
-            warm = True
-        if gains[1] >= singly.VANISHED * claim_us and not _calm(series, claim_us):
-            gains = [UNSAID, gains[1]]
-        if _had(gains, claim_us) and _mostly(*series.values()) > singly.VANISHED * claim_us:
+            if not warm:
+                taken, warm = [[], []], True
+                continue
+            series = _read(taken, cold, rested=rest_us > 0)
+            gains = _said(series[0], series[1], claim_us)
+        longest = max(longest, *(statistics.median(one[cold:]) for each in taken for one in each))
+        if not gains:  # a few long series say what their own calls do
+            apart = _apart(series[0], series[1])
+            gains = [UNSAID, claim_us] if len(apart) >= SERIES else [apart[0], apart[-1]]
+        if _had(gains, claim_us):
             contest.checks.conclude()
             return gains
         found.append(gains)
@@ -139,33 +140,50 @@ def _gains(contest: Race, claim_us: float) -> list[float]:
     return max(found, key=max)
 
 
-def _least(eager: Sequence[float], mine: Sequence[float]) -> list[float]:
-    """The least and the most that the two series of each say that took least."""
+def _read(taken: Sequence[Sequence[list[float]]], cold: int, *, rested: bool) -> list[list[float]]:
+    """Microseconds a call in each series of either program. ``taken``: the periods of its calls, the first of them from
+    before the program woke."""
+    soonest = min(periods[0] for each in taken for periods in each)
+    read: list[list[float]] = [[], []]
+    for number, each in enumerate(taken):
+        for periods in each:
+            usual = statistics.median(periods[cold:])
+            late = not rested and periods[0] - soonest > LATE * usual
+            read[number].append(statistics.mean(periods) if late else usual)
+    return read
+
+
+def _said(eager: Sequence[float], mine: Sequence[float], claim_us: float) -> list[float]:
+    """The least and the most that series say the candidate gains; empty where they do not say it yet.
+
+    A gain is gone where the two series of each that took least say so. That it is there the others have to say as well:
+    four as calm as these, or the differences of those of one time (95 %, by ranks), whatever somebody does to both."""
+    asked, count = singly.VANISHED * claim_us, len(eager)
     first, second = sorted(eager)[:2], sorted(mine)[:2]
-    return [first[0] - second[-1], first[-1] - second[0]]
+    least, most = first[0] - second[-1], first[-1] - second[0]
+    if count < SERIES:
+        return []
+    if most < asked:
+        return [least, most]
+    apart = _apart(eager, mine)
+    calm = _calm(eager, claim_us) and _calm(mine, claim_us)
+    if calm and least > asked and statistics.median(apart) > asked:
+        return [least, most]
+    rank = singly.low_rank(count)
+    if count >= MOST and apart[rank] > asked:
+        return [apart[rank], apart[-1 - rank]]
+    return [least, most] if calm and count >= MOST else []
 
 
-def _mostly(eager: Sequence[float], mine: Sequence[float]) -> float:
-    """What series of one time say of each other."""
-    return statistics.median(one - other for one, other in zip(eager, mine, strict=True))
+def _apart(eager: Sequence[float], mine: Sequence[float]) -> list[float]:
+    """By how much those of one time differ, in order."""
+    return sorted(one - other for one, other in zip(eager, mine, strict=True))
 
 
-def _enough(series: dict[str, list[float]], gains: Sequence[float], claim_us: float) -> bool:
-    """Whether there are SERIES, each program first in half of them, or more, that say which it is."""
-    asked = singly.VANISHED * claim_us
-    if min(map(len, series.values())) < SERIES:
-        return False
-    had = gains[0] > asked and _mostly(*series.values()) > asked
-    return gains[1] < asked or (had and _calm(series, claim_us))
-
-
-def _calm(series: dict[str, list[float]], claim_us: float) -> bool:
-    """Whether enough of each program's series are ALIKE."""
-    for each in series.values():
-        near = min(each) + max(ALIKE[0] * claim_us, ALIKE[1] * min(each))
-        if sum(one <= near for one in each) < SERIES:
-            return False
-    return True
+def _calm(series: Sequence[float], claim_us: float) -> bool:
+    """Whether SERIES of these are ALIKE."""
+    near = min(series) + max(ALIKE[0] * claim_us, ALIKE[1] * min(series))
+    return sum(one <= near for one in series) >= SERIES
 
 
 def _series(contest: Race, racer: Racer, values: Sequence[Leaves], rest_us: float) -> list[float]:
