@@ -372,7 +372,8 @@ def test_a_baseline_that_the_machine_kept_away_is_started_anew(tmp_path: Path, m
 
 
 def test_a_baseline_has_a_process_of_its_own_for_every_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a CPU, where it compiles nothing and is small; the first race takes the process that is there."""
+    """On a CPU, where it compiles nothing and is small, and on a device after some; the first race takes the process
+    that is there."""
     begun: list[str] = []
 
     def begin(bench: Any, entrant: Entrant, *_: object) -> None:
@@ -389,12 +390,21 @@ def test_a_baseline_has_a_process_of_its_own_for_every_race(tmp_path: Path, monk
     first = eager.program
     eager.renew()
     assert eager.program is first and begun == ["eager"]
-    eager.raced = True
+    eager.races = 1
     eager.renew()
-    assert eager.program is not first and first is not None and cast(Held, first).closed and not eager.raced
-    eager.raced = True
+    assert eager.program is not first and first is not None and cast(Held, first).closed and eager.races == 0
+    eager.races = 1
     with pytest.raises(JudgeFailed, match="eager does not start again"):
         eager.renew()
-    for device, size in (("cpu", entrants_module.RENEWED_BYTES + 1), ("cuda:0", 1)):
-        bench: Any = SimpleNamespace(**(kinds | {"entrants": {}}), device=device, call_bytes=size)
-        assert entrants.of(bench, "eager").start is None
+    most = {"cpu": entrants_module.RENEWED_BYTES, "cuda:0": entrants_module.DEVICE_RENEWED_BYTES}
+    for device, size in most.items():
+        large: Any = SimpleNamespace(**(kinds | {"entrants": {}}), device=device, call_bytes=size + 1)
+        assert entrants.of(large, "eager").start is None
+    some: Any = SimpleNamespace(**(kinds | {"entrants": {}}), device="cuda:0", call_bytes=1)
+    lasting = entrants.of(some, "eager")
+    first, lasting.races = lasting.program, entrants_module.DEVICE_RACES - 1
+    lasting.renew()
+    assert lasting.program is first
+    lasting.races += 1
+    lasting.renew()
+    assert lasting.program is not first

@@ -138,10 +138,10 @@ def test_a_proof_begins_with_new_processes_of_baselines_and_a_search_keeps_them(
     made.bench.eager_us = 100.0
     made._renew(0)
     assert begun == ["eager"] and made.warm == frozenset()
-    eager.raced = compiled.raced = True
+    eager.races = compiled.races = 1
     made._renew(1)
     assert begun == ["eager"] * 2 and made.warm == {"compile"}
-    eager.raced, made.level = True, "coarse"
+    eager.races, made.level = 1, "coarse"
     made._renew(0)
     assert begun == ["eager"] * 2 and made.warm == frozenset()
     made.bench.eager_us = 1.1 * race.WARM_US

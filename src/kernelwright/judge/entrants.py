@@ -28,6 +28,8 @@ from kernelwright.trial import Rejected
 RENEWED_BYTES = 64 << 20
 """Inputs, outputs and weights of a call up to which a baseline that compiles nothing is started anew for every race:
 half a second, and what a call takes depends on where they lie."""
+DEVICE_RENEWED_BYTES, DEVICE_RACES = 1 << 30, 8
+"""The same on a device, where it has a context to make: after so many races, of four proofs."""
 SIZING_CALLS, DEVICE_SIZING_CALLS, SIZING_BYTES = 3, 64, 1 << 30
 """Of a window of three calls on an H200 the overhead, which varies by 0.3 ms, is most: a call of 33 us counted as 108.
 There as many are run as take up SIZING_BYTES, at the most."""
@@ -69,8 +71,8 @@ class Entrants:
             entrant.warming.start()
         else:
             start()
-            if str(bench.device) == "cpu" and bench.call_bytes <= RENEWED_BYTES:
-                entrant.start = start
+            if bench.call_bytes <= (RENEWED_BYTES if str(bench.device) == "cpu" else DEVICE_RENEWED_BYTES):
+                entrant.start, entrant.lasts = start, 1 if str(bench.device) == "cpu" else DEVICE_RACES
         return entrant
 
     def contender(self, bench: Bench, name: str) -> Contender:

@@ -217,7 +217,7 @@ class Judgement(Verification):
             for baseline in self.baselines if self.level == "precise" else ():
                 baseline.renew()
         dear = self.bench.eager_us > race.WARM_US
-        self.warm = frozenset(known.name for known in self.baselines if dear or (known.raced and number > 0))
+        self.warm = frozenset(known.name for known in self.baselines if dear or (known.races and number > 0))
 
     def _odd_calls(self, number: int, dice: random.Random) -> OddCalls:
         return OddCalls(
@@ -254,7 +254,7 @@ class Judgement(Verification):
         """The baselines that run, eager first, then the candidate."""
         for baseline in self.baselines:
             baseline.ready()
-            baseline.raced |= baseline.name not in self.outrun
+            baseline.races += baseline.name not in self.outrun
         running = (e for e in self.baselines if e.name not in self.outrun)
         entrants = [(e.name, e.program) for e in running if e.program is not None]
         racers = []
