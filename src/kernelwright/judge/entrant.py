@@ -52,7 +52,7 @@ class Entrant:
 
         Where the memory of a process lies makes it 4 to 9 % faster or slower than others of the same program on a
         2-core virtual machine, for all its life: an RMSNorm of 16 MiB judged against itself 100 times, beside one
-        process of eager's, read 0.91, and 81 intervals held 1. On an H200 it is 0.15 % (RMS of 17 sessions), 0.3 at most.
+        process of eager's, read 0.91, and 81 intervals held 1. On an H200 it is 0.15 % (RMS of 17 sessions), or 0.3.
         """
         if self.start is None or self.races < self.lasts or self.program is None:
             return
