@@ -109,6 +109,24 @@ def test_the_processor_is_probed_only_where_the_primer_fails_by_its_word(
         assert ({"primed-probing": "None"} if fails else {"primed": "True"}) == found
 
 
+TRIED = """import sys
+from torch._inductor import config, cpu_vec_isa
+tried = []
+cpu_vec_isa.VecISA.check_build = lambda self, code: tried.append(str(self)) or False
+import kernelwright.judge.isa_trusted
+config.cpp.vec_isa_ok = {"None": None, "True": True}[sys.argv[1]]
+print(cpu_vec_isa.VecISA.check_build(cpu_vec_isa.VecAVX2(), ""), tried)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("trusting", "said"), [("None", "False ['avx2']"), ("True", "True []")])
+def test_vector_instructions_are_tried_where_nobody_is_trusted(trusting: str, said: str) -> None:
+    """VNNI, bfloat16 and AMX too, about which torch's own setting says nothing."""
+    run = subprocess.run([sys.executable, "-c", TRIED, trusting], capture_output=True, text=True, check=True)
+    assert said == run.stdout.strip()
+
+
 def test_a_program_may_read_the_folders_its_reference_imports_from(programs: Programs, tmp_path: Path) -> None:
     """Those of the task; a home as a whole is nobody's folder of imports."""
     helper = tmp_path / "beside"

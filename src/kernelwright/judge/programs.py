@@ -62,7 +62,10 @@ PLAIN, DEVICE = ("torch",), ("torch", "kernelwright.judge.triton_ready")
 MOST_COMPILING = 8
 """Threads in which the compiler of one baseline prepares its choices for a device: with 20 of them for a product, its
 first call took 46 s in one thread, 18 s in 8 and 20 s in 16, or in 16 processes (H200, torch 2.11)."""
-COMPILER = ("torch", "torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codecache")
+COMPILER = (
+    "torch", "torch._dynamo", "torch._inductor.compile_fx", "torch._inductor.codecache",
+    "kernelwright.judge.isa_trusted",
+)  # fmt: skip
 
 
 class Programs:
