@@ -53,6 +53,18 @@ def test_each_pattern_comes_with_a_few_elements_that_do_not_have_it(name: str) -
     assert breaks(leaf) > 100
 
 
+def test_by_lot_all_that_differs_is_in_the_second_half() -> None:
+    """A product that is shared by a batch whose first two matrices are equal was granted in most proofs: up to eight
+    elements anywhere nearly always left one of these two."""
+    seen = []
+    for seed in range(60):
+        rng = torch.Generator().manual_seed(seed)
+        leaf = torch.randn(4, 12, 10, generator=rng)
+        made = almost.spared(leaf, leaf[:1].expand_as(leaf), rng)
+        seen.append(torch.equal(made[0], made[1]) and not torch.equal(made[2:], made[:1].expand(2, 12, 10)))
+    assert 31 <= sum(seen) <= 54
+
+
 def test_of_rows_in_order_the_largest_may_stand_anywhere() -> None:
     """Who looks for the eight largest in the first half of a falling row misses one; nearly all rows are in order."""
     leaf = torch.randn(20, 64, generator=_rng(1))

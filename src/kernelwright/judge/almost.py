@@ -210,10 +210,15 @@ def _counting(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 
 def spared(leaf: torch.Tensor, made: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
-    """What was ``made`` of ``leaf``, but for up to MOST elements among those that are others now."""
+    """What was ``made`` of ``leaf``, but for up to MOST elements among those that are others now; by lot all of them
+    lie in the second half, where who takes the first rows' word for all does not look."""
     made = made.clone(memory_format=torch.contiguous_format)
     flat, was = made.view(-1), leaf.reshape(-1)
     places = torch.randint(flat.numel(), (LOOKS,), generator=rng, device=leaf.device)
-    places = places[flat[places] != was[places]][: few(min(MOST, max(1, flat.numel() // MOST)), rng)]
+    places = places[flat[places] != was[places]]
+    later = places[places >= flat.numel() // 2]
+    if later.numel() and _below(2, rng):
+        places = later
+    places = places[: few(min(MOST, max(1, flat.numel() // MOST)), rng)]
     flat[places] = was[places]
     return made
