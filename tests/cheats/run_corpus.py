@@ -38,6 +38,7 @@ from kept_programs import KEPT
 from later_programs import LATER
 from lazy_programs import LAZY
 from level_programs import LEVEL
+from meeting_programs import MEETING
 from narrow_programs import NARROW
 from near_programs import NEARLY
 from other_hands import OTHERS
@@ -63,8 +64,8 @@ from kernelwright.workers.local import LocalWorker
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
-    *TIED, *LAZY, *EMPTIED, *ENDS, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST,
-    *GPU, *DEVICE,
+    *TIED, *LAZY, *EMPTIED, *ENDS, *MEETING, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS,
+    *ALMOST, *GPU, *DEVICE,
 )  # fmt: skip
 
 

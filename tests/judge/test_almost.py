@@ -65,6 +65,28 @@ def test_by_lot_all_that_differs_is_in_the_second_half() -> None:
     assert 31 <= sum(seen) <= 54
 
 
+def test_numbers_are_nearly_a_chain_and_flags_too() -> None:
+    """Each names the one before it, but for a few: of 96 places that name one by lot none is 20 steps from its root."""
+
+    def longest(parents: torch.Tensor) -> int:
+        reached, steps = torch.arange(96), 0
+        while steps < 96 and not torch.equal(reached, following := parents[reached]):
+            reached, steps = following, steps + 1
+        return steps
+
+    parents = (torch.rand(96, generator=_rng(1)) * torch.arange(96)).long()
+    parents[1::2] = torch.arange(96)[1::2] - 1
+    parents[2::2] = torch.arange(96)[2::2] - 2
+    leaf = torch.stack([parents, (torch.rand(96, generator=_rng(2)) * torch.arange(96)).long()])
+    chains = [int((made.diff(dim=-1) == 1).sum()) for made in _drawn(leaf, almost.SET)]
+    assert sum(count > 170 for count in chains) >= 20
+    assert any(longest(torch.minimum(made[0], torch.arange(96))) > 40 for made in _drawn(leaf, almost.SET))
+    beside = [torch.eye(48, dtype=torch.bool).roll(by, 1) for by in (1, -1)]
+    flags = torch.rand(48, 48, generator=_rng(3)) < 0.1
+    drawn = _drawn(flags, almost.SET)
+    assert all(any(int((made != chain).sum()) <= almost.MOST for made in drawn) for chain in beside)
+
+
 def test_of_rows_in_order_the_largest_may_stand_anywhere() -> None:
     """Who looks for the eight largest in the first half of a falling row misses one; nearly all rows are in order."""
     leaf = torch.randn(20, 64, generator=_rng(1))

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import tensor
 
-from kernelwright.judge.domains import Kept, kept
+from kernelwright.judge.domains import Kept, Particular, kept
 from kernelwright.judge.oracle import Counting
 
 ROWS, SCORES = torch.ones(4, 3), torch.zeros(2, 5)
@@ -73,10 +73,34 @@ def test_classes_that_do_not_count_and_nothing_at_all_are_accepted() -> None:
 
 def test_only_on_a_device_and_where_a_reference_has_such_operators() -> None:
     """Elsewhere it would cost time for nothing: a CPU raises itself."""
-    device = torch.device("cuda:0")
-    assert isinstance(kept(device, True), Kept)
-    assert not isinstance(kept(device, False), Kept)
-    assert not isinstance(kept(torch.device("cpu"), True), Kept)
+    device, asking = torch.device("cuda:0"), Particular()
+    assert not isinstance(kept(device, asking), Kept)
+    asking.values = True
+    assert isinstance(kept(device, asking), Kept)
+    assert not isinstance(kept(torch.device("cpu"), asking), Kept)
     with Counting() as count:
         torch.softmax(ROWS, -1)
-    assert not count.particular
+    assert not count.particular.values and not count.particular.order
+
+
+def test_a_table_that_is_searched_in_stays_in_order_where_it_was() -> None:
+    """On a CPU too, where nothing raises and a search in any other finds what it likes."""
+    shares = torch.rand(4, 16, generator=torch.Generator().manual_seed(1))
+    for search in (
+        lambda table: torch.searchsorted(table, torch.ones(4, 2)),
+        lambda table: torch.bucketize(torch.ones(3), table[0]),
+    ):
+        with Counting() as count:
+            search(shares.cumsum(-1))
+        with kept(torch.device("cpu"), count.particular):
+            search(shares.cumsum(-1) * 3.0)
+            with pytest.raises(ValueError, match="not in order"):
+                search(-shares.cumsum(-1))
+        with Counting() as count:
+            search(shares)
+            search(shares.cumsum(-1))
+        with kept(torch.device("cpu"), count.particular):
+            search(-shares.cumsum(-1))
+    with Counting() as count:
+        torch.searchsorted(shares, torch.ones(4, 2), sorter=shares.argsort(-1))
+    assert not count.particular.order

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.judge import singled, slices
+from kernelwright.judge import shared_numbers, singled, slices
 from kernelwright.judge.buffers import TensorSpec
 
 
@@ -42,5 +42,33 @@ def test_what_lies_in_order_and_what_lies_elsewhere_stays() -> None:
 
 def test_it_is_offered_where_two_inputs_are_of_one_kind() -> None:
     one, other = (TensorSpec.contiguous((64,), dtype) for dtype in (torch.int64, torch.int32))
-    assert [v.name for v in singled.equal([one, one])] == [slices.EQUAL]
-    assert not singled.equal([one, other]) and not singled.equal([one])
+    assert [v.name for v in singled.equal([one, one])] == [slices.EQUAL, slices.COMMON]
+    assert [v.name for v in singled.equal([one, other])] == [slices.COMMON]
+    assert not singled.equal([one])
+
+
+def test_pieces_of_one_input_are_in_another_of_any_shape() -> None:
+    """Of 64 keys of 2^40 none was among 256 others; now some are, and none comes twice."""
+    keys, table = torch.randint(2**40, (64,), generator=rng()), torch.randint(2**40, (4, 64), generator=rng())
+    found = near = 0
+    for seed in range(20):
+        given, made = shared_numbers.shared([keys, table], torch.Generator().manual_seed(seed))
+        assert given is keys and len(made.unique()) == 256
+        assert made.min() >= table.min() and made.max() <= table.max()
+        found += bool(torch.isin(made, keys).any())
+        near += bool(torch.isin(made, torch.cat([keys - 1, keys + 1])).any())
+    assert found >= 15 and near >= 2
+
+
+def test_a_row_of_one_input_stands_in_order_in_another() -> None:
+    tokens = torch.randint(0, 32000, (16, 64), generator=rng()).clamp(max=31000)
+    stops = torch.randint(0, 32000, (4, 3), generator=rng())
+    stops[0, 0], stops[0, 1] = 0, 31999
+    stands = 0
+    for seed in range(20):
+        _, made = shared_numbers.shared([tokens, stops], torch.Generator().manual_seed(seed))
+        windows = tokens.unfold(-1, 3, 1)
+        stands += bool((windows[:, :, None] == made).all(-1).any())
+    assert stands >= 5
+    order = torch.arange(64)
+    assert torch.equal(shared_numbers.shared([tokens, order], rng())[1], order)

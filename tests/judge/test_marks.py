@@ -202,3 +202,19 @@ def test_a_reference_that_does_not_take_the_largest_scale_gets_one_that_it_takes
     taken = [v.name for v in made.variants(3)]
     assert "scale 1000" not in taken and "outliers" not in taken
     assert {"scale 20, the largest taken", "outliers of 20"} <= set(taken)
+
+
+def test_values_come_in_runs_along_any_axis() -> None:
+    """A gap of more than half of the places, before what is there again."""
+    leaf, longest = torch.randn(3, 40, 5, generator=torch.Generator().manual_seed(1)), [0, 0, 0]
+    for seed in range(60):
+        made = marks.planted(leaf, (float("nan"),), torch.Generator().manual_seed(seed), marks.RUNS)
+        gone = made.isnan()
+        assert torch.equal(torch.where(gone, leaf, made), leaf)
+        for axis in range(3):
+            along = gone.movedim(axis, -1).reshape(-1, leaf.shape[axis]).float()
+            run = [max(map(len, "".join(str(int(flag)) for flag in row).split("0"))) for row in along]
+            longest[axis] = max(longest[axis], *(n for n in run if n < leaf.shape[axis]), 0)
+    assert longest[1] > 20 and longest[2] >= 3
+    ordered = torch.arange(40) * 2
+    assert torch.equal(marks.planted(ordered, (3.0,), torch.Generator().manual_seed(1), marks.RUNS), ordered)

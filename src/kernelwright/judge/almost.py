@@ -83,7 +83,7 @@ def _patterns(leaf: torch.Tensor, change: str) -> list[Pattern]:
         square = leaf.dim() > 1 and leaf.shape[-1] == leaf.shape[-2]
         return [*along, *(ordered if numbers else []), *([_mirrored] if square else [])]
     if numbers:
-        return [_counting, _beginning]
+        return [_counting, _chained, _beginning]
     known: list[Pattern] = [_beginning, *([] if flags else [_rounded])]
     if leaf.dim() > 1 and min(leaf.shape[-2:]) > 1:
         rows, columns = leaf.shape[-2:]
@@ -169,11 +169,11 @@ def _hollow(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 
 def _single(leaf: torch.Tensor, rng: torch.Generator, diagonal: bool) -> torch.Tensor:
-    """A single one in each row, by lot or along the diagonal."""
+    """A single one in each row, by lot or along the diagonal or beside it: a chain, whose ends are far apart."""
     no, yes = _ends(leaf, rng)
     size = leaf.shape[-1]
     if diagonal:
-        at = torch.arange(leaf.shape[-2], device=leaf.device) % size
+        at = (torch.arange(leaf.shape[-2], device=leaf.device) + _below(3, rng) - 1) % size
     else:
         at = torch.randint(size, leaf.shape[:-1], generator=rng, device=leaf.device)
     there = torch.arange(size, device=leaf.device) == at[..., None]
@@ -189,6 +189,14 @@ def _beginning(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     places = torch.arange(size, device=leaf.device).reshape([size if dim == axis else 1 for dim in range(leaf.dim())])
     kept = places < lengths if _below(2, rng) else places >= size - lengths
     return torch.where(kept, yes if leaf.dtype is torch.bool else leaf, no)
+
+
+def _chained(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """Each says the place before its own, or after: who follows 32 steps of 127 is right on what is drawn by lot."""
+    made, axis = _counting(leaf, rng), _long(leaf)[-1]
+    size, back = leaf.shape[axis], _below(2, rng)
+    places = torch.arange(size, device=leaf.device)
+    return made.index_select(axis, (places - 1 if back else places + 1).clamp(0, size - 1))
 
 
 def _rounded(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:

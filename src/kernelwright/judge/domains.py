@@ -18,6 +18,8 @@ import torch
 from kernelwright.judge.kinds import Watching
 
 Checks = Callable[..., None]
+BY_CHANCE = 8
+"""Numbers of a table that are in order by chance too seldom to matter."""
 
 
 def _within(values: torch.Tensor, low: float, high: float, what: str) -> None:
@@ -136,9 +138,39 @@ def factored(func: Any) -> bool:
     return str(func._schema.name).removeprefix("aten::") in FACTORED
 
 
-def particular(func: Any) -> bool:
-    """Whether an operator is one of these."""
-    return _name(func) in CHECKS
+class Particular:
+    """What the operators of a reference ask of values."""
+
+    def __init__(self) -> None:
+        self.values = False
+        """Some are among CHECKS."""
+        self._ordered: bool | None = None
+
+    @property
+    def order(self) -> bool:
+        """Some search in tables, and all of those were in order."""
+        return bool(self._ordered)
+
+    def note(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """One operator."""
+        self.values |= _name(func) in CHECKS
+        table = _searched(func, args, kwargs)
+        if table is not None:
+            kept_so = table.shape[-1] >= BY_CHANCE and _in_order(table)
+            self._ordered = kept_so and self._ordered is not False
+
+
+def _searched(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.Tensor | None:
+    """The table that an operator searches in as it is."""
+    name = func._schema.name
+    if name not in ("aten::searchsorted", "aten::bucketize") or kwargs.get("sorter") is not None:
+        return None
+    table = args[0 if name == "aten::searchsorted" else 1]
+    return table if isinstance(table, torch.Tensor) and table.dim() else None
+
+
+def _in_order(table: torch.Tensor) -> bool:
+    return bool((table[..., 1:] >= table[..., :-1]).all())
 
 
 def _name(func: Any) -> str:
@@ -147,18 +179,28 @@ def _name(func: Any) -> str:
 
 
 class Kept(Watching):
-    """Operators that are particular about values raise for those they do not take."""
+    """Operators that are particular about values raise for those they do not take, and those that search a table that
+    is not in order: what they find there is nobody's to know. Sums of shares are in order, and were not where shares
+    were negative: an honest search, by counting, was refused."""
+
+    def __init__(self, *, values: bool = True, order: bool = False) -> None:
+        super().__init__()
+        self._values, self._order = values, order
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Called by torch for every operator below autograd. Raises ValueError."""
-        check = CHECKS.get(_name(func))
+        check = CHECKS.get(_name(func)) if self._values else None
         if check is not None:
             check(*args, **(kwargs or {}))
+        table = _searched(func, args, kwargs or {}) if self._order else None
+        if table is not None and not _in_order(table):
+            raise ValueError("a table that is searched in is not in order")
         return func(*args, **(kwargs or {}))
 
 
-def kept(device: torch.device, asked: bool) -> contextlib.AbstractContextManager[Any]:
-    """``Kept`` where a device would assert and a reference was seen to have such operators (``asked``)."""
-    return Kept() if asked and device.type != "cpu" else contextlib.nullcontext()
+def kept(device: torch.device, particular: Particular) -> contextlib.AbstractContextManager[Any]:
+    """``Kept`` where a reference was seen to have such operators, and a device would assert or nobody says anything."""
+    values = particular.values and device.type != "cpu"
+    return Kept(values=values, order=particular.order) if values or particular.order else contextlib.nullcontext()

@@ -17,7 +17,7 @@ from kernelwright.judge.bonds import Bonds
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.calls import Given
 from kernelwright.judge.codes import Numbers
-from kernelwright.judge.domains import kept
+from kernelwright.judge.domains import Particular, kept
 from kernelwright.judge.finite import infinite, pattern, regular, shaped
 from kernelwright.judge.floors import Floors, Spread
 from kernelwright.judge.inputs import Variant, seeded
@@ -82,10 +82,10 @@ class Instance:
         self.wanted = calls.gradient_names(self.model, first) if self.contract.gradients else None
         self.incoming: list[torch.Tensor] | None = None
         """One incoming gradient per output leaf (floating ones count), where they are asked for: the last call's."""
-        self.giver = weights.Giver()
+        self.giver, self.particular = weights.Giver(), Particular()
         self._numbers = Numbers()
         del second  # a call may be gigabytes
-        self.call_seconds, self.double_seconds, self.particular, self.jumps, self.steep = 0.0, 0.0, False, True, False
+        self.call_seconds, self.double_seconds, self.jumps, self.steep = 0.0, 0.0, True, False
         """What a call took the second time, and the last one in float64: rough, for planning."""
         self.opened: tuple[Given, list[torch.Tensor]] | None = None
         """The first call and its answer under the seed ``opening``, for whoever takes it, where one was named."""
@@ -145,7 +145,7 @@ class Instance:
             with seeded(11), Counting(leaves, self.model) as count:
                 before, outputs = refusals.counts(self.model), (answer := self._call(self.model, leaves)).outputs
             self.work, self.searches, self.particular = count.work, count.searches, count.particular
-            """Multiply-adds of one call, roughly; whether it searches in an input, or is particular about values."""
+            """Multiply-adds of one call, roughly; whether it searches in an input; what it asks of values."""
             self.factors, self.sized, self.sorts = count.factors, count.sized, count.sorts
             self.jumps, self.steep, self.counts = count.jumps, count.exponential, count.jumps and count.counts
             self.met = count.met(answer.inputs, self.reference.task) | {"roots": calls.differentiable(outputs)}

@@ -29,8 +29,8 @@ Marks = tuple[tuple[int, tuple[float, ...]], ...]
 COMPARED = {"eq", "ne", "gt", "ge", "lt", "le"}
 CUT = {"clamp", "clamp_min", "clamp_max"}
 """Operators that would not be there if all numbers lay within."""
-WRAPPED = {"remainder", "fmod"}
-"""Operators that would not be there if all numbers lay below what they divide by."""
+WRAPPED = {"remainder", "fmod", "floor_divide", "div"}
+"""Operators that would not be there if all numbers lay below what they divide by: of a ``div``, one that rounds."""
 IGNORING = {"nll_loss_forward": 4, "nll_loss2d_forward": 4, "embedding": 2, "_embedding_bag": 8,
             "_embedding_bag_forward_only": 8}  # fmt: skip
 """Operators whose second argument may hold a number that does not count, and which of their arguments that is."""
@@ -55,6 +55,9 @@ SHARE = 1 / 8
 """Of the elements of a marked input, or of its rows, those that are a value that it is looked for."""
 ROWS = "rows"
 """Whole rows are such a value, beside others that are not: a sequence of nothing but padding in a batch."""
+RUNS = "runs"
+"""They are one such value from somewhere along an axis to somewhere: who filled gaps from up to 15 places away passed,
+and who looked at three characters before a quote."""
 
 
 def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[torch.Tensor, float]]:
@@ -78,13 +81,18 @@ def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple
     return _held(args[0], numbers)
 
 
-def wrapped(func: Any, args: Sequence[Any]) -> list[tuple[torch.Tensor, float]]:
-    """The whole numbers that an operator takes the rest of, with the first beyond it that wraps, and one that does so
-    twice. Of ids below 100 every rest by 100 is the id itself, and who left that out passed."""
+def wrapped(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[torch.Tensor, float]]:
+    """The whole numbers that an operator takes the rest of, or whole parts, with the first beyond it that wraps, one
+    that does so twice, and the last among those that are there that does, with the one before it. Of ids below 100
+    every rest by 100 is the id itself, and who left that out passed."""
     name = str(func._schema.name).removeprefix("aten::").rstrip("_")
     if name not in WRAPPED or len(args) < 2 or not isinstance(args[0], torch.Tensor) or not _whole(args[1]):
         return []
-    return _held(args[0], [args[1], 2 * args[1] + 1]) if args[0].dtype in INTEGERS and args[1] > 1 else []
+    if args[0].dtype not in INTEGERS or args[1] < 2 or (name == "div" and not kwargs.get("rounding_mode")):
+        return []
+    last = int(args[0].max()) // args[1] * args[1] if args[0].numel() else 0
+    beyond = [last - 1, last] if last > 2 * args[1] + 1 else []
+    return _held(args[0], [args[1], 2 * args[1] + 1, *beyond])
 
 
 def _held(looked_into: torch.Tensor, numbers: Iterable[int]) -> list[tuple[torch.Tensor, float]]:
@@ -136,7 +144,7 @@ class Looked:
                 ((self._sizes[0], -value), (self._sizes[0], value)) if twice else ((looked_into, value),)
             ):
                 self.found.add((tensor.untyped_storage().data_ptr(), number))
-        self.wraps |= {(tensor.untyped_storage().data_ptr(), number) for tensor, number in wrapped(func, args)}
+        self.wraps |= {(tensor.untyped_storage().data_ptr(), number) for tensor, number in wrapped(func, args, kwargs)}
         if func._schema.name == "aten::abs":
             self._sizes = args[0], out
 
@@ -185,15 +193,40 @@ def of_inputs(found: Iterable[tuple[int, float]], leaves: Sequence[torch.Tensor]
 
 
 def planted(leaf: torch.Tensor, values: Sequence[float], rng: torch.Generator, how: str = "") -> torch.Tensor:
-    """Some elements, or all of some rows (``how``), and one at least, are such values. What lies in order does so
-    still, and single numbers stay: they are one ``throughout``."""
+    """Some elements, and one at least, or all of some rows, or a run (``how``), are such values. What lies in order
+    does so still, and single numbers stay: they are one ``throughout``."""
     if leaf.numel() < 2 or not values or in_place(leaf) or (how == ROWS and leaf.dim() < 2):
         return leaf
+    if how == RUNS:
+        return _run(leaf, values, rng)
     drawn = (*leaf.shape[:-1], 1) if how == ROWS else leaf.shape
     chance = torch.rand(drawn, generator=rng, device=leaf.device)
     which = torch.randint(len(values), drawn, generator=rng, device=leaf.device)
     numbers = torch.tensor(values, dtype=torch.float64, device=leaf.device)[which]
     return torch.where(chance <= max(SHARE, float(chance.min())), numbers.to(leaf.dtype), leaf)
+
+
+def _run(leaf: torch.Tensor, values: Sequence[float], rng: torch.Generator) -> torch.Tensor:
+    """One value along a part of an axis, and another after it, by lot in every row of it or in half of them."""
+    axes = [axis for axis, size in enumerate(leaf.shape) if size > 1]
+    axis = axes[_below(len(axes), rng)]
+    size = leaf.shape[axis]
+    start, length = _below(size, rng), 1 + _below(size - 1, rng)
+    made = leaf.clone(memory_format=torch.contiguous_format)
+    others = [1 if dim == axis else n for dim, n in enumerate(leaf.shape)]
+    chosen = torch.rand(others, generator=rng, device=leaf.device) < (1.0 if _below(2, rng) else 0.5)
+    end, first = min(start + length, size), _below(len(values), rng)
+    parts = [(start, end, values[first])]
+    if end < size and len(values) > 1:
+        parts.append((end, end + 1, values[first - 1]))
+    for at, until, value in parts:
+        part = made.narrow(axis, at, until - at)
+        part.copy_(torch.where(chosen, torch.full_like(part, value), part))
+    return made
+
+
+def _below(count: int, rng: torch.Generator) -> int:
+    return int(torch.randint(count, (), generator=rng, device=rng.device))
 
 
 def alone(found: Marks, numbers: Sequence[int], dice: random.Random) -> list[Marks]:

@@ -143,7 +143,8 @@ class Counting(Watching):
         self.borders: set[float] = set()
         self.reach, self.depth = 0.0, 1.0
         self.looked, self.followed = marks.Looked(), exponents.Followed(model)
-        self.exponential = self.searches = self.particular = self.jumps = False
+        self.exponential = self.searches = self.jumps = False
+        self.particular = domains.Particular()
         self.factors = self.sized = self.sorts = self.ranks = False
         self.counts = any(map(counted.whole, given))
         """Whole numbers come in, become floats, or are added up."""
@@ -163,7 +164,7 @@ class Counting(Watching):
         self.looked.note(func, args, kwargs or {}, out)
         self.exponential |= borders.exponential(func)
         self.followed.note(func, args, out)
-        self.particular |= domains.particular(func)
+        self.particular.note(func, args, kwargs or {})
         self.factors |= domains.factored(func)
         self.sorts |= chooses(func, args)
         self.ranks |= ranks(func, args)

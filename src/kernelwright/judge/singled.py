@@ -11,8 +11,8 @@ from dataclasses import replace
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.factors import SIGNS, SIZES
 from kernelwright.judge.inputs import Variant
-from kernelwright.judge.marks import ROWS, Marks
-from kernelwright.judge.slices import ALONG, EQUAL, ITSELF
+from kernelwright.judge.marks import ROWS, RUNS, Marks
+from kernelwright.judge.slices import ALONG, COMMON, EQUAL, ITSELF
 from kernelwright.task import Contract
 
 HELD = 3
@@ -54,15 +54,19 @@ def differing(specs: Sequence[TensorSpec], scales: Sequence[float]) -> list[Vari
 
 
 def equal(specs: Sequence[TensorSpec]) -> list[Variant]:
-    """Whole numbers of two inputs that are equal at some places, where there are two of one shape and type."""
+    """Whole numbers that are equal at some places of two inputs, where there are two of one shape and type, or that two
+    have in common anywhere."""
     found = [(spec.shape, spec.dtype) for spec in specs if "int" in spec.dtype and math.prod(spec.shape) > 1]
-    return [Variant(name=EQUAL, required=True, change=EQUAL, draws=2)] if len(set(found)) < len(found) else []
+    equals = [Variant(name=EQUAL, required=True, change=EQUAL, draws=2)] if len(set(found)) < len(found) else []
+    return [*equals, *([Variant(name=COMMON, required=True, change=COMMON, draws=6)] if len(found) > 1 else [])]
 
 
 def looked_for(marks: Marks, wraps: Marks) -> list[Variant]:
-    """Values that are looked for, in some elements and in all of some rows, and those of which a rest is taken."""
+    """Values that are looked for, in some elements, in all of some rows and in runs, and those of which a rest is
+    taken."""
     looked = Variant(name="values looked for", required=True, change="marks", marks=marks, draws=2)
-    found = [looked, replace(looked, name="rows of values looked for", strewn=ROWS)] if marks else []
+    found = [looked, *(replace(looked, name=f"{how} of values looked for", strewn=how) for how in (ROWS, RUNS))]
+    found = found if marks else []
     return [*found, *([replace(looked, name="values that wrap", marks=wraps)] if wraps else [])]
 
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import numerics, whole
+from kernelwright.judge import numerics, shared_numbers, whole
 
-EMPTY, EQUAL, ALONG = "empty samples", "numbers alike", "one moved along"
+EMPTY, EQUAL, COMMON, ALONG = "empty samples", "numbers alike", "numbers in common", "one moved along"
 ITSELF = "one tensor for all"
 """What ``one`` makes equal is one tensor, to the candidate: ``model(x, x, x)``."""
 BLANK = {"blank samples": 0, "blank channels": 1}
@@ -180,19 +180,10 @@ def equal(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Te
         low, high = torch.aminmax(leaf)
         fits = (first >= low) & (first <= high)
         if not whole.repeats(leaf):
-            fits &= ~torch.isin(first, leaf) & _first_of_each(first)
+            fits &= ~torch.isin(first, leaf) & whole.first_of_each(first)
         chance = torch.rand(leaf.shape, generator=rng, device=leaf.device).masked_fill(~fits, 2.0)
         out[index] = torch.where(fits & (chance <= max(SAME, float(chance.min()))), first, leaf)
     return out
-
-
-def _first_of_each(numbers: torch.Tensor) -> torch.Tensor:
-    """Where a number stands that is not before."""
-    flat = numbers.reshape(-1)
-    ordered, order = flat.sort(stable=True)
-    new = torch.ones_like(flat, dtype=torch.bool)
-    new[order[1:]] = ordered[1:] != ordered[:-1]
-    return new.reshape(numbers.shape)
 
 
 def _beside(rows: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
@@ -232,6 +223,7 @@ CHANGES: dict[str, Callable[[Sequence[torch.Tensor], torch.Generator], list[torc
     "one for all": one,
     ALONG: along,
     EQUAL: equal,
+    COMMON: shared_numbers.shared,
     EMPTY: emptied,
 }
 """Changes of all inputs together, by name."""

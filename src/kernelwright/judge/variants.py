@@ -17,7 +17,7 @@ from kernelwright.judge.dealing import TOGETHER
 from kernelwright.judge.inputs import MIXED, ORDERED, Variant
 from kernelwright.judge.marks import Marks, alone
 from kernelwright.judge.singled import TAKEN
-from kernelwright.judge.slices import ALONG, BLANK, EMPTY, EQUAL
+from kernelwright.judge.slices import ALONG, BLANK, COMMON, EMPTY, EQUAL
 from kernelwright.judge.weights import CODES, EXPONENTS, FEW_OTHERS, FURTHER, OUTLYING, PATTERNED, PRUNED, SIGNS, SIZES
 from kernelwright.judge.whole import ADDED, EMPTIED, LINES
 from kernelwright.task import Contract
@@ -61,8 +61,9 @@ no other input (1e-5 unless something is said) passes where inputs differ by mor
 element moves a result by 10 and more of its roundings, 2^-10 one that is worse conditioned, or in half precision."""
 _SEEDED = ("near-duplicate", "nearly", "rearranged", "zero rows", "held", "alone")
 """Changes that every draw makes to the same values, or in the same place."""
-_OF_NUMBERS = ("", "masks", *LINES, *EMPTIED, EMPTY, EQUAL, ALONG, "near-duplicate", "rearranged", "skewed", "largest",
-                "least", "held", "alone", "constants", "marks", "throughout", *CHANGES, *TOGETHER)  # fmt: skip
+_OF_NUMBERS = ("", "masks", "held", "alone", "constants", "marks", "throughout", "near-duplicate", "rearranged",
+                "skewed", "largest", "least", *LINES, *EMPTIED, EMPTY, EQUAL, COMMON, ALONG, *CHANGES,
+                *TOGETHER)  # fmt: skip
 """Changes that make sense without any floating input."""
 
 

@@ -274,6 +274,15 @@ def in_place(leaf: torch.Tensor) -> bool:
     return leaf.dtype in INTEGERS and leaf.dim() == 1 and not may_move(leaf)
 
 
+def first_of_each(numbers: torch.Tensor) -> torch.Tensor:
+    """Where a number stands that is not before."""
+    flat = numbers.reshape(-1)
+    ordered, order = flat.sort(stable=True)
+    new = torch.ones_like(flat, dtype=torch.bool)
+    new[order[1:]] = ordered[1:] != ordered[:-1]
+    return new.reshape(numbers.shape)
+
+
 def may_move(leaf: torch.Tensor) -> bool:
     """Whether whole numbers may come in another order: those that are in none, and 0, 1, 2, ..."""
     if leaf.dim() == 0 or not leaf.numel():
