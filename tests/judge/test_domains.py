@@ -95,6 +95,7 @@ def test_a_table_that_is_searched_in_stays_in_order_where_it_was() -> None:
         with kept(torch.device("cpu"), count.particular):
             search(shares.cumsum(-1) * 3.0)
             search(torch.ones(4, 16) - 2e-7 * (torch.arange(16) == 7))  # a rounding below the one before
+            search(torch.zeros(4, 0))  # nothing is found in nothing
             with pytest.raises(ValueError, match="not in order"):
                 search(-shares.cumsum(-1))
         with Counting() as count:
