@@ -15,7 +15,7 @@ from collections.abc import Callable
 import torch
 
 from kernelwright.judge import numerics, whole
-from kernelwright.judge.dealing import few
+from kernelwright.judge.dealing import below, few
 
 REPEATED, SORTED, SET = "almost repeated", "almost sorted", "almost zeros and ones"
 """Patterns of the values that are there, and such as bring others between the least and the largest. Floats are sorted
@@ -59,12 +59,12 @@ def changed(leaf: torch.Tensor, change: str, number: int, rng: torch.Generator) 
     if not known:
         return leaf
     made = known[number % len(known)](leaf, rng)
-    return _displaced(made, rng) if change == SORTED and _below(2, rng) else spared(leaf, made, rng)
+    return _displaced(made, rng) if change == SORTED and below(2, rng) else spared(leaf, made, rng)
 
 
 def patterned(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """``leaf`` with one of the patterns by lot."""
-    return changed(leaf, (REPEATED, SET)[_below(2, rng)], _below(1 << 20, rng), rng)
+    return changed(leaf, (REPEATED, SET)[below(2, rng)], below(1 << 20, rng), rng)
 
 
 def _ordered(leaf: torch.Tensor) -> bool:
@@ -94,10 +94,6 @@ def _patterns(leaf: torch.Tensor, change: str) -> list[Pattern]:
     return known
 
 
-def _below(count: int, rng: torch.Generator) -> int:
-    return int(torch.randint(count, (), generator=rng, device=rng.device))
-
-
 def _long(leaf: torch.Tensor) -> list[int]:
     """The axes along which there are several elements."""
     return [axis for axis, size in enumerate(leaf.shape) if size > 1]
@@ -105,19 +101,19 @@ def _long(leaf: torch.Tensor) -> list[int]:
 
 def _along(leaf: torch.Tensor, rng: torch.Generator, axis: int) -> torch.Tensor:
     """All rows, or columns, heads, channels, steps in time, are one of them."""
-    return leaf.narrow(axis, _below(leaf.shape[axis], rng), 1).expand_as(leaf)
+    return leaf.narrow(axis, below(leaf.shape[axis], rng), 1).expand_as(leaf)
 
 
 def _runs(leaf: torch.Tensor, rng: torch.Generator, axis: int) -> torch.Tensor:
     """Every so many elements along one axis are alike."""
-    length = 2 + _below(RUN - 1, rng)
+    length = 2 + below(RUN - 1, rng)
     return leaf.index_select(axis, torch.arange(leaf.shape[axis], device=leaf.device) // length * length)
 
 
 def _again(leaf: torch.Tensor, rng: torch.Generator, axis: int) -> torch.Tensor:
     """The first elements along one axis come again and again."""
     size = leaf.shape[axis]
-    return leaf.index_select(axis, torch.arange(size, device=leaf.device) % (1 + _below(max(1, size // 2), rng)))
+    return leaf.index_select(axis, torch.arange(size, device=leaf.device) % (1 + below(max(1, size // 2), rng)))
 
 
 def _in_order(leaf: torch.Tensor, rng: torch.Generator, falling: bool) -> torch.Tensor:
@@ -132,8 +128,8 @@ def _displaced(made: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     moved = made.movedim(axis, -1).clone(memory_format=torch.contiguous_format)
     rows, size = moved.view(-1, moved.shape[-1]), moved.shape[-1]
     for _ in range(few(min(MOST, max(1, made.numel() // MOST)), rng)):
-        row, place, near = rows[_below(len(rows), rng)], _below(size, rng), _below(min(MOST, size), rng)
-        end = near if _below(2, rng) else size - 1 - near
+        row, place, near = rows[below(len(rows), rng)], below(size, rng), below(min(MOST, size), rng)
+        end = near if below(2, rng) else size - 1 - near
         row[[place, end]] = row[[end, place]]
     return moved.movedim(-1, axis)
 
@@ -150,7 +146,7 @@ def _ends(leaf: torch.Tensor, rng: torch.Generator) -> tuple[torch.Tensor, torch
         return leaf.new_tensor(False), leaf.new_tensor(True)
     least, most = torch.aminmax(leaf)
     no, yes = torch.zeros_like(least), torch.ones_like(least)
-    if bool((least >= no) & (most <= yes)) and _below(2, rng):
+    if bool((least >= no) & (most <= yes)) and below(2, rng):
         return no, yes
     return no.clamp(least, most), yes.clamp(least, most)
 
@@ -173,7 +169,7 @@ def _single(leaf: torch.Tensor, rng: torch.Generator, diagonal: bool) -> torch.T
     no, yes = _ends(leaf, rng)
     size = leaf.shape[-1]
     if diagonal:
-        at = (torch.arange(leaf.shape[-2], device=leaf.device) + _below(3, rng) - 1) % size
+        at = (torch.arange(leaf.shape[-2], device=leaf.device) + below(3, rng) - 1) % size
     else:
         at = torch.randint(size, leaf.shape[:-1], generator=rng, device=leaf.device)
     there = torch.arange(size, device=leaf.device) == at[..., None]
@@ -187,14 +183,14 @@ def _beginning(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     size, shape = leaf.shape[axis], [1 if dim == axis else n for dim, n in enumerate(leaf.shape)]
     lengths = torch.randint(1, size + 1, shape, generator=rng, device=leaf.device)
     places = torch.arange(size, device=leaf.device).reshape([size if dim == axis else 1 for dim in range(leaf.dim())])
-    kept = places < lengths if _below(2, rng) else places >= size - lengths
+    kept = places < lengths if below(2, rng) else places >= size - lengths
     return torch.where(kept, yes if leaf.dtype is torch.bool else leaf, no)
 
 
 def _chained(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """Each says the place before its own, or after: who follows 32 steps of 127 is right on what is drawn by lot."""
     made, axis = _counting(leaf, rng), _long(leaf)[-1]
-    size, back = leaf.shape[axis], _below(2, rng)
+    size, back = leaf.shape[axis], below(2, rng)
     places = torch.arange(size, device=leaf.device)
     return made.index_select(axis, (places - 1 if back else places + 1).clamp(0, size - 1))
 
@@ -225,7 +221,7 @@ def spared(leaf: torch.Tensor, made: torch.Tensor, rng: torch.Generator) -> torc
     places = torch.randint(flat.numel(), (LOOKS,), generator=rng, device=leaf.device)
     places = places[flat[places] != was[places]]
     later = places[places >= flat.numel() // 2]
-    if later.numel() and _below(2, rng):
+    if later.numel() and below(2, rng):
         places = later
     places = places[: few(min(MOST, max(1, flat.numel() // MOST)), rng)]
     flat[places] = was[places]

@@ -23,6 +23,11 @@ SPOTS = 8
 """Elements of a row among which one is changed at the most, where only spots of a row are; there may be just one."""
 
 
+def below(count: int, rng: torch.Generator) -> int:
+    """From 0 to one less than ``count``, all as likely."""
+    return int(torch.randint(count, (), generator=rng, device=rng.device))
+
+
 def few(most: int, rng: torch.Generator) -> int:
     """From 1 to ``most``, small numbers as likely as large ones on a logarithmic scale."""
     return min(most, int(math.exp(float(torch.rand((), generator=rng, device=rng.device)) * math.log(most + 1))))

@@ -71,8 +71,10 @@ class Entrants:
             entrant.warming.start()
         else:
             start()
-            if bench.call_bytes <= (RENEWED_BYTES if str(bench.device) == "cpu" else DEVICE_RENEWED_BYTES):
-                entrant.start, entrant.lasts = start, 1 if str(bench.device) == "cpu" else DEVICE_RACES
+            on_cpu = str(bench.device) == "cpu"
+            most, lasts = (RENEWED_BYTES, 1) if on_cpu else (DEVICE_RENEWED_BYTES, DEVICE_RACES)
+            if bench.call_bytes <= most:
+                entrant.start, entrant.lasts = start, lasts
         return entrant
 
     def contender(self, bench: Bench, name: str) -> Contender:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from kernelwright.judge.dealing import below
 from kernelwright.judge.whole import INTEGERS, in_place, repeats
 
 if TYPE_CHECKING:
@@ -209,13 +210,13 @@ def planted(leaf: torch.Tensor, values: Sequence[float], rng: torch.Generator, h
 def _run(leaf: torch.Tensor, values: Sequence[float], rng: torch.Generator) -> torch.Tensor:
     """One value along a part of an axis, and another after it, by lot in every row of it or in half of them."""
     axes = [axis for axis, size in enumerate(leaf.shape) if size > 1]
-    axis = axes[_below(len(axes), rng)]
+    axis = axes[below(len(axes), rng)]
     size = leaf.shape[axis]
-    start, length = _below(size, rng), 1 + _below(size - 1, rng)
+    start, length = below(size, rng), 1 + below(size - 1, rng)
     made = leaf.clone(memory_format=torch.contiguous_format)
     others = [1 if dim == axis else n for dim, n in enumerate(leaf.shape)]
-    chosen = torch.rand(others, generator=rng, device=leaf.device) < (1.0 if _below(2, rng) else 0.5)
-    end, first = min(start + length, size), _below(len(values), rng)
+    chosen = torch.rand(others, generator=rng, device=leaf.device) < (1.0 if below(2, rng) else 0.5)
+    end, first = min(start + length, size), below(len(values), rng)
     parts = [(start, end, values[first])]
     if end < size and len(values) > 1:
         parts.append((end, end + 1, values[first - 1]))
@@ -223,10 +224,6 @@ def _run(leaf: torch.Tensor, values: Sequence[float], rng: torch.Generator) -> t
         part = made.narrow(axis, at, until - at)
         part.copy_(torch.where(chosen, torch.full_like(part, value), part))
     return made
-
-
-def _below(count: int, rng: torch.Generator) -> int:
-    return int(torch.randint(count, (), generator=rng, device=rng.device))
 
 
 def alone(found: Marks, numbers: Sequence[int], dice: random.Random) -> list[Marks]:

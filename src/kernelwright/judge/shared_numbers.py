@@ -14,11 +14,12 @@ from collections.abc import Sequence
 import torch
 
 from kernelwright.judge import whole
+from kernelwright.judge.dealing import below
 
 LEAST, MOST = 2, 64
 """Pieces of one input in another, at the least and the most."""
 SHARE = 1 / 2
-"""Of the rows of an input as many as that have a piece."""
+"""Pieces by the rows of an input, or by how often the longest piece goes into one where that is more."""
 
 
 def shared(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
@@ -29,7 +30,7 @@ def shared(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.T
         if leaf.dtype not in whole.INTEGERS or leaf.dim() == 0 or leaf.numel() < 2:
             continue
         if before and not whole.in_place(leaf):
-            out[index] = _with_pieces(leaf, before[_below(len(before), rng)], rng)
+            out[index] = _with_pieces(leaf, before[below(len(before), rng)], rng)
         before.append(leaf)
     return out
 
@@ -41,18 +42,14 @@ def _with_pieces(leaf: torch.Tensor, other: torch.Tensor, rng: torch.Generator) 
     rows, theirs = made.view(-1, leaf.shape[-1]), other.reshape(-1, other.shape[-1])
     longest = min(rows.shape[1], theirs.shape[1])
     for _ in range(max(LEAST, min(MOST, int(SHARE * max(len(rows), rows.shape[1] // longest))))):
-        size = longest if _below(2, rng) else 1 + _below(longest, rng)
-        start, place = _below(theirs.shape[1] - size + 1, rng), _below(rows.shape[1] - size + 1, rng)
-        piece = theirs[_below(len(theirs), rng), start : start + size].to(torch.int64)
-        how = _below(8, rng)
+        size = longest if below(2, rng) else 1 + below(longest, rng)
+        start, place = below(theirs.shape[1] - size + 1, rng), below(rows.shape[1] - size + 1, rng)
+        piece = theirs[below(len(theirs), rng), start : start + size].to(torch.int64)
+        how = below(8, rng)
         piece = piece.flip(0) if how < 2 else piece + 2 * how - 5 if how < 4 else piece
-        row = rows[_below(len(rows), rng)]
+        row = rows[below(len(rows), rng)]
         fits = (piece >= low) & (piece <= high)
         if not repeats:
             fits &= ~torch.isin(piece, made) & whole.first_of_each(piece)
         row[place : place + size] = torch.where(fits, piece.to(leaf.dtype), row[place : place + size])
     return made
-
-
-def _below(count: int, rng: torch.Generator) -> int:
-    return int(torch.randint(count, (), generator=rng, device=rng.device))
