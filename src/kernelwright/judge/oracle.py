@@ -12,7 +12,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
-from kernelwright.judge import borders, bounds, counted, domains, exponents, marks, sparse, steps
+from kernelwright.judge import borders, bounds, counted, domains, exponents, far, marks, sparse, steps
 from kernelwright.judge.kinds import Watching, chooses, ranks
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class Counting(Watching):
         self.reach, self.depth = 0.0, 1.0
         self.looked, self.followed = marks.Looked(), exponents.Followed(model)
         self.exponential = self.searches = self.jumps = False
-        self.particular = domains.Particular()
+        self.particular, self.travelled = domains.Particular(), far.Travelled()
         self.factors = self.sized = self.sorts = self.ranks = False
         self.counts = any(map(counted.whole, given))
         """Whole numbers come in, become floats, or are added up."""
@@ -165,6 +165,7 @@ class Counting(Watching):
         self.exponential |= borders.exponential(func)
         self.followed.note(func, args, out)
         self.particular.note(func, args, kwargs or {})
+        self.travelled.note(func)
         self.factors |= domains.factored(func)
         self.sorts |= chooses(func, args)
         self.ranks |= ranks(func, args)
@@ -185,7 +186,7 @@ class Counting(Watching):
         found = marks.of_inputs(self.looked.found, given, asked and marks.said(task))
         wraps = marks.of_inputs(self.looked.wraps, given)
         more: dict[str, Any] = {"reach": self.reach, "depth": self.depth, "exponential": self.exponential}
-        more |= {"exponents": self.followed.found, "sorts": self.ranks}
+        more |= {"exponents": self.followed.found, "sorts": self.ranks, "travels": self.travelled.far}
         return {"borders": sorted(self.borders), "marks": found, "wraps": wraps, **more}
 
 

@@ -10,8 +10,10 @@ from dataclasses import replace
 
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.factors import SIGNS, SIZES
+from kernelwright.judge.far import LANES, LINE, WAYS
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.marks import ROWS, RUNS, Marks
+from kernelwright.judge.near_numbers import NEAR
 from kernelwright.judge.slices import ALONG, COMMON, EQUAL, ITSELF
 from kernelwright.task import Contract
 
@@ -22,6 +24,10 @@ ALONE = 6
 TAKEN = (20.0, 4.0)
 """Scales for references that do not take the largest. The hyperbolic sine of normal numbers 1000 times as large is
 infinite, and one that was clipped at -6 passed: nothing else came below the -4 that is drawn."""
+NEARLY = 8
+"""Draws of whole numbers that are nearly alike, each one way by lot of five."""
+FAR = 4
+"""Draws of each way in which something has to travel far, where they are cheap."""
 ROOTS = 3
 """Outputs at the most each of which is asked for gradients alone."""
 
@@ -53,12 +59,27 @@ def differing(specs: Sequence[TensorSpec], scales: Sequence[float]) -> list[Vari
     return [signs, sizes, *(replace(sizes, name=f"{SIZES} up to {s:g}", factors=(s,)) for s in TAKEN if s < most)]
 
 
-def equal(specs: Sequence[TensorSpec]) -> list[Variant]:
-    """Whole numbers that are equal at some places of two inputs, where there are two of one shape and type, or that two
-    have in common anywhere."""
+def equal(specs: Sequence[TensorSpec], *, light: bool) -> list[Variant]:
+    """Whole numbers that are equal at some places of two inputs, where there are two of one shape and type, that two
+    have in common anywhere, or that are nearly the same."""
     found = [(spec.shape, spec.dtype) for spec in specs if "int" in spec.dtype and math.prod(spec.shape) > 1]
-    equals = [Variant(name=EQUAL, required=True, change=EQUAL, draws=2)] if len(set(found)) < len(found) else []
-    return [*equals, *([Variant(name=COMMON, required=True, change=COMMON, draws=6)] if len(found) > 1 else [])]
+    wanted = {
+        EQUAL: 2 * (len(set(found)) < len(found)),
+        COMMON: 6 * (len(found) > 1),
+        NEAR: (NEARLY if light else 2) * bool(found),
+    }
+    return [Variant(name=name, required=True, change=name, draws=draws) for name, draws in wanted.items() if draws]
+
+
+def far_apart(specs: Sequence[TensorSpec], *, light: bool, sorts: bool, travels: bool) -> list[Variant]:
+    """Inputs in which something has to travel far, where a reference that chooses again and again has planes, or rows
+    of a few numbers, and such whose largest lie at a step, where it ``sorts``."""
+    floats = [spec.shape for spec in specs if spec.dtype.startswith(("float", "bfloat"))]
+    deep = any(len(spec.shape) > 1 for spec in specs) or any("int" in spec.dtype for spec in specs)
+    points = any(len(shape) > 1 for shape in floats)
+    wanted = {WAYS: travels and deep, LINE: travels and points, LANES: sorts and bool(floats)}
+    draws = FAR if light else FAR // 2
+    return [Variant(name=name, required=True, change=name, draws=draws) for name, fits in wanted.items() if fits]
 
 
 def looked_for(marks: Marks, wraps: Marks) -> list[Variant]:

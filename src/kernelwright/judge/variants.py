@@ -14,8 +14,10 @@ from kernelwright.judge import level, near_ends, patterned, singled
 from kernelwright.judge.almost import CHANGES
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
+from kernelwright.judge.far import WAYS
 from kernelwright.judge.inputs import MIXED, ORDERED, Variant
 from kernelwright.judge.marks import Marks, alone
+from kernelwright.judge.near_numbers import NEAR
 from kernelwright.judge.singled import TAKEN
 from kernelwright.judge.slices import ALONG, BLANK, COMMON, EMPTY, EQUAL
 from kernelwright.judge.weights import CODES, EXPONENTS, FEW_OTHERS, FURTHER, OUTLYING, PATTERNED, PRUNED, SIGNS, SIZES
@@ -62,7 +64,7 @@ element moves a result by 10 and more of its roundings, 2^-10 one that is worse 
 _SEEDED = ("near-duplicate", "nearly", "rearranged", "zero rows", "held", "alone")
 """Changes that every draw makes to the same values, or in the same place."""
 _OF_NUMBERS = ("", "masks", "held", "alone", "constants", "marks", "throughout", "near-duplicate", "rearranged",
-                "skewed", "largest", "least", *LINES, *EMPTIED, EMPTY, EQUAL, COMMON, ALONG, *CHANGES,
+                "skewed", "largest", "least", *LINES, *EMPTIED, EMPTY, EQUAL, COMMON, ALONG, NEAR, WAYS, *CHANGES,
                 *TOGETHER)  # fmt: skip
 """Changes that make sense without any floating input."""
 
@@ -88,6 +90,7 @@ def offered(
     roots: Sequence[int] = (),
     exponents: Mapping[str, float] | None = None,
     sorts: bool = False,
+    travels: bool = False,
 ) -> list[Variant]:
     """The variants of a case, the task's own first; the reference has not been asked whether it accepts them.
 
@@ -98,7 +101,7 @@ def offered(
     compared with the furthest. ``depth``: how small, beside the smallest number that guards them against zero.
     ``exponential``: it has some. ``constants``: inputs of whole numbers (or flags) that are the same in every draw, and
     may be others. ``roots``: outputs that may have gradients. ``exponents``: weights that it takes an exponential of.
-    ``sorts``: it does, or chooses by size."""
+    ``sorts``: it does, or chooses by size. ``travels``: it chooses again and again."""
     more = further(contract, reach, depth, exponential)
     many = functools.partial(mixed, contract, further=more, numbers=masked or _numbered(specs))
     wanted = _wanted(contract, specs, weights, work, hidden_seed, many, huge=huge, timed=timed, masked=masked)
@@ -111,6 +114,7 @@ def offered(
     if small:
         dealt += [Variant(name=f"scale {s:.3g}", required=True, scale=s) for s in more]
         dealt += patterned.inputs(timed=timed, tiny=work <= TINY, light=work <= LIGHT, sorts=sorts)
+        dealt += singled.far_apart(specs, light=work <= LIGHT, sorts=sorts, travels=travels)
     if borders and small:
         on = Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2)
         even = level.draws(specs)
@@ -263,7 +267,7 @@ def _wanted(
         for change in ("skewed", "largest"):
             wanted.append(Variant(name=f"{change} whole numbers", required=True, change=change, draws=draws))
         wanted.append(Variant(name="rows of least whole numbers", required=True, change="least"))
-        wanted += [*([_CODED] if weights else []), *singled.equal(specs)]
+        wanted += [*([_CODED] if weights else []), *singled.equal(specs, light=work <= LIGHT)]
     if len(specs) > 1 and any(s.dtype in ("bool", *_INTEGERS) and len(s.shape) > 1 for s in specs):
         wanted.append(Variant(name=EMPTY, required=True, change=EMPTY, draws=2))
     wanted += singled.again(len(specs), hidden_seed, light=work <= LIGHT, tiny=work <= TINY)
