@@ -28,6 +28,7 @@ from device_programs import DEVICE
 from elsewhere_programs import ELSEWHERE
 from emptied_programs import EMPTIED
 from ends_programs import ENDS
+from far_programs import FAR
 from field_programs import FIELD
 from formula_programs import FORMULAS
 from gpu_programs import GPU
@@ -64,7 +65,7 @@ from kernelwright.workers.local import LocalWorker
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
-    *TIED, *LAZY, *EMPTIED, *ENDS, *MEETING, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS,
+    *TIED, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS,
     *ALMOST, *GPU, *DEVICE,
 )  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.judge import shared_numbers, singled, slices
+from kernelwright.judge import near_numbers, shared_numbers, singled, slices
 from kernelwright.judge.buffers import TensorSpec
 
 
@@ -42,9 +42,12 @@ def test_what_lies_in_order_and_what_lies_elsewhere_stays() -> None:
 
 def test_it_is_offered_where_two_inputs_are_of_one_kind() -> None:
     one, other = (TensorSpec.contiguous((64,), dtype) for dtype in (torch.int64, torch.int32))
-    assert [v.name for v in singled.equal([one, one])] == [slices.EQUAL, slices.COMMON]
-    assert [v.name for v in singled.equal([one, other])] == [slices.COMMON]
-    assert not singled.equal([one])
+    flags = TensorSpec.contiguous((64,), torch.bool)
+    near = near_numbers.NEAR
+    assert [v.name for v in singled.equal([one, one], light=True)] == [slices.EQUAL, slices.COMMON, near]
+    assert [v.name for v in singled.equal([one, other], light=True)] == [slices.COMMON, near]
+    assert [v.name for v in singled.equal([one], light=False)] == [near]
+    assert not singled.equal([flags], light=True)
 
 
 def test_pieces_of_one_input_are_in_another_of_any_shape() -> None:

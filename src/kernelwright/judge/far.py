@@ -95,12 +95,13 @@ def _contrasts(leaf: torch.Tensor) -> bool:
 
 
 def _places(leaf: torch.Tensor) -> bool:
-    """Whether whole numbers may be places of the last axis, and are most of those up to the last of them."""
+    """Whether whole numbers may be places of the last axis, of half of it and more, and most of those are there."""
     if not whole.repeats(leaf):
         return False
     low, high = (int(end) for end in torch.aminmax(leaf))
     count = high - low + 1
-    return 0 <= low and high < leaf.shape[-1] and count >= LEAST and 2 * len(leaf.unique()) >= count
+    size = leaf.shape[-1]
+    return 0 <= low and high < size and 2 * count >= max(size, 2 * LEAST) and 2 * len(leaf.unique()) >= count
 
 
 def _followed(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
@@ -124,7 +125,7 @@ def _linked(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     there = torch.zeros(size, size, dtype=torch.bool, device=leaf.device)
     there[order[:-1], order[1:]] = True
     if torch.equal(leaf, leaf.mT):
-        there |= there.mT
+        there = there | there.mT
     same = torch.eye(size, dtype=torch.bool, device=leaf.device)
     if leaf.dtype is torch.bool:
         return (there | (same & leaf)).expand_as(leaf).clone()

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs in which something has to travel far."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn import functional
+
+from kernelwright.judge import far, singled
+from kernelwright.judge.buffers import TensorSpec
+
+
+def rng(seed: int = 3) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def steps_of_paths(costs: torch.Tensor) -> int:
+    """Squarings of shortest paths until nothing changes."""
+    count = 0
+    while True:
+        shorter = torch.minimum(costs, (costs[:, :, None] + costs[None]).amin(1))
+        if torch.equal(shorter, costs):
+            return count
+        costs, count = shorter, count + 1
+
+
+def steps_of_flood(mask: torch.Tensor, seed: torch.Tensor) -> int:
+    """Rounds until no neighbour of what is flooded is in the mask and dry."""
+    wet, count = seed & mask, 0
+    while True:
+        wider = (functional.max_pool2d(wet.float()[None, None], 3, 1, 1)[0, 0] > 0) & mask
+        if torch.equal(wider, wet):
+            return count
+        wet, count = wider, count + 1
+
+
+def test_costs_are_a_chain_of_all_nodes() -> None:
+    costs = torch.rand(40, 40, generator=rng()) * 10
+    assert steps_of_paths(costs) < 5
+    made = [far.ways([costs], rng(seed))[0] for seed in range(12)]
+    assert sum(steps_of_paths(one) >= 6 for one in made) >= 3
+    assert all(0 <= float(one.min()) and float(one.max()) <= float(costs.max()) for one in made)
+    both = torch.maximum(costs, costs.mT)
+    assert all(torch.equal(one, one.mT) for one in (far._linked(both, rng(seed)) for seed in range(4)))
+
+
+@pytest.mark.parametrize("shape", [(24, 24), (17, 30), (30, 17)])
+def test_two_masks_are_a_maze_and_a_place_at_an_end_of_it(shape: tuple[int, int]) -> None:
+    mask, seed = torch.rand(shape, generator=rng()) < 0.6, torch.rand(shape, generator=rng(4)) < 0.02
+    assert steps_of_flood(mask, seed) < 40
+    for number in range(8):
+        first, second = far.ways([mask, seed], rng(number))
+        assert int(second.sum()) == 1 and steps_of_flood(first, second) > 0.35 * mask.numel()
+        second, first = far.ways([seed, mask], rng(number))
+        assert int(second.sum()) == 1 and steps_of_flood(first, second) > 0.35 * mask.numel()
+
+
+def test_images_and_colours_keep_their_range() -> None:
+    image, colours = torch.rand(2, 3, 12, 12, generator=rng()), torch.randint(0, 4, (12, 12), generator=rng())
+    for seed in range(8):
+        made, painted = far.ways([image, colours], rng(seed))
+        assert made.shape == image.shape and float(made.min()) >= 0 and float(made.max()) <= float(image.max())
+        assert len(made.unique()) > 100 and set(painted.unique().tolist()) == {0, 3}
+
+
+@pytest.mark.parametrize("earlier", [True, False])
+def test_places_are_one_chain(earlier: bool) -> None:
+    parents = torch.randint(0, 64, (64,), generator=rng())
+    parents = parents.minimum(torch.arange(64)) if earlier else parents
+    for seed in range(8):
+        (made,) = far.ways([parents], rng(seed))
+        place, seen = made, 0
+        while not torch.equal(place[made], place):
+            place, seen = place[made], seen + 1
+        assert seen > 40 and len(place.unique()) < 4
+        assert not earlier or bool((made <= torch.arange(64)).all())
+
+
+def test_each_box_hides_the_next() -> None:
+    corner, scores = torch.rand(48, 2, generator=rng()) * 30, torch.rand(48, generator=rng())
+    boxes = torch.cat([corner, corner + 5 + 5 * torch.rand(48, 2, generator=rng())], 1)
+    chains = 0
+    for seed in range(12):
+        made, ordered = far.line([boxes, scores], rng(seed))
+        assert sorted(ordered.tolist()) == sorted(scores.tolist()) and bool((made[:, 2:] > made[:, :2]).all())
+        width = (torch.minimum(made[:-1, 2:], made[1:, 2:]) - torch.maximum(made[:-1, :2], made[1:, :2])).clamp(min=0)
+        area = (made[:, 2:] - made[:, :2]).prod(-1)
+        common = width.prod(-1)
+        chains += bool((common / (area[:-1] + area[1:] - common) > 0.5).all()) and bool((ordered.diff() <= 0).all())
+    assert chains >= 6
+
+
+def test_the_largest_of_a_row_lie_in_one_lane() -> None:
+    rows = torch.randn(16, 1024, generator=rng())
+
+    def most_of_a_lane(values: torch.Tensor) -> int:
+        return max(int(torch.bincount(places % 32).max()) for places in values.topk(8).indices)
+
+    assert most_of_a_lane(rows) < 5
+    made = [far.lanes([rows], rng(seed))[0] for seed in range(24)]
+    assert sum(most_of_a_lane(one) > 5 for one in made) >= 4
+    assert all(torch.equal(one.sort(-1).values, rows.sort(-1).values) for one in made)
+
+
+def test_only_what_chooses_again_and_again_has_something_travel() -> None:
+    named = [
+        SimpleNamespace(_schema=SimpleNamespace(name=f"aten::{name}")) for name in ("minimum", "bitwise_or_", "mm")
+    ]
+    for func, wanted in zip(named, (True, True, False), strict=True):
+        travelled = far.Travelled()
+        for _ in range(far.ROUNDS - 1):
+            travelled.note(func)
+        assert not travelled.far
+        travelled.note(func)
+        assert travelled.far is wanted
+    plane = [TensorSpec.contiguous((8, 8), torch.float32)]
+    assert [v.name for v in singled.far_apart(plane, light=True, sorts=False, travels=True)] == [far.WAYS, far.LINE]
+    assert [v.name for v in singled.far_apart(plane, light=True, sorts=True, travels=False)] == [far.LANES]
