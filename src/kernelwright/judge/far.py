@@ -219,10 +219,11 @@ def _long(leaf: torch.Tensor) -> bool:
 def _at_a_step(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     size = leaf.shape[-1]
     most = (size // LEAST).bit_length() - 1  # a lane has LEAST elements at the least
-    step = 1 << (1 + below(most, rng)) if below(4, rng) else 2 + below(max(1, size // LEAST - 1), rng)
+    power = 1 << (1 + max(below(most, rng), below(most, rng)))  # wide groups are the usual ones
+    step = power if below(8, rng) else 2 + below(max(1, size // LEAST - 1), rng)
     places = torch.randperm(size, generator=rng, device=leaf.device)
     lane = places % step == below(step, rng)
     places = torch.cat([places[lane], places[~lane]])
     made = torch.empty_like(leaf, memory_format=torch.contiguous_format)
-    made[..., places] = leaf.sort(-1, descending=bool(below(4, rng))).values
+    made[..., places] = leaf.sort(-1, descending=bool(below(8, rng))).values
     return made
