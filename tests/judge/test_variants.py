@@ -17,6 +17,7 @@ from kernelwright.judge.bench import Point
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.correctness import Correctness
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.near_numbers import NEAR
 from kernelwright.judge.verify import Checker
 from kernelwright.task import Contract
 
@@ -259,7 +260,7 @@ def test_an_input_of_several_comes_again_and_numbers_are_skewed() -> None:
     assert not torch.equal(one[0], other[0])
     assert not any(v.held >= 0 for v in instance("x", "[torch.randn(4, 8)]").offered(5))
     ids = {v.change for v in instance("i + 1", "[torch.randint(0, 9, (4, 8))]", args="i").offered(5)}
-    assert {"", "near-duplicate", "rearranged", "skewed", "largest", "least", "throughout", REPEATED, SET} == ids
+    assert {"", "near-duplicate", "rearranged", "skewed", "largest", "least", "throughout", NEAR, REPEATED, SET} == ids
     specs = [TensorSpec.contiguous((64, 64), "float32")] * 4
     dear = variants.offered(Contract(), specs, weights=False, work=10**9, autocast=False, hidden_seed=3)
     assert ["held", "alone"] == [v.change for v in dear if v.held >= 0]

@@ -134,7 +134,7 @@ def _complement(first: Numbers, second: Numbers, rng: torch.Generator) -> tuple[
 
 def _euclid(first: Numbers, second: Numbers, rng: torch.Generator) -> tuple[Numbers, Numbers]:
     """Two of Fibonacci's numbers, one after the other, times the same: Euclid's algorithm takes as many steps as it can
-    (G. Lamé, Note sur la limite du nombre des divisions, 1844)."""
+    (G. Lame, Note sur la limite du nombre des divisions, 1844)."""
     most = min(int(first.max()), int(second.max()))
     known = [1, 1]
     while known[-1] + known[-2] <= most:
