@@ -12,6 +12,8 @@ from torch.nn import functional
 from kernelwright.judge import far, singled
 from kernelwright.judge.buffers import TensorSpec
 
+TRAVELS, RANKS = [far.WAYS, far.LEVELS, far.LINE], [far.LANES, far.ZEROS]
+
 
 def rng(seed: int = 3) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
@@ -117,5 +119,59 @@ def test_only_what_chooses_again_and_again_has_something_travel() -> None:
         travelled.note(func)
         assert travelled.far is wanted
     plane = [TensorSpec.contiguous((8, 8), torch.float32)]
-    assert [v.name for v in singled.far_apart(plane, light=True, sorts=False, travels=True)] == [far.WAYS, far.LINE]
-    assert [v.name for v in singled.far_apart(plane, light=True, sorts=True, travels=False)] == [far.LANES]
+    assert [v.name for v in singled.far_apart(plane, light=True, sorts=False, travels=True)] == TRAVELS
+    assert [v.name for v in singled.far_apart(plane, light=True, sorts=True, travels=False)] == RANKS
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_edges_join_all_nodes_in_one_chain(stacked: bool) -> None:
+    """Of 120 edges by lot among 96 nodes, labels settle in a dozen rounds."""
+    edges = torch.randint(0, 96, (2, 120), generator=rng())
+
+    def rounds(ends: torch.Tensor) -> int:
+        labels, count = torch.arange(96), 0
+        while True:
+            least = torch.minimum(labels[ends[0]], labels[ends[1]])
+            lower = labels.scatter_reduce(0, ends[0], least, "amin").scatter_reduce(0, ends[1], least, "amin")
+            if torch.equal(lower, labels):
+                return count
+            labels, count = lower, count + 1
+
+    assert rounds(edges) < 30
+    for seed in range(6):
+        made = far.ways([edges] if stacked else list(edges.unbind(0)), rng(seed))
+        ends = made[0] if stacked else torch.stack(made)
+        assert rounds(ends) > 30 and int(ends.min()) >= 0 and int(ends.max()) <= 95
+        assert len(labels_of(ends).unique()) == 1
+
+
+def labels_of(ends: torch.Tensor) -> torch.Tensor:
+    """The least node that each can be reached from."""
+    labels = torch.arange(int(ends.max()) + 1)
+    for _ in range(len(labels)):
+        least = torch.minimum(labels[ends[0]], labels[ends[1]])
+        labels = labels.scatter_reduce(0, ends[0], least, "amin").scatter_reduce(0, ends[1], least, "amin")
+    return labels
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_lines_stay_at_a_level_for_long(whole: bool) -> None:
+    values = torch.randint(0, 50, (16, 128), generator=rng()) if whole else torch.randn(16, 128, generator=rng())
+    spread = 0 if whole else 0.3
+
+    def longest(rows: torch.Tensor) -> int:
+        return max(
+            int((row[at:] - row[at]).abs().gt(spread).int().argmax()) for row in rows.double() for at in range(0, 64, 4)
+        )
+
+    assert longest(values) < 12
+    assert sum(longest(far.levels([values], rng(seed))[0]) > 30 for seed in range(8)) >= 4
+    assert all(far.levels([values], rng(seed))[0].shape == values.shape for seed in range(8))
+
+
+def test_zeros_have_both_signs_and_others_stay() -> None:
+    values = torch.randn(16, 64, generator=rng())
+    (made,) = far.zeros([values], rng())
+    zero = made == 0
+    assert 0.1 < float(zero.float().mean()) < 0.4 and torch.equal(made[~zero], values[~zero])
+    assert 0.3 < float(torch.signbit(made[zero]).float().mean()) < 0.7

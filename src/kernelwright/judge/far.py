@@ -18,6 +18,7 @@ from kernelwright.judge import numerics, whole
 from kernelwright.judge.dealing import below
 
 WAYS, LINE, LANES = "long ways", "rows along a line", "largest at a step"
+LEVELS, ZEROS = "long levels", "zeros of both signs"
 LEAST = 4
 """Elements along an axis, at the least, for there to be a way."""
 ROUNDS = 4
@@ -29,6 +30,8 @@ CHOOSING = {
     *("index", "index_put", "_index_put_impl", "cummax", "cummin", "scatter", "scatter_reduce"),
 }
 """Operators by which such a reference goes on, by name without the underscore of those that write in place."""
+ZERO_SHARE = 1 / 4
+"""Of the elements those that are zero where zeros have both signs."""
 CLOSE = 0.1
 """What lies in a corridor, or a wall, has so much of the difference of the two left."""
 WIDEST = 8
@@ -66,6 +69,7 @@ def ways(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Ten
             out[index] = _followed(leaf, rng)
         elif leaf.dim() > 1 and min(leaf.shape[-2:]) >= LEAST and _contrasts(leaf):
             planes.setdefault(leaf.shape, []).append(index)
+    _joined(leaves, out, rng)
     for shape, found in planes.items():
         first = leaves[found[0]]
         square = shape[-2] == shape[-1] and first.dtype not in whole.INTEGERS
@@ -115,6 +119,28 @@ def _followed(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     made[..., order[1:]] = order[:-1].to(leaf.dtype)
     made[..., order[0]] = order[0].to(leaf.dtype)
     return made
+
+
+def _joined(leaves: Sequence[torch.Tensor], out: list[torch.Tensor], rng: torch.Generator) -> None:
+    """Two vectors of nodes, or two rows or columns, are the edges of one chain of all nodes, in any order."""
+    numbers = [i for i, leaf in enumerate(leaves) if leaf.dtype in whole.INTEGERS]
+    vectors = [i for i in numbers if leaves[i].dim() == 1]
+    pairs = [(i, j) for i in vectors for j in vectors if i < j and leaves[i].shape == leaves[j].shape][:1]
+    pairs += [(i, i) for i in numbers if leaves[i].dim() == 2 and 2 in leaves[i].shape]
+    for one, other in pairs:
+        axis = leaves[one].shape.index(2) if one == other else 0
+        ends = [leaves[one], leaves[other]] if one != other else list(leaves[one].unbind(axis))
+        low, high = (int(end) for end in torch.aminmax(torch.stack(ends)))
+        nodes, edges = high - low + 1, ends[0].numel()
+        if not all(map(whole.repeats, ends)) or nodes < 2 * LEAST or 4 * len(torch.stack(ends).unique()) < nodes:
+            continue
+        order = low + torch.randperm(nodes, generator=rng, device=ends[0].device)
+        at = torch.randperm(edges, generator=rng, device=ends[0].device) % (nodes - 1)
+        made = [order[at].to(ends[0].dtype), order[at + 1].to(ends[1].dtype)]
+        if one != other:
+            out[one], out[other] = made
+        else:
+            out[one] = torch.stack(made, axis)
 
 
 def _linked(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
@@ -227,3 +253,44 @@ def _at_a_step(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     made = torch.empty_like(leaf, memory_format=torch.contiguous_format)
     made[..., places] = leaf.sort(-1, descending=bool(below(8, rng))).values
     return made
+
+
+def levels(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
+    """Along an axis a long part of each line stays at one of its numbers, or near it, after the largest or the least of
+    the line: a state that is kept, a peak that is flat."""
+    return [_held(leaf, rng) if _lines(leaf) else leaf for leaf in leaves]
+
+
+def _lines(leaf: torch.Tensor) -> bool:
+    if not leaf.dim() or max(leaf.shape) < 2 * LEAST or leaf.numel() == 0:
+        return False
+    if leaf.dtype in whole.INTEGERS:
+        return whole.repeats(leaf)
+    return leaf.is_floating_point() and leaf.itemsize > 1 and numerics.finite(leaf)
+
+
+def _held(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    axes = [axis for axis, size in enumerate(leaf.shape) if size >= 2 * LEAST]
+    axis = axes[below(len(axes), rng)] if below(2, rng) else axes[-1]
+    size = leaf.shape[axis]
+    lines = [1 if dim == axis else n for dim, n in enumerate(leaf.shape)]
+    start, end, at = (torch.randint(size, lines, generator=rng, device=leaf.device) for _ in range(3))
+    places = torch.arange(size, device=leaf.device).view([size if dim == axis else 1 for dim in range(leaf.dim())])
+    first = torch.minimum(start, end)
+    level = leaf.gather(axis, at)
+    near = leaf.is_floating_point() and bool(below(2, rng))
+    there = (places >= first) & (places <= torch.maximum(start, end))
+    made = torch.where(there, level + CLOSE * (leaf - level) if near else level, leaf)
+    low, high = torch.aminmax(leaf, dim=axis, keepdim=True)
+    return torch.where(places == first - 1, torch.where(end % 2 == 0, low, high), made)
+
+
+def zeros(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
+    """Some elements of floats are zero, of either sign. They are equal, but who sorts by bits puts one sign first."""
+    return [_signed(leaf, rng) if _long(leaf) else leaf for leaf in leaves]
+
+
+def _signed(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    chance = torch.rand(leaf.shape, generator=rng, device=leaf.device)
+    sign = torch.randint(2, leaf.shape, generator=rng, device=leaf.device, dtype=torch.int64) * 2 - 1
+    return torch.where(chance < ZERO_SHARE, torch.zeros_like(leaf).copysign(sign), leaf)

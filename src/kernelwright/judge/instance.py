@@ -148,7 +148,7 @@ class Instance:
             """Multiply-adds of one call, roughly; whether it searches in an input; what it asks of values."""
             self.factors, self.sized, self.sorts = count.factors, count.sized, count.sorts
             self.jumps, self.steep, self.counts = count.jumps, count.exponential, count.jumps and count.counts
-            self.met = count.met(answer.inputs, self.reference.task) | {"roots": calls.differentiable(outputs)}
+            self.met = count.met(answer.inputs, self.reference.task, outputs) | {"roots": calls.differentiable(outputs)}
             """What operators said of values, and outputs that may have gradients, for ``offered``."""
             refusals.results(self.reference, leaves, outputs)
             refusals.written(self.reference, self.names, leaves, answer.inputs)

@@ -180,13 +180,15 @@ class Counting(Watching):
         self.work += cost(func, args, out) + few * PER_OPERATOR + (count - few) * OF_MANY
         return out
 
-    def met(self, given: Sequence[torch.Tensor], task: Task) -> dict[str, Any]:
-        """What operators said of values that a reference treats in a way of their own, in a call on ``given``."""
+    def met(self, given: Sequence[torch.Tensor], task: Task, outputs: Sequence[torch.Tensor]) -> dict[str, Any]:
+        """What operators said of values that a reference treats in a way of their own, in a call on ``given``. Who
+        answers in whole numbers or flags alone compares, so that order matters and no rounding does."""
         asked = any(number == marks.UNASKED for _, number in self.looked.found)  # else no source need be parsed for it
         found = marks.of_inputs(self.looked.found, given, asked and marks.said(task))
         wraps = marks.of_inputs(self.looked.wraps, given)
+        exact = bool(outputs) and not any(out.is_floating_point() or out.is_complex() for out in outputs)
         more: dict[str, Any] = {"reach": self.reach, "depth": self.depth, "exponential": self.exponential}
-        more |= {"exponents": self.followed.found, "sorts": self.ranks, "travels": self.travelled.far}
+        more |= {"exponents": self.followed.found, "sorts": self.ranks or exact, "travels": self.travelled.far}
         return {"borders": sorted(self.borders), "marks": found, "wraps": wraps, **more}
 
 

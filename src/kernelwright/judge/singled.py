@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.factors import SIGNS, SIZES
-from kernelwright.judge.far import LANES, LINE, WAYS
+from kernelwright.judge.far import LANES, LEVELS, LINE, WAYS, ZEROS
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.marks import ROWS, RUNS, Marks
 from kernelwright.judge.near_numbers import NEAR
@@ -77,7 +77,8 @@ def far_apart(specs: Sequence[TensorSpec], *, light: bool, sorts: bool, travels:
     floats = [spec.shape for spec in specs if spec.dtype.startswith(("float", "bfloat"))]
     deep = any(len(spec.shape) > 1 for spec in specs) or any("int" in spec.dtype for spec in specs)
     points = any(len(shape) > 1 for shape in floats)
-    wanted = {WAYS: travels and deep, LINE: travels and points, LANES: sorts and bool(floats)}
+    wanted = {WAYS: travels and deep, LEVELS: travels, LINE: travels and points}
+    wanted |= dict.fromkeys((LANES, ZEROS), sorts and bool(floats))
     draws = FAR if light else FAR // 2
     return [Variant(name=name, required=True, change=name, draws=draws) for name, fits in wanted.items() if fits]
 

@@ -228,6 +228,8 @@ CHANGES: dict[str, Callable[[Sequence[torch.Tensor], torch.Generator], list[torc
     far.WAYS: far.ways,
     far.LINE: far.line,
     far.LANES: far.lanes,
+    far.LEVELS: far.levels,
+    far.ZEROS: far.zeros,
     EMPTY: emptied,
 }
 """Changes of all inputs together, by name."""

@@ -14,7 +14,7 @@ from kernelwright.judge import level, near_ends, patterned, singled
 from kernelwright.judge.almost import CHANGES
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
-from kernelwright.judge.far import WAYS
+from kernelwright.judge.far import LEVELS, WAYS
 from kernelwright.judge.inputs import MIXED, ORDERED, Variant
 from kernelwright.judge.marks import Marks, alone
 from kernelwright.judge.near_numbers import NEAR
@@ -64,8 +64,8 @@ element moves a result by 10 and more of its roundings, 2^-10 one that is worse 
 _SEEDED = ("near-duplicate", "nearly", "rearranged", "zero rows", "held", "alone")
 """Changes that every draw makes to the same values, or in the same place."""
 _OF_NUMBERS = ("", "masks", "held", "alone", "constants", "marks", "throughout", "near-duplicate", "rearranged",
-                "skewed", "largest", "least", *LINES, *EMPTIED, EMPTY, EQUAL, COMMON, ALONG, NEAR, WAYS, *CHANGES,
-                *TOGETHER)  # fmt: skip
+                "skewed", "largest", "least", *LINES, *EMPTIED, EMPTY, EQUAL, COMMON, ALONG, NEAR, WAYS, LEVELS,
+                *CHANGES, *TOGETHER)  # fmt: skip
 """Changes that make sense without any floating input."""
 
 
@@ -101,7 +101,7 @@ def offered(
     compared with the furthest. ``depth``: how small, beside the smallest number that guards them against zero.
     ``exponential``: it has some. ``constants``: inputs of whole numbers (or flags) that are the same in every draw, and
     may be others. ``roots``: outputs that may have gradients. ``exponents``: weights that it takes an exponential of.
-    ``sorts``: it does, or chooses by size. ``travels``: it chooses again and again."""
+    ``sorts``: it does, or chooses by size, or its answers are exact. ``travels``: it chooses again and again."""
     more = further(contract, reach, depth, exponential)
     many = functools.partial(mixed, contract, further=more, numbers=masked or _numbered(specs))
     wanted = _wanted(contract, specs, weights, work, hidden_seed, many, huge=huge, timed=timed, masked=masked)
