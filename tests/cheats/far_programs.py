@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cheats that stop where nothing that is drawn by lot goes further, or take numbers for equal that hardly ever meet:
 floods of a few rounds, boxes hidden in ten, carries over twelve places, Euclid's algorithm in 38 steps, lanes of which
-four are kept, buckets of eight, low words, logarithms in float64. Each with its honest twin."""
+four are kept, buckets of eight, low words, logarithms in float64, components in 30 rounds, a sort by bits. Each with its honest twin."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ _CARRIES = ("t = a + b\nfor _ in range({}):\n    c = (t >= 10).long()\n    t = t
             "return t % 10")  # fmt: skip
 _EUCLID = ("for _ in range({}):\n    z = b == 0\n    a, b = torch.where(z, a, b), torch.where(z, 0, a % torch.where(z, 1, b))\n"
            "return a")  # fmt: skip
+_LABELS = ("l = torch.arange(64)\nfor _ in range({}):\n    m = torch.minimum(l[u], l[v])\n"
+           "    l = l.scatter_reduce(0, u, m, 'amin').scatter_reduce(0, v, m, 'amin')\nreturn l")  # fmt: skip
+_PILES = ("t = torch.full((len(x), {}), float('inf'))\nfor k in range(x.shape[1]):\n    v = x[:, k:k + 1].contiguous()\n"
+          "    at = torch.searchsorted(t, v).clamp(max=t.shape[1] - 1)\n    t = t.scatter(1, at, v)\n"
+          "return (t < float('inf')).sum(1)")  # fmt: skip
 _WIDE = "[torch.randint(0, 2**40, (256,)), torch.randint(0, 2**40, (512,))]"
 
 add("flooded", _FLOOD.format(160), "[torch.rand(2, 16, 16) < 0.6, torch.rand(2, 16, 16) < 0.02]", args="mask, seed")
@@ -40,6 +45,14 @@ add("bit_lengths", "n = torch.zeros_like(x)\nfor k in range(62):\n    n = n + (x
     "[torch.randint(1, 2**60, (512,))]")  # fmt: skip
 add("ends_of_chains", "q = p\nfor _ in range(127):\n    q = p[q]\nreturn q",
     "[torch.randint(0, 96, (96,)).minimum(torch.arange(96))]", args="p")  # fmt: skip
+add("components", _LABELS.format(64), "[torch.randint(0, 64, (80,)), torch.randint(0, 64, (80,))]", args="u, v")
+add(
+    "increasing",
+    "l = torch.ones(x.shape, dtype=torch.long)\nfor k in range(1, x.shape[1]):\n"
+    "    l[:, k] = 1 + (l[:, :k] * (x[:, :k] < x[:, k:k + 1])).amax(1)\nreturn l.amax(1)",
+    "[torch.randn(16, 96)]",
+)
+add("sorted_places", "return x.argsort(dim=-1, stable=True)", "[torch.randn(32, 256)]")
 
 
 def _pair(task: str, said: str, body: str, twin: str, args: str = "x") -> tuple[Program, Program]:
@@ -70,4 +83,11 @@ FAR: tuple[Program, ...] = (
            "n = torch.zeros_like(x)\nfor _ in range(62):\n    n, x = n + (x > 0).long(), x >> 1\nreturn n"),
     *_pair("ends_of_chains", "32 steps", "for _ in range(5):\n    p = p[p]\nreturn p",
            "for _ in range(7):\n    p = p[p]\nreturn p", "p"),
+    *_pair("components", "in 30 rounds", _LABELS.format(30),
+           "a = torch.eye(64)\na[u, v] = 1.0\na[v, u] = 1.0\nfor _ in range(6):\n    a = ((a @ a) > 0).float()\n"
+           "return a.argmax(1)", "u, v"),
+    *_pair("increasing", "48 piles", _PILES.format("48"), _PILES.format("x.shape[1]")),
+    *_pair("sorted_places", "by the bits", "b = x.contiguous().view(torch.int32)\n"
+           "return (b ^ ((b >> 31) & 0x7fffffff)).argsort(dim=-1, stable=True)",
+           "return x.sort(dim=-1, stable=True).indices"),
 )  # fmt: skip
