@@ -241,6 +241,7 @@ def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int, sorts
     if variant.change in slices.CHANGES:
         out = slices.CHANGES[variant.change](out, generator(seed, leaves[0].device))
     out = list(map(whole.in_order, leaves, out)) if sorts else out
+    out = list(map(whole.in_place_of, leaves, out))
     return list(map(slices.again, given, out))
 
 

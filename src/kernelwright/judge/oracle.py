@@ -12,7 +12,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
-from kernelwright.judge import borders, bounds, counted, domains, exponents, far, marks, sparse, steps
+from kernelwright.judge import borders, bounds, counted, domains, exponents, far, marks, near_points, sparse, steps
 from kernelwright.judge.kinds import Watching, chooses, ranks
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class Counting(Watching):
         self.looked, self.followed = marks.Looked(), exponents.Followed(model)
         self.exponential = self.searches = self.jumps = False
         self.particular, self.travelled = domains.Particular(), far.Travelled()
-        self.factors = self.sized = self.sorts = self.ranks = False
+        self.factors = self.sized = self.sorts = self.ranks = self.pointed = False
         self.counts = any(map(counted.whole, given))
         """Whole numbers come in, become floats, or are added up."""
 
@@ -169,6 +169,7 @@ class Counting(Watching):
         self.factors |= domains.factored(func)
         self.sorts |= chooses(func, args)
         self.ranks |= ranks(func, args)
+        self.pointed |= near_points.pointed(func)
         self.sized |= torch.Tag.dynamic_output_shape in func.tags
         self.jumps |= borders.jumps(func, args, kwargs or {})
         self.counts = self.counts or counted.met(func, args, out)
@@ -188,7 +189,12 @@ class Counting(Watching):
         wraps = marks.of_inputs(self.looked.wraps, given)
         exact = bool(outputs) and not any(out.is_floating_point() or out.is_complex() for out in outputs)
         more: dict[str, Any] = {"reach": self.reach, "depth": self.depth, "exponential": self.exponential}
-        more |= {"exponents": self.followed.found, "sorts": self.ranks or exact, "travels": self.travelled.far}
+        more |= {
+            "exponents": self.followed.found,
+            "sorts": self.ranks or exact,
+            "travels": self.travelled.far,
+            "pointed": self.pointed,
+        }
         return {"borders": sorted(self.borders), "marks": found, "wraps": wraps, **more}
 
 

@@ -14,6 +14,7 @@ from kernelwright.judge.far import LANES, LEVELS, LINE, WAYS, ZEROS
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.marks import ROWS, RUNS, Marks
 from kernelwright.judge.near_numbers import NEAR
+from kernelwright.judge.near_points import CLOSE
 from kernelwright.judge.slices import ALONG, COMMON, EQUAL, ITSELF
 from kernelwright.task import Contract
 
@@ -71,14 +72,15 @@ def equal(specs: Sequence[TensorSpec], *, light: bool) -> list[Variant]:
     return [Variant(name=name, required=True, change=name, draws=draws) for name, draws in wanted.items() if draws]
 
 
-def far_apart(specs: Sequence[TensorSpec], *, light: bool, sorts: bool, travels: bool) -> list[Variant]:
+def far_apart(specs: Sequence[TensorSpec], *, light: bool, sorts: bool, travels: bool, pointed: bool) -> list[Variant]:
     """Inputs in which something has to travel far, where a reference that chooses again and again has planes, or rows
-    of a few numbers, and such whose largest lie at a step, where it ``sorts``."""
+    of a few numbers, and such whose largest lie at a step, where it ``sorts``; all close to one where it is
+    ``pointed``."""
     floats = [spec.shape for spec in specs if spec.dtype.startswith(("float", "bfloat"))]
     deep = any(len(spec.shape) > 1 for spec in specs) or any("int" in spec.dtype for spec in specs)
     points = any(len(shape) > 1 for shape in floats)
     wanted = {WAYS: travels and deep, LEVELS: travels, LINE: travels and points}
-    wanted |= dict.fromkeys((LANES, ZEROS), sorts and bool(floats))
+    wanted |= dict.fromkeys((LANES, ZEROS), sorts and bool(floats)) | {CLOSE: pointed and bool(floats)}
     draws = FAR if light else FAR // 2
     return [Variant(name=name, required=True, change=name, draws=draws) for name, fits in wanted.items() if fits]
 

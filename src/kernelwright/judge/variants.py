@@ -91,6 +91,7 @@ def offered(
     exponents: Mapping[str, float] | None = None,
     sorts: bool = False,
     travels: bool = False,
+    pointed: bool = False,
 ) -> list[Variant]:
     """The variants of a case, the task's own first; the reference has not been asked whether it accepts them.
 
@@ -101,7 +102,8 @@ def offered(
     compared with the furthest. ``depth``: how small, beside the smallest number that guards them against zero.
     ``exponential``: it has some. ``constants``: inputs of whole numbers (or flags) that are the same in every draw, and
     may be others. ``roots``: outputs that may have gradients. ``exponents``: weights that it takes an exponential of.
-    ``sorts``: it does, or chooses by size, or its answers are exact. ``travels``: it chooses again and again."""
+    ``sorts``: it does, or chooses by size, or its answers are exact. ``travels``: it chooses again and again.
+    ``pointed``: it has a logarithm, or another function with a zero or a pole at one."""
     more = further(contract, reach, depth, exponential)
     many = functools.partial(mixed, contract, further=more, numbers=masked or _numbered(specs))
     wanted = _wanted(contract, specs, weights, work, hidden_seed, many, huge=huge, timed=timed, masked=masked)
@@ -114,7 +116,7 @@ def offered(
     if small:
         dealt += [Variant(name=f"scale {s:.3g}", required=True, scale=s) for s in more]
         dealt += patterned.inputs(timed=timed, tiny=work <= TINY, light=work <= LIGHT, sorts=sorts)
-        dealt += singled.far_apart(specs, light=work <= LIGHT, sorts=sorts, travels=travels)
+        dealt += singled.far_apart(specs, light=work <= LIGHT, sorts=sorts, travels=travels, pointed=pointed)
     if borders and small:
         on = Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2)
         even = level.draws(specs)

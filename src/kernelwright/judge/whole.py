@@ -15,6 +15,8 @@ import torch
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 LEAST_SORTED = 3
 """Numbers of a row that are in order by chance too seldom to matter: a reference searches in some input as it is."""
+LEAST_PLACED = 8
+"""Numbers along an axis that all lie at or before their own place by chance too seldom to matter."""
 SKEWED = 7 / 8
 """Share of whole numbers that become one and the same: counters and buckets made for even shares overflow."""
 ALL_LARGEST = 1 / 2
@@ -301,6 +303,29 @@ def changes(leaf: torch.Tensor) -> bool:
         return False
     rng = torch.Generator(leaf.device).manual_seed(1)
     return any(not torch.equal(leaf, renumbered(leaf, rng)) for _ in range(4))
+
+
+def in_place_of(before: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    """Changed whole numbers that are all at or before their own place, or all at or after it, where they were: parents
+    of nodes, and children. Sequences by such a rule mean something else, or nothing, where one points the other way."""
+    if before.dtype not in INTEGERS or changed is before or not before.dim() or before.shape != changed.shape:
+        return changed
+    for axis in {0, before.dim() - 1}:
+        count = before.shape[axis]
+        if count < LEAST_PLACED:
+            continue
+        places = torch.arange(count, device=before.device)
+        places = places.view([count if dim == axis else 1 for dim in range(before.dim())])
+        steps = places - before.to(torch.int64)
+        low, high = (int(end) for end in torch.aminmax(before))
+        within = steps.narrow(axis, 1, count - 1), steps.narrow(axis, 0, count - 1)
+        if bool((steps >= 0).all()) and high > 1:
+            least = int(bool((within[0] > 0).all()))
+            return torch.minimum(changed.to(torch.int64), (places - least).clamp(min=low)).to(changed.dtype)
+        if bool((steps <= 0).all()) and high < count:
+            least = int(bool((within[1] < 0).all()))
+            return torch.maximum(changed.to(torch.int64), (places + least).clamp(max=high)).to(changed.dtype)
+    return changed
 
 
 def in_order(before: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
