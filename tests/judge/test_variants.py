@@ -12,7 +12,7 @@ import torch
 from plain_tasks import instance
 
 from kernelwright.judge import inputs, variants, whole
-from kernelwright.judge.almost import REPEATED, SET
+from kernelwright.judge.almost import REPEATED, SET, SORTED
 from kernelwright.judge.bench import Point
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.correctness import Correctness
@@ -260,7 +260,19 @@ def test_an_input_of_several_comes_again_and_numbers_are_skewed() -> None:
     assert not torch.equal(one[0], other[0])
     assert not any(v.held >= 0 for v in instance("x", "[torch.randn(4, 8)]").offered(5))
     ids = {v.change for v in instance("i + 1", "[torch.randint(0, 9, (4, 8))]", args="i").offered(5)}
-    assert {"", "near-duplicate", "rearranged", "skewed", "largest", "least", "throughout", NEAR, REPEATED, SET} == ids
+    assert {
+        "",
+        "near-duplicate",
+        "rearranged",
+        "skewed",
+        "largest",
+        "least",
+        "throughout",
+        NEAR,
+        REPEATED,
+        SET,
+        SORTED,
+    } == ids
     specs = [TensorSpec.contiguous((64, 64), "float32")] * 4
     dear = variants.offered(Contract(), specs, weights=False, work=10**9, autocast=False, hidden_seed=3)
     assert ["held", "alone"] == [v.change for v in dear if v.held >= 0]
