@@ -2,9 +2,9 @@
 """Values that all lie close to a point where a function is zero or infinite, and stay on their side of it.
 
 Probabilities of a model that is sure, points that are close to each other in hyperbolic space, angles between vectors
-that are nearly parallel. There a logarithm as that of twice the number less ln 2 loses 10 bits, acosh by its formula 9
-and arccosine by arcsine 8. Scales, shifts and negation leave the domain of such a function, or never take all elements
-of an input that far, and beside others the small results do not count.
+that are nearly parallel. Scales, shifts and negation leave the domain of such a function, or never take all elements of
+an input that far: who clipped a probability at 1 - 1e-6 passed. Formulas that cancel there (acosh as a logarithm, an
+arccosine by an arcsine) err by what a rounding of the input does, and that counts as honest (``rounding``).
 """
 
 from __future__ import annotations
