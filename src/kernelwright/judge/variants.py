@@ -108,8 +108,7 @@ def offered(
     many = functools.partial(mixed, contract, further=more, numbers=masked or _numbered(specs))
     wanted = _wanted(contract, specs, weights, work, hidden_seed, many, huge=huge, timed=timed, masked=masked)
     if autocast:  # precision is what it is about
-        plain = [v for v in wanted if v.layout == "contiguous" and not v.moved]
-        kept = [v for v in plain if v.change in ("", "negated")]
+        kept = [v for v in wanted if v.layout == "contiguous" and not v.moved and v.change in ("", "negated")]
         wanted = [v for v in kept if v.scale in (1.0, 1e-3)]
     dealt = [replace(v, seed=hidden_seed % 2**40) if v.change in _SEEDED else v for v in wanted]
     small = not (huge or autocast or work > HEAVY)
@@ -123,9 +122,8 @@ def offered(
         dealt += [on, *([replace(on, name=level.NAME, strewn=level.LEVEL, draws=even)] if even else [])]
     dealt += singled.looked_for(marks, wraps) if small else []
     dealt += _throughout(specs, marks, hidden_seed) if small else []
-    if exponents and weights and small:
-        ways = (EXPONENTS, FURTHER)
-        dealt += [Variant(name=f"weights as {how}", required=True, fresh_weights=True, moved=how) for how in ways]
+    for how in (EXPONENTS, FURTHER) if exponents and weights and small else ():
+        dealt.append(Variant(name=f"weights as {how}", required=True, fresh_weights=True, moved=how))
     dealt += singled.rooted(roots, hidden_seed) if small and contract.gradients else []
     floats = any(spec.dtype in _FLOATS for spec in specs)
     if constants and not autocast:
