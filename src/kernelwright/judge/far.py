@@ -3,7 +3,7 @@
 next, the largest of a row all in one lane.
 
 What is drawn by lot lies near: of 64 nodes with costs by lot no shortest path has more than a few steps, a mask by lot
-is flooded in a handful of rounds, boxes hide none that hides another, and of a row's largest eight no four have the
+is flooded in a handful of rounds, boxes hide none that hides another, and of a row's largest eight no five have the
 same place in a group. A program that stops after those was right on all of it, and refused by none of the other draws.
 """
 
