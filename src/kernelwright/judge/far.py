@@ -26,7 +26,8 @@ ROUNDS = 4
 CHOOSING = {
     *("minimum", "maximum", "amin", "amax", "min", "max", "where", "logical_or", "logical_and", "logical_not"),
     *("bitwise_or", "bitwise_and", "__or__", "__and__", "any", "all", "gt", "ge", "lt", "le", "eq", "ne"),
-    *("masked_fill", "max_pool2d_with_indices", "max_pool3d_with_indices", "sort", "argmax", "argmin", "gather"),
+    *("masked_fill", "max_pool1d", "max_pool2d", "max_pool1d_with_indices", "max_pool2d_with_indices"),
+    *("max_pool3d_with_indices", "clamp", "clamp_min", "clamp_max", "sign", "sort", "argmax", "argmin", "gather"),
     *("index", "index_put", "_index_put_impl", "cummax", "cummin", "scatter", "scatter_reduce"),
 }
 """Operators by which such a reference goes on, by name without the underscore of those that write in place."""
