@@ -92,11 +92,16 @@ def _filled(leaf: torch.Tensor, rng: torch.Generator) -> float:
     return float(leaf.float().mean()) if leaf.dtype is torch.bool else below(1 << 10, rng) / (1 << 10)
 
 
+def _finite(leaf: torch.Tensor) -> bool:
+    """Whether it holds finite floats that torch orders: of float8 it does not say which is larger."""
+    return leaf.is_floating_point() and leaf.itemsize > 1 and numerics.finite(leaf)
+
+
 def _contrasts(leaf: torch.Tensor) -> bool:
     """Whether it holds flags, numbers or colours of which two differ."""
     if leaf.dtype in whole.INTEGERS:
         return whole.repeats(leaf) and bool(leaf.min() != leaf.max())
-    return leaf.dtype is torch.bool or (leaf.is_floating_point() and leaf.itemsize > 1 and numerics.finite(leaf))
+    return leaf.dtype is torch.bool or _finite(leaf)
 
 
 def _places(leaf: torch.Tensor) -> bool:
@@ -204,15 +209,15 @@ def line(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Ten
         _beside(leaf, rng)
         if _boxes(leaf)
         else leaf.sort(-1, descending=down).values
-        if leaf.shape in sizes and leaf.is_floating_point() and leaf.itemsize > 1 and numerics.finite(leaf)
+        if leaf.shape in sizes and _finite(leaf)
         else leaf
         for leaf in leaves
     ]
 
 
 def _boxes(leaf: torch.Tensor) -> bool:
-    rows = leaf.is_floating_point() and leaf.dim() in (2, 3) and 2 <= leaf.shape[-1] <= WIDEST
-    return rows and leaf.shape[-2] >= 2 * LEAST and leaf.itemsize > 1 and numerics.finite(leaf)
+    rows = leaf.dim() in (2, 3) and 2 <= leaf.shape[-1] <= WIDEST and leaf.shape[-2] >= 2 * LEAST
+    return rows and _finite(leaf)
 
 
 def _beside(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
@@ -239,8 +244,7 @@ def lanes(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Te
 
 
 def _long(leaf: torch.Tensor) -> bool:
-    fits = leaf.is_floating_point() and leaf.itemsize > 1 and leaf.dim() > 0 and leaf.shape[-1] >= 2 * LEAST
-    return fits and numerics.finite(leaf)
+    return leaf.dim() > 0 and leaf.shape[-1] >= 2 * LEAST and _finite(leaf)
 
 
 def _at_a_step(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
@@ -267,7 +271,7 @@ def _lines(leaf: torch.Tensor) -> bool:
         return False
     if leaf.dtype in whole.INTEGERS:
         return whole.repeats(leaf)
-    return leaf.is_floating_point() and leaf.itemsize > 1 and numerics.finite(leaf)
+    return _finite(leaf)
 
 
 def _held(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import numerics
+from kernelwright.judge import borders, numerics
 from kernelwright.judge.dealing import below
 
 CLOSE = "close to one"
@@ -26,7 +26,7 @@ NEAREST, FURTHEST = 20, 7
 
 def pointed(func: Any) -> bool:
     """Whether an operator is one of these."""
-    return str(func._schema.name).removeprefix("aten::").rstrip("_") in POINTED
+    return borders.named(func) in POINTED
 
 
 def close(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:

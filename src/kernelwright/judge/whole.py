@@ -318,12 +318,15 @@ def in_place_of(before: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
         places = places.view([count if dim == axis else 1 for dim in range(before.dim())])
         steps = places - before.to(torch.int64)
         low, high = (int(end) for end in torch.aminmax(before))
-        within = steps.narrow(axis, 1, count - 1), steps.narrow(axis, 0, count - 1)
+        later, earlier = (
+            steps.narrow(axis, 1, count - 1),
+            steps.narrow(axis, 0, count - 1),
+        )  # all but the root, the last
         if bool((steps >= 0).all()) and high > 1:
-            least = int(bool((within[0] > 0).all()))
+            least = int(bool((later > 0).all()))
             return torch.minimum(changed.to(torch.int64), (places - least).clamp(min=low)).to(changed.dtype)
         if bool((steps <= 0).all()) and high < count:
-            least = int(bool((within[1] < 0).all()))
+            least = int(bool((earlier < 0).all()))
             return torch.maximum(changed.to(torch.int64), (places + least).clamp(max=high)).to(changed.dtype)
     return changed
 
