@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 import subprocess
@@ -16,6 +17,8 @@ from kernelwright.judge import handover
 from kernelwright.judge.buffers import Buffers, CallPlan, CpuArena, TensorSpec
 
 PTX = Path(handover.__file__).with_suffix(".ptx")
+MADE_BY = "13.0"
+NVCC = subprocess.run(["nvcc", "--version"], capture_output=True, text=True).stdout if shutil.which("nvcc") else ""
 
 
 def test_the_assembly_is_of_the_source_that_lies_beside_it() -> None:
@@ -30,6 +33,30 @@ def test_it_is_assembled_for_devices_of_today(tmp_path: Path, target: str) -> No
     made = subprocess.run(["ptxas", f"-arch={target}", PTX, "-o", tmp_path / "out"], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     assert {b"hand_over", b"answered"} <= set((tmp_path / "out").read_bytes().replace(b".", b"\0").split(b"\0"))
+
+
+@pytest.mark.skipif(f"release {MADE_BY}" not in NVCC, reason=f"needs CUDA {MADE_BY}, of which other releases differ")
+def test_what_devices_of_today_run_is_made_of_it_too(tmp_path: Path) -> None:
+    """Byte for byte, by the command in the source."""
+    lines = PTX.with_suffix(".cu").read_text().splitlines()
+    first = next(number for number, line in enumerate(lines) if "nvcc -fatbin" in line)
+    command = " ".join(line.removeprefix("//").strip() for line in lines[first : first + 2]).split()
+    shutil.copy(PTX.with_suffix(".cu"), tmp_path)
+    subprocess.run(command, cwd=tmp_path, check=True)
+    assert (tmp_path / "handover.fatbin").read_bytes() == handover.FORMS[0] == PTX.with_suffix(".fatbin").read_bytes()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_where_a_driver_takes_no_made_kernel_the_assembly_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And where it takes neither, that is said."""
+    for forms, works in (((b"nothing", handover.FORMS[1]), True), ((b"nothing", b"nothing"), False)):
+        monkeypatch.setattr(handover, "FORMS", forms)
+        arena = CpuArena.create(1 << 16)
+        with contextlib.nullcontext() if works else pytest.raises(RuntimeError, match="cuModuleLoadData failed"):
+            handover.Handover(arena, "cuda:0")
+        assert arena.tensor is not None
+        assert int(torch.cuda.cudart().cudaHostUnregister(arena.tensor.data_ptr())) == 0
 
 
 @pytest.mark.gpu

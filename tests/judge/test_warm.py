@@ -3,10 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+from plain_tasks import task
+
 from kernelwright.candidate import Candidate
+from kernelwright.judge import taken
+from kernelwright.judge.bench import Bench
+from kernelwright.judge.program import Program
 from kernelwright.judge.warm import Warm
 
 
@@ -72,3 +79,39 @@ def test_what_a_warm_up_left_is_copied_and_kept_as_it_was(tmp_path: Path) -> Non
         assert "code" == (own / "inductor" / "kernel.so").read_text()
         (own / "inductor" / "kernel.so").write_text("changed")
     assert warm.aside(candidate("cpp")) is None
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_warm_up_calls_in_each_layout_that_is_checked(
+    tmp_path: Path, program: Callable[..., Program], fails: bool
+) -> None:
+    """What compiles anew for a layout has done so before the checks; who fails there is not refused by a warm-up."""
+    bench = Bench(task("x * 2", "[torch.randn(6, 64)]"), "cpu")
+    own = "raise ValueError" if fails else "pass"
+    body = f"print(list(x.stride()), x.data_ptr() % 64)\nif not x.is_contiguous(): {own}\nreturn x * 2"
+    running = program(body, load=False)
+    kept: list[str] = []
+
+    class Once:
+        """Stands in for ``Programs``: one process, whose words are kept when it ends."""
+
+        def fork(self, *_: object, **__: object) -> Once:
+            return self
+
+        def __enter__(self) -> Program:
+            return running
+
+        def __exit__(self, *_: object) -> None:
+            kept.extend(running.output().split("\n"))
+
+    one = Candidate(task="t" * 64, language="triton", entry="new.py::ModelNew", sources=(), proposer="p", note="")
+    warm = Warm(cast(Any, Once()), tmp_path / "state", tmp_path / "cache")
+    (warm._mine / "0").mkdir(parents=True)
+    warm._warm_up(bench, one, tmp_path, 20.0)
+    assert warm.left(one).is_dir()
+    layouts = {variant.layout for variant in taken.layouts(bench.timed)}
+    assert {"strided", "offset"} <= layouts
+    if not fails:
+        assert 1 + len(layouts) == len([line for line in kept if line])
+        assert 1 + len(layouts) == len({line for line in kept if line})
+    bench.close()

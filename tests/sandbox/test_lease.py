@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -280,6 +281,35 @@ def test_what_is_in_the_background_stands_still_while_another_judge_is_alone(tmp
                 assert 1 == inside
     finally:
         mine.close()
+
+
+def test_nobody_is_waited_for_where_no_other_judge_has_anything_in_the_background(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what others may have has to stand still first, and only for as long as they are there."""
+    waits: list[float] = []
+    monkeypatch.setattr(lease_room, "STILL_SECONDS", -1.0)
+    sleep = time.sleep
+    monkeypatch.setattr(lease_room.time, "sleep", lambda s: waits.append(s) if s == -1.0 else sleep(s))
+    mine, other = Lease("cpu", tmp_path), Lease("cpu", tmp_path)
+
+    def waited() -> int:
+        waits.clear()
+        with mine.alone():
+            pass
+        return len(waits)
+
+    try:
+        assert 1 == waited()  # nobody knows yet
+        mine.while_alone(contextlib.nullcontext)
+        assert 0 == waited()
+        other.while_alone(contextlib.nullcontext)
+        assert [1, 1] == [waited(), waited()]
+        other.close()
+        assert 0 == waited()
+    finally:
+        mine.close()
+        other.close()
 
 
 def test_nothing_is_looked_after_once_closed(tmp_path: Path) -> None:

@@ -292,8 +292,7 @@ class Correctness:
         if point.instance.work > HEAVY:  # it has them among its variants
             return []
         mixed = next((v for v in variants.mixed_of(point.instance) if point.usable(v)), None)
-        layouts = [v for v in point.offered if v.layout != "contiguous" and not v.apart and point.usable(v)]
-        return [*([] if mixed is None else [mixed]), *layouts]
+        return [*([] if mixed is None else [mixed]), *taken.layouts(point)]
 
     @sharing
     def _keeps_state(self, program: Program, point: Point) -> None:

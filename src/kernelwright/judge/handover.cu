@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The source of handover.ptx, which any driver from CUDA 11 on compiles for any device from compute capability 7.0 on:
 //     nvcc -ptx -arch=sm_75 handover.cu -o handover.ptx
-// and `.version 7.0`, `.target sm_70` in its head: nvcc 13 writes newer ones, of which nothing here makes use.
+// and `.version 7.0`, `.target sm_70` in its head: nvcc 13 writes newer ones, of which nothing here makes use. And of
+// handover.fatbin, what devices of today run as it is:
+//     nvcc -fatbin -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90
+//         -gencode arch=compute_100,code=sm_100 -gencode arch=compute_120,code=sm_120 handover.cu -o handover.fatbin
 
 struct Hidden {  // words of one input of one call, `step` bytes apart, and the keys that make them what they are
     char* words;

@@ -32,7 +32,9 @@ from kernelwright.judge.veil import Words, words_of
 RELEASED, ANSWERED, SUMS = 0, 64, 4096
 """Bytes at which the judge says how many calls it has handed over, the device how many it has answered, and sums
 begin."""
-KERNELS = Path(__file__).with_suffix(".ptx").read_bytes()  # confined programs do not see this folder
+FORMS = tuple(Path(__file__).with_suffix(f".{form}").read_bytes() for form in ("fatbin", "ptx"))
+"""The kernels, read here since confined programs do not see this folder: made for devices of today, and for any, which
+each process's driver compiles anew."""
 MAPPED = 3  # cudaHostRegisterPortable | cudaHostRegisterMapped
 THREADS = 256
 """Of a block of either kernel."""
@@ -91,7 +93,8 @@ class Handover:
         self._where = torch.device("cuda", torch.device(device).index or 0)
         torch.cuda.synchronize(self._where)  # makes its context the current one
         module = ctypes.c_void_p()
-        self._call("cuModuleLoadData", ctypes.byref(module), KERNELS)
+        if self._driver.cuModuleLoadData(ctypes.byref(module), FORMS[0]):
+            self._call("cuModuleLoadData", ctypes.byref(module), FORMS[1])
         self._kernels = {name: ctypes.c_void_p() for name in ("hand_over", "answered")}
         for name, kernel in self._kernels.items():
             self._call("cuModuleGetFunction", ctypes.byref(kernel), module, name.encode())

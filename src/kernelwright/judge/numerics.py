@@ -84,7 +84,7 @@ def peak(values: torch.Tensor) -> float:
     """Largest absolute value; 0.0 of nothing."""
     if not values.numel():
         return 0.0
-    low, high = torch.aminmax(values)
+    low, high = torch.stack(torch.aminmax(values)).tolist()  # at once: a device is waited for each time it is asked
     return max(-float(low), float(high)) if low == low else math.nan
 
 

@@ -63,7 +63,7 @@ class Runner:
         """Gives the device something to do at the start of every window, empty ones too: windows of five calls on
         an H200 read some 0.4 ms longer than events say, which the switch to this process's context would explain (not
         measured apart). So it becomes part of the overhead that is subtracted."""
-        if threads:
+        if threads not in (0, torch.get_num_threads()):  # it starts as many at once, which no program of a user's has
             torch.set_num_threads(threads)
         if device != "cpu":
             self.sync = torch.cuda.synchronize

@@ -101,6 +101,8 @@ class Judgement(Verification):
         with contextlib.closing(ahead.Ahead(self._loaded)) as programs:
             for number in range(processes):
                 self.points[0].checker.draws.another_process()
+                if soon and number == 0:
+                    programs.begin()
                 self._renew(number)
                 with programs.turn() as program:
                     far = self.near = self._smoke(program, plan.sets, fresh=precise)

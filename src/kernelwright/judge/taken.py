@@ -72,3 +72,8 @@ def in_windows(draws: int, dice: random.Random) -> Iterator[range]:
     while start < draws:
         yield range(start, min(start + size, draws))
         start, size = start + size, dice.randint(2, IN_A_WINDOW)
+
+
+def layouts(point: Point) -> list[Variant]:
+    """The task's own values in every other layout that the reference takes."""
+    return [v for v in point.offered if v.layout != "contiguous" and not v.apart and point.usable(v)]

@@ -4,11 +4,13 @@
 A program that compiles itself (torch.compile, Triton) may write to a folder of its own. Were that the same folder for
 all its processes, the second could read there what the first saw: which calls were asked first, with what values, and
 how many came before the race. So every process gets a folder that no process had before it. It begins with a copy of
-what a process left that was warmed up only: loaded, and called once on values that are used for nothing else.
+what a process left that was warmed up only: loaded, and called once in each layout on values that are used for nothing
+else.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -19,8 +21,9 @@ import torch
 
 from kernelwright import wire
 from kernelwright.candidate import Candidate
-from kernelwright.judge import extensions, folders, race, waiting
+from kernelwright.judge import extensions, folders, race, taken, waiting
 from kernelwright.judge.bench import Bench, load
+from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.program import Program
 from kernelwright.judge.programs import Programs
 
@@ -112,7 +115,19 @@ class Warm:
             buffers = point.bind(program, point.as_given, 1)
             race.fill(buffers, 0, instance.draw(point.as_given, int.from_bytes(os.urandom(7))))
             program.window([0], grad=bench.contract.gradients)
+            with contextlib.suppress(ChildFailure):  # what fails there the checks find, and say where
+                self._otherwise_laid(bench, program)
         self._keep(own, self.left(candidate))
+
+    @staticmethod
+    def _otherwise_laid(bench: Bench, program: Program) -> None:
+        """A call in each layout that is checked: Triton compiles again where an address is no multiple of 16 bytes, and
+        did so in every proof."""
+        point = bench.timed
+        for variant in taken.layouts(point):
+            buffers = point.bind(program, variant, 1)
+            race.fill(buffers, 0, point.instance.draw(variant, int.from_bytes(os.urandom(7))))
+            program.window([0], grad=bench.contract.gradients)
 
     @staticmethod
     def _keep(own: Path, place: Path) -> None:

@@ -22,10 +22,10 @@ SAID_AFTER_S = 2.0
 """From so long a wait on it is said what is waited for, once a job."""
 _TELLER: contextvars.ContextVar[Callable[[str], None] | None] = contextvars.ContextVar("teller", default=None)
 _WAITS: contextvars.ContextVar[list[float] | None] = contextvars.ContextVar("waits", default=None)
-WATCH_SECONDS = 0.01
+WATCH_SECONDS = 0.004
 """How often it is looked whether another judge is alone, while something compiles here in the background."""
 STILL_SECONDS = 2.5 * WATCH_SECONDS
-"""How long who is alone waits for what other judges have in the background to stand still."""
+"""How long who is alone waits for what other judges have in the background to stand still, where there are some."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -55,7 +55,9 @@ class Lease:
     def __init__(self, device: str, folder: Path | None = None) -> None:
         name = f"kernelwright-{device.replace(':', '')}"
         folder = folder or Path(tempfile.gettempdir())
-        self.path, self.gate = folder / f"{name}.lock", folder / f"{name}.gate"
+        self.path, self.gate, self._judges = (folder / f"{name}.{end}" for end in ("lock", "gate", "judges"))
+        self._present: int | None = None
+        """A file that each judge of this device with something in the background has locked with others."""
         self._turn = threading.Condition()
         self._mine = threading.local()
         self._sharing = 0
@@ -79,6 +81,9 @@ class Lease:
         """Enter ``hush()`` around what is done alone: where background work is frozen instead of waited for. From now
         on it is frozen while another judge is alone, too."""
         self._hush = hush
+        if self._present is None and (handle := _lock_file(self._judges)) is not None:
+            fcntl.flock(handle, fcntl.LOCK_SH)
+            self._present = handle
         if self._watcher is None:
             self._watcher = threading.Thread(target=self._watch, name="lease", daemon=True)
             self._watcher.start()
@@ -107,6 +112,17 @@ class Lease:
         """Look after nothing any more."""
         self._closed = True
         self._apart.set()
+        if self._present is not None:
+            os.close(self._present)
+            self._present = None
+
+    def _beside_others(self) -> bool:
+        """Whether another judge may have something in the background; who comes later finds this one alone."""
+        if self._present is None:
+            return True
+        others = not try_lock(self._present, fcntl.LOCK_EX)
+        fcntl.flock(self._present, fcntl.LOCK_SH)
+        return others
 
     def _taken(self) -> bool:
         """Whether somebody, another judge or this one, is alone."""
@@ -154,7 +170,8 @@ class Lease:
         try:
             held = self._locked(fcntl.LOCK_EX)
             with self._hushing, self._hush():  # not before: another judge may be waited for, and for minutes
-                time.sleep(STILL_SECONDS)
+                if self._beside_others():
+                    time.sleep(STILL_SECONDS)
                 yield
         finally:
             if held is not None:
