@@ -315,14 +315,14 @@ def test_a_second_process_is_asked_where_the_first_one_left_it_open(monkeypatch:
     contest: Any = SimpleNamespace(racers=[here], plan=None, device=torch.device("cuda:0"))
     said: list[str] = []
     for known, asked in (([], True), ([[]], True), ([[2.0, 3.0]], True), ([[50.0, 52.0]], False)):
-        assert ([60.0] if asked else []) == one_by_one.gains_us(contest, contextlib.nullcontext, known, said.append)
+        assert ([60.0] if asked else []) == one_by_one.gains_us(contest, known, said.append)
     assert said == []
 
     def unable(contest: Any, claim_us: float) -> list[float]:
         raise one_by_one.NotHanded("no driver")
 
     monkeypatch.setattr(one_by_one, "_gains", unable)
-    assert [] == one_by_one.gains_us(contest, contextlib.nullcontext, [], said.append)
+    assert [] == one_by_one.gains_us(contest, [], said.append)
     assert said == ["whether calls one by one are faster too was not looked at: no driver"]
 
 

@@ -65,8 +65,8 @@ def test_windows_of_one_call_never_see_the_inputs_that_count(monkeypatch: pytest
     ("device", "order"),
     [
         ("cpu", ["alone", "begin", "run", "conclude", "after", "end of alone"]),
-        ("cuda:0", ["shared", "begin", "end of shared", "alone", "run", "end of alone",
-                    "shared", "conclude", "end of shared", "after"]),
+        ("cuda:0", ["shared", "begin", "end of shared", "alone", "run", "kept", "after", "end of alone",
+                    "shared", "conclude", "end of shared"]),
     ],
 )  # fmt: skip
 def test_on_a_device_only_what_is_timed_keeps_other_judges_away(
@@ -84,6 +84,7 @@ def test_on_a_device_only_what_is_timed_keeps_other_judges_away(
         monkeypatch.setattr(race.Race, part, lambda self, part=part: log.append(part))
     contest: Any = object.__new__(race.Race)
     contest.device = torch.device(device)
+    contest.checks = SimpleNamespace(conclude=lambda: log.append("kept"))
     contest.take_turns(lambda: turn("alone"), lambda: turn("shared"), lambda: log.append("after"))
     assert order == log
 

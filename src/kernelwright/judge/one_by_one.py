@@ -29,7 +29,7 @@ from kernelwright.judge import measure, placing, singly, wires
 from kernelwright.judge.buffers import CpuArena
 from kernelwright.judge.handover import ANSWERED, RELEASED, Layout, answers, bits, sums
 from kernelwright.judge.program import Program
-from kernelwright.judge.race import Leaves, Race, Racer, Turn, blamed
+from kernelwright.judge.race import Leaves, Race, Racer, blamed
 from kernelwright.judge.veil import Words
 
 CALLS, COLD = 24, 4
@@ -59,17 +59,17 @@ class NotHanded(Exception):
     """Eager cannot be handed its calls one by one on this machine; why."""
 
 
-def gains_us(contest: Race, alone: Turn, known: Sequence[list[float]], say: Callable[[str], object]) -> list[float]:
+def gains_us(contest: Race, known: Sequence[list[float]], say: Callable[[str], object]) -> list[float]:
     """Eager's time less the candidate's in calls one by one; none where there is no gain to look at, nor on a device
-    where what is ``known`` of another process of this program has it, or that cannot do this, which is said. There in a
-    turn ``alone``. Raises as a race does."""
+    where what is ``known`` of another process of this program has it, or that cannot do this, which is said. For who is
+    alone on the device. Raises as a race does."""
     claim = singly.claim_us([racer.lane for racer in contest.racers], contest.plan)
     if claim == 0.0 or contest.device.type == "cpu":
         return singly.gains_us(contest, claim) if claim else []
     if any(_had(gains, claim) for gains in known):
         return []
     try:
-        with alone(), placing.on_one_cpu([contest.racers[at].program.pid for at in (0, -1)]):
+        with placing.on_one_cpu([contest.racers[at].program.pid for at in (0, -1)]):
             return _gains(contest, claim)
     except NotHanded as error:
         say(f"whether calls one by one are faster too was not looked at: {error}")

@@ -113,7 +113,7 @@ class Race:
     def take_turns(self, alone: Turn, shared: Turn, after: Callable[[], None]) -> None:
         """The whole race and ``after``, alone on the device for what is timed. On a GPU first windows and last
         comparisons are not: of the 1.9 s of a proof on an H200 in which no other judge could time they were 0.2 s.
-        There ``after`` takes a turn of its own where it times something."""
+        ``after`` is of the same turn: who waits for another one waits for the programs that other judges load."""
         if self.device.type == "cpu":  # what compiles here in the background stands still from the first window
             with alone():
                 self.begin()
@@ -125,9 +125,10 @@ class Race:
             self.begin()
         with alone():
             self.run()
+            self.checks.conclude()  # before other calls take the place of some
+            after()
         with shared():
             self.conclude()
-        after()
 
     def begin(self) -> None:
         """What comes before the rounds and is not timed: programs are warmed. Raises Lost, and what programs do."""

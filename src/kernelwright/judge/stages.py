@@ -269,7 +269,7 @@ class Judgement(Verification):
         return racers
 
     def _ask_one_by_one(self, contest: race.Race) -> None:
-        self.gains.append(gains_us(contest, self.alone, self.gains, self.conditions.append))
+        self.gains.append(gains_us(contest, self.gains, self.conditions.append))
         self._leaves_alone(contest.racers[-1].program)  # once more: after 300 calls, say
 
     # -- verdict -----------------------------------------------------------------------------------------------------
