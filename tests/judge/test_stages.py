@@ -46,7 +46,7 @@ def test_a_time_below_the_bound_is_refused_unless_others_slow_the_memory_down(
         assert "3.2e+03 us is below the 4.8e+03 us" in found.reason and not made.conditions
     else:
         assert found is None and made.bound_us is None
-        assert "there is no bound to hold it to" in made.conditions[0]
+        assert "no bound to hold it to" in made.conditions[0]
 
 
 def test_a_second_look_that_explains_the_time_ends_the_matter(monkeypatch: pytest.MonkeyPatch) -> None:

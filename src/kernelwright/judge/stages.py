@@ -9,6 +9,7 @@ import os
 import random
 import statistics
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,12 +99,15 @@ class Judgement(Verification):
         # On an H200 a process takes 0.2 to 0.4 s to load: the second does so beside the first one's checks.
         soon = processes > 1 and self.bench.device.type != "cpu" and self.points[0].state_bytes <= DEAR_BYTES
         lanes: list[list[race.Racer]] = []
-        with contextlib.closing(ahead.Ahead(self._loaded)) as programs:
+        with contextlib.closing(ahead.Ahead(self._loaded)) as programs, ThreadPoolExecutor(1) as beside:
             for number in range(processes):
                 self.points[0].checker.draws.another_process()
                 if soon and number == 0:
                     programs.begin()
-                self._renew(number)
+                if soon:
+                    renewed = beside.submit(self._renew, number)
+                else:
+                    self._renew(number)
                 with programs.turn() as program:
                     far = self.near = self._smoke(program, plan.sets, fresh=precise)
                     if self.level == "smoke":
@@ -116,6 +120,8 @@ class Judgement(Verification):
                         (self._verify if precise else self._verify_soon)(program)
                         self.points[0].bind(program, self.points[0].as_given, plan.sets)
                     programs.rest()
+                    if soon:
+                        renewed.result()
                     lanes.append(self._race(program, plan, far, number))
                     self.outrun |= race.outrun(lanes[-1], plan)
                     self._guards(program)
@@ -213,8 +219,8 @@ class Judgement(Verification):
         return int(self.level == "precise" and number == 0) if self.bench.timed.dear else plan.full_checks
 
     def _renew(self, number: int) -> None:
-        """New processes for baselines where those are cheap, begun with the candidate's and not just for the race. One
-        that was raced is warm, and so is each where the calls with which it began outlast a warm-up (2 x 1.1 s)."""
+        """New processes for baselines where those are cheap, begun with the candidate's, on a device beside its checks
+        (0.5 s). One that was raced is warm, and so is each whose first calls outlast a warm-up (2 x 1.1 s)."""
         with self.shared():
             for baseline in self.baselines if self.level == "precise" else ():
                 baseline.renew()
@@ -232,17 +238,14 @@ class Judgement(Verification):
 
     def _odd_windows(self, number: int) -> int:
         """Odd windows among the rounds that a race has at least: none where nobody asked for more than the task's own
-        values.
-
-        On the dearest cases one of the two processes has one; no process can tell which, for it follows from the seed.
-        """
+        values. On the dearest cases one of the two processes has one, and none can tell which: the seed says so."""
         if self.points[0].instance.work > HEAVY:
             return int(self.level == "precise" and number == random.Random(self.seed ^ 0x0DDCA11).randrange(2))
         return 2 if self.level == "precise" else int(self.verifies)
 
     def _strewn(self, number: int) -> tuple[str, ...]:
-        """How few odd rows are strewn in the windows of one race: in one spots of them, or two elements of all in the
-        other process, which few samples of the inputs show; in the other whole rows, of all changes or of some."""
+        """How few odd rows are strewn in the windows of one race: in one spots of them, or two elements of all (in the
+        other process), which few samples show; in the other whole rows, of all changes or of some."""
         if self.points[0].instance.work > HEAVY or self.level != "precise":
             return ("",)
         whole = random.Random(self.seed ^ 0x57EE7).sample(("few", "rows"), 2)[number % 2]
@@ -345,9 +348,7 @@ class Judgement(Verification):
             return None
         reason = f"{median:.3g} us is below the {self.bound_us:.3g} us in which the device can move the bytes"
         if idle < load.QUIET:
-            self.conditions.append(
-                f"{reason}, by its memory's speed while others use it: there is no bound to hold it to"
-            )
+            self.conditions.append(f"{reason}, by its memory's speed while others use it: no bound to hold it to")
             self.bound_us = None
             return None
         return Rejected(stage="integrity", reason=reason, detail="no program is that fast: work is being skipped")
