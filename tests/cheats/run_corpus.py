@@ -50,6 +50,7 @@ from running_programs import RUNNINGS
 from scattered_programs import SCATTERED
 from seam_programs import SEAMS
 from side_programs import SIDES
+from slight_programs import SLIGHT
 from slip_programs import SLIPS
 from stray_programs import STRAYS
 from tied_programs import TIED
@@ -66,7 +67,7 @@ ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
     *TIED, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS,
-    *ALMOST, *GPU, *DEVICE,
+    *ALMOST, *SLIGHT, *GPU, *DEVICE,
 )  # fmt: skip
 
 

@@ -7,7 +7,10 @@ import pytest
 import torch
 from plain_tasks import instance
 
-from kernelwright.judge.finite import regular
+from kernelwright.judge.finite import regular, within
+from kernelwright.judge.inputs import Variant
+from kernelwright.judge.singled import SLIGHT
+from kernelwright.task import Contract
 
 
 @pytest.mark.parametrize(
@@ -34,3 +37,31 @@ def test_infinities_that_only_float32_has_in_a_tasks_own_calls_are_no_design() -
     masked = instance("torch.log_softmax(x.masked_fill(x > 1.0, -float('inf')), -1)", "[torch.randn(4, 64)]")
     leaves = [torch.randn(4, 64, generator=torch.Generator().manual_seed(3)) * 20.0]
     assert regular(masked, leaves, None, masked.eager(leaves, None))
+
+
+@pytest.mark.parametrize(
+    ("forward", "inside"),
+    [
+        ("x / x.norm(dim=-1, keepdim=True)", True),
+        ("x ** 3", True),
+        ("x ** 3 * 1e20", True),
+        ("x ** 7", False),
+        ("(x ** 7) * 1e30 + 1.0", True),  # of which nothing shows
+        ("(x ** 7) * 1e30 + x ** 6", False),
+    ],
+)
+def test_slight_numbers_are_inside_where_nothing_that_shows_vanishes(forward: str, inside: bool) -> None:
+    """Of the scale that asks so; of others what float32 does not hold is the reference's own matter."""
+    made = instance(forward, "[torch.randn(8, 64)]")
+    leaves = [SLIGHT * torch.randn(8, 64, generator=torch.Generator().manual_seed(1))]
+    outputs = made.eager(leaves, None)
+    for scale, expected in ((SLIGHT, inside), (1e-3, True)):
+        variant = Variant(name="slight", required=True, scale=scale)
+        assert expected == within(made, variant, leaves, None, outputs)
+
+
+def test_of_results_by_lot_nothing_says_whether_slight_numbers_are_inside() -> None:
+    made = instance("F.dropout(x, 0.5, True)", "[torch.randn(8, 64)]", contract=Contract(random=True))
+    leaves = [SLIGHT * torch.randn(8, 64)]
+    slight = Variant(name="slight", required=True, scale=SLIGHT)
+    assert not within(made, slight, leaves, None, made.eager(leaves, None))

@@ -17,6 +17,7 @@ import torch
 from kernelwright.judge import numerics
 from kernelwright.judge.domains import factored
 from kernelwright.judge.kinds import Watching
+from kernelwright.judge.singled import SLIGHT
 from kernelwright.judge.variants import AS_GIVEN, Variant
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from kernelwright.judge.weights import State
 
 Answers = Sequence[torch.Tensor]
+ROUNDED = 2.0**4
+"""Unit roundoffs of a whole output by which a reference errs at the most that loses nothing to slight numbers: chains
+and sums in blocks err by one to four."""
 _DESIGNED: WeakKeyDictionary[Instance, frozenset[int]] = WeakKeyDictionary()
 
 
@@ -63,6 +67,31 @@ def infinite(outputs: Answers) -> frozenset[int]:
     """Outputs that hold infinities and no NaN."""
     odd = [index for index, finite in enumerate(pattern(outputs) or ()) if not finite]
     return frozenset(index for index in odd if not bool(torch.isnan(outputs[index]).any()))
+
+
+def within(instance: Instance, variant: Variant, leaves: Answers, state: State | None, outputs: Answers) -> bool:
+    """Whether inputs of a variant lie within the reference's domain: ``regular``, and where they are slight, as precise
+    as ever."""
+    if variant.beyond:
+        return True
+    if not regular(instance, leaves, state, outputs):
+        return False
+    return variant.scale != SLIGHT or _kept(instance, leaves, state, outputs)
+
+
+def _kept(instance: Instance, leaves: Answers, state: State | None, outputs: Answers) -> bool:
+    """Whether nothing that counts has vanished: a product of six numbers of 1e-8 is zero in float32, and where the
+    reference meets one some honest program may not."""
+    if instance.contract.random:
+        return False
+    exact, _ = instance.oracle(leaves, state)
+    for out, true in zip(outputs, exact, strict=False):
+        if not (out.is_floating_point() or out.is_complex()) or not out.numel():
+            continue
+        error = float(torch.linalg.vector_norm(numerics.wide(out) - numerics.wide(true)))
+        if not error <= ROUNDED * numerics.unit_roundoff(out.dtype) * float(torch.linalg.vector_norm(true)):
+            return False
+    return True
 
 
 def regular(instance: Instance, leaves: Answers, state: State | None, outputs: Answers) -> bool:

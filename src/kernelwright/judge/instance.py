@@ -18,7 +18,7 @@ from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.calls import Given
 from kernelwright.judge.codes import Numbers
 from kernelwright.judge.domains import Particular, kept
-from kernelwright.judge.finite import infinite, pattern, regular, shaped
+from kernelwright.judge.finite import infinite, pattern, shaped, within
 from kernelwright.judge.floors import Floors, Spread
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.measure import timed
@@ -289,7 +289,7 @@ class Instance:
         for number in range(self.bonds.lots(variant, self.factors) if variant.name != AS_GIVEN else 0):
             state = self.draw_state(seed, variant.moved) if variant.moved else None
             found = self._accepted(leaves := self.draw(variant, seed + number), state)
-            if found is None or not (variant.beyond or regular(self, leaves, state, found)):
+            if found is None or not within(self, variant, leaves, state, found):
                 return False
         return True
 

@@ -29,6 +29,9 @@ NEARLY = 8
 """Draws of whole numbers that are nearly alike, each one way by lot of five."""
 FAR = 4
 """Draws of each way in which something has to travel far, where they are cheap."""
+SLIGHT = 2.0**-26
+"""A scale, 1.5e-8, at which it shows who adds 1e-10 to what is divided by or takes 1e-8 for zero; squares and cubes of
+such numbers are still far from float32's least."""
 ROOTS = 3
 """Outputs at the most each of which is asked for gradients alone."""
 
@@ -83,6 +86,12 @@ def far_apart(specs: Sequence[TensorSpec], *, light: bool, sorts: bool, travels:
     wanted |= dict.fromkeys((LANES, ZEROS), sorts and bool(floats)) | {CLOSE: pointed and bool(floats)}
     draws = FAR if light else FAR // 2
     return [Variant(name=name, required=True, change=name, draws=draws) for name, fits in wanted.items() if fits]
+
+
+def slight(specs: Sequence[TensorSpec], *, light: bool) -> list[Variant]:
+    """All numbers close to zero, where draws are cheap and every input is of a format that has such numbers."""
+    narrow = any(spec.dtype.startswith(("float16", "float8")) for spec in specs)
+    return [Variant(name=f"scale {SLIGHT:.2g}", required=True, scale=SLIGHT)] if light and not narrow else []
 
 
 def looked_for(marks: Marks, wraps: Marks) -> list[Variant]:

@@ -116,6 +116,7 @@ def offered(
         dealt += [Variant(name=f"scale {s:.3g}", required=True, scale=s) for s in more]
         dealt += patterned.inputs(timed=timed, tiny=work <= TINY, light=work <= LIGHT, sorts=sorts)
         dealt += singled.far_apart(specs, light=work <= LIGHT, sorts=sorts, travels=travels, pointed=pointed)
+        dealt += singled.slight(specs, light=work <= LIGHT)
     if borders and small:
         on = Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2)
         even = level.draws(specs)

@@ -182,7 +182,7 @@ class Checker:
         self._eager = leaves, state, eager
         outputs = eager[: len(self.instance.out_specs)]
         shaped = all(tuple(out.shape) == spec.shape for out, spec in zip(outputs, self.specs, strict=False))
-        return shaped and (variant.beyond or finite.regular(self.instance, leaves, state, outputs))
+        return shaped and finite.within(self.instance, variant, leaves, state, outputs)
 
     def answered(self, leaves: Sequence[torch.Tensor], state: State | None, eager: list[torch.Tensor]) -> None:
         """What eager answered to the call that ``truth`` will be asked about next."""
