@@ -88,10 +88,10 @@ def far_apart(specs: Sequence[TensorSpec], *, light: bool, sorts: bool, travels:
     return [Variant(name=name, required=True, change=name, draws=draws) for name, fits in wanted.items() if fits]
 
 
-def slight(specs: Sequence[TensorSpec], *, light: bool) -> list[Variant]:
-    """All numbers close to zero, where draws are cheap and every input is of a format that has such numbers."""
+def slight(specs: Sequence[TensorSpec]) -> list[Variant]:
+    """All numbers close to zero, where every input is of a format that has such numbers."""
     narrow = any(spec.dtype.startswith(("float16", "float8")) for spec in specs)
-    return [Variant(name=f"scale {SLIGHT:.2g}", required=True, scale=SLIGHT)] if light and not narrow else []
+    return [] if narrow else [Variant(name=f"scale {SLIGHT:.2g}", required=True, scale=SLIGHT)]
 
 
 def looked_for(marks: Marks, wraps: Marks) -> list[Variant]:

@@ -114,15 +114,14 @@ def offered(
     small = not (huge or autocast or work > HEAVY)
     if small:
         dealt += [Variant(name=f"scale {s:.3g}", required=True, scale=s) for s in more]
+        dealt += singled.slight(specs) if work <= LIGHT else []
         dealt += patterned.inputs(timed=timed, tiny=work <= TINY, light=work <= LIGHT, sorts=sorts)
         dealt += singled.far_apart(specs, light=work <= LIGHT, sorts=sorts, travels=travels, pointed=pointed)
-        dealt += singled.slight(specs, light=work <= LIGHT)
     if borders and small:
         on = Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2)
         even = level.draws(specs)
         dealt += [on, *([replace(on, name=level.NAME, strewn=level.LEVEL, draws=even)] if even else [])]
-    dealt += singled.looked_for(marks, wraps) if small else []
-    dealt += _throughout(specs, marks, hidden_seed) if small else []
+    dealt += [*singled.looked_for(marks, wraps), *_throughout(specs, marks, hidden_seed)] if small else []
     for how in (EXPONENTS, FURTHER) if exponents and weights and small else ():
         dealt.append(Variant(name=f"weights as {how}", required=True, fresh_weights=True, moved=how))
     dealt += singled.rooted(roots, hidden_seed) if small and contract.gradients else []
