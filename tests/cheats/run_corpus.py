@@ -28,6 +28,7 @@ from device_programs import DEVICE
 from elsewhere_programs import ELSEWHERE
 from emptied_programs import EMPTIED
 from ends_programs import ENDS
+from extreme_programs import EXTREME
 from far_programs import FAR
 from field_programs import FIELD
 from formula_programs import FORMULAS
@@ -50,7 +51,6 @@ from running_programs import RUNNINGS
 from scattered_programs import SCATTERED
 from seam_programs import SEAMS
 from side_programs import SIDES
-from slight_programs import SLIGHT
 from slip_programs import SLIPS
 from stray_programs import STRAYS
 from tied_programs import TIED
@@ -67,7 +67,7 @@ ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
     *TIED, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS,
-    *ALMOST, *SLIGHT, *GPU, *DEVICE,
+    *ALMOST, *EXTREME, *GPU, *DEVICE,
 )  # fmt: skip
 
 

@@ -119,8 +119,8 @@ def test_only_what_chooses_again_and_again_has_something_travel() -> None:
         travelled.note(func)
         assert travelled.far is wanted
     plane = [TensorSpec.contiguous((8, 8), torch.float32)]
-    assert [v.name for v in singled.far_apart(plane, light=True, sorts=False, travels=True, pointed=False)] == TRAVELS
-    assert [v.name for v in singled.far_apart(plane, light=True, sorts=True, travels=False, pointed=False)] == RANKS
+    assert [v.name for v in singled.far_apart(plane, light=True, sorts=False, traits={far.TRAVELS})] == TRAVELS
+    assert [v.name for v in singled.far_apart(plane, light=True, sorts=True, traits=())] == RANKS
 
 
 @pytest.mark.parametrize("stacked", [False, True])

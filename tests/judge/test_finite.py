@@ -7,9 +7,9 @@ import pytest
 import torch
 from plain_tasks import instance
 
+from kernelwright.judge.extremes import SLIGHT
 from kernelwright.judge.finite import regular, within
 from kernelwright.judge.inputs import Variant
-from kernelwright.judge.singled import SLIGHT
 from kernelwright.task import Contract
 
 

@@ -48,7 +48,7 @@ def test_it_is_offered_where_a_function_has_such_a_point() -> None:
     names = [SimpleNamespace(_schema=SimpleNamespace(name=f"aten::{name}")) for name in ("log", "acosh", "exp")]
     assert [near_points.pointed(func) for func in names] == [True, True, False]
     plane = [TensorSpec.contiguous((8, 8), torch.float32)]
-    offered = singled.far_apart(plane, light=True, sorts=False, travels=False, pointed=True)
+    offered = singled.far_apart(plane, light=True, sorts=False, traits={near_points.POINTED})
     assert [v.name for v in offered] == [near_points.CLOSE]
 
 

@@ -23,6 +23,8 @@ LEAST = 4
 """Elements along an axis, at the least, for there to be a way."""
 ROUNDS = 4
 """How often a reference chooses between numbers, or flags, by one operator, at the least, for something to travel."""
+TRAVELS = "travels"
+"""Said of a reference that chooses again and again by one operator."""
 CHOOSING = {
     *("minimum", "maximum", "amin", "amax", "min", "max", "where", "logical_or", "logical_and", "logical_not"),
     *("bitwise_or", "bitwise_and", "__or__", "__and__", "any", "all", "gt", "ge", "lt", "le", "eq", "ne"),

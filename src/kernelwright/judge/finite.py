@@ -16,8 +16,8 @@ import torch
 
 from kernelwright.judge import numerics
 from kernelwright.judge.domains import factored
+from kernelwright.judge.extremes import SLIGHT, VAST
 from kernelwright.judge.kinds import Watching
-from kernelwright.judge.singled import SLIGHT
 from kernelwright.judge.variants import AS_GIVEN, Variant
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Answers = Sequence[torch.Tensor]
 ROUNDED = 2.0**4
-"""Unit roundoffs of a whole output by which a reference errs at the most that loses nothing to slight numbers: chains
+"""Unit roundoffs of a whole output by which a reference errs at the most that loses nothing to such numbers: chains
 and sums in blocks err by one to four."""
 _DESIGNED: WeakKeyDictionary[Instance, frozenset[int]] = WeakKeyDictionary()
 
@@ -70,18 +70,18 @@ def infinite(outputs: Answers) -> frozenset[int]:
 
 
 def within(instance: Instance, variant: Variant, leaves: Answers, state: State | None, outputs: Answers) -> bool:
-    """Whether inputs of a variant lie within the reference's domain: ``regular``, and where they are slight, as precise
-    as ever."""
+    """Whether inputs of a variant lie within the reference's domain: ``regular``, and where they are slight or vast, as
+    precise as ever."""
     if variant.beyond:
         return True
     if not regular(instance, leaves, state, outputs):
         return False
-    return variant.scale != SLIGHT or _kept(instance, leaves, state, outputs)
+    return abs(variant.scale) not in (SLIGHT, VAST) or _kept(instance, leaves, state, outputs)
 
 
 def _kept(instance: Instance, leaves: Answers, state: State | None, outputs: Answers) -> bool:
-    """Whether nothing that counts has vanished: a product of six numbers of 1e-8 is zero in float32, and where the
-    reference meets one some honest program may not."""
+    """Whether nothing that counts has vanished, or is infinite: a product of six numbers of 1e-8 is zero in float32,
+    and where the reference meets one some honest program may not."""
     if instance.contract.random:
         return False
     exact, _ = instance.oracle(leaves, state)

@@ -18,7 +18,9 @@ from kernelwright.judge import borders, numerics
 from kernelwright.judge.dealing import below
 
 CLOSE = "close to one"
-POINTED = {"log", "log2", "log10", "acosh", "acos", "asin", "atanh", "erfinv", "log1p", "logit", "special_logit"}
+POINTED = "pointed"
+"""Said of a reference that has a logarithm, or another function with a zero or a pole at one."""
+_FUNCTIONS = {"log", "log2", "log10", "acosh", "acos", "asin", "atanh", "erfinv", "log1p", "logit", "special_logit"}
 """Operators with such a point at 1 or -1, log1p for one less a probability."""
 NEAREST, FURTHEST = 20, 7
 """By how many powers of two the distance from the point becomes smaller, at the most and the least."""
@@ -26,7 +28,7 @@ NEAREST, FURTHEST = 20, 7
 
 def pointed(func: Any) -> bool:
     """Whether an operator is one of these."""
-    return borders.named(func) in POINTED
+    return borders.named(func) in _FUNCTIONS
 
 
 def close(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:

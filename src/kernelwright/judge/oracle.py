@@ -12,7 +12,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
-from kernelwright.judge import borders, bounds, counted, domains, exponents, far, marks, near_points, sparse, steps
+from kernelwright.judge import borders, bounds, counted, domains, exponents, extremes, far, marks, sparse, steps
+from kernelwright.judge import near_points as points
 from kernelwright.judge.kinds import Watching, chooses, ranks
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ PER_OPERATOR = 20_000
 MANY, OF_MANY = 4096, 1_000_000
 """From so many operators of one call on, each is charged what it takes in float64 and in Python, 50 us: of a recurrent
 network that is most of the work (a GRU of 6 layers over 512 steps: 0.26 s in float32, 2.7 s in float64)."""
+TRAITS = {points.POINTED: points.pointed, extremes.CHOOSES: extremes.chooses}
+"""What is said of a reference by single operators; far.TRAVELS by many."""
 STEP = 14
 """Operators of one step of a recurrent layer that oneDNN takes as a whole in float32, and nobody in float64."""
 SPREAD_BYTES = 1 << 28
@@ -145,7 +148,8 @@ class Counting(Watching):
         self.looked, self.followed = marks.Looked(), exponents.Followed(model)
         self.exponential = self.searches = self.jumps = False
         self.particular, self.travelled = domains.Particular(), far.Travelled()
-        self.factors = self.sized = self.sorts = self.ranks = self.pointed = False
+        self.factors = self.sized = self.sorts = self.ranks = False
+        self.traits = set[str]()
         self.counts = any(map(counted.whole, given))
         """Whole numbers come in, become floats, or are added up."""
 
@@ -169,7 +173,7 @@ class Counting(Watching):
         self.factors |= domains.factored(func)
         self.sorts |= chooses(func, args)
         self.ranks |= ranks(func, args)
-        self.pointed |= near_points.pointed(func)
+        self.traits |= {name for name, has in TRAITS.items() if has(func)}
         self.sized |= torch.Tag.dynamic_output_shape in func.tags
         self.jumps |= borders.jumps(func, args, kwargs or {})
         self.counts = self.counts or counted.met(func, args, out)
@@ -180,6 +184,12 @@ class Counting(Watching):
         self.operators += count
         self.work += cost(func, args, out) + few * PER_OPERATOR + (count - few) * OF_MANY
         return out
+
+    def said(self) -> set[str]:
+        """TRAITS that it has, and far.TRAVELS. Of vast numbers an exponential of a difference is none that all honest
+        programs take: an attention scales them first, by 1.44, and rounds that."""
+        found = self.traits | ({far.TRAVELS} if self.travelled.far else set())
+        return found - {extremes.CHOOSES} if self.exponential else found
 
     def met(self, given: Sequence[torch.Tensor], task: Task, outputs: Sequence[torch.Tensor]) -> dict[str, Any]:
         """What operators said of values that a reference treats in a way of their own, in a call on ``given``. Who
@@ -192,8 +202,7 @@ class Counting(Watching):
         more |= {
             "exponents": self.followed.found,
             "sorts": self.ranks or exact,
-            "travels": self.travelled.far,
-            "pointed": self.pointed,
+            "traits": self.said(),
         }
         return {"borders": sorted(self.borders), "marks": found, "wraps": wraps, **more}
 

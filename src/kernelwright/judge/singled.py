@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.factors import SIGNS, SIZES
-from kernelwright.judge.far import LANES, LEVELS, LINE, WAYS, ZEROS
+from kernelwright.judge.far import LANES, LEVELS, LINE, TRAVELS, WAYS, ZEROS
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.marks import ROWS, RUNS, Marks
 from kernelwright.judge.near_numbers import NEAR
-from kernelwright.judge.near_points import CLOSE
+from kernelwright.judge.near_points import CLOSE, POINTED
 from kernelwright.judge.slices import ALONG, COMMON, EQUAL, ITSELF
 from kernelwright.task import Contract
 
@@ -29,9 +29,6 @@ NEARLY = 8
 """Draws of whole numbers that are nearly alike, each one way by lot of five."""
 FAR = 4
 """Draws of each way in which something has to travel far, where they are cheap."""
-SLIGHT = 2.0**-26
-"""A scale, 1.5e-8, at which it shows who adds 1e-10 to what is divided by or takes 1e-8 for zero; squares and cubes of
-such numbers are still far from float32's least."""
 ROOTS = 3
 """Outputs at the most each of which is asked for gradients alone."""
 
@@ -75,10 +72,10 @@ def equal(specs: Sequence[TensorSpec], *, light: bool) -> list[Variant]:
     return [Variant(name=name, required=True, change=name, draws=draws) for name, draws in wanted.items() if draws]
 
 
-def far_apart(specs: Sequence[TensorSpec], *, light: bool, sorts: bool, travels: bool, pointed: bool) -> list[Variant]:
-    """Inputs in which something has to travel far, where a reference that chooses again and again has planes, or rows
-    of a few numbers, and such whose largest lie at a step, where it ``sorts``; all close to one where it is
-    ``pointed``."""
+def far_apart(specs: Sequence[TensorSpec], *, light: bool, sorts: bool, traits: Collection[str]) -> list[Variant]:
+    """Inputs in which something has to travel far, where a reference that ``TRAVELS`` has planes, or rows of a few
+    numbers, and such whose largest lie at a step, where it ``sorts``; all close to one where it is ``POINTED``."""
+    travels, pointed = (trait in traits for trait in (TRAVELS, POINTED))
     floats = [spec.shape for spec in specs if spec.dtype.startswith(("float", "bfloat"))]
     deep = any(len(spec.shape) > 1 for spec in specs) or any("int" in spec.dtype for spec in specs)
     points = any(len(shape) > 1 for shape in floats)
@@ -86,12 +83,6 @@ def far_apart(specs: Sequence[TensorSpec], *, light: bool, sorts: bool, travels:
     wanted |= dict.fromkeys((LANES, ZEROS), sorts and bool(floats)) | {CLOSE: pointed and bool(floats)}
     draws = FAR if light else FAR // 2
     return [Variant(name=name, required=True, change=name, draws=draws) for name, fits in wanted.items() if fits]
-
-
-def slight(specs: Sequence[TensorSpec]) -> list[Variant]:
-    """All numbers close to zero, where every input is of a format that has such numbers."""
-    narrow = any(spec.dtype.startswith(("float16", "float8")) for spec in specs)
-    return [] if narrow else [Variant(name=f"scale {SLIGHT:.2g}", required=True, scale=SLIGHT)]
 
 
 def looked_for(marks: Marks, wraps: Marks) -> list[Variant]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kernelwright.judge import level, near_ends, patterned, singled
+from kernelwright.judge import extremes, level, near_ends, patterned, singled
 from kernelwright.judge.almost import CHANGES
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
@@ -90,8 +90,7 @@ def offered(
     roots: Sequence[int] = (),
     exponents: Mapping[str, float] | None = None,
     sorts: bool = False,
-    travels: bool = False,
-    pointed: bool = False,
+    traits: Collection[str] = (),
 ) -> list[Variant]:
     """The variants of a case, the task's own first; the reference has not been asked whether it accepts them.
 
@@ -102,8 +101,8 @@ def offered(
     compared with the furthest. ``depth``: how small, beside the smallest number that guards them against zero.
     ``exponential``: it has some. ``constants``: inputs of whole numbers (or flags) that are the same in every draw, and
     may be others. ``roots``: outputs that may have gradients. ``exponents``: weights that it takes an exponential of.
-    ``sorts``: it does, or chooses by size, or its answers are exact. ``travels``: it chooses again and again.
-    ``pointed``: it has a logarithm, or another function with a zero or a pole at one."""
+    ``sorts``: it does, or chooses by size, or its answers are exact. ``traits``: what else is said of it
+    (``oracle.TRAITS``)."""
     more = further(contract, reach, depth, exponential)
     many = functools.partial(mixed, contract, further=more, numbers=masked or _numbered(specs))
     wanted = _wanted(contract, specs, weights, work, hidden_seed, many, huge=huge, timed=timed, masked=masked)
@@ -114,9 +113,9 @@ def offered(
     small = not (huge or autocast or work > HEAVY)
     if small:
         dealt += [Variant(name=f"scale {s:.3g}", required=True, scale=s) for s in more]
-        dealt += singled.slight(specs) if work <= LIGHT else []
+        dealt += extremes.drawn(specs, traits) if work <= LIGHT else []
         dealt += patterned.inputs(timed=timed, tiny=work <= TINY, light=work <= LIGHT, sorts=sorts)
-        dealt += singled.far_apart(specs, light=work <= LIGHT, sorts=sorts, travels=travels, pointed=pointed)
+        dealt += singled.far_apart(specs, light=work <= LIGHT, sorts=sorts, traits=traits)
     if borders and small:
         on = Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2)
         even = level.draws(specs)
