@@ -25,6 +25,7 @@ from contract_programs import CONTRACT
 from corpus import Program
 from dear_programs import DEAR
 from device_programs import DEVICE
+from edge_programs import EDGES
 from elsewhere_programs import ELSEWHERE
 from emptied_programs import EMPTIED
 from ends_programs import ENDS
@@ -67,7 +68,7 @@ ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
     *TIED, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS,
-    *ALMOST, *EXTREME, *GPU, *DEVICE,
+    *ALMOST, *EXTREME, *EDGES, *GPU, *DEVICE,
 )  # fmt: skip
 
 

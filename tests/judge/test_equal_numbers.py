@@ -75,3 +75,49 @@ def test_a_row_of_one_input_stands_in_order_in_another() -> None:
     assert stands >= 5
     order = torch.arange(64)
     assert torch.equal(shared_numbers.shared([tokens, order], rng())[1], order)
+
+
+def test_rows_that_cancel_add_up_to_zero_in_any_order() -> None:
+    """All of them or some; an odd length has one zero, what is not finite stays, and so do whole numbers."""
+    x, numbers = torch.randn(64, 9, generator=rng()), ids(50, 1)
+    seen = set()
+    for seed in range(8):
+        made, kept = slices.cancelling([x, numbers], torch.Generator().manual_seed(seed))
+        assert kept is numbers
+        zero = made.sum(1) == 0
+        seen.add(bool(zero.all()))
+        assert 0 < int(zero.sum()) and torch.equal(made[~zero], x[~zero])
+        for order in (made.flip(1), made[:, torch.randperm(9)]):
+            assert torch.equal(order.cumsum(1)[:, -1] == 0, zero)
+        assert bool((made[zero] != 0).sum(1).eq(8).all())
+    assert seen == {True, False}
+    infinite = torch.full((4, 4), torch.inf)
+    assert slices.cancelling([infinite], rng())[0] is infinite
+
+
+def test_a_number_of_each_row_twice_that_or_two_of_it_are_looked_for() -> None:
+    """By lot: a target beside rows of its own comes from these in one draw of two."""
+    rows = torch.randint(0, 1000, (64, 12), generator=rng())
+    targets = torch.randint(0, 2000, (64,), generator=rng())
+    twice = both = 0
+    for seed in range(6):
+        _, made = shared_numbers.shared([rows, targets], torch.Generator().manual_seed(seed))
+        twice += int((made[:, None] == 2 * rows).any(1).sum() > 10)
+        pairs = (rows[:, :, None] + rows[:, None] == made[:, None, None]).flatten(1).any(1)
+        both += int(pairs.sum() > 30)
+        assert made.min() >= targets.min() and made.max() <= targets.max()
+    assert 0 < twice < 6 and 0 < both < 6
+
+
+def test_powers_of_three_and_triangular_numbers_come_and_those_one_less() -> None:
+    wide = torch.randint(0, 2**50, (512,), generator=rng())
+    threes = {3**k - less for k in range(10, 32) for less in (0, 1)}
+    found: set[int] = set()
+    for seed in range(12):
+        found |= set(near_numbers.near([wide], torch.Generator().manual_seed(seed))[0].tolist())
+    assert len(found & threes) > 10
+    roots = [int(((8 * n + 1) ** 0.5 - 1) / 2) for n in found]
+    above = [
+        n for n, r in zip(found, roots, strict=True) if n > 1000 and any(k * (k + 1) // 2 == n for k in (r, r + 1))
+    ]
+    assert len(above) > 20

@@ -8,7 +8,7 @@ import torch
 from plain_tasks import instance
 
 from kernelwright.judge import extremes
-from kernelwright.judge.extremes import SLIGHT, VAST
+from kernelwright.judge.extremes import SLIGHT, VAST, WIDE
 from kernelwright.judge.inputs import Variant
 
 
@@ -17,7 +17,8 @@ from kernelwright.judge.inputs import Variant
     [
         ("x * 2.0", "[torch.randn(8, 16)]", {SLIGHT}),
         ("x.amax(-1)", "[torch.randn(8, 16)]", {SLIGHT, VAST, -VAST}),
-        ("x - x.floor()", "[torch.randn(8, 16)]", {SLIGHT, VAST, -VAST}),
+        ("x - x.floor()", "[torch.randn(8, 16)]", {SLIGHT, WIDE, -WIDE}),
+        ("x.amax(-1).round()", "[torch.randn(8, 16)]", {SLIGHT, WIDE, -WIDE}),
         ("torch.exp(x - x.amax(-1, keepdim=True))", "[torch.randn(8, 16)]", {SLIGHT}),
         ("x.amax(-1)", "[torch.randn(8, 16).bfloat16()]", {SLIGHT, VAST, -VAST}),
         ("x.amax(-1)", "[torch.randn(8, 16).half()]", set()),
@@ -26,7 +27,7 @@ from kernelwright.judge.inputs import Variant
 )
 def test_who_is_asked_about_which(forward: str, inputs: str, scales: set[float]) -> None:
     offered = instance(forward, inputs).offered(1)
-    assert scales == {v.scale for v in offered if abs(v.scale) in (SLIGHT, VAST)}
+    assert scales == {v.scale for v in offered if abs(v.scale) in extremes.GUARDED}
 
 
 @pytest.mark.parametrize(("forward", "taken"), [("x.amax(-1)", True), ("x.amax(-1) * x.amin(-1)", False)])
@@ -49,7 +50,7 @@ def test_operators_are_known_by_name_in_place_or_not() -> None:
 
     class Seen(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            found.append(extremes.chooses(func))
+            found.append(extremes.parts(func) or extremes.chooses(func))
             return func(*args, **(kwargs or {}))
 
     x = torch.randn(4)

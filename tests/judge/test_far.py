@@ -175,3 +175,16 @@ def test_zeros_have_both_signs_and_others_stay() -> None:
     zero = made == 0
     assert 0.1 < float(zero.float().mean()) < 0.4 and torch.equal(made[~zero], values[~zero])
     assert 0.3 < float(torch.signbit(made[zero]).float().mean()) < 0.7
+
+
+def test_a_volume_has_a_corridor_along_its_longest_axis_by_lot() -> None:
+    """Straight, from the one end to the other, where the seed lies."""
+    mask, seed = torch.rand(48, 5, 6, generator=rng()) < 0.5, torch.rand(48, 5, 6, generator=rng()) < 0.02
+    straight = 0
+    for number in range(8):
+        there, start = far.ways([mask, seed], rng(number))
+        assert start.any() and not bool((start & ~there).any())
+        if set(start.nonzero()[:, 0].tolist()) <= {0, 47}:
+            straight += 1
+            assert torch.equal(there, there.all(0).expand_as(there)) and int(there[0].any(1).sum()) == 5
+    assert 0 < straight < 8

@@ -14,14 +14,17 @@ from kernelwright.judge import borders
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import Variant
 
-SLIGHT, VAST = 2.0**-26, 2.0**100
-"""Scales: squares and cubes of the first are far from float32's least number, and of the second nothing is but sums,
-differences, and products with usual numbers."""
-CHOOSES = "chooses"
-"""Said of a reference that takes largest and smallest numbers, or whole parts."""
+SLIGHT, WIDE, VAST = 2.0**-26, 2.0**40, 2.0**100
+"""Scales: squares and cubes of the first are far from float32's least number; the second is beyond 32 bits and not
+beyond 64; of the last nothing is but sums, differences, and products with usual numbers."""
+GUARDED = frozenset({SLIGHT, WIDE, VAST})
+"""Those at which a reference has to be as precise as ever."""
+CHOOSES, PARTS = "chooses", "parts"
+"""Said of a reference that takes largest and smallest numbers, and of one that takes whole parts."""
+_PARTS = {"floor", "ceil", "trunc", "round", "frac"}
 _CHOOSING = {
     *("amax", "amin", "aminmax", "max", "min", "maximum", "minimum", "fmax", "fmin", "cummax", "cummin", "argmax"),
-    *("argmin", "sort", "topk", "floor", "ceil", "trunc", "round", "frac", "max_pool2d_with_indices", "max_pool2d"),
+    *("argmin", "sort", "topk", "kthvalue", "median", "max_pool2d_with_indices", "max_pool2d"),
 }
 
 
@@ -30,13 +33,19 @@ def chooses(func: Any) -> bool:
     return borders.named(func) in _CHOOSING
 
 
+def parts(func: Any) -> bool:
+    """Whether an operator takes whole parts."""
+    return borders.named(func) in _PARTS
+
+
 def drawn(specs: Sequence[TensorSpec], traits: Collection[str]) -> list[Variant]:
-    """All numbers close to zero, and for who ``CHOOSES`` all far from it, on both sides and on each, where every input
-    is of a format that has such numbers. A reference takes them where it is as precise as ever (``finite``)."""
+    """All numbers close to zero, and for who ``CHOOSES`` or takes ``PARTS`` all far from it, on both sides and on each,
+    where every input is of a format that has such numbers. A reference takes them where it is as precise as ever."""
     if any(spec.dtype.startswith(("float16", "float8")) for spec in specs):
         return []
     found = [Variant(name=f"scale {SLIGHT:.2g}", required=True, scale=SLIGHT)]
-    if CHOOSES in traits:
-        found.append(Variant(name=f"scale {VAST:.2g}", required=True, scale=VAST))
-        found += [Variant(name=f"all at {s * VAST:.2g}", required=True, change="far", scale=s * VAST) for s in (-1, 1)]
+    if CHOOSES in traits or PARTS in traits:
+        far = WIDE if PARTS in traits else VAST
+        found.append(Variant(name=f"scale {far:.2g}", required=True, scale=far))
+        found += [Variant(name=f"all at {s * far:.2g}", required=True, change="far", scale=s * far) for s in (-1, 1)]
     return found

@@ -80,12 +80,16 @@ def ways(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Ten
         if len(found) == 1 and square and below(2, rng):
             out[found[0]] = _linked(first, rng)
             continue
-        corridor = _corridor(shape[-2], shape[-1], first.device, rng)
+        axis = max(range(len(shape)), key=lambda dim: (shape[dim], dim))
+        axis = axis if axis < len(shape) - 2 and below(2, rng) else -1
+        rows, columns = first.movedim(axis, -1).shape[-2:]
+        corridor = (_corridor if axis == -1 else _straight)(rows, columns, first.device, rng)
         end = int(corridor.max()) if below(2, rng) else 1
         maze = max(found, key=lambda index: _filled(leaves[index], rng))
         for index in found:
             high = leaves[index].dtype is torch.bool or index != maze or bool(below(2, rng))
-            out[index] = _in_contrast(leaves[index], corridor > 0 if index == maze else corridor == end, high)
+            there = corridor > 0 if index == maze else corridor == end
+            out[index] = _in_contrast(leaves[index].movedim(axis, -1), there, high).movedim(-1, axis).contiguous()
     return out
 
 
@@ -188,6 +192,14 @@ def _corridor(rows: int, columns: int, device: torch.device, rng: torch.Generato
     made = made.mT if turned else made
     flips = [axis for axis in (0, 1) if below(2, rng)]
     return made.flip(flips).contiguous().to(device)
+
+
+def _straight(rows: int, columns: int, device: torch.device, rng: torch.Generator) -> torch.Tensor:
+    """The same of one straight corridor, along the longest axis of a volume: as far as its reference must go."""
+    made = torch.zeros(rows, columns, dtype=torch.int64)
+    steps = torch.arange(1, columns + 1)
+    made[below(rows, rng)] = steps.flip(0) if below(2, rng) else steps
+    return made.to(device)
 
 
 def _in_contrast(leaf: torch.Tensor, there: torch.Tensor, high: bool) -> torch.Tensor:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole numbers that are nearly those of another input, or one another: one apart, or alike in their low or high bits,
-pairs that add up to the same or take longest to divide by each other, one below a square or a power of two.
+pairs that add up to the same or take longest to divide by each other, one below a square, a power or a sum of all
+numbers before.
 
 Numbers by lot from a wide range are none of this. A program that compared them in float64 or by 32 bits of them, kept
 eight in each bucket of a table, carried over a few places alone or ended Euclid's algorithm early was right.
@@ -21,6 +22,9 @@ SHARE, MOST = 1 / 2, 7 / 8
 """Of the numbers those that change, about: where others stay to be found among them, and where none need to."""
 FEWEST = 8
 """Numbers that are left of the range, at the least, where the low bits of all are the same."""
+BASES, OTHERS = (3, 5, 6, 7, 10), 1 / 3
+"""Of which there are powers, and the share of those beside the rest: of a loop that divides by 3 or 10 a logarithm in
+float64 errs at some of them alone."""
 WORD = 32
 """Bits that a program may look at alone."""
 
@@ -108,11 +112,16 @@ def _in_buckets(leaf: Numbers, theirs: Numbers, low: int, high: int, rng: torch.
 
 
 def _beside(leaf: Numbers, theirs: Numbers, low: int, high: int, rng: torch.Generator) -> Numbers:
-    """Squares and powers of two of all sizes, and those one less."""
+    """Squares, triangular numbers and powers of two and of others of all sizes, and those one less."""
     bits = min(62, max(1, high.bit_length()))
     root = torch.rand(leaf.shape, generator=rng, device=leaf.device, dtype=torch.float64) * (bits / 2)
-    squares = torch.exp2(root).long().clamp(max=math.isqrt(max(high, 1))).square()
-    made = _some(squares, _powers(leaf, bits, rng), SHARE, rng)
+    roots = torch.exp2(root).long().clamp(max=math.isqrt(max(high, 1)))
+    above = torch.where(roots % 2 == 0, roots // 2 * (roots + 1), (roots + 1) // 2 * roots)
+    made = _some(_some(roots.square(), above, SHARE, rng), _powers(leaf, bits, rng), SHARE, rng)
+    known = [base**power for base in BASES for power in range(1, 1 + int(math.log(max(high, base), base)))]
+    others = torch.tensor([one for one in known if one < 1 << 62], device=leaf.device)
+    chosen = torch.randint(len(others), leaf.shape, generator=rng, device=leaf.device)
+    made = _some(made, others[chosen], OTHERS, rng)
     return _some(leaf, made - torch.randint(2, leaf.shape, generator=rng, device=leaf.device), MOST, rng)
 
 

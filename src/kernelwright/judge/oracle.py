@@ -24,7 +24,8 @@ PER_OPERATOR = 20_000
 MANY, OF_MANY = 4096, 1_000_000
 """From so many operators of one call on, each is charged what it takes in float64 and in Python, 50 us: of a recurrent
 network that is most of the work (a GRU of 6 layers over 512 steps: 0.26 s in float32, 2.7 s in float64)."""
-TRAITS = {points.POINTED: points.pointed, extremes.CHOOSES: extremes.chooses}
+TRAITS = {points.POINTED: points.pointed, extremes.CHOOSES: extremes.chooses,
+          extremes.PARTS: extremes.parts}  # fmt: skip
 """What is said of a reference by single operators; far.TRAVELS by many."""
 STEP = 14
 """Operators of one step of a recurrent layer that oneDNN takes as a whole in float32, and nobody in float64."""
@@ -189,7 +190,7 @@ class Counting(Watching):
         """TRAITS that it has, and far.TRAVELS. Of vast numbers an exponential of a difference is none that all honest
         programs take: an attention scales them first, by 1.44, and rounds that."""
         found = self.traits | ({far.TRAVELS} if self.travelled.far else set())
-        return found - {extremes.CHOOSES} if self.exponential else found
+        return found - {extremes.CHOOSES, extremes.PARTS} if self.exponential else found
 
     def met(self, given: Sequence[torch.Tensor], task: Task, outputs: Sequence[torch.Tensor]) -> dict[str, Any]:
         """What operators said of values that a reference treats in a way of their own, in a call on ``given``. Who

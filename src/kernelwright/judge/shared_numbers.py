@@ -30,7 +30,9 @@ def shared(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.T
         if leaf.dtype not in whole.INTEGERS or leaf.dim() == 0 or leaf.numel() < 2:
             continue
         if before and not whole.in_place(leaf):
-            out[index] = _with_pieces(leaf, before[below(len(before), rng)], rng)
+            other = before[below(len(before), rng)]
+            aligned = leaf.shape == other.shape[:-1] and bool(below(2, rng))
+            out[index] = _of_rows(leaf, other, rng) if aligned else _with_pieces(leaf, other, rng)
         before.append(leaf)
     return out
 
@@ -53,3 +55,20 @@ def _with_pieces(leaf: torch.Tensor, other: torch.Tensor, rng: torch.Generator) 
             fits &= ~torch.isin(piece, made) & whole.first_of_each(piece)
         row[place : place + size] = torch.where(fits, piece.to(leaf.dtype), row[place : place + size])
     return made
+
+
+def _of_rows(leaf: torch.Tensor, other: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """A number of each row of the other, twice that, or the sum of two of it: of a sum that is looked for in a row,
+    whoever takes one number twice finds it."""
+    low, high = torch.aminmax(leaf)
+    one, two = (
+        other.gather(-1, torch.randint(other.shape[-1], (*leaf.shape, 1), generator=rng, device=leaf.device))[..., 0]
+        for _ in range(2)
+    )
+    how = torch.randint(3, leaf.shape, generator=rng, device=leaf.device)
+    one, two = one.to(torch.int64), two.to(torch.int64)
+    made = torch.where(how == 0, one, torch.where(how == 1, 2 * one, one + two))
+    fits = (made >= low) & (made <= high)
+    if not whole.repeats(leaf):
+        fits &= ~torch.isin(made, leaf.to(made.dtype)) & whole.first_of_each(made)
+    return torch.where(fits, made.to(leaf.dtype), leaf)

@@ -19,6 +19,8 @@ import torch
 from kernelwright.judge import far, near_numbers, near_points, numerics, shared_numbers, whole
 
 EMPTY, EQUAL, COMMON, ALONG = "empty samples", "numbers alike", "numbers in common", "one moved along"
+CANCELLING, WHOLE = "rows that cancel", 9
+"""And the whole numbers of which they are made: less than this."""
 ITSELF = "one tensor for all"
 """What ``one`` makes equal is one tensor, to the candidate: ``model(x, x, x)``."""
 BLANK = {"blank samples": 0, "blank channels": 1}
@@ -144,8 +146,9 @@ def _twin(one_: torch.Tensor, other: torch.Tensor) -> bool:
 
 def along(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
     """Inputs of one shape and type are the first of them, moved along an axis: a sequence that is late, an image beside
-    where it was. Whole numbers only where they lie within what the others are and may repeat. Of two random sequences
-    the way with the fewest edits lies near the diagonal, and who looked nowhere else passed."""
+    where it was; by lot in some slices the other way round, or in another order, of whole numbers with one more here
+    and one less there. Whole numbers only where they lie within what the others are and may repeat. Of two random
+    sequences the way with the fewest edits lies near the diagonal, and who looked nowhere else passed."""
     out, firsts = list(leaves), dict[tuple[torch.Size, torch.dtype], torch.Tensor]()
     for index, leaf in enumerate(leaves):
         if not leaf.dim() or leaf.shape[-1] < 2:
@@ -159,11 +162,27 @@ def along(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Te
         axis = axes[int(torch.randint(len(axes), (), generator=rng, device=leaf.device))]
         by = 1 + int(torch.randint(leaf.shape[axis] - 1, (), generator=rng, device=leaf.device))
         made = first.roll(by, axis)
+        if torch.randint(2, (), generator=rng, device=leaf.device):
+            made = _in_other_order(first, made, axis, rng)
         if leaf.dtype in whole.INTEGERS:
             low, high = torch.aminmax(leaf)
             made = torch.where((made >= low) & (made <= high), made, leaf)
         out[index] = made
     return out
+
+
+def _in_other_order(first: torch.Tensor, moved: torch.Tensor, axis: int, rng: torch.Generator) -> torch.Tensor:
+    """``moved``, and slices along an axis that hold the same as ``first`` otherwise: who compares what they hold, or
+    what it adds up to, says that one is the other moved."""
+    lines = [1 if dim == axis else size for dim, size in enumerate(first.shape)]
+    how = torch.randint(6, lines, generator=rng, device=first.device)
+    order = torch.rand(first.shape, generator=rng, device=first.device).argsort(axis)
+    mixed = first.gather(axis, order)
+    if first.dtype in whole.INTEGERS and first.shape[axis] > 2:
+        places = torch.rand(first.shape, generator=rng, device=first.device).argsort(axis)
+        step = (places == 0).to(first.dtype) - (places == 1).to(first.dtype)
+        mixed = torch.where(how == 0, mixed + step, mixed)
+    return torch.where(how < 2, mixed, torch.where(how == 2, first.flip(axis), moved))
 
 
 def equal(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
@@ -216,6 +235,24 @@ def again(before: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
     return torch.view_as_complex(changed.reshape(*before.shape, 2).contiguous())
 
 
+def cancelling(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
+    """Rows of floats, all or some, hold small whole numbers and as many of the other sign: in any order their sum is
+    zero, which of random numbers it never is."""
+    out = list(leaves)
+    for index, leaf in enumerate(leaves):
+        if not (_plain(leaf) and leaf.dim() and leaf.shape[-1] > 1):
+            continue
+        size, device = leaf.shape[-1], leaf.device
+        half = torch.randint(1, WHOLE, (*leaf.shape[:-1], size // 2), generator=rng, device=device)
+        made = torch.cat([half, -half, half[..., :1] * 0][: 2 + size % 2], -1)
+        made = made.gather(-1, torch.rand(leaf.shape, generator=rng, device=device).argsort(-1)).to(leaf.dtype)
+        some = torch.rand((*leaf.shape[:-1], 1), generator=rng, device=device)
+        out[index] = torch.where(
+            some < (1.0 if torch.randint(2, (), generator=rng, device=device) else 0.5), made, leaf
+        )
+    return out
+
+
 CHANGES: dict[str, Callable[[Sequence[torch.Tensor], torch.Generator], list[torch.Tensor]]] = {
     **{name: functools.partial(blanked, axis=axis) for name, axis in BLANK.items()},
     "blank inputs": empty,
@@ -231,6 +268,7 @@ CHANGES: dict[str, Callable[[Sequence[torch.Tensor], torch.Generator], list[torc
     far.LANES: far.lanes,
     far.LEVELS: far.levels,
     far.ZEROS: far.zeros,
+    CANCELLING: cancelling,
     EMPTY: emptied,
 }
 """Changes of all inputs together, by name."""
