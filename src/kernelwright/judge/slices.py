@@ -246,10 +246,9 @@ def cancelling(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[tor
         half = torch.randint(1, WHOLE, (*leaf.shape[:-1], size // 2), generator=rng, device=device)
         made = torch.cat([half, -half, half[..., :1] * 0][: 2 + size % 2], -1)
         made = made.gather(-1, torch.rand(leaf.shape, generator=rng, device=device).argsort(-1)).to(leaf.dtype)
-        some = torch.rand((*leaf.shape[:-1], 1), generator=rng, device=device)
-        out[index] = torch.where(
-            some < (1.0 if torch.randint(2, (), generator=rng, device=device) else 0.5), made, leaf
-        )
+        share = 1.0 if torch.randint(2, (), generator=rng, device=device) else 0.5
+        chance = torch.rand((*leaf.shape[:-1], 1), generator=rng, device=device)
+        out[index] = torch.where(chance < share, made, leaf)
     return out
 
 
