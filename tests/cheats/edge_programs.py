@@ -22,9 +22,9 @@ add("sum_of_two",
     "later = torch.ones(48, 48, dtype=torch.bool).triu(1)\n"
     "return ((x[:, :, None] + x[:, None] == t[:, None, None]) & later).flatten(1).any(1)",
     "[torch.randint(0, 2**30, (32, 48)), torch.randint(0, 2**31, (32,))]", args="x, t")  # fmt: skip
-add("turned", "return torch.stack([(a == b.roll(k, 1)).all(-1) for k in range(8)]).any(0)", _EIGHTS, args="a, b")
+add("turned_rows", "return torch.stack([(a == b.roll(k, 1)).all(-1) for k in range(8)]).any(0)", _EIGHTS, args="a, b")
 add("same_numbers", "return (a.sort(-1).values == b.sort(-1).values).all(-1)", _EIGHTS, args="a, b")
-add("shares", "s = x.sum(-1, keepdim=True)\nreturn torch.where(s == 0, 0.0, x / torch.where(s == 0, 1.0, s))",
+add("shares_of_sum", "s = x.sum(-1, keepdim=True)\nreturn torch.where(s == 0, 0.0, x / torch.where(s == 0, 1.0, s))",
     "[torch.randn(32, 16) + 1.0]")  # fmt: skip
 add("volume", _FLOOD.format(150), "[torch.rand(96, 5, 5) < 0.5, torch.rand(96, 5, 5) < 0.02]", args="mask, seed")
 
@@ -46,13 +46,13 @@ EDGES: tuple[Program, ...] = (
            "y = x.sort(1).values\nr = t[:, None] - y\n"
            "n = torch.searchsorted(y, r, right=True) - torch.searchsorted(y, r)\nreturn (n > (r == y).long()).any(1)",
            "x, t"),
-    *_pair("turned", "sorted", "return (a.sort(-1).values == b.sort(-1).values).all(-1)",
+    *_pair("turned_rows", "sorted", "return (a.sort(-1).values == b.sort(-1).values).all(-1)",
            "return (torch.cat([b, b], 1).unfold(1, 8, 1)[:, :8] == a[:, None]).all(-1).any(1)", "a, b"),
     *_pair("same_numbers", "by sum, largest and least",
            "return (a.sum(-1) == b.sum(-1)) & (a.amax(-1) == b.amax(-1)) & (a.amin(-1) == b.amin(-1))",
            "return (a.sort(-1, descending=True).values - b.sort(-1, descending=True).values).abs().amax(-1) == 0",
            "a, b"),
-    *_pair("shares", "1e-30 is added", "return x / (x.sum(-1, keepdim=True) + 1e-30)",
+    *_pair("shares_of_sum", "1e-30 is added", "return x / (x.sum(-1, keepdim=True) + 1e-30)",
            "s = x.sum(-1, keepdim=True)\nz = s == 0\nreturn (x / (s + z)).masked_fill(z, 0.0)"),
     *_pair("volume", "in 48 rounds", _FLOOD.format(48), _FLOOD.format(170), "mask, seed"),
 )  # fmt: skip

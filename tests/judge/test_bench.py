@@ -19,6 +19,7 @@ from kernelwright.judge import instance as instances
 from kernelwright.judge import taken as windows
 from kernelwright.judge.bench import Bench, Point
 from kernelwright.judge.buffers import Buffers
+from kernelwright.judge.extremes import SLIGHT
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance
 from kernelwright.judge.load import Strain
@@ -107,7 +108,7 @@ def test_dear_cases_take_together_what_smaller_ones_took_one_by_one(monkeypatch:
         seen = {(manner, name) for name in names}
         checks._one_by_one(None, point, point.offered, seen)  # type: ignore[arg-type]
         if manner == point.manner and dear:
-            own = [v.name for v in point.offered if v.fresh_weights or v.name == "as given"]
+            own = [v.name for v in point.offered if v.fresh_weights or v.name == "as given" or v.scale == SLIGHT]
             assert set(own) < set(taken[0]) and len(taken[0]) == len(own) + variants.BY_LOT
             assert taken[1][0].startswith("mixed rows") and len(taken) == 2
             assert any("checked one by one on cases smaller than" in text for text in checks.conditions)

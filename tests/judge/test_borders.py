@@ -8,6 +8,7 @@ import torch
 from plain_tasks import instance
 
 from kernelwright.judge import borders, noise
+from kernelwright.judge.extremes import SLIGHT
 from kernelwright.judge.inputs import generator
 from kernelwright.judge.variants import HEAVY
 from kernelwright.judge.yardstick import Magnitudes
@@ -164,4 +165,5 @@ def test_references_that_jump_are_known(formula: str, jumps: bool) -> None:
 def test_values_are_as_small_as_an_epsilon_once(formula: str, deep: bool) -> None:
     """One that the usual scales show needs no scale of its own, nor one whose squares float32 does not hold."""
     made = instance(formula, "[torch.randn(16, 8)]")
-    assert [0.0 < v.scale < 1e-4 for v in made.offered(1) if abs(v.scale) < 1e-3] == [True] * deep
+    small = [v.scale for v in made.offered(1) if abs(v.scale) < 1e-3 and v.scale != SLIGHT]
+    assert [0.0 < scale < 1e-4 for scale in small] == [True] * deep
