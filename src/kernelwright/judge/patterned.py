@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from kernelwright.judge.almost import REPEATED, SET, SORTED
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.slices import CANCELLING
 from kernelwright.judge.weights import FEW_OTHERS, PATTERNED
 
 NAMES = {FEW_OTHERS: "almost as made", PATTERNED: "with a pattern"}
@@ -17,10 +18,12 @@ looks at a few weights is wrong in one draw of two of the right one. With three 
 
 
 def inputs(*, timed: bool, tiny: bool, light: bool, sorts: bool) -> list[Variant]:
-    """Draws that have a pattern, all but a few elements. Of the timed case, ``tiny`` or ``light``, as many as there are
-    patterns of a cube: files that were made elsewhere have no other case. ``sorts``: the reference does."""
+    """Draws that have a pattern, all but a few elements, and where cheap such whose rows cancel. Of the timed case,
+    ``tiny`` or ``light``, as many as there are patterns of a cube: files that were made elsewhere have no other case.
+    ``sorts``: the reference does."""
     draws = (12 if timed else 4) if tiny else (9 if timed else 3) if light else 1
     wanted = {REPEATED: draws, SET: draws, **({SORTED: (draws + 1) // 2} if sorts else {})}
+    wanted |= {CANCELLING: 2} if light else {}
     return [Variant(name=change, required=True, change=change, draws=count) for change, count in wanted.items()]
 
 

@@ -15,7 +15,7 @@ from kernelwright.judge.inputs import Variant
 from kernelwright.judge.marks import ROWS, RUNS, Marks
 from kernelwright.judge.near_numbers import NEAR
 from kernelwright.judge.near_points import CLOSE, POINTED
-from kernelwright.judge.slices import ALONG, CANCELLING, COMMON, EQUAL, ITSELF
+from kernelwright.judge.slices import ALONG, COMMON, EQUAL, ITSELF
 from kernelwright.task import Contract
 
 HELD = 3
@@ -62,13 +62,12 @@ def differing(specs: Sequence[TensorSpec], scales: Sequence[float]) -> list[Vari
 
 def equal(specs: Sequence[TensorSpec], *, light: bool) -> list[Variant]:
     """Whole numbers that are equal at some places of two inputs, where there are two of one shape and type, that two
-    have in common anywhere, or that are nearly the same; rows of floats that cancel, where draws are cheap."""
+    have in common anywhere, or that are nearly the same."""
     found = [(spec.shape, spec.dtype) for spec in specs if "int" in spec.dtype and math.prod(spec.shape) > 1]
     wanted = {
         EQUAL: 2 * (len(set(found)) < len(found)),
         COMMON: 6 * (len(found) > 1),
         NEAR: (NEARLY if light else 2) * bool(found),
-        CANCELLING: 2 * (light and any(spec.dtype.startswith(("float", "bfloat")) and spec.shape for spec in specs)),
     }
     return [Variant(name=name, required=True, change=name, draws=draws) for name, draws in wanted.items() if draws]
 
