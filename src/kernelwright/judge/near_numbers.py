@@ -74,10 +74,10 @@ def _changed(leaf: torch.Tensor, other: torch.Tensor, change: Change, rng: torch
         theirs = flat.reshape(leaf.shape)
     else:
         theirs = flat[torch.randint(len(flat), leaf.shape, generator=rng, device=leaf.device)]
-    return _kept(leaf, change(leaf.to(torch.int64), theirs, low, high, rng))
+    return kept(leaf, change(leaf.to(torch.int64), theirs, low, high, rng))
 
 
-def _kept(leaf: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
+def kept(leaf: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
     """What was ``made``, where that is in the range, and no number twice where none was."""
     low, high = torch.aminmax(leaf)
     fits = (made >= low) & (made <= high)
@@ -138,7 +138,7 @@ def _complement(first: Numbers, second: Numbers, rng: torch.Generator) -> tuple[
     there = (places >= torch.minimum(start, end)) & (places < torch.maximum(start, end))
     low, high = torch.aminmax(second.to(torch.int64))
     made = torch.where(there, low + high - first.to(torch.int64), second.to(torch.int64))
-    return first, _kept(second, made)
+    return first, kept(second, made)
 
 
 def _euclid(first: Numbers, second: Numbers, rng: torch.Generator) -> tuple[Numbers, Numbers]:
@@ -156,7 +156,7 @@ def _euclid(first: Numbers, second: Numbers, rng: torch.Generator) -> tuple[Numb
     times = (share * room).long().clamp(min=1)
     chosen = torch.rand(first.shape, generator=rng, device=first.device) < MOST
     upper, lower = (torch.where(chosen, numbers[at - back] * times, one) for back, one in ((0, first), (1, second)))
-    return _kept(first, upper), _kept(second, lower)
+    return kept(first, upper), kept(second, lower)
 
 
 PAIRS = (_complement, _euclid)

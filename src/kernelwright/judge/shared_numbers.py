@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from kernelwright.judge import whole
+from kernelwright.judge import near_numbers, whole
 from kernelwright.judge.dealing import below
 
 LEAST, MOST = 2, 64
@@ -60,15 +60,10 @@ def _with_pieces(leaf: torch.Tensor, other: torch.Tensor, rng: torch.Generator) 
 def _of_rows(leaf: torch.Tensor, other: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """A number of each row of the other, twice that, or the sum of two of it: of a sum that is looked for in a row,
     whoever takes one number twice finds it."""
-    low, high = torch.aminmax(leaf)
     one, two = (
         other.gather(-1, torch.randint(other.shape[-1], (*leaf.shape, 1), generator=rng, device=leaf.device))[..., 0]
         for _ in range(2)
     )
     how = torch.randint(3, leaf.shape, generator=rng, device=leaf.device)
     one, two = one.to(torch.int64), two.to(torch.int64)
-    made = torch.where(how == 0, one, torch.where(how == 1, 2 * one, one + two))
-    fits = (made >= low) & (made <= high)
-    if not whole.repeats(leaf):
-        fits &= ~torch.isin(made, leaf.to(made.dtype)) & whole.first_of_each(made)
-    return torch.where(fits, made.to(leaf.dtype), leaf)
+    return near_numbers.kept(leaf, torch.where(how == 0, one, torch.where(how == 1, 2 * one, one + two)))
