@@ -286,6 +286,17 @@ def test_differences_of_one_time_say_what_is_gained_where_no_series_are_alike(mo
     assert 8 * 2 + 2 == next(turn) and 30.0 < gains[0] < gains[1]
 
 
+@pytest.mark.parametrize(("eager", "mine", "left"), [
+    ([120.4, 119.6, 125.2, 132.6], [114.8, 124.2, 112.7, 121.8], 0.0),  # windows as one, beside six other judges
+    ([117.4, 118.1, 117.5, 117.7], [108.9, 108.2, 108.5, 108.6], 8.5),
+])  # fmt: skip
+def test_of_a_gain_that_is_gone_what_differs_at_one_time_is_left(
+    eager: list[float], mine: list[float], left: float
+) -> None:
+    gains = one_by_one._said(eager, mine, 25.8)
+    assert max(0.0, gains[0]) == pytest.approx(left) and gains[-1] < 12.9
+
+
 def test_what_is_not_clear_is_the_candidates() -> None:
     """Some of the calls say that it gains 60 us and some that it gains nothing: on a device that counts for it."""
     lane = measure.Lane("eager", SimpleNamespace(), on_device=True)  # type: ignore[arg-type]

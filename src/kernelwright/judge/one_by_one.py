@@ -156,20 +156,21 @@ def _read(taken: Sequence[Sequence[list[float]]], cold: int, *, rested: bool) ->
 def _said(eager: Sequence[float], mine: Sequence[float], claim_us: float) -> list[float]:
     """The least and the most that series say the candidate gains; empty where they do not say it yet.
 
-    A gain is gone where the two series of each that took least say so. That it is there the others have to say as well:
-    four as calm as these, or the differences of those of one time (95 %, by ranks), whatever somebody does to both."""
+    A gain is gone where the two series of each that took least say so; what of it is left is no more than the
+    differences of those of one time say (95 %, by ranks). That it is there the others have to say as well: four as
+    calm as these, or those differences, whatever somebody does to both. Without them rows in 29 us that claimed 25
+    were left 3 to 7 of these, twice in 22 as much as 1.2 of eager, beside six other judges."""
     asked, count = singly.VANISHED * claim_us, len(eager)
     first, second = sorted(eager)[:2], sorted(mine)[:2]
     least, most = first[0] - second[-1], first[-1] - second[0]
     if count < SERIES:
         return []
+    apart, rank = _apart(eager, mine), singly.low_rank(count)
     if most < asked:
-        return [least, most]
-    apart = _apart(eager, mine)
+        return [min(least, apart[rank]), most]
     calm = _calm(eager, claim_us) and _calm(mine, claim_us)
     if calm and least > asked and statistics.median(apart) > asked:
         return [least, most]
-    rank = singly.low_rank(count)
     if count >= MOST and apart[rank] > asked:
         return [apart[rank], apart[-1 - rank]]
     return [least, most] if calm and count >= MOST else []
