@@ -297,13 +297,13 @@ def test_of_a_gain_that_is_gone_what_differs_at_one_time_is_left(
     assert max(0.0, gains[0]) == pytest.approx(left) and gains[-1] < 12.9
 
 
-def test_what_is_not_clear_is_the_candidates() -> None:
-    """Some of the calls say that it gains 60 us and some that it gains nothing: on a device that counts for it."""
+def test_what_is_not_clear_is_open() -> None:
+    """Some of the calls say that it gains 60 us and some that it gains nothing: no lower end of a ratio has it."""
     lane = measure.Lane("eager", SimpleNamespace(), on_device=True)  # type: ignore[arg-type]
-    assert (0.0, 0.0) == one_by_one.vanished_us(0, [[0.0, 60.0]], [100.0], [40.0], lane)
-    silent = [one_by_one.UNSAID, 60.0]
-    assert (0.0, 60.0) == one_by_one.vanished_us(0, [silent], [100.0], [40.0], lane)
-    assert (0.0, 0.0) == one_by_one.vanished_us(0, [silent, [31.0, 32.0]], [100.0], [40.0], lane)
+    assert (0.0, 60.0) == one_by_one.vanished_us(0, [[0.0, 60.0]], [100.0], [40.0], lane)
+    assert (0.0, 45.0) == one_by_one.vanished_us(0, [[15.0, 60.0], [-9.0, 20.0]], [100.0], [40.0], lane)
+    assert (0.0, 60.0) == one_by_one.vanished_us(0, [[one_by_one.UNSAID, 60.0]], [100.0], [40.0], lane)
+    assert (0.0, 0.0) == one_by_one.vanished_us(0, [[-1.0, 60.0], [31.0, 32.0]], [100.0], [40.0], lane)
     assert (0.0, 0.0) == one_by_one.vanished_us(0, [[]], [100.0], [40.0], lane)
     lane.on_device = False
     mine = one_by_one.vanished_us(1, [[60.0] * 9, [2.0] * 9], [100.0], [40.0], lane)

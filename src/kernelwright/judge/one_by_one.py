@@ -85,16 +85,15 @@ def vanished_us(
 ) -> tuple[float, float]:
     """``singly.vanished_us`` of one process; ``gains`` are those of every one. On a device the process that gained most
     counts for each, with the least that its calls say where the most that they say is less than half of what is
-    claimed. Else what is not clear is the candidate's, but a claim is open where calls say nothing (UNSAID)."""
+    claimed. Where only the most has half, or calls say nothing (UNSAID), the rest of a claim is open: credited to the
+    candidate, as it was, 2 of 14 windows computed as one kept 5 of 6.9 beside six judges on a slow host."""
     if not honest.on_device:
         return singly.vanished_us(gains[number], eager_us, mine_us, crowded=honest.crowded)
     asked = [each for each in gains if each]
     if not asked:
         return 0.0, 0.0
     least, most = (singly.vanished_us([max(each[at] for each in asked)], eager_us, mine_us)[0] for at in (0, -1))
-    if most:
-        return least, 0.0
-    return 0.0, least if any(each[0] == UNSAID for each in asked) else 0.0
+    return (least, 0.0) if most else (0.0, least)
 
 
 def _had(gains: Sequence[float], claim_us: float) -> bool:
@@ -173,7 +172,7 @@ def _said(eager: Sequence[float], mine: Sequence[float], claim_us: float) -> lis
         return [least, most]
     if count >= MOST and apart[rank] > asked:
         return [apart[rank], apart[-1 - rank]]
-    return [least, most] if calm and count >= MOST else []
+    return [min(least, apart[rank]), most] if calm and count >= MOST else []
 
 
 def _apart(eager: Sequence[float], mine: Sequence[float]) -> list[float]:
