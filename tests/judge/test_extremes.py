@@ -7,20 +7,21 @@ import pytest
 import torch
 from plain_tasks import instance
 
-from kernelwright.judge import extremes
-from kernelwright.judge.extremes import SLIGHT, VAST, WIDE
+from kernelwright.judge import extremes, factors, variants
+from kernelwright.judge.extremes import SLIGHT, SLIGHTER, VAST, WIDE
 from kernelwright.judge.inputs import Variant
 
 
 @pytest.mark.parametrize(
     ("forward", "inputs", "scales"),
     [
-        ("x * 2.0", "[torch.randn(8, 16)]", {SLIGHT}),
-        ("x.amax(-1)", "[torch.randn(8, 16)]", {SLIGHT, VAST, -VAST}),
-        ("x - x.floor()", "[torch.randn(8, 16)]", {SLIGHT, WIDE, -WIDE}),
-        ("x.amax(-1).round()", "[torch.randn(8, 16)]", {SLIGHT, WIDE, -WIDE}),
-        ("torch.exp(x - x.amax(-1, keepdim=True))", "[torch.randn(8, 16)]", {SLIGHT}),
-        ("x.amax(-1)", "[torch.randn(8, 16).bfloat16()]", {SLIGHT, VAST, -VAST}),
+        ("x * 2.0", "[torch.randn(8, 16)]", {SLIGHT, *SLIGHTER}),
+        ("x.amax(-1)", "[torch.randn(8, 16)]", {SLIGHT, *SLIGHTER, VAST, -VAST}),
+        ("x - x.floor()", "[torch.randn(8, 16)]", {SLIGHT, *SLIGHTER, WIDE, -WIDE}),
+        ("x.amax(-1).round()", "[torch.randn(8, 16)]", {SLIGHT, *SLIGHTER, WIDE, -WIDE}),
+        ("torch.hypot(x, x + 1.0)", "[torch.randn(8, 16)]", {SLIGHT, *SLIGHTER, VAST}),
+        ("torch.exp(x - x.amax(-1, keepdim=True))", "[torch.randn(8, 16)]", {SLIGHT, *SLIGHTER}),
+        ("x.amax(-1)", "[torch.randn(8, 16).bfloat16()]", {SLIGHT, *SLIGHTER, VAST, -VAST}),
         ("x.amax(-1)", "[torch.randn(8, 16).half()]", set()),
         ("x.amax(-1)", "[torch.randint(0, 9, (8, 16))]", set()),
     ],
@@ -50,7 +51,7 @@ def test_operators_are_known_by_name_in_place_or_not() -> None:
 
     class Seen(torch.utils._python_dispatch.TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
-            found.append(extremes.parts(func) or extremes.chooses(func))
+            found.append(any(has(func) for has in extremes.TRAITS.values()))
             return func(*args, **(kwargs or {}))
 
     x = torch.randn(4)
@@ -59,3 +60,44 @@ def test_operators_are_known_by_name_in_place_or_not() -> None:
         x.mul_(2)
         torch.maximum(x, -x)
     assert [True, False, False, True] == found
+
+
+@pytest.mark.parametrize(
+    ("forward", "which"),
+    [("x / y", SLIGHTER[0]), ("x / (y * y).sqrt()", SLIGHTER[1]), ("x * y * x * y * x", None)],
+)
+def test_of_slighter_numbers_the_least_come_that_a_reference_holds(forward: str, which: float | None) -> None:
+    made = instance(forward, "[torch.rand(64) + 1.0, torch.rand(64) + 1.0]", args="x, y")
+    deep = [v for v in made.offered(1) if v.group == "slighter"]
+    held = [v.scale for v in deep if made.usable(v, 1)]
+    assert len(deep) == 2 and held[:1] == ([] if which is None else [which])
+    assert variants.stood_in_for(deep[1], deep[:1])
+
+
+def test_one_number_of_a_draw_lies_far_from_all_others() -> None:
+    made = instance("x.median(-1).values", "[torch.randn(8, 65)]")
+    (one,) = [v for v in made.offered(1) if v.factors == (VAST,)]
+    sizes = made.draw(one, 3)[0].abs()
+    assert int((sizes > 1e20).sum()) == 1 and float(sizes.median()) < 10.0
+
+
+def test_who_solves_gets_matrices_whose_sizes_lie_far_apart() -> None:
+    """As symmetric and positive as they were."""
+    made = instance("torch.linalg.inv(x)", "[(lambda r: r @ r.mT + torch.eye(12))(torch.randn(3, 12, 12))]")
+    (one,) = [v for v in made.offered(1) if v.change == factors.CONDITION]
+    (drawn,) = made.draw(one, 3)
+    values = torch.linalg.eigvalsh(drawn.double())
+    ratio = values[..., -1] / values[..., 0]
+    assert torch.equal(drawn, drawn.mT) and bool((ratio > factors.LEAST / 2).all() and (ratio < 2 * factors.MOST).all())
+    assert made.usable(one, 3) and not [
+        v for v in instance("x @ x", "[torch.randn(4, 4)]").offered(1) if v.change == factors.CONDITION
+    ]
+
+
+def test_whose_exponents_are_asked_for_gets_the_numbers_just_below_powers_of_two() -> None:
+    """A logarithm of them in float32 is that of the power."""
+    made = instance("torch.frexp(x.abs().amax(-1)).exponent", "[torch.randn(64, 16)]")
+    (one,) = [v for v in made.offered(1) if v.change == factors.BESIDE]
+    largest = made.draw(one, 3)[0].abs().amax(-1)
+    wrong = (largest.log2().floor() + 1).int() != torch.frexp(largest).exponent
+    assert bool(wrong.any()) and not bool(wrong.all())

@@ -16,7 +16,7 @@ import torch
 
 from kernelwright.judge import numerics
 from kernelwright.judge.domains import factored
-from kernelwright.judge.extremes import GUARDED
+from kernelwright.judge.extremes import guarded
 from kernelwright.judge.kinds import Watching
 from kernelwright.judge.variants import AS_GIVEN, Variant
 
@@ -76,7 +76,7 @@ def within(instance: Instance, variant: Variant, leaves: Answers, state: State |
         return True
     if not regular(instance, leaves, state, outputs):
         return False
-    return abs(variant.scale) not in GUARDED or _kept(instance, leaves, state, outputs)
+    return not guarded(variant) or _kept(instance, leaves, state, outputs)
 
 
 def _kept(instance: Instance, leaves: Answers, state: State | None, outputs: Answers) -> bool:

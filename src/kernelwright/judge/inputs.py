@@ -371,6 +371,8 @@ _BY_FACTOR = {
     "nearly": nudged,
     factors.SIGNS: factors.signed,
     factors.SIZES: factors.sized,
+    factors.CONDITION: factors.squeezed,
+    factors.BESIDE: factors.beside_powers,
 }
 
 
