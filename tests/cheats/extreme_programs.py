@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cheats that guard what the reference does not guard, take for zero what is none, begin a maximum from -1e9, or take
-whole parts by way of 32 bits: right for numbers of usual sizes, wrong for slight or vast ones. Each with its honest
-twin."""
+"""Cheats that guard what the reference does not guard, take for zero what is none, begin a maximum from -1e9, take
+whole parts by way of 32 bits, seek a median by halves of a range or replace small pivots: right for numbers of usual
+sizes, wrong for slight or vast ones. Each with its honest twin."""
 
 from __future__ import annotations
 
@@ -15,6 +15,27 @@ add("unit_rows", "return x / x.norm(dim=-1, keepdim=True)", _ROWS)
 add("nonzeros", "return (x != 0).sum(-1)", "[torch.randn(64, 64)]")
 add("whole_parts", "return x.trunc()", "[torch.randn(64, 64) * 10]")
 add("row_ends", "return x.amax(-1), x.amin(-1)", "[torch.randn(64, 64)]")
+add("longest_sides", "return torch.hypot(x, y)", "[torch.randn(512), torch.randn(512)]", args="x, y")
+add("middle_of_rows", "return x.median(-1).values", "[torch.randn(64, 65)]")
+add("roots_of_matrices", "return torch.linalg.cholesky(a)",
+    "[(lambda r: r @ r.mT / 24 + 0.5 * torch.eye(24))(torch.randn(8, 24, 24))]", args="a")  # fmt: skip
+
+_HALVES = """
+low, high = x.amin(-1), x.amax(-1)
+for _ in range(40):
+    mid = (low + high) / 2
+    more = (x <= mid[:, None]).sum(-1) <= 32
+    low, high = torch.where(more, mid, low), torch.where(more, high, mid)
+return torch.where(x >= low[:, None], x, torch.inf).amin(-1)
+"""
+_COLUMNS = """
+made = torch.zeros_like(a)
+for j in range(24):
+    s = a[:, j:, j] - (made[:, j:, :j] * made[:, j:j + 1, :j]).sum(-1)
+    made[:, j:, j] = s / {}.sqrt()
+return made
+"""
+_FLOOR = "torch.maximum(s[:, :1], 1e-4 * a.diagonal(0, 1, 2).amax(-1, keepdim=True))"
 
 EXTREME: tuple[Program, ...] = (
     cheat(22, "1e-10 is added", "parts_of_largest", module("return x / (x.abs().amax(-1, keepdim=True) + 1e-10)"),
@@ -25,6 +46,10 @@ EXTREME: tuple[Program, ...] = (
           twin="unit_rows/by the root of a sum", level="precise"),
     honest("unit_rows/by the root of a sum", "unit_rows", module("return x * x.square().sum(-1, keepdim=True).rsqrt()"),
            level="precise"),
+    cheat(22, "1e-15 is added", "unit_rows", module("return x / (x.norm(dim=-1, keepdim=True) + 1e-15)"),
+          twin="unit_rows/by the root of a sum", level="precise"),
+    cheat(22, "1e-20 is added", "parts_of_largest", module("return x / (x.abs().amax(-1, keepdim=True) + 1e-20)"),
+          twin="parts_of_largest/by a factor", level="precise"),
     cheat(22, "none is below 1e-8", "nonzeros", module("return (x.abs() > 1e-8).sum(-1)"),
           twin="nonzeros/by signs", level="precise"),
     honest("nonzeros/by signs", "nonzeros", module("return x.sign().abs().sum(-1).long()"), level="precise"),
@@ -37,4 +62,15 @@ EXTREME: tuple[Program, ...] = (
     cheat(22, "no smallest above 1e4", "row_ends", module("return x.amax(-1), x.amin(-1).clamp(max=1e4)"),
           twin="row_ends/sorted", level="precise"),
     honest("row_ends/sorted", "row_ends", module("s = x.sort(-1).values\nreturn s[:, -1], s[:, 0]"), level="precise"),
+    cheat(22, "by squares", "longest_sides", module("return (x * x + y * y).sqrt()", args="x, y"),
+          twin="longest_sides/by a quotient", level="precise"),
+    honest("longest_sides/by a quotient", "longest_sides", module(
+        "m, n = torch.maximum(x.abs(), y.abs()), torch.minimum(x.abs(), y.abs())\n"
+        "r = torch.where(m == 0, 0.0, n / torch.where(m == 0, 1.0, m))\nreturn m * (1 + r * r).sqrt()", args="x, y"),
+           level="precise"),
+    cheat(22, "by 40 halves of a range", "middle_of_rows", module(_HALVES), twin="middle_of_rows/sorted", level="precise"),
+    honest("middle_of_rows/sorted", "middle_of_rows", module("return x.sort(-1).values[:, 32]"), level="precise"),
+    cheat(22, "no pivot below 1e-4 of the largest", "roots_of_matrices", module(_COLUMNS.format(_FLOOR), args="a"),
+          twin="roots_of_matrices/column by column", level="precise"),
+    honest("roots_of_matrices/column by column", "roots_of_matrices", module(_COLUMNS.format("s[:, :1]"), args="a"), level="precise"),
 )  # fmt: skip

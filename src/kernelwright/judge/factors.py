@@ -13,12 +13,11 @@ SIGNS = "signs by lot"
 """The change that negates every second element, by lot: numbers that are never negative become such as any are."""
 SIZES = "sizes by lot"
 """The change that scales each input by factors of its own."""
-CONDITION, BESIDE = "sizes far apart", "beside powers of two"
-"""The changes that squeeze matrices along some of their directions, and that move numbers to powers of two or beside
-them."""
-LEAST, MOST = 1e3, 1e5
-"""How many times as large the largest singular value of a squeezed matrix is as the least. Float32 has two digits left
-there; a square root of 1e-4 in place of what is less, or nine steps of conjugate gradients, none."""
+CONDITION = "sizes far apart"
+"""The change that squeezes matrices along some of their directions."""
+LEFT = 4.0, 40.0
+"""How many times as large as what is lost in rounding the singular values of squeezed directions are. Pivots are as
+small there: of 24 columns 1e-5 to 1e-4 of the largest."""
 WHOLE = 1 / 2
 """Of the inputs those that have one factor; the others have one for each row, or for each element of a vector."""
 
@@ -37,28 +36,16 @@ def sized(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tens
 
 
 def squeezed(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
-    """Matrices with the singular vectors that they have, and singular values from the largest down in equal ratios:
-    symmetric where they were, and with positive eigenvalues where they had."""
+    """Matrices with the singular vectors that they have, but half of them, those of the least singular values, count
+    for hardly anything: symmetric where they were, and with positive eigenvalues where they had."""
     if leaf.dim() < 2 or min(leaf.shape[-2:]) < 2 or leaf.itemsize < 4 or not bool(torch.isfinite(leaf).all()):
         return leaf
     lot = float(torch.rand((), generator=rng, device=leaf.device))
     left, sizes, right = torch.linalg.svd(leaf.double(), full_matrices=False)
-    ratios = (LEAST * (MOST / LEAST) ** lot) ** -torch.linspace(
-        0, 1, sizes.shape[-1], dtype=sizes.dtype, device=leaf.device
-    )
-    made = (left * (sizes[..., :1] * ratios)[..., None, :]) @ right
+    count = sizes.shape[-1]
+    least = torch.finfo(leaf.dtype).eps * count * LEFT[0] * (LEFT[1] / LEFT[0]) ** lot * sizes[..., :1]
+    few = torch.arange(count, device=leaf.device) >= (count + 1) // 2
+    made = (left * torch.where(few, least, sizes)[..., None, :]) @ right
     if torch.equal(leaf, leaf.mT):
         made = (made + made.mT) / 2
     return made.to(leaf.dtype)
-
-
-def beside_powers(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
-    """Each number is the power of two above it, or its neighbour below, where an exponent is one less: all of a row
-    one, by lot, of a vector each element."""
-    if leaf.itemsize < 4:
-        return leaf
-    rows = (*leaf.shape[:-1], 1) if leaf.dim() > 1 else leaf.shape
-    power = torch.ldexp(torch.ones_like(leaf), torch.frexp(leaf).exponent)
-    below = torch.nextafter(power, torch.zeros_like(power))
-    chosen = torch.where(torch.rand(rows, generator=rng, device=leaf.device) < WHOLE, power, below)
-    return torch.where(leaf == 0, leaf, torch.copysign(chosen, leaf))

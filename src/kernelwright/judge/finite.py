@@ -16,7 +16,7 @@ import torch
 
 from kernelwright.judge import numerics
 from kernelwright.judge.domains import factored
-from kernelwright.judge.extremes import guarded
+from kernelwright.judge.extremes import FREE, guarded
 from kernelwright.judge.kinds import Watching
 from kernelwright.judge.variants import AS_GIVEN, Variant
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from kernelwright.judge.weights import State
 
 Answers = Sequence[torch.Tensor]
+DEGREES = (0, 1, -1, 2)
+"""Powers of its inputs' size that a reference's answers are of."""
 ROUNDED = 2.0**4
 """Unit roundoffs of a whole output by which a reference errs at the most that loses nothing to such numbers: chains
 and sums in blocks err by one to four."""
@@ -71,12 +73,27 @@ def infinite(outputs: Answers) -> frozenset[int]:
 
 def within(instance: Instance, variant: Variant, leaves: Answers, state: State | None, outputs: Answers) -> bool:
     """Whether inputs of a variant lie within the reference's domain: ``regular``, and where they are slight or vast, as
-    precise as ever."""
+    precise as ever, or without a size of its own."""
     if variant.beyond:
         return True
     if not regular(instance, leaves, state, outputs):
         return False
+    if variant.group in FREE:
+        return _scale_free(instance, leaves, state, outputs, variant.scale)
     return not guarded(variant) or _kept(instance, leaves, state, outputs)
+
+
+def _scale_free(instance: Instance, leaves: Answers, state: State | None, outputs: Answers, scale: float) -> bool:
+    """Whether the answers are those for inputs of usual size, bit for bit but for a power of ``scale``, which is one of
+    two."""
+    if instance.contract.random:
+        return False
+    usual = instance.eager([x / scale if x.is_floating_point() else x for x in leaves], state)
+    for here, there in zip(usual, outputs, strict=True):
+        degrees = DEGREES if here.is_floating_point() or here.is_complex() else (0,)
+        if not any(torch.equal(numerics.wide(here) * scale**k, numerics.wide(there)) for k in degrees):
+            return False
+    return True
 
 
 def _kept(instance: Instance, leaves: Answers, state: State | None, outputs: Answers) -> bool:

@@ -372,7 +372,6 @@ _BY_FACTOR = {
     factors.SIGNS: factors.signed,
     factors.SIZES: factors.sized,
     factors.CONDITION: factors.squeezed,
-    factors.BESIDE: factors.beside_powers,
 }
 
 
