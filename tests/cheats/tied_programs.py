@@ -106,6 +106,31 @@ ROTARY = (
             "return torch.stack((a * c - b * s, b * c + a * s), -1).flatten(-2)"), args="x, c, s", slow=True),
 )  # fmt: skip
 
+BY_EXPERT = """
+l, i = (x @ self.r).topk(2, -1)
+g = l.softmax(-1)
+y = torch.zeros(x.shape[0], 20)
+for e in range(6):
+    r, k = torch.where(i == e)
+    y.index_add_(0, r, (x[r] @ self.w[e]) * g[r, k, None])
+return y
+"""
+ROUTERS = (
+    *_pair("experts_of_softmax", "g, i = (x @ self.r).softmax(-1).topk(2, -1)\ng = g / g.sum(-1, keepdim=True)\n"
+           "y = torch.einsum('nd,edf->nef', x, self.w)\n"
+           "return (y.gather(1, i[..., None].expand(-1, -1, 20)) * g[..., None]).sum(1)", "[torch.randn(40, 16)]",
+           ("the first alone counts in full", BY_EXPERT.replace("softmax(-1)", "softmax(-1).clamp(min=0.5)")),
+           ("by logits", BY_EXPERT),
+           init="self.r = nn.Parameter(torch.randn(16, 6))\nself.w = nn.Parameter(torch.randn(6, 16, 20) * 0.25)"),
+    *_pair("rows_by_sigmoid", "g, i = torch.sigmoid(x @ self.r).topk(2, -1)\n"
+           "return (self.e[i] * g[..., None]).sum(1)", "[torch.randn(40, 16)]",
+           ("the third, where it is large too", "l, i = (x @ self.r).topk(3, -1)\n"
+            "i = torch.cat([i[:, :1], torch.where(l[:, 2:] > 6.0, i[:, 2:], i[:, 1:2])], 1)\n"
+            "return (self.e[i] * l[:, :2].sigmoid()[..., None]).sum(1)"),
+           ("by logits", "l, i = (x @ self.r).topk(2, -1)\nreturn (self.e[i] * l.sigmoid()[..., None]).sum(1)"),
+           init="self.r = nn.Parameter(torch.randn(16, 6))\nself.e = nn.Parameter(torch.randn(6, 12))"),
+)  # fmt: skip
+
 PLAIN = _pair(
     "plain_numbers", "y = torch.roll(x * s, n, -1)\nreturn y if m is None else y * m",
     "[torch.randn(16, 32), 3, None, 0.5]", ("a place less", "return torch.roll(x, n - 1, -1) * s"),
@@ -125,4 +150,4 @@ BESIDE = (
            level="precise", slow=True),
 )  # fmt: skip
 
-TIED: tuple[Program, ...] = (*CHOSEN, *MASKS, *KEPT, *SOLVED, *SWEPT, *SPARSE, *ROTARY, *PLAIN, *BESIDE)
+TIED: tuple[Program, ...] = (*CHOSEN, *MASKS, *KEPT, *SOLVED, *SWEPT, *SPARSE, *ROTARY, *PLAIN, *BESIDE, *ROUTERS)

@@ -172,3 +172,15 @@ def test_rows_may_follow_any_order_of_equal_keys() -> None:
     rows, ids = "x[:, 0].float()[x[:, 1].argsort()]", "[torch.randint(0, 4, (64, 32))]"
     assert passes(rows, ids, lambda x: [x[:, 0].float()[x[:, 1].argsort(stable=True)]])
     assert not passes(rows, ids, lambda x: [x[:, 0].float()[x[:, 2].argsort(stable=True)]])
+
+
+def test_who_chooses_by_logits_may_choose_among_sigmoids_that_are_equal() -> None:
+    """Those beyond 40 are 1.0 in float64 too; a third one that is less is none of them."""
+    chosen = "(x[..., None] * (s := torch.sigmoid(x).topk(2)[1])[:, None]).sum((1, 2)) + torch.sigmoid(x).sum(-1)"
+    wide = "[torch.where((z := torch.randn(64, 8)) > 0, 40.0 + z * 100.0, z)]"
+
+    def by_logits(x: torch.Tensor, skipped: int = 0) -> Answers:
+        places = x.topk(2 + skipped)[1][:, skipped:]
+        return [(x[..., None] * places[:, None]).sum((1, 2)) + torch.sigmoid(x).sum(-1)]
+
+    assert passes(chosen, wide, by_logits) and not passes(chosen, wide, lambda x: by_logits(x, 4))

@@ -133,8 +133,8 @@ def _ordered(
     if got.dtype != eager.dtype or not got.is_floating_point():
         return found
     try:
-        for last in (False, True):
-            with ties.Ordered(last):
+        for order in (ties.Ordered(False), ties.Ordered(True), ties.Ordered(False, before=True)):
+            with order:
                 other = instance.doubled(truth.leaves, truth.state, Float64Trace())[index]
             wide = got.to(torch.float64)
             near = (wide == other) | ((wide - other).abs() <= BESIDE * yardstick.peak)

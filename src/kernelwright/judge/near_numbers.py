@@ -25,6 +25,8 @@ FEWEST = 8
 BASES, OTHERS = (3, 5, 6, 7, 10), 1 / 3
 """Of which there are powers, and the share of those beside the rest: of a loop that divides by 3 or 10 a logarithm in
 float64 errs at some of them alone."""
+BASES_BELOW = 64
+"""Of bases by lot, two of which there are powers in each draw."""
 WORD = 32
 """Bits that a program may look at alone."""
 
@@ -37,7 +39,7 @@ def near(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Ten
     stays, and numbers that are all different stay so. Where few of a range are there, the others may have no meaning:
     those stay as they are."""
     out = list(leaves)
-    some = [index for index, leaf in enumerate(leaves) if leaf.dtype in whole.INTEGERS and _dense(leaf)]
+    some = [index for index, leaf in enumerate(leaves) if leaf.dtype in whole.INTEGERS and dense(leaf)]
     twins = {i: next((j for j in some if j < i and leaves[j].shape == leaves[i].shape), None) for i in some}
     halves = {i: leaves[i].shape.index(2) for i in some if leaves[i].dim() > 1 and 2 in leaves[i].shape}
     pairs = [i for i in some if twins[i] is not None or i in halves]
@@ -58,7 +60,7 @@ def near(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Ten
     return out
 
 
-def _dense(leaf: torch.Tensor) -> bool:
+def dense(leaf: torch.Tensor) -> bool:
     """Whether any number of the range may come: most of it was drawn, or hardly any number twice."""
     if leaf.numel() < 2 or not whole.may_move(leaf):
         return False
@@ -117,12 +119,21 @@ def _beside(leaf: Numbers, theirs: Numbers, low: int, high: int, rng: torch.Gene
     root = torch.rand(leaf.shape, generator=rng, device=leaf.device, dtype=torch.float64) * (bits / 2)
     roots = torch.exp2(root).long().clamp(max=math.isqrt(max(high, 1)))
     above = torch.where(roots % 2 == 0, roots // 2 * (roots + 1), (roots + 1) // 2 * roots)
-    made = _some(_some(roots.square(), above, SHARE, rng), _powers(leaf, bits, rng), SHARE, rng)
-    known = [base**power for base in BASES for power in range(1, 1 + int(math.log(max(high, base), base)))]
+    made = _some(_some(roots.square(), above, SHARE, rng), _figures(roots, bits), OTHERS, rng)
+    made = _some(made, _powers(leaf, bits, rng), SHARE, rng)
+    bases = (*BASES, *torch.randint(2, 1 + BASES_BELOW, (2,), generator=rng, device=leaf.device).tolist())
+    known = [base**power for base in bases for power in range(1, 1 + int(math.log(max(high, base), base)))]
     others = torch.tensor([one for one in known if one < 1 << 62], device=leaf.device)
     chosen = torch.randint(len(others), leaf.shape, generator=rng, device=leaf.device)
     made = _some(made, others[chosen], OTHERS, rng)
     return _some(leaf, made - torch.randint(2, leaf.shape, generator=rng, device=leaf.device), MOST, rng)
+
+
+def _figures(roots: Numbers, bits: int) -> Numbers:
+    """Of roots by lot the pentagonal number, or the cube, or the tetrahedral number, of which a triple is unranked."""
+    small = roots.clamp(max=1 << bits // 3)
+    solid = small * (small + 1) // 2 * (small + 2) // 3
+    return torch.where(roots % 3 == 0, roots * (3 * roots - 1) // 2, torch.where(roots % 3 == 1, small**3, solid))
 
 
 CHANGES: tuple[Change, ...] = (_apart, _in_buckets, _beside)

@@ -15,6 +15,7 @@ from kernelwright.judge.inputs import Variant
 from kernelwright.judge.marks import ROWS, RUNS, Marks
 from kernelwright.judge.near_numbers import NEAR
 from kernelwright.judge.near_points import CLOSE, POINTED
+from kernelwright.judge.relations import ENDS, HASHED, RELATED, STEEP
 from kernelwright.judge.slices import ALONG, COMMON, EQUAL, ITSELF
 from kernelwright.task import Contract
 
@@ -25,6 +26,8 @@ ALONE = 6
 TAKEN = (20.0, 4.0)
 """Scales for references that do not take the largest. The hyperbolic sine of normal numbers 1000 times as large is
 infinite, and one that was clipped at -6 passed: nothing else came below the -4 that is drawn."""
+TOGETHER = {RELATED: 6, HASHED: 3, ENDS: 2, STEEP: 1}
+"""Draws of whole numbers that belong together, where a case is light."""
 NEARLY = 8
 """Draws of whole numbers that are nearly alike, each one way by lot of five."""
 FAR = 4
@@ -62,12 +65,13 @@ def differing(specs: Sequence[TensorSpec], scales: Sequence[float]) -> list[Vari
 
 def equal(specs: Sequence[TensorSpec], *, light: bool) -> list[Variant]:
     """Whole numbers that are equal at some places of two inputs, where there are two of one shape and type, that two
-    have in common anywhere, or that are nearly the same."""
+    have in common anywhere, that are nearly the same, or that belong together."""
     found = [(spec.shape, spec.dtype) for spec in specs if "int" in spec.dtype and math.prod(spec.shape) > 1]
     wanted = {
         EQUAL: 2 * (len(set(found)) < len(found)),
         COMMON: 6 * (len(found) > 1),
         NEAR: (NEARLY if light else 2) * bool(found),
+        **{name: (draws if light else 1) * bool(found) for name, draws in TOGETHER.items()},
     }
     return [Variant(name=name, required=True, change=name, draws=draws) for name, draws in wanted.items() if draws]
 

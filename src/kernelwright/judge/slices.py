@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import far, near_numbers, near_points, numerics, shared_numbers, whole
+from kernelwright.judge import far, near_numbers, near_points, numerics, relations, shared_numbers, whole
 
 EMPTY, EQUAL, COMMON, ALONG = "empty samples", "numbers alike", "numbers in common", "one moved along"
 CANCELLING, WHOLE = "rows that cancel", 9
@@ -261,6 +261,7 @@ CHANGES: dict[str, Callable[[Sequence[torch.Tensor], torch.Generator], list[torc
     EQUAL: equal,
     COMMON: shared_numbers.shared,
     near_numbers.NEAR: near_numbers.near,
+    **relations.CHANGES,
     near_points.CLOSE: near_points.close,
     far.WAYS: far.ways,
     far.LINE: far.line,

@@ -28,6 +28,8 @@ SAME_SHAPE = {"view", "_unsafe_view", "_reshape_alias"}
 """Operators that go by how elements lie, where a copy of the places may lie otherwise."""
 MOVING = {"index_select", "flip", "roll"}
 """Operators that are no views and move elements."""
+RISING = {"sigmoid", "tanh", "exp", "log", "sqrt", "erf", "hardsigmoid", "hardtanh", "relu", "clamp", "clamp_min"}
+"""Operators of one value whose results are in order where that is; ``_softmax`` of a row of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +134,16 @@ class Noted(Watching):
 
 class Ordered(Watching):
     """Sorts, and searches for the largest, find equal values by their places: the first or the ``last`` of them first,
-    or as ``told``, by the number of the operator, where that is an order of them. What a reference answers then is as
-    right as what it answers usually."""
+    or as ``told``, by the number of the operator, where that is an order of them, or ``before``: by what they were
+    before an operator that made them equal, as who chooses by logits and not by their sigmoids. What a reference
+    answers then is as right as what it answers usually."""
 
-    def __init__(self, last: bool, told: Mapping[int, torch.Tensor] = MappingProxyType({})) -> None:
+    def __init__(
+        self, last: bool, told: Mapping[int, torch.Tensor] = MappingProxyType({}), *, before: bool = False
+    ) -> None:
         super().__init__()
-        self.last, self._told = last, told
+        self.last, self._told, self._before = last, told, before
+        self._sources: dict[int, tuple[torch.Tensor, torch.Tensor, int | None]] = {}
         self.chosen: list[torch.Tensor] = []
         """The places that each operator answered with."""
 
@@ -147,11 +153,14 @@ class Ordered(Watching):
         """Called by torch for every operator below autograd."""
         given = bound(func, tuple(args), dict(kwargs or {}))
         if not sorts(func) or given.get("stable") or args[0].dim() == 0 or "out" in str(func._schema.overload_name):
-            return func(*args, **(kwargs or {}))
+            out = func(*args, **(kwargs or {}))
+            self._note(func, args, given, out)
+            return out
         dim, down = given["dim"], bool(given["largest"] if "k" in given else given["descending"])
-        values = args[0].flip(dim) if self.last else args[0]
-        found, places = torch.sort(values, dim=dim, descending=down, stable=True)
+        keys = self._source(args[0], dim)
+        found, places = torch.sort(keys.flip(dim) if self.last else keys, dim=dim, descending=down, stable=True)
         places = args[0].shape[dim] - 1 - places if self.last else places
+        found = found if keys is args[0] else args[0].gather(dim, places)
         most = given.get("k", args[0].shape[dim])
         found, places = found.narrow(dim, 0, most).contiguous(), places.narrow(dim, 0, most).contiguous()
         told = self._told.get(len(self.chosen))
@@ -159,6 +168,21 @@ class Ordered(Watching):
             places = told.clone()
         self.chosen.append(places)
         return found, places
+
+    def _note(self, func: Any, args: Sequence[Any], given: Mapping[str, Any], out: Any) -> None:
+        name = func._schema.name.removeprefix("aten::")
+        if self._before and (name in RISING or name == "_softmax") and out.shape == args[0].shape:
+            dim = int(given["dim"]) % args[0].dim() if name == "_softmax" and args[0].dim() else None
+            self._sources[id(out)] = out, args[0], dim
+
+    def _source(self, values: torch.Tensor, dim: int) -> torch.Tensor:
+        """What they were made of, in whose order they are."""
+        while id(values) in self._sources:
+            _, source, only = self._sources[id(values)]
+            if only not in (None, dim % values.dim()):
+                break
+            values = source
+        return values
 
 
 def _is_order(told: torch.Tensor, values: torch.Tensor, found: torch.Tensor, dim: int) -> bool:
