@@ -48,6 +48,7 @@ from other_hands import OTHERS
 from phase_programs import PHASES
 from ported_programs import PORTED
 from rarely_programs import RARELY
+from relation_programs import RELATED
 from running_programs import RUNNINGS
 from scattered_programs import SCATTERED
 from seam_programs import SEAMS
@@ -68,7 +69,7 @@ ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
     *TIED, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS,
-    *ALMOST, *EXTREME, *EDGES, *GPU, *DEVICE,
+    *ALMOST, *EXTREME, *EDGES, *RELATED, *GPU, *DEVICE,
 )  # fmt: skip
 
 

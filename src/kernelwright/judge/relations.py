@@ -62,8 +62,7 @@ def hashed(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.T
 
 def ends(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
     """Rows of the least number, the largest, both in turn, or on a line; of what fills its type some are its ends."""
-    typed = below(2, rng)
-    return [(_typed if typed and _full(leaf) else _at_ends)(leaf, rng) if _varied(leaf) else leaf for leaf in leaves]
+    return [(_typed if _full(leaf) else _at_ends)(leaf, rng) if _varied(leaf) else leaf for leaf in leaves]
 
 
 def steep(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
@@ -98,14 +97,14 @@ def _axis(leaf: Numbers, rng: torch.Generator) -> int | None:
 def _joined(members: Sequence[Numbers], rng: torch.Generator) -> list[Numbers]:
     """One of them becomes what the others say, or several do, each element or each row in another way."""
     order = torch.randperm(len(members), generator=rng, device=members[0].device).tolist()
+    if len(members) == MOST and below(4, rng):  # the first two are of one product, mostly
+        order = [0, 2, 3, 1] if below(2, rng) else [2, 0, 1, 3]
     wide = [members[place].to(torch.int64) for place in order]
     done, held = list(members), torch.stack([one.abs() < WIDE for one in wide[1:]]).all(0)
     shape, device = members[0].shape, members[0].device
     chosen = held & (torch.rand(shape, generator=rng, device=device) < SHARE)
-    high, lot = int(wide[0].max()), below(4, rng)
-    if len(members) == MOST and lot < 2:  # k * k beside (k + 1) * (k - 1), and 2 * k beside their sum
-        made = [wide[3], wide[3] + 1, wide[3] - 1]
-    elif lot == 2:  # half a square: with twice the root it is below a square by one
+    high = int(wide[0].max())
+    if below(4, rng) == 0:  # half a square: with twice the root it is below a square by one
         root = (torch.rand(shape, generator=rng, device=device, dtype=torch.float64) * max(2 * high, 0) ** 0.5).long()
         made = [root * root // (1 + root % 2), root]
     else:
@@ -113,6 +112,12 @@ def _joined(members: Sequence[Numbers], rng: torch.Generator) -> list[Numbers]:
         lines = (1, *shape[:-1], 1) if len(shape) > 1 and below(2, rng) else (1, *shape)
         which = torch.randint(len(ways), lines, generator=rng, device=device)
         made = [ways.gather(0, which.expand(1, *shape))[0]]
+    if len(members) == MOST:  # k * k beside (k + 1) * (k - 1), and 2 * k beside their sum
+        four = torch.rand(shape, generator=rng, device=device) < SHARE
+        made = [*made, *wide[len(made) :]]
+        made[:3] = [
+            torch.where(four, k, one) for k, one in zip((wide[3], wide[3] + 1, wide[3] - 1), made, strict=False)
+        ]
     for place, value, old in zip(order, made, wide, strict=False):
         done[place] = near_numbers.kept(members[place], torch.where(chosen, value, old))
     return done
@@ -155,14 +160,14 @@ def _full(leaf: Numbers) -> bool:
 
 
 def _typed(leaf: Numbers, rng: torch.Generator) -> Numbers:
-    """Some are the ends of their type, or have all bits set or none: in all inputs at one place, or wherever."""
-    ends = torch.iinfo(leaf.dtype)
-    numbers = torch.tensor([ends.min, ends.max, -1, 0, ends.min], dtype=leaf.dtype, device=leaf.device)
-    which = torch.randint(len(numbers), leaf.shape, generator=rng, device=leaf.device)
-    if leaf.dim() > 1:  # rows of one number, too
-        row = torch.rand((*leaf.shape[:-1], 1), generator=rng, device=leaf.device) < SHARE / 2
-        which = torch.where(row, which[..., :1], which)
-    return torch.where(torch.rand(leaf.shape, generator=rng, device=leaf.device) < SHARE, numbers[which], leaf)
+    """Some are the ends of their type, or have all bits set or none: wherever, or throughout a row."""
+    numbers = torch.iinfo(leaf.dtype)
+    ends = torch.tensor([numbers.min, numbers.max, -1, 0], dtype=leaf.dtype, device=leaf.device)
+    which = torch.randint(len(ends), leaf.shape, generator=rng, device=leaf.device)
+    rows = torch.rand((*leaf.shape[:-1], 1), generator=rng, device=leaf.device) < SHARE / 2
+    rows = rows & (leaf.dim() > 1)
+    which = torch.where(rows, which[..., :1], which)
+    return torch.where(rows | (torch.rand(leaf.shape, generator=rng, device=leaf.device) < SHARE), ends[which], leaf)
 
 
 def _steep(leaf: Numbers, rng: torch.Generator) -> Numbers:
