@@ -66,7 +66,7 @@ def ends(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Ten
 
 
 def steep(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
-    """Half of the rows hold Fibonacci's numbers, as far as they go, in any order: what is built of such weights is as
+    """Most rows hold Fibonacci's numbers, as far as they go, in any order: what is built of such weights is as
     deep as it can be."""
     return [_steep(leaf, rng) if _varied(leaf) else leaf for leaf in leaves]
 
