@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.errors import NotAdmitted, TaskDoesNotImport
-from kernelwright.judge import agreement, calls, decoys, numerics, refusals
+from kernelwright.judge import agreement, calls, decoys, extremes, numerics, refusals
 from kernelwright.judge.decoys import Decoy
 from kernelwright.judge.draws import Draws
 from kernelwright.judge.foresight import Say
@@ -154,7 +154,8 @@ class _Bar:
     def call(self, variant: Variant) -> _Call | None:
         """A call of the variant and eager's answer, or None where the reference does not accept it.
 
-        A finite answer shows that it does; only where there is none is ``usable`` asked, which costs a call more.
+        A finite answer shows that it does; only where there is none is ``usable`` asked, which costs a call more, and
+        of numbers as small or large as few references take.
         """
         if self.known is not None and variant.name == AS_GIVEN:
             leaves, state = self.known.leaves, self.instance.first_state
@@ -171,8 +172,9 @@ class _Bar:
             return None
         if variant.name == AS_GIVEN:
             self._of_one_shape(eager)
-        finite = all(numerics.finite(out) for out in eager[: len(self.instance.out_specs)])
-        return (leaves, state, eager) if finite or self.instance.usable(variant, self.seed) else None
+        shown = all(numerics.finite(out) for out in eager[: len(self.instance.out_specs)])
+        shown = shown and not extremes.guarded(variant)
+        return (leaves, state, eager) if shown or self.instance.usable(variant, self.seed) else None
 
     def _of_one_shape(self, eager: list[torch.Tensor]) -> list[torch.Tensor]:
         refusals.of_one_shape(self.instance.reference, self.instance.out_specs, eager)

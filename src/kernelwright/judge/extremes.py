@@ -43,8 +43,9 @@ TRAITS: dict[str, Callable[[Any], bool]] = {
 
 
 def guarded(variant: Variant) -> bool:
-    """Whether a reference has to be as precise as ever on these inputs."""
-    return bool({abs(variant.scale), *variant.factors} & GUARDED)
+    """Whether a finite answer does not show that a reference takes these inputs: it has to be as precise as ever, or to
+    have no size of its own."""
+    return variant.group in FREE or bool({abs(variant.scale), *variant.factors} & GUARDED)
 
 
 def drawn(specs: Sequence[TensorSpec], traits: Collection[str]) -> list[Variant]:

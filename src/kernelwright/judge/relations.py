@@ -188,25 +188,24 @@ def _steep(leaf: Numbers, rng: torch.Generator) -> Numbers:
 
 def _hashed(one: Numbers, two: Numbers, rng: torch.Generator) -> tuple[Numbers, Numbers]:
     """Rows of the second are those of the first but for two neighbours, or four numbers, whose sum or hash stays."""
-    if one.dim() == 0 or one.shape[-1] < len(SUMS[0]):
+    if one.dim() == 0 or not one.numel() or one.shape[-1] < len(SUMS[0]):
         return one, two
     first, second = one.to(torch.int64), two.to(torch.int64)
     shape = first.shape
-    order = torch.rand(shape, generator=rng, device=first.device).argsort(-1)
-    other = first.clone()
-    if below(2, rng):
-        at = torch.randint(first.shape[-1] - 1, (*shape[:-1], 1), generator=rng, device=first.device)
-        base = torch.tensor(BASES, device=first.device)
-        by = base[torch.randint(len(BASES), (*shape[:-1], 1), generator=rng, device=first.device)]
-        other.scatter_add_(-1, at, torch.ones_like(by)).scatter_add_(-1, at + 1, -by)
-    else:
-        places, (low, high) = order[..., : len(SUMS[0])], (int(end) for end in torch.aminmax(second))
-        room = min(high - low, WIDE) - max(SUMS[0])
-        if room < 1:
-            return one, two
-        start = low + torch.randint(room, (*shape[:-1], 1), generator=rng, device=first.device)
+    lines = (*shape[:-1], 1)
+    at = torch.randint(shape[-1] - 1, lines, generator=rng, device=first.device)
+    base = torch.tensor(BASES, device=first.device)
+    by = base[torch.randint(len(BASES), lines, generator=rng, device=first.device)]
+    other = first.scatter_add(-1, at, torch.ones_like(by)).scatter_add(-1, at + 1, -by)
+    low, high = (int(end) for end in torch.aminmax(second))
+    room = min(high - low, WIDE) - max(SUMS[0])
+    if room > 0:  # in half of the rows
+        places = torch.rand(shape, generator=rng, device=first.device).argsort(-1)[..., : len(SUMS[0])]
+        start = low + torch.randint(room, lines, generator=rng, device=first.device)
         mine, theirs = (start + torch.tensor(numbers, device=first.device) for numbers in SUMS)
-        first, other = first.scatter(-1, places, mine), other.scatter(-1, places, theirs)
+        sums = torch.rand(lines, generator=rng, device=first.device) < SHARE * SHARE
+        other = torch.where(sums, first.scatter(-1, places, theirs), other)
+        first = torch.where(sums, first.scatter(-1, places, mine), first)
     least, most = torch.aminmax(two)
     fits = ((other >= least) & (other <= most)).all(-1, keepdim=True)
     fits &= torch.rand(fits.shape, generator=rng, device=first.device) < SHARE
