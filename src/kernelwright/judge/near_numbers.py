@@ -136,8 +136,8 @@ def _figures(roots: Numbers, bits: int) -> Numbers:
     return torch.where(roots % 3 == 0, roots * (3 * roots - 1) // 2, torch.where(roots % 3 == 1, small**3, solid))
 
 
-CHANGES: tuple[Change, ...] = (_apart, _in_buckets, _beside)
-"""What becomes of one input, given numbers of another, or of itself."""
+CHANGES: tuple[Change, ...] = (_apart, _in_buckets, _beside, _beside)
+"""What becomes of one input, given numbers of another, or of itself; twice as often what has most kinds."""
 
 
 def _complement(first: Numbers, second: Numbers, rng: torch.Generator) -> tuple[Numbers, Numbers]:
