@@ -39,7 +39,7 @@ def near(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Ten
     stays, and numbers that are all different stay so. Where few of a range are there, the others may have no meaning:
     those stay as they are."""
     out = list(leaves)
-    some = [index for index, leaf in enumerate(leaves) if leaf.dtype in whole.INTEGERS and dense(leaf)]
+    some = [index for index, leaf in enumerate(leaves) if dense(leaf)]
     twins = {i: next((j for j in some if j < i and leaves[j].shape == leaves[i].shape), None) for i in some}
     halves = {i: leaves[i].shape.index(2) for i in some if leaves[i].dim() > 1 and 2 in leaves[i].shape}
     pairs = [i for i in some if twins[i] is not None or i in halves]
@@ -61,8 +61,8 @@ def near(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Ten
 
 
 def dense(leaf: torch.Tensor) -> bool:
-    """Whether any number of the range may come: most of it was drawn, or hardly any number twice."""
-    if leaf.numel() < 2 or not whole.may_move(leaf):
+    """Whether it holds whole numbers, of whose range any may come: most was drawn, or hardly any number twice."""
+    if leaf.dtype not in whole.INTEGERS or leaf.numel() < 2 or not whole.may_move(leaf):
         return False
     count = len(leaf.unique())
     low, high = (int(end) for end in torch.aminmax(leaf))

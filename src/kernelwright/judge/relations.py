@@ -15,6 +15,7 @@ import torch
 
 from kernelwright.judge import near_numbers, whole
 from kernelwright.judge.dealing import below
+from kernelwright.judge.near_numbers import Numbers
 
 RELATED, HASHED, ENDS, STEEP = "numbers that belong together", "rows of one sum", "rows at their ends", "steep rows"
 MOST, SHARE = 4, 3 / 4
@@ -29,8 +30,6 @@ SUMS = (0, 4, 7, 11), (1, 2, 9, 10)
 """Two sets with the same sum, sum of squares and sum of cubes (E. Prouhet 1851; G. Tarry and E. Escott 1910)."""
 BASES = (1, 31, 33, 37, 131, 257)
 """By which strings are hashed, 1 for a plain sum."""
-
-Numbers = torch.Tensor
 
 
 def related(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
@@ -62,28 +61,24 @@ def hashed(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.T
 
 def ends(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
     """Rows of the least number, the largest, both in turn, or on a line; of what fills its type some are its ends."""
-    return [(_typed if _full(leaf) else _at_ends)(leaf, rng) if _varied(leaf) else leaf for leaf in leaves]
+    return [(_typed if _full(leaf) else _at_ends)(leaf, rng) if near_numbers.dense(leaf) else leaf for leaf in leaves]
 
 
 def steep(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
     """Most rows hold Fibonacci's numbers, as far as they go, in any order: what is built of such weights is as
     deep as it can be."""
-    return [_steep(leaf, rng) if _varied(leaf) else leaf for leaf in leaves]
+    return [_steep(leaf, rng) if near_numbers.dense(leaf) else leaf for leaf in leaves]
 
 
 CHANGES = {RELATED: related, HASHED: hashed, ENDS: ends, STEEP: steep}
 """By name what becomes of all inputs of whole numbers."""
 
 
-def _varied(leaf: torch.Tensor) -> bool:
-    return leaf.dtype in whole.INTEGERS and near_numbers.dense(leaf)
-
-
 def _together(leaves: Sequence[torch.Tensor]) -> list[list[int]]:
     """Inputs of one shape, or alone."""
     shapes: dict[torch.Size, list[int]] = {}
     for index, leaf in enumerate(leaves):
-        if _varied(leaf):
+        if near_numbers.dense(leaf):
             shapes.setdefault(leaf.shape, []).append(index)
     return [group[:MOST] for group in shapes.values()]
 

@@ -26,7 +26,7 @@ ALONE = 6
 TAKEN = (20.0, 4.0)
 """Scales for references that do not take the largest. The hyperbolic sine of normal numbers 1000 times as large is
 infinite, and one that was clipped at -6 passed: nothing else came below the -4 that is drawn."""
-TOGETHER = {RELATED: 6, HASHED: 3, ENDS: 2, STEEP: 1}
+RELATIONS = {RELATED: 6, HASHED: 3, ENDS: 2, STEEP: 1}
 """Draws of whole numbers that belong together, where a case is light."""
 NEARLY = 8
 """Draws of whole numbers that are nearly alike, each one way by lot of five."""
@@ -71,7 +71,7 @@ def equal(specs: Sequence[TensorSpec], *, light: bool) -> list[Variant]:
         EQUAL: 2 * (len(set(found)) < len(found)),
         COMMON: 6 * (len(found) > 1),
         NEAR: (NEARLY if light else 2) * bool(found),
-        **{name: (draws if light else 1) * bool(found) for name, draws in TOGETHER.items()},
+        **{name: (draws if light else 1) * bool(found) for name, draws in RELATIONS.items()},
     }
     return [Variant(name=name, required=True, change=name, draws=draws) for name, draws in wanted.items() if draws]
 
