@@ -168,6 +168,17 @@ def test_a_float64_run_that_computes_something_else_is_not_trusted() -> None:
     assert "disagrees" in made.notes[0]
 
 
+def test_a_float64_run_that_chooses_others_of_nearly_equal_numbers_is_trusted_still() -> None:
+    """Second largest probabilities that vanish in float32 are equal to all others there, and not in float64."""
+    made = instance("torch.arange(16.0)[x.softmax(-1).topk(2)[1]].sum(-1)", "[torch.randn(64, 16)]")
+    checker, wide = Checker(made), Variant(name="wide", required=True, scale=100.0)
+    for variant in (GIVEN, wide):
+        leaves = made.draw(variant, 1)
+        by_logits = torch.arange(16.0)[leaves[0].topk(2)[1]].sum(-1)
+        assert checker.check(variant, leaves, None, [by_logits], leaves).passed
+    assert not made.without_double and "orders-of-summation" != checker.oracle
+
+
 def test_whether_the_reference_accepts_inputs_costs_the_check_of_them_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eager's answer is kept for the same call, and for no other; what is not finite, or raises, is not accepted."""
     checker, leaves = softmax()
