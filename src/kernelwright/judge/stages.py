@@ -167,7 +167,7 @@ class Judgement(Verification):
         racers = self._racers(program, check)
         dice = random.Random(self.seed + 7919 * (number + 1))
         stock_seed = self.seed if self.level == "precise" else None
-        draws = bench.draws(dice.getrandbits(60), plan.draw_seconds, stock_seed, plan.sets)
+        draws = self._draws(dice.getrandbits(60), plan, stock_seed)
         weights = bool(point.instance.first_state) and not bench.contract.frozen_parameters
         stock = (self.fresh if self.level == "precise" else bench.fresh()) if weights else None
         moved = accepted(point.offered, point.usable)[0] if weights and stock is None else ""

@@ -7,17 +7,19 @@ import dataclasses
 import functools
 import random
 import secrets
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from kernelwright.judge import agreement, asked, chance, inputs, load, race, spot_checks, variants, weights
+from kernelwright.judge import agreement, asked, chance, inputs, load, race, spot_checks, taken, variants, weights
 from kernelwright.judge.bench import DEAR_BYTES, Point
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.correctness import HELD_BYTES, Correctness, Wrong
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.program import Program
+from kernelwright.judge.timing_plan import TimingPlan
 from kernelwright.judge.variants import HEAVY, LIGHT
 from kernelwright.sandbox.lease import sharing
 from kernelwright.trial import CaseResult
@@ -134,6 +136,11 @@ class Verification(Correctness):
         self.results.append(self.chance.passed(point.checker.check(point.as_given, leaves, state, ours, after)))
         return self.results[-1]
 
+    def _draws(self, seed: int, plan: TimingPlan, stock_seed: int | None) -> Iterator[list[torch.Tensor]]:
+        """What the calls of a race are given; see ``Bench.draws`` for the seeds."""
+        made = self.bench.draws(seed, plan.draw_seconds, stock_seed, plan.sets)
+        return taken.of_one_shape(self.points[0], made)
+
     def _outputs_alone(self, point: Point) -> bool:
         """Whether calls of this case are dear, and all that they give is outputs, the same each time."""
         contract = self.bench.contract
@@ -191,7 +198,10 @@ class Verification(Correctness):
         program.set_state(state)
         offered = (v for v in variants.mixed_of(instance) if point.offered[1:] and point.usable(v))
         variant = next(offered, point.as_given)
-        return variant, instance.draw(variant, seed), state
+        leaves = instance.draw(variant, seed)
+        if variant is not point.as_given and not point.checker.accepts(variant, leaves, state):
+            variant, leaves = point.as_given, instance.draw(point.as_given, seed)
+        return variant, leaves, state
 
     def _in_other_mode(self, program: Program, point: Point) -> None:
         """Where train() and eval() are one to the reference, they are to the candidate too."""
