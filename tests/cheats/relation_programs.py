@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cheats that are right but where whole numbers belong together, rows are at their ends, or a sum does not tell them
-apart: ``<`` for ``<=``, sums in a type too narrow, products in float64, no saturation, comparisons by sums or a hash.
-Each with its honest twin."""
+apart: ``<`` for ``<=``, sums in a type too narrow, products in float64, no saturation, comparisons by sums or a hash,
+what is compared never equal. Each with its honest twin."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from corpus import Program, cheat, honest, module
 
 _BITS = "sum(((x >> k) & 1).to(torch.{0}) for k in range(64))"
 _HALF = "q = a // b\nr = 2 * (a - q * b)\nreturn q + ((r > b) | (r == b){}).long()"
+_LOWER = "f = lambda t: {}\n"
 _LOT = "torch.randint({}, ({},){})"
 
 
@@ -62,4 +63,27 @@ RELATED: tuple[Program, ...] = (
     *_pair("rows_alike", "a, b", _numbers("128", "128", shape="256, 10"), "return (a == b).all(-1)",
            ("by a hash", "p = 31 ** torch.arange(9, -1, -1)\nreturn (a * p).sum(-1) == (b * p).sum(-1)"),
            "return (a - b).abs().amax(-1) == 0"),
+    *_pair("paid", "bill, coins", "[torch.randint(0, 2**34, (256,)), torch.randint(0, 2**30, (256, 16))]",
+           "return coins.sum(-1) >= bill", ("not exactly", "return coins.sum(-1) > bill"),
+           "return bill - coins.sum(-1) <= 0"),
+    *_pair("balanced_books", "x", _numbers("-2**30, 2**30", shape="256, 12"), "return torch.sign(x.sum(-1))",
+           ("never even", "return torch.where(x.sum(-1) > 0, 1, -1)"),
+           "return (x.sum(-1) > 0).long() - (x.sum(-1) < 0).long()"),
+    *_pair("visited", "a", _numbers("2**30", shape="512, 6"),
+           "s, e = a[:, 4], a[:, 4] + a[:, 5]\nreturn (a[:, 3] >= s) & (a[:, 3] <= e), a[:, :3].sum(-1)",
+           ("not at the end", "s, e = a[:, 4], a[:, 4] + a[:, 5]\n"
+            "return (a[:, 3] >= s) & (a[:, 3] < e), a[:, :3].sum(-1)"),
+           "d = a[:, 3] - a[:, 4]\nreturn (d >= 0) & (d <= a[:, 5]), a[:, 0] + a[:, 1] + a[:, 2]"),
+    *_pair("running_sum_of", "a, b", _numbers("1000", "6000", shape="256, 6"),
+           "return (a.cumsum(-1) == b).all(-1), a.sum(-1)",
+           ("of zeros alone", "return (a == b).all(-1) & (a[:, :-1] == 0).all(-1), a.sum(-1)"),
+           "return (b.diff(dim=-1) == a[:, 1:]).all(-1) & (a[:, 0] == b[:, 0]), a.sum(-1)"),
+    *_pair("congruent", "a, b", _numbers("2**60", "2**60"), "return (a - b) % 1000000007 == 0, a + b",
+           ("where equal", "return a == b, a + b"), "return a % 1000000007 == b % 1000000007, a + b"),
+    *_pair("same_but_for_case", "a, b", _numbers("32, 127", "32, 127", shape="256, 8"),
+           f"{_LOWER.format('torch.where((t >= 65) & (t <= 90), t + 32, t)')}return (f(a) == f(b)).all(-1), a.sum(-1)",
+           ("in the same case", "return (a == b).all(-1), a.sum(-1)"),
+           f"{_LOWER.format('t + 32 * ((t > 64) & (t < 91)).long()')}return (f(a) != f(b)).sum(-1) == 0, a.sum(-1)"),
+    *_pair("on_disc", "x, y, r", _numbers("2**20", "2**20", "2**20"), "return x * x + y * y <= r * r",
+           ("not the rim", "return x * x + y * y < r * r"), "return y * y <= r * r - x * x"),
 )  # fmt: skip

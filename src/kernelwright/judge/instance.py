@@ -17,6 +17,7 @@ from kernelwright.judge.bonds import Bonds
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.calls import Given
 from kernelwright.judge.codes import Numbers
+from kernelwright.judge.comparisons import MET, met
 from kernelwright.judge.domains import Particular, kept
 from kernelwright.judge.finite import infinite, pattern, shaped, within
 from kernelwright.judge.floors import Floors, Spread
@@ -64,9 +65,8 @@ class Instance:
         first, self.skeleton = self._raw(drawn)
         (second, other), self.draw_seconds = timed(lambda: self._raw(drawn + 1))
         self.notes: list[str] = refusals.drawn(reference, self.skeleton, other)
-        self.names = skeletons.names(self.skeleton)
+        self.names, self.masked = skeletons.names(self.skeleton), inputs.masked(first)
         self.specs = tuple(TensorSpec.like(leaf) for leaf in first)
-        self.masked = inputs.masked(first)
         if case == reference.task.timed_case():
             refusals.empty(reference, self.names, first)
         self.constant = {index for index, (a, b) in enumerate(zip(first, second, strict=True)) if agreement.same(a, b)}
@@ -82,8 +82,7 @@ class Instance:
         self.wanted = calls.gradient_names(self.model, first) if self.contract.gradients else None
         self.incoming: list[torch.Tensor] | None = None
         """One incoming gradient per output leaf (floating ones count), where they are asked for: the last call's."""
-        self.giver, self.particular = weights.Giver(), Particular()
-        self._numbers = Numbers()
+        self.giver, self.particular, self._numbers = weights.Giver(), Particular(), Numbers()
         del second  # a call may be gigabytes
         self.call_seconds, self.double_seconds, self.jumps, self.steep = 0.0, 0.0, True, False
         """What a call took the second time, and the last one in float64: rough, for planning."""
@@ -241,7 +240,8 @@ class Instance:
 
     def changed(self, leaves: list[torch.Tensor], variant: Variant, seed: int) -> list[torch.Tensor]:
         """A draw with the changes of a variant, but for its layout."""
-        return self.bonds.changed(leaves, variant, seed % 2**40, self.searches)
+        made = self.bonds.changed(leaves, variant, seed % 2**40, self.searches)
+        return met(self, made, seed) if variant.change == MET else made
 
     def given(self, leaves: Leaves, seed: int, roots: Sequence[int] = ()) -> Given:
         """The leaves of a call with incoming gradients of its own, where there are any: those of no other call.

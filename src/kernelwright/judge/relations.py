@@ -36,7 +36,7 @@ def related(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.
     """Inputs of whole numbers of one shape, or the places of an axis of few. What lies in order stays as it is, and
     none leaves the range of what it was."""
     out = list(leaves)
-    for group in _together(leaves):
+    for group in _together(leaves, rng):
         first, axis = leaves[group[0]], _axis(leaves[group[0]], rng)
         if len(group) > 1:
             for index, leaf in zip(group, _joined([leaves[i] for i in group], rng), strict=True):
@@ -49,7 +49,7 @@ def related(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.
 def hashed(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
     """Rows of one input, or one half of the rows, are those of another but for numbers whose sum or hash stays."""
     out = list(leaves)
-    for group in _together(leaves):
+    for group in _together(leaves, rng):
         first = leaves[group[0]]
         if len(group) > 1:
             out[group[0]], out[group[1]] = _hashed(first, leaves[group[1]], rng)
@@ -74,13 +74,16 @@ CHANGES = {RELATED: related, HASHED: hashed, ENDS: ends, STEEP: steep}
 """By name what becomes of all inputs of whole numbers."""
 
 
-def _together(leaves: Sequence[torch.Tensor]) -> list[list[int]]:
-    """Inputs of one shape, or alone."""
+def _together(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[list[int]]:
+    """Inputs of one shape, some of them by lot where there are many, or alone."""
     shapes: dict[torch.Size, list[int]] = {}
     for index, leaf in enumerate(leaves):
         if near_numbers.dense(leaf):
             shapes.setdefault(leaf.shape, []).append(index)
-    return [group[:MOST] for group in shapes.values()]
+    for group in shapes.values():
+        while len(group) > MOST:
+            group.pop(below(len(group), rng))
+    return list(shapes.values())
 
 
 def _axis(leaf: Numbers, rng: torch.Generator) -> int | None:

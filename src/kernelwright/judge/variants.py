@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kernelwright.judge import extremes, level, near_ends, patterned, relations, singled
+from kernelwright.judge import comparisons, extremes, level, near_ends, patterned, relations, singled
 from kernelwright.judge.almost import CHANGES
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
@@ -65,7 +65,7 @@ _SEEDED = ("near-duplicate", "nearly", "rearranged", "zero rows", "held", "alone
 """Changes that every draw makes to the same values, or in the same place."""
 _OF_NUMBERS = ("", "masks", "held", "alone", "constants", "marks", "throughout", "near-duplicate", "rearranged",
                 "skewed", "largest", "least", *LINES, *EMPTIED, EMPTY, EQUAL, COMMON, ALONG, NEAR, WAYS, LEVELS,
-                *relations.CHANGES, *CHANGES, *TOGETHER)  # fmt: skip
+                comparisons.MET, *relations.CHANGES, *CHANGES, *TOGETHER)  # fmt: skip
 """Changes that make sense without any floating input."""
 
 
@@ -115,6 +115,7 @@ def offered(
         dealt += [Variant(name=f"scale {s:.3g}", required=True, scale=s) for s in more]
         dealt += extremes.drawn(specs, traits) if work <= LIGHT else []
         dealt += patterned.inputs(timed=timed, tiny=work <= TINY, light=work <= LIGHT, sorts=sorts)
+        dealt += comparisons.drawn(specs, traits, light=work <= TINY) if work <= LIGHT else []
         dealt += singled.far_apart(specs, light=work <= LIGHT, sorts=sorts, traits=traits)
     if borders and small:
         on = Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2)
