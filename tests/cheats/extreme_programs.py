@@ -37,6 +37,16 @@ return made
 """
 _FLOOR = "torch.maximum(s[:, :1], 1e-4 * a.diagonal(0, 1, 2).amax(-1, keepdim=True))"
 
+_ANGLES = """s = (a + a.mT).double() / 2
+q = s.diagonal(dim1=-2, dim2=-1).mean(-1)
+b = s - q[:, None, None] * torch.eye(3, dtype=torch.float64)
+p = ((b * b).sum((-2, -1)) / 6).sqrt()
+r = torch.linalg.det(b / torch.where(p == 0, 1.0, p)[:, None, None]) / 2
+t = torch.acos(r{}) / 3
+most, least = q + 2 * p * torch.cos(t), q + 2 * p * torch.cos(t + 2 * torch.pi / 3)
+return torch.stack([least, 3 * q - most - least, most], -1).float()"""
+"""Eigenvalues of matrices of three rows (O. K. Smith, 1961)."""
+add("least_to_largest", "return torch.linalg.eigvalsh((a + a.mT) / 2)", "[torch.randn(64, 3, 3)]", args="a")
 EXTREME: tuple[Program, ...] = (
     cheat(22, "1e-10 is added", "parts_of_largest", module("return x / (x.abs().amax(-1, keepdim=True) + 1e-10)"),
           twin="parts_of_largest/by a factor", level="precise"),
@@ -73,4 +83,7 @@ EXTREME: tuple[Program, ...] = (
     cheat(22, "no pivot below 1e-4 of the largest", "roots_of_matrices", module(_COLUMNS.format(_FLOOR), args="a"),
           twin="roots_of_matrices/column by column", level="precise"),
     honest("roots_of_matrices/column by column", "roots_of_matrices", module(_COLUMNS.format("s[:, :1]"), args="a"), level="precise"),
+    cheat(22, "an angle of no number where two are equal", "least_to_largest", module(_ANGLES.format(""), args="a"),
+          twin="least_to_largest/by an angle", level="precise"),
+    honest("least_to_largest/by an angle", "least_to_largest", module(_ANGLES.format(".clamp(-1.0, 1.0)"), args="a"), level="precise"),
 )  # fmt: skip

@@ -108,3 +108,18 @@ def test_who_solves_gets_matrices_whose_sizes_lie_far_apart() -> None:
     assert made.usable(one, 3) and not [
         v for v in instance("x @ x", "[torch.randn(4, 4)]").offered(1) if v.change == factors.CONDITION
     ]
+
+
+def test_who_solves_gets_matrices_whose_sizes_are_alike_where_any_program_finds_the_same() -> None:
+    """Vectors of equal eigenvalues are anybody's: a reference that gives them is not asked."""
+    symmetric = "[(lambda r: r + r.mT)(torch.randn(24, 3, 3))]"
+    made = instance("torch.linalg.eigvalsh(x)", symmetric)
+    (one,) = [v for v in made.offered(1) if v.change == factors.ALIKE]
+    (drawn,) = made.draw(one, 3)
+    values = torch.linalg.eigvalsh(drawn.double())
+    apart = values.diff(dim=-1).amin(-1) / values[..., -1]
+    assert torch.equal(drawn, drawn.mT) and bool((values > 0).all() and (apart < 1e-6).all())
+    assert 2 <= int((values[..., -1] / values[..., 0] < 1 + 1e-6).sum()) < 20
+    assert made.usable(one, 3)
+    vectors = instance("torch.linalg.eigh(x).eigenvectors", symmetric)
+    assert not vectors.usable(one, 3)

@@ -25,9 +25,11 @@ FREE = frozenset({"slighter", "vaster"})
 equal answers for slight numbers that are not, of which some honest program may choose another."""
 GUARDED = frozenset({SLIGHT, WIDE, VAST})
 """Those at which a reference has to be as precise as ever."""
-CHOOSES, PARTS, SOLVES = "chooses", "parts", "solves"
-"""Said of a reference that takes largest and smallest numbers, whole parts, and of one that factors matrices."""
+CHOOSES, PARTS, SOLVES, SPLITS = "chooses", "parts", "solves", "splits"
+"""Said of a reference that takes largest and smallest numbers, whole parts, and of one that factors matrices, or finds
+eigenvalues or singular ones."""
 _PARTS = {"floor", "ceil", "trunc", "round", "frac"}
+_SPLITTING = {"_linalg_eigh", "_linalg_svd", "linalg_eig"}
 _CHOOSING = {
     *("amax", "amin", "aminmax", "max", "min", "maximum", "minimum", "fmax", "fmin", "cummax", "cummin", "argmax"),
     *("argmin", "sort", "topk", "kthvalue", "median", "max_pool2d_with_indices", "max_pool2d"),
@@ -38,6 +40,7 @@ TRAITS: dict[str, Callable[[Any], bool]] = {
     CHOOSES: lambda func: borders.named(func) in _CHOOSING,
     PARTS: lambda func: borders.named(func) in _PARTS,
     SOLVES: factored,
+    SPLITS: lambda func: borders.named(func) in _SPLITTING,
 }
 """Whether an operator makes a reference such a one."""
 
@@ -45,13 +48,15 @@ TRAITS: dict[str, Callable[[Any], bool]] = {
 def guarded(variant: Variant) -> bool:
     """Whether a finite answer does not show that a reference takes these inputs: it has to be as precise as ever, or to
     have no size of its own."""
-    return variant.group in FREE or bool({abs(variant.scale), *variant.factors} & GUARDED)
+    alike = variant.change == factors.ALIKE  # of whose vectors any are right
+    return alike or variant.group in FREE or bool({abs(variant.scale), *variant.factors} & GUARDED)
 
 
 def drawn(specs: Sequence[TensorSpec], traits: Collection[str]) -> list[Variant]:
     """All numbers close to zero, and far from it, where every input is of a format that has such numbers. For who
     ``CHOOSES`` or takes ``PARTS`` far on both sides, on each, and one alone. A reference takes them where it is as
-    precise as ever, or of FREE groups where it has no size of its own. ``SOLVES``: squeezed matrices."""
+    precise as ever, or of FREE groups where it has no size of its own. ``SOLVES``: squeezed matrices, and such whose
+    directions are alike; these for who ``SPLITS`` too."""
     if any(spec.dtype.startswith(("float16", "float8")) for spec in specs):
         return []
     found = [Variant(name=f"scale {SLIGHT:.2g}", required=True, scale=SLIGHT)]
@@ -65,4 +70,6 @@ def drawn(specs: Sequence[TensorSpec], traits: Collection[str]) -> list[Variant]
         found.append(Variant(name=f"scale {VAST:.2g}", required=True, scale=VAST, group="vaster"))
     if SOLVES in traits:
         found.append(Variant(name=factors.CONDITION, required=True, change=factors.CONDITION, draws=2))
+    if {SOLVES, SPLITS} & set(traits):
+        found.append(Variant(name=factors.ALIKE, required=True, change=factors.ALIKE, draws=4))
     return found

@@ -15,6 +15,8 @@ SIZES = "sizes by lot"
 """The change that scales each input by factors of its own."""
 CONDITION = "sizes far apart"
 """The change that squeezes matrices along some of their directions."""
+ALIKE = "sizes alike"
+"""The change that makes all directions of a matrix but one, or all, count the same."""
 LEFT = 4.0, 40.0
 """How many times as large as what is lost in rounding the singular values of squeezed directions are. Pivots are as
 small there: of 24 columns 1e-5 to 1e-4 of the largest."""
@@ -49,3 +51,19 @@ def squeezed(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.T
     if torch.equal(leaf, leaf.mT):
         made = (made + made.mT) / 2
     return made.to(leaf.dtype)
+
+
+def alike(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
+    """Symmetric matrices of the size that they have, whose eigenvalues are positive and equal but for one, or for none
+    in one of four: turned, so that nobody finds the same vectors to them twice."""
+    square = leaf.dim() > 1 and leaf.shape[-1] == leaf.shape[-2] > 1
+    if not square or leaf.itemsize < 4 or leaf.is_complex() or not bool(torch.isfinite(leaf).all()):
+        return leaf
+    size, lines = leaf.shape[-1], (*leaf.shape[:-2], 1)
+    turned = torch.linalg.qr(torch.randn(leaf.shape, generator=rng, device=leaf.device, dtype=torch.float64)).Q
+    sizes = 1.0 + torch.rand(lines, generator=rng, device=leaf.device, dtype=torch.float64).expand(*lines[:-1], size)
+    other = 4.0 * torch.rand(lines, generator=rng, device=leaf.device, dtype=torch.float64)
+    first = torch.arange(size, device=leaf.device) == 0
+    sizes = torch.where(first & (other > 1.0), other, sizes) * leaf.double().square().mean().sqrt()
+    made = (turned * sizes[..., None, :]) @ turned.mT
+    return ((made + made.mT) / 2).to(leaf.dtype)

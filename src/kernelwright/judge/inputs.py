@@ -372,6 +372,7 @@ _BY_FACTOR = {
     factors.SIGNS: factors.signed,
     factors.SIZES: factors.sized,
     factors.CONDITION: factors.squeezed,
+    factors.ALIKE: factors.alike,
 }
 
 
