@@ -94,14 +94,18 @@ def test_squares_that_add_up_to_a_square_come_where_nothing_is_solved() -> None:
 
 
 def test_what_lies_in_order_or_is_no_number_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Offsets of segments are no numbers of which any may come; floats round, each program in its own way."""
+    """Offsets of segments are no numbers of which any may come; floats round, each program in its own way; of pairs of
+    all there are too many, and of runs of a slow reference."""
     offsets = instance("x[:-1] < x[1:]", "[torch.arange(33) * 5 + torch.randint(0, 5, (33,))]")
     floats = instance("(a + b < c)", "[torch.randn(64), torch.randn(64), torch.randn(64)]", args="a, b, c")
-    for made in (offsets, floats):
+    pairs = "[torch.randint(0, 2**40, (300,)), torch.randint(0, 2**40, (300,))]"
+    large = instance("(x[:, None] == y[None]).any(-1)", pairs, args="x, y")
+    assert 300 * 300 > comparisons.CELLS
+    for made in (offsets, floats, large):
         before = drawn(made, 1)
         assert all(one is other for one, other in zip(before, met(made, before, 1), strict=True))
     slow = instance("a <= b", f"[{WIDE}, {WIDE}]", args="a, b")
-    slow.call_seconds = comparisons.SECONDS
+    slow.work = comparisons.WORK
     monkeypatch.setattr(comparisons, "_Try", lambda *_: pytest.fail("the reference was run"))
     before = drawn(slow, 1)
     assert met(slow, before, 1) is before

@@ -256,7 +256,7 @@ def test_a_later_draw_that_the_reference_refuses_is_the_first_again() -> None:
     made = instance("x * (1 / int((x.count_nonzero(-1) > 4).all()))", "[torch.rand(32, 16) + 0.1]")
     point = Point(made.case, made, Checker(made, seed=1), 5, {})
     blank = next(v for v in point.offered if v.change == "blank channels")
-    first = next(leaves for seed in range(64) if (made._accepted(leaves := made.draw(blank, seed))))
+    first = next(leaves for seed in range(64) if (made.accepted(leaves := made.draw(blank, seed))))
     found = of_calls(point, blank, list(range(24)), range(24), first, None)
     assert len(found) == 24 and found[0] is first and 1 < len({id(leaves) for leaves in found.values()}) < 24
     assert all(made.eager(leaves, None) for leaves in found.values())

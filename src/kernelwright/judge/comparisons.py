@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -35,8 +36,10 @@ MOST = 32
 """Comparisons of one call that are looked at, the last ones: a loop has hundreds."""
 PLACES, IN_TURN, TRIES = 48, 12, 3
 """Numbers of a row that are moved to see what it does, and to make one comparison equal; comparisons that are tried."""
-SECONDS, LEAST = 0.03, 6
-"""What the runs of the reference for one try may take, by the time of a call, and how many there must be."""
+WORK, LEAST = 7 * 10**7, 6
+"""Multiply-adds of all runs of the reference for one try (30 ms), and how many runs there must be."""
+CELLS = 1 << 16
+"""Elements of a comparison that is looked at, and numbers of a row times those of them that are compared in one."""
 LAST = 1 / 2
 """How often it is the last comparison: what else is compared is often one input with a constant, which come anyway."""
 FEW = 8
@@ -62,13 +65,15 @@ class Compared(Watching):
 
     def __init__(self) -> None:
         super().__init__()
-        self.apart: list[Numbers] = []
+        self.apart: deque[Numbers] = deque(maxlen=MOST)
 
     def __torch_dispatch__(self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         """Called by torch for every operator below autograd."""
         if compares(func) and all(map(_whole, args)):
             one, *other = args
-            self.apart.append(torch.as_tensor(one).to(torch.int64) - (other[0] if other else 0))
+            apart = torch.as_tensor(one).to(torch.int64) - (other[0] if other else 0)
+            if 0 < apart.numel() <= CELLS:
+                self.apart.append(apart)
         return func(*args, **(kwargs or {}))
 
 
@@ -89,7 +94,7 @@ def met(instance: Instance, leaves: list[torch.Tensor], seed: int) -> list[torch
     most rows: in one place, or in all. None leaves the range of what it was. Where nothing came out, ``_squares``."""
     dice = random.Random(seed)
     free = [i for i, leaf in enumerate(leaves) if near_numbers.dense(leaf)]
-    runs = min(2 * PLACES, int(SECONDS / max(instance.call_seconds, 1e-5)))
+    runs = min(2 * PLACES, WORK // max(instance.work, 1))
     if not free or runs < LEAST or instance.contract.random or not instance.bonds.free(leaves):
         return leaves
     done = set[int]()
@@ -106,7 +111,8 @@ def met(instance: Instance, leaves: list[torch.Tensor], seed: int) -> list[torch
 def _squares(leaves: list[torch.Tensor], free: Sequence[int], dice: random.Random) -> list[torch.Tensor]:
     """Three inputs of one shape of which the squares of two add up to that of the third, or of which the square of one
     is four times the product of the others: what is no line in any number is not solved for."""
-    alike = [i for i in free if leaves[i].shape == leaves[dice.choice(free)].shape]
+    shape = leaves[dice.choice(free)].shape
+    alike = [i for i in free if leaves[i].shape == shape]
     if len(alike) < len(TRIPLE):
         return leaves
     chosen = dice.sample(alike, len(TRIPLE))
@@ -164,8 +170,8 @@ class _Try:
         """What a call has of comparisons with such an input; none where the reference refuses it."""
         given = self.instance.given([leaf if i == self.at else one for i, one in enumerate(self.leaves)], 1)
         with Compared() as seen:
-            taken = self.instance._accepted(given)
-        return [] if taken is None else [one for one in seen.apart[-MOST:] if one.numel()]
+            taken = self.instance.accepted(given)
+        return [] if taken is None else list(seen.apart)
 
     def _missing(self, values: Numbers) -> Numbers | None:
         leaf = self.leaves[self.at]
@@ -176,6 +182,8 @@ class _Try:
     def _slopes(self, values: Numbers, missing: Numbers) -> Numbers | None:
         """[places, comparisons of a row]: what one more of a number adds, as the rows say in which it was moved."""
         size, count = values.shape[1], missing.shape[1]
+        if size * count > CELLS:
+            return None
         places = torch.arange(size) if size <= PLACES else torch.tensor(self.dice.sample(range(size), PLACES))
         found = torch.zeros(size, count, dtype=torch.int64, device=values.device)
         low, high = values.min(), values.max()

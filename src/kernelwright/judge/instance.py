@@ -208,12 +208,12 @@ class Instance:
         if not floats:
             return
         tried = (self.draw(Variant(name="trial", required=True), seed), self._raw(seed)[0])
-        if len({pattern(self._accepted(leaves)) for leaves in tried}) > 1:
+        if len({pattern(self.accepted(leaves)) for leaves in tried}) > 1:
             self.kept = floats
             names = ", ".join(self.names[i] or str(i) for i in sorted(floats))
             self.notes.append(f"constant inputs kept as given (changing them leaves the domain): {names}")
 
-    def _accepted(self, leaves: Leaves, state: State | None = None) -> list[torch.Tensor] | None:
+    def accepted(self, leaves: Leaves, state: State | None = None) -> list[torch.Tensor] | None:
         """Outputs, or None where the reference raises, or gives others than usual."""
         if state is not None:
             self.giver.give(self.model, state, lasting=False)
@@ -260,7 +260,7 @@ class Instance:
         """All parameters and buffers, new at their own scale (``redrawn``: an earlier draw of them); tied ones stay."""
         other = dict(weights.read(self._construct(seed)) if redrawn is None else redrawn)
         other = self._numbers.settled(
-            self.first_state, other, seed, lambda state: pattern(self._accepted(self._raw(self.seed)[0], state))
+            self.first_state, other, seed, lambda state: pattern(self.accepted(self._raw(self.seed)[0], state))
         )
         return weights.fresh(self.model, self.first_state, other, seed, moved, self.met["exponents"])
 
@@ -288,7 +288,7 @@ class Instance:
         """The reference accepts such inputs, where lot decides in several draws, and stays as finite as on its own."""
         for number in range(self.bonds.lots(variant, self.factors) if variant.name != AS_GIVEN else 0):
             state = self.draw_state(seed, variant.moved) if variant.moved else None
-            found = self._accepted(leaves := self.draw(variant, seed + number), state)
+            found = self.accepted(leaves := self.draw(variant, seed + number), state)
             if found is None or not within(self, variant, leaves, state, found):
                 return False
         return True
