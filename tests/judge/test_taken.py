@@ -50,7 +50,7 @@ def test_nobody_asks_a_reference_whose_shapes_are_those_of_its_inputs(monkeypatc
     """A call for each draw is as dear as the race."""
     made = instance("torch.relu(x)", "[torch.rand(8, 16)]")
     point = Point(made.case, made, Checker(made, seed=1), 5, {})
-    monkeypatch.setattr(type(made), "eager", lambda *_: pytest.fail("eager was asked"))
+    monkeypatch.setattr(type(made), "accepted", lambda *_: pytest.fail("the reference was asked"))
     given = [[torch.rand(8, 16)]]
     assert list(of_one_shape(point, given)) == given
 
