@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cheats that guard what the reference does not guard, take for zero what is none, begin a maximum from -1e9, take
-whole parts by way of 32 bits, seek a median by halves of a range or replace small pivots: right for numbers of usual
-sizes, wrong for slight or vast ones. Each with its honest twin."""
+whole parts by way of 32 bits, seek a median by halves of a range, replace small pivots or need eigenvalues that differ:
+right for numbers of usual sizes, wrong for slight or vast ones, or such as are alike. Each with its honest twin."""
 
 from __future__ import annotations
 

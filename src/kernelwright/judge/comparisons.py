@@ -47,6 +47,7 @@ FEW = 8
 TOGETHER = 2
 """Comparisons that are met in one draw, at the most: two numbers are a pair only where both are."""
 TRIPLE = (3, 4, 5)
+"""Of which multiples are taken: the squares of the first two add up to that of the last."""
 SHARE = 3 / 4
 """Rows that are changed at all."""
 ASIDE = (0, 0, 0, 1, -1)

@@ -187,8 +187,8 @@ class Verification(Correctness):
         program.leash.ask({"do": "need", "names": None}, program.stage)
 
     def _elsewhere(self, program: Program, point: Point, seed: int) -> tuple[Variant, list[torch.Tensor], Any]:
-        """A call for a mode that is looked at once: all changes of value in one draw, on new weights, which the program
-        has. On a dear case the first call, whose truth is known."""
+        """A call for a mode that is looked at once: all changes of value in one draw, where the reference takes it, on
+        new weights, which the program has. On a dear case the first call, whose truth is known."""
         instance = point.instance
         if point.dear:
             program.set_state(instance.first_state)
