@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from kernelwright.judge.decoys import round_to_tf32
@@ -33,6 +34,8 @@ Sum = Callable[[torch.Tensor], torch.Tensor]
 
 def sequential(x: torch.Tensor) -> torch.Tensor:
     """One running sum."""
+    if x.dtype in (torch.float32, torch.float64) and x.numel():  # the same, without an operator for each addend
+        return torch.from_numpy(np.add.accumulate(x.numpy(), axis=-1)[..., -1].copy())
     total = torch.zeros_like(x[..., 0])
     for step in range(x.shape[-1]):
         total = total + x[..., step]

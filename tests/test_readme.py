@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import re
@@ -33,6 +34,7 @@ def commands(text: str) -> list[list[str]]:
     return [shlex.split(command, comments=True) for command in found]
 
 
+@functools.cache
 def options(verb: str) -> set[str]:
     """Long options that a verb's help names."""
     command = [sys.executable, "-m", "kernelwright.cli", verb, "--help"]
