@@ -105,6 +105,7 @@ def test_who_solves_gets_matrices_whose_sizes_lie_far_apart() -> None:
     assert torch.equal(drawn, drawn.mT) and bool(
         (lost > factors.LEFT[0] / 2).all() and (lost < 2 * factors.LEFT[1]).all()
     )
+    assert float(lost.max() / lost.min()) > 1.5, "each matrix by a lot of its own"
     assert made.usable(one, 3) and not [
         v for v in instance("x @ x", "[torch.randn(4, 4)]").offered(1) if v.change == factors.CONDITION
     ]

@@ -181,10 +181,10 @@ def test_a_volume_has_a_corridor_along_its_longest_axis_by_lot() -> None:
     """Straight, from the one end to the other, where the seed lies."""
     mask, seed = torch.rand(48, 5, 6, generator=rng()) < 0.5, torch.rand(48, 5, 6, generator=rng()) < 0.02
     straight = 0
-    for number in range(8):
+    for number in range(32):
         there, start = far.ways([mask, seed], rng(number))
         assert start.any() and not bool((start & ~there).any())
         if set(start.nonzero()[:, 0].tolist()) <= {0, 47}:
             straight += 1
             assert torch.equal(there, there.all(0).expand_as(there)) and int(there[0].any(1).sum()) == 5
-    assert 0 < straight < 8
+    assert 22 < straight < 32, "seven of eight where a corridor through a plane is shorter"

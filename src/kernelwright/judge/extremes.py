@@ -69,7 +69,7 @@ def drawn(specs: Sequence[TensorSpec], traits: Collection[str]) -> list[Variant]
     else:
         found.append(Variant(name=f"scale {VAST:.2g}", required=True, scale=VAST, group="vaster"))
     if SOLVES in traits:
-        found.append(Variant(name=factors.CONDITION, required=True, change=factors.CONDITION, draws=2))
+        found.append(Variant(name=factors.CONDITION, required=True, change=factors.CONDITION, draws=3))
     if {SOLVES, SPLITS} & set(traits):
         found.append(Variant(name=factors.ALIKE, required=True, change=factors.ALIKE, draws=4))
     return found

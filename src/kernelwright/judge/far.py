@@ -81,7 +81,8 @@ def ways(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Ten
             out[found[0]] = _linked(first, rng)
             continue
         axis = max(range(len(shape)), key=lambda dim: (shape[dim], dim))
-        axis = axis if axis < len(shape) - 2 and below(2, rng) else -1
+        farther = shape[axis] > shape[-2] * shape[-1] // 2  # than a corridor that winds through a plane is long
+        axis = axis if axis < len(shape) - 2 and below(8, rng) < (7 if farther else 4) else -1
         rows, columns = first.movedim(axis, -1).shape[-2:]
         corridor = (_corridor if axis == -1 else _straight)(rows, columns, first.device, rng)
         end = int(corridor.max()) if below(2, rng) else 1
