@@ -95,7 +95,8 @@ def test_one_changed_weight_is_looked_for_beside_eager_and_a_fold_that_misses_it
     real = type(point.instance).oracle
     monkeypatch.setattr(type(point.instance), "oracle", lambda self, *given: asked.append(given) or real(self, *given))
     checks = _checks(bench)
-    for forward in (_anew, _Folds(lambda w: w.sum().item())):
+    places = torch.arange(1.0, 1.0 + sum(w.numel() for _, w in point.instance.first_state))
+    for forward in (_anew, _Folds(lambda w: (w.flatten() * places).sum().item())):
         asked.clear()
         checks._weights_alone(cast(Program, _Answers(forward)), point)
         assert heavy is not bool(asked)
