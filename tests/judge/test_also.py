@@ -15,7 +15,7 @@ import torch
 from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.errors import BadCommand
-from kernelwright.judge import also, correctness, measure, race, spot_checks
+from kernelwright.judge import also, checks, measure, race, spot_checks
 from kernelwright.judge.also import idle
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.load import Strain
@@ -113,7 +113,7 @@ def test_a_cold_start_has_its_parts_for_every_program(worker: LocalWorker) -> No
     ("error", "reason"),
     [
         (ChildFailure("time", "killed by SIGSEGV"), "killed by SIGSEGV"),
-        (correctness.Wrong("time", "output 0 is off"), "output 0 is off"),
+        (checks.Wrong("time", "output 0 is off"), "output 0 is off"),
         (spot_checks.Mismatch(CaseResult(name="main", required=True, passed=False, detail="far", error_ratio=9.0,
                                          calls=1)), "a call was wrong: main: far"),
     ],

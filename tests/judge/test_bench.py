@@ -11,21 +11,20 @@ from typing import Any, cast
 
 import pytest
 import torch
+from plain_programs import Obedient, checks_of
 from plain_tasks import task
 
 from kernelwright.judge import agreement, calls, correctness, recombined, variants
 from kernelwright.judge import bench as benches
+from kernelwright.judge import checks as checking
 from kernelwright.judge import instance as instances
 from kernelwright.judge import taken as windows
 from kernelwright.judge.bench import Bench, Point
-from kernelwright.judge.buffers import Buffers
+from kernelwright.judge.checks import Wrong
 from kernelwright.judge.extremes import SLIGHT
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance
-from kernelwright.judge.load import Strain
-from kernelwright.judge.program import Program
 from kernelwright.judge.weights import State
-from kernelwright.judge.window import Window
 
 TIED = "self.a = nn.Linear(64, 64)\nself.b = nn.Linear(64, 64)\nself.b.weight = self.a.weight"
 
@@ -60,17 +59,11 @@ def test_inputs_are_asked_about_though_others_were_taken() -> None:
     assert [point.accepts(sparse, leaves, state) for leaves in (finite[0], others[0], finite[1])] == [True, False, True]
 
 
-def _checks(bench: Bench) -> correctness.Correctness:
-    return correctness.Correctness(
-        bench=bench, entry="x.py::Model", start=_never, shared=contextlib.nullcontext, seed=5
-    )
-
-
 def test_dear_weights_are_drawn_once_and_no_two_requests_get_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second request is made of the first one's weights: new values, without a draw."""
-    monkeypatch.setattr(correctness, "DEAR_BYTES", 0)
+    monkeypatch.setattr(checking, "DEAR_BYTES", 0)
     bench = Bench(task("self.b(self.a(x))", "[torch.randn(8, 64)]", init=TIED), "cpu")
-    checks = _checks(bench)
+    checks = checks_of(bench)
     drawn: list[int] = []
     real = Instance.draw_state
 
@@ -83,10 +76,6 @@ def test_dear_weights_are_drawn_once_and_no_two_requests_get_the_same(monkeypatc
     assert drawn == [1]
     for one, other in itertools.combinations(states, 2):
         assert not torch.equal(one["a.weight"], other["a.weight"])
-
-
-def _never() -> Program:
-    raise AssertionError("no program is needed")
 
 
 def test_dear_cases_take_together_what_smaller_ones_took_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +93,7 @@ def test_dear_cases_take_together_what_smaller_ones_took_one_by_one(monkeypatch:
     for manner, dear in itertools.product((point.manner, ("bfloat16", False)), (True, False)):
         taken.clear()
         monkeypatch.setattr(type(point), "dear", dear)
-        checks = _checks(bench)
+        checks = checks_of(bench)
         seen = {(manner, name) for name in names}
         checks._one_by_one(None, point, point.offered, seen)  # type: ignore[arg-type]
         if manner == point.manner and dear:
@@ -196,38 +185,14 @@ def test_what_a_first_look_took_is_no_longer_left(monkeypatch: pytest.MonkeyPatc
     assert heard[1] < heard[0] <= 995.0
 
 
-class _Obedient:
-    """A program that answers a window with what it was given, twice as large, but for one call of all it ever had."""
-
-    def __init__(self, wrong: int) -> None:
-        self.wrong, self.windows, self.calls = wrong, list[int](), 0
-        self.stage, self.buffers = "verify", None
-
-    def bind(self, plan: Any) -> Buffers:
-        self.buffers = Buffers.create(plan, "cpu")
-        return self.buffers
-
-    def checked(self, order: list[int], *, grad: bool, hidden: bool) -> Window:
-        return self.window(order, grad=grad)
-
-    def window(self, order: list[int], *, grad: bool) -> Window:
-        assert self.buffers is not None
-        self.windows.append(len(order))
-        for call in order:
-            self.calls += 1
-            answer = 2 * self.buffers.inputs[call][0]
-            self.buffers.outputs[call][0].copy_(answer + (self.calls == self.wrong))
-        return Window(1.0, 1.0, Strain(0.0, 0), 1.0, (1.0,), (), None)
-
-
 @pytest.mark.parametrize("wrong", [0, 1, 2, 13, 24])
 def test_every_call_of_a_variant_is_checked_though_many_come_in_one_window(wrong: int) -> None:
     """The 24 draws of outliers: none in more than IN_A_WINDOW at once, the first alone, and none goes unread."""
     bench = Bench(task("x * 2", "[torch.randn(8, 64)]"), "cpu")
     outliers = next(v for v in bench.timed.offered if v.name == "outliers")
     assert outliers.draws == 24
-    program, checks = _Obedient(wrong), _checks(bench)
-    with pytest.raises(correctness.Wrong) if wrong else contextlib.nullcontext():
+    program, checks = Obedient(wrong), checks_of(bench)
+    with pytest.raises(Wrong) if wrong else contextlib.nullcontext():
         checks._variants(program, bench.timed, [outliers])  # type: ignore[arg-type]
     assert program.windows[0] == 1 and max(program.windows) <= windows.IN_A_WINDOW
     assert wrong or sum(program.windows) == 24 and len(program.windows) < 13

@@ -19,7 +19,7 @@ from kernelwright.judge import timing_plan, verification
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.by_chance import ByChance
-from kernelwright.judge.correctness import Wrong
+from kernelwright.judge.checks import Wrong
 from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.entrants import Entrants
 from kernelwright.judge.load import Strain

@@ -15,8 +15,9 @@ import torch
 from kernelwright import sandbox
 from kernelwright.judge import remains
 from kernelwright.judge.buffers import CallPlan
+from kernelwright.judge.checks import Wrong
 from kernelwright.judge.child import Zygote
-from kernelwright.judge.correctness import Correctness, Wrong
+from kernelwright.judge.correctness import Correctness
 from kernelwright.judge.program import Program
 
 Plan = Callable[..., CallPlan]

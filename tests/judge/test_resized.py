@@ -10,7 +10,8 @@ import pytest
 
 from kernelwright.judge import resized
 from kernelwright.judge.bench import Bench, Point
-from kernelwright.judge.correctness import Correctness, Wrong
+from kernelwright.judge.checks import Wrong
+from kernelwright.judge.correctness import Correctness
 from kernelwright.judge.program import Program
 from kernelwright.task import Case, Contract, Task
 

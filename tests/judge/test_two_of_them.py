@@ -10,7 +10,7 @@ import pytest
 from plain_tasks import task
 
 from kernelwright.judge.bench import Bench
-from kernelwright.judge.correctness import Wrong
+from kernelwright.judge.checks import Wrong
 from kernelwright.judge.program import Program
 from kernelwright.judge.verification import Verification
 

@@ -4,96 +4,31 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import random
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from kernelwright.judge import agreement, ahead, left, race, remains, resized, spot_checks, taken, timing_plan, variants
-from kernelwright.judge.bench import DEAR_BYTES, Bench, Point, load
-from kernelwright.judge.buffers import Buffers, laid_out_oddly
-from kernelwright.judge.by_chance import ByChance
+from kernelwright.judge.bench import DEAR_BYTES, Point
+from kernelwright.judge.buffers import Buffers
+from kernelwright.judge.checks import Checks, Wrong
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.program import Program
-from kernelwright.judge.slices import ITSELF
-from kernelwright.judge.tester import ExtraCase
 from kernelwright.judge.variants import HEAVY
-from kernelwright.judge.verify import Truth
-from kernelwright.judge.window import Window
 from kernelwright.sandbox.lease import sharing
-from kernelwright.trial import CaseResult, Rejected
 
-DETAIL = 4000
 HELD_BYTES = 1 << 29
 """What the results and inputs kept at once in a smoke test may take together."""
 STATE_SLACK = 64.0
 """Units of the last place by which running statistics may differ from the reference's (RMS over the buffer)."""
 
 
-class Wrong(Exception):
-    """The candidate failed a check."""
-
-    def __init__(self, stage: str, reason: str, detail: str = "") -> None:
-        super().__init__(stage, reason)
-        self.outcome = Rejected(stage=stage, reason=reason[:600], detail=detail[:DETAIL])
-
-
 @dataclass(slots=True, kw_only=True)
-class Correctness:
+class Correctness(Checks):
     """The checks of one candidate before it is timed. Raises Wrong, and ChildFailure where its program fails."""
-
-    bench: Bench
-    entry: str
-    start: Callable[[], Program]
-    """A fresh confined process in the candidate's folder."""
-    shared: Callable[[], contextlib.AbstractContextManager[None]]
-    """The device, with others, but not beside somebody's timing: around every check."""
-    seed: int
-    results: list[CaseResult] = field(default_factory=list)
-    conditions: list[str] = field(default_factory=list)
-    deterministic: bool = True
-    sandbox: str = ""
-    first: tuple[list[torch.Tensor], Truth] | None = None
-    """What the first process was asked first, and what is known about it."""
-    near: spot_checks.Distances = field(default_factory=list)
-    """How far from eager's a first answer lay that passed."""
-    points: tuple[Point, ...] = ()
-    """The cases, the timed one first."""
-    fresh: Any = None
-    """Fresh weights, once some were drawn that are dear to draw: others are made of them."""
-    extras: tuple[ExtraCase, ...] = ()
-    """Cases that a tester wrote and the reference confirmed; they come on top of all others."""
-    stateful: bool = False
-    """Calls of the reference change parameters or buffers."""
-    compiles: bool = False
-    """It may compile when it first runs in another mode, which would cost more than all other checks."""
-    chance: ByChance = field(init=False)
-    late: int = 0
-    """Looks at parameters and buffers that cost more than they may, as one does where pages are dear (1.6 ms)."""
-
-    def __post_init__(self) -> None:
-        self.chance = ByChance(self.bench.contract.bits_lost)
-
-    @sharing
-    def _loaded(self, point: Point | None = None, threads: int = 0) -> Program:
-        instance = (point or self.points[0]).instance
-        (program := self.start()).threads = threads
-        # A result may be the state that the next call begins with, where calls change one.
-        program.watched, program.spared = True, self.bench.eager_shared if instance.giver.keeps else None
-        try:
-            program.shown = self.bench.eager_aliases
-            program.perturb(on=True)
-            load(program, self.entry, instance)
-            if instance.training != self.bench.contract.training:
-                program.mode(training=instance.training)
-        except BaseException:
-            program.close()
-            raise
-        self.sandbox = program.level
-        return program
 
     @sharing
     def _smoke(self, program: Program, sets: int, *, fresh: bool) -> spot_checks.Distances:
@@ -185,58 +120,6 @@ class Correctness:
         again = self.chance.passed(point.checker.check(variant, leaves, state, after, list(buffers.inputs[call])))
         if not again.passed:
             raise Wrong("smoke", f"{again.name}, right once, is not after later calls: {again.detail}", again.detail)
-
-    @sharing
-    def _call(
-        self, program: Program, point: Point, variant: Variant, buffers: Buffers, call: int,
-        leaves: list[torch.Tensor], state: Any,
-    ) -> CaseResult:  # fmt: skip
-        """One checked call: filled, poisoned, run, compared."""
-        return self._calls(program, point, variant, buffers, {call: leaves}, state)[0]
-
-    @sharing
-    def _calls(
-        self, program: Program, point: Point, variant: Variant, buffers: Buffers,
-        given: dict[int, list[torch.Tensor]], state: Any,
-    ) -> list[CaseResult]:  # fmt: skip
-        """Checked calls of one window, by set: all filled and poisoned, run back to back, compared."""
-        for call, leaves in given.items():
-            race.fill(buffers, call, leaves)
-        how = {"grad": self.bench.contract.gradients, "hidden": variant is point.as_given}
-        with taken.named(point, variant):
-            self._looked_at(program.checked(list(given), **how), point, variant)
-        if point.instance.seeds:
-            for position in agreement.incoming_changed(buffers, given):
-                raise Wrong("verify", f"the incoming gradient of output {position} was changed by the call")
-        check = functools.partial(point.checker.check, variant)
-        answers = ((leaves, state, buffers.answers(call), list(buffers.inputs[call])) for call, leaves in given.items())
-        checked = [self.chance.passed(check(*answer)) for answer in answers]
-        self.results += checked
-        return checked
-
-    def _looked_at(self, window: Window, point: Point, variant: Variant) -> None:
-        """Where the results of a window lie: in memory of their own, in no other result's way, in the usual order."""
-        found, contract = window.whereabouts, self.bench.contract
-        allowed = set(contract.aliases) | self.bench.eager_aliases
-        for output, source in sorted(set(window.aliases) - allowed):
-            raise Wrong("verify", f"output {output} shares storage with input {source}, and the reference's does not")
-        for output, source in sorted(set(contract.aliases) - set(window.aliases if found is None else found.aliases)):
-            raise Wrong("verify", f"output {output} must share storage with input {source}")
-        if found is None:
-            return
-        if found.trespass:
-            raise Wrong("integrity", found.trespass)
-        for leaf in sorted(found.shared - self.bench.eager_shared):
-            raise Wrong("verify", f"result {leaf} of a call was overwritten by another call")
-        for one, other in sorted(found.together - self.bench.eager_together):
-            raise Wrong("verify", f"outputs {one} and {other} share memory, and the reference's do not")
-        if not point.ordered(variant):
-            return
-        instance = point.instance
-        for leaf, (mine, theirs) in enumerate(zip(found.strides, instance.out_strides, strict=False)):
-            if laid_out_oddly(mine, theirs, instance.out_specs[leaf].shape):
-                reason = f"output {leaf} is laid out in steps of {mine}, the reference's of {theirs}"
-                raise Wrong("integrity", reason, "every result is put in order as part of its call")
 
     def _other_cases(self, program: Program) -> set[tuple[Any, str]]:
         """Every case but the timed one, in a process of its own; the variants that were covered, by manner and name."""
@@ -346,53 +229,3 @@ class Correctness:
         program.mode(training=own.instance.training)
         program.set_state(own.instance.first_state)
         self._variants(program, own, [own.as_given])
-
-    def _variants(self, program: Program, point: Point, chosen: Sequence[Variant]) -> list[Variant]:
-        """Check those that the reference accepts; which they were."""
-        dice, state = random.Random(self.seed ^ 0x5EED), point.instance.first_state
-        loaded, had = state, list[Variant]()
-        for variant in chosen:
-            if not variants.stood_in_for(variant, had):
-                loaded, accepted = self._variant(program, point, variant, dice, loaded)
-                had += [variant] if accepted else []
-        if loaded is not state:
-            program.set_state(state)
-        return had
-
-    @sharing  # all of it: eager's answers and draws outside a share ran beside what other judges timed
-    def _variant(
-        self, program: Program, point: Point, variant: Variant, dice: random.Random, loaded: Any
-    ) -> tuple[Any, bool]:
-        """Check one; the weights that the program has then, and whether the reference accepts such inputs."""
-        state = point.instance.first_state
-        wanted = self._fresh_state(point, dice.getrandbits(62), variant.moved) if variant.fresh_weights else state
-        seeds = range(first := dice.getrandbits(62), first + variant.draws)  # in turn, for ``almost``
-        if self.compiles and (variant.apart or variant.name == ITSELF):  # it would compile once more for each
-            return loaded, False
-        leaves = point.instance.draw(variant, seeds[0])
-        if not point.accepts(variant, leaves, wanted):
-            return loaded, False
-        if wanted is not loaded:
-            program.set_state(wanted)
-        buffers = point.bind(program, variant, variant.draws, leaves)
-        for calls in taken.in_windows(variant.draws, dice):
-            given = taken.of_calls(point, variant, seeds, calls, leaves, wanted)
-            for result in self._calls(program, point, variant, buffers, given, wanted):
-                if not result.passed and result.required:
-                    raise Wrong("verify", f"{result.name}: {result.detail}", result.detail)
-        self._guards(program)
-        return wanted, True
-
-    def _fresh_state(self, point: Point, seed: int, moved: str = "") -> Any:
-        """New weights of a case. Dear ones are drawn once, for the first case that has them: 256 MB take 1.3 s."""
-        if point.state_bytes <= DEAR_BYTES:
-            return point.instance.draw_state(seed, moved)
-        known = self.fresh is not None and agreement.alike(self.fresh, point.instance.first_state)
-        self.fresh = self.fresh if known else point.instance.draw_state(seed)
-        if moved:
-            return point.instance.draw_state(seed, moved, self.fresh)
-        return next(self.bench.states(point.instance, seed, 0.0, self.fresh)) if known else self.fresh
-
-    def _guards(self, program: Program) -> None:
-        if program.buffers is not None and not program.buffers.guards_intact():
-            raise Wrong("integrity", "it wrote outside the memory it was handed")

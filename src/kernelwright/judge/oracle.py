@@ -61,6 +61,20 @@ def raised(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if wanted is None else tensor.to(wanted)
 
 
+def lower(value: Any) -> bool:
+    """Whether there is anything to raise among the arguments of an operator. Of most there is not, and to map a tree of
+    them took 0.16 of the 0.47 ms that one takes on a slow core."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype in RAISED
+    if isinstance(value, torch.dtype):
+        return value in RAISED
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return False
+    return any(map(lower, value))
+
+
 class Float64Trace(Watching):
     """Every floating dtype that an operator asks for, or brings along, becomes its double-precision one.
 
@@ -116,12 +130,14 @@ class Float64Trace(Watching):
                 return raised(value)
             return value
 
-        if func._schema.name in ("aten::_softmax", "aten::_log_softmax"):
+        name = func._schema.name
+        if name in ("aten::_softmax", "aten::_log_softmax"):
             args = (*args[:2], False)  # half_to_float means nothing above half
-        args, kwargs = tree_map(lift, args), tree_map(lift, kwargs)
-        if func._schema.name in SINGLE_SCALES:
+        if lower((args, kwargs)):
+            args, kwargs = tree_map(lift, args), tree_map(lift, kwargs)
+        if name in SINGLE_SCALES:
             args = (args[0], args[1].to(torch.float32), *args[2:])
-        if func._schema.name in SINGLE_VALUES:
+        if name in SINGLE_VALUES:
             args = (args[0].to(torch.float32), *args[1:])
         # A tensor born from Python numbers is raised as soon as it is used; that alone is not a rewritten reference.
         self.rewritten += changed > 0

@@ -18,8 +18,8 @@ import torch
 
 from kernelwright.judge import ahead, almost, facts, health, intervals, load, measure, race, spot_checks, timing_plan
 from kernelwright.judge.bench import DEAR_BYTES
+from kernelwright.judge.checks import DETAIL, Wrong
 from kernelwright.judge.clocks import Clocks
-from kernelwright.judge.correctness import DETAIL, Wrong
 from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.entrants import crowded
 from kernelwright.judge.leash import ChildFailure

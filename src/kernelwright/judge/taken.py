@@ -46,13 +46,14 @@ def of_calls(
 
 
 @contextlib.contextmanager
-def named(point: Point, variant: Variant) -> Iterator[None]:
-    """A program that fails in a call of this variant is told which one that was: of an error about steps in memory
-    nobody sees by itself that inputs were laid out otherwise."""
+def named(point: Point, asked: Sequence[Variant]) -> Iterator[None]:
+    """A program that fails in a call of these variants is told which one that was, or one of which: of an error about
+    steps in memory nobody sees by itself that inputs were laid out otherwise."""
     try:
         yield
     except ChildFailure as failure:
-        place = f" (in {point.case.name}: {variant.name})"
+        names = list(dict.fromkeys(variant.name for variant in asked))
+        place = f" (in {point.case.name}: {'one of ' * (len(names) > 1)}{', '.join(names)})"
         raise ChildFailure(failure.stage, failure.reason[: MOST - len(place)] + place, failure.detail) from failure
 
 

@@ -15,7 +15,8 @@ import torch
 from kernelwright.judge import agreement, asked, chance, inputs, load, race, spot_checks, taken, variants, weights
 from kernelwright.judge.bench import DEAR_BYTES, Point
 from kernelwright.judge.buffers import Buffers
-from kernelwright.judge.correctness import HELD_BYTES, Correctness, Wrong
+from kernelwright.judge.checks import Wrong
+from kernelwright.judge.correctness import HELD_BYTES, Correctness
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.program import Program

@@ -19,6 +19,7 @@ from kernelwright.judge.floors import NO_FLOOR, Floors, Spread
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.numerics import Comparison
+from kernelwright.judge.taken import IN_A_WINDOW
 from kernelwright.judge.variants import HEAVY, LIGHT
 from kernelwright.judge.yardstick import Magnitudes, Yardstick, compare
 from kernelwright.trial import CaseResult, Verified
@@ -65,8 +66,8 @@ class Checker:
         self.specs, self.oracle = instance.all_specs(), ""
         self.notes: list[str] = []
         self._recent: list[Truth] = []
-        self._eager: tuple[Sequence[torch.Tensor], State | None, list[torch.Tensor]] | None = None
-        """The last call that ``accepts`` asked about, with its answer."""
+        self._eager: list[tuple[Sequence[torch.Tensor], State | None, list[torch.Tensor]]] = []
+        """The last calls that ``accepts`` asked about, with their answers."""
         self._drawn: Drawn = {} if drawn is None else drawn
         self._count, self._agreed = 0, False
         self.draws = draws.Draws()
@@ -149,11 +150,9 @@ class Checker:
         for known in self._recent:
             if known.leaves is leaves and known.state is state:
                 return known
-        known_eager, self._eager = self._eager, None
-        if known_eager is not None and known_eager[0] is leaves and known_eager[1] is state:
-            eager = known_eager[2]
-        else:
-            eager = self.instance.eager(leaves, state)
+        answered = [answer for one, other, answer in self._eager if one is leaves and other is state]
+        self._eager = [known for known in self._eager if known[0] is not leaves or known[1] is not state]
+        eager = answered[0] if answered else self.instance.eager(leaves, state)
         exact, kind = self.instance.oracle(leaves, state)
         floors, yardsticks = self._yardsticks(variant, leaves, state, eager, exact)
         if kind != "orders-of-summation" and not self._plausible(eager, exact, floors, yardsticks):
@@ -178,14 +177,15 @@ class Checker:
         except calls.CAUGHT as error:
             health.pass_on(error)
             return False
-        self._eager = leaves, state, eager
+        self.answered(leaves, state, eager)
         outputs = eager[: len(self.instance.out_specs)]
         shaped = all(tuple(out.shape) == spec.shape for out, spec in zip(outputs, self.specs, strict=False))
         return shaped and finite.within(self.instance, variant, leaves, state, outputs)
 
     def answered(self, leaves: Sequence[torch.Tensor], state: State | None, eager: list[torch.Tensor]) -> None:
-        """What eager answered to the call that ``truth`` will be asked about next."""
-        self._eager = leaves, state, eager
+        """What eager answered to a call that ``truth`` will be asked about soon."""
+        kept = 2 * IN_A_WINDOW if self._kept(eager) > 1 else 1
+        self._eager = [(leaves, state, eager), *self._eager[: kept - 1]]
 
     def _plausible(
         self,

@@ -14,7 +14,7 @@ from kernelwright.errors import BadCommand
 from kernelwright.judge import spot_checks
 from kernelwright.judge.also import idle, peak, start
 from kernelwright.judge.also.scene import Contender, Scene, failed
-from kernelwright.judge.correctness import Wrong
+from kernelwright.judge.checks import Wrong
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.trial import Outcome, Rejected, Timed
 

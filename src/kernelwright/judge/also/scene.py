@@ -15,7 +15,7 @@ from kernelwright.candidate import Candidate
 from kernelwright.judge import race
 from kernelwright.judge.bench import Bench, Point, load
 from kernelwright.judge.build import build
-from kernelwright.judge.correctness import Wrong
+from kernelwright.judge.checks import Wrong
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.program import Program
 from kernelwright.judge.programs import Programs
