@@ -30,9 +30,13 @@ def odd(
     forward: str = "torch.relu(x) * 2.0", inputs: str = "[torch.rand(8, 16)]", windows: int = 2, seed: int = 3
 ) -> OddCalls:
     """The odd windows of a small task."""
+    return OddCalls(point_of(forward, inputs), random.Random(seed), windows)
+
+
+def point_of(forward: str, inputs: str) -> Point:
+    """The case of a small task."""
     made = instance(forward, inputs)
-    point = Point(made.case, made, Checker(made, seed=1), 5, {})
-    return OddCalls(point, random.Random(seed), windows)
+    return Point(made.case, made, Checker(made, seed=1), 5, {})
 
 
 def checks() -> SpotChecks:
@@ -180,7 +184,8 @@ def test_the_dearest_cases_have_one_too() -> None:
 
 def test_they_go_on_for_as_long_as_the_race_does_and_no_round_is_surely_without_one() -> None:
     """Else a program would wait until they are over, or count how many there were and know that no more can come."""
-    seen = [odd(seed=seed).rounds(5, 12, SETS, first=1) for seed in range(300)]
+    point = point_of("torch.relu(x) * 2.0", "[torch.rand(8, 16)]")
+    seen = [OddCalls(point, random.Random(seed), 2).rounds(5, 12, SETS, first=1) for seed in range(300)]
     assert all(sum(r < 5 for r in chosen) >= 2 and 0 not in chosen for chosen in seen)
     later = [sum(r in chosen for chosen in seen) / len(seen) for r in range(5, 12)]
     assert all(0.22 < share < 0.45 for share in later)  # 1/3, deviation 0.027

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Triton candidates against float64 in the interpreter, as sm_90 machine code, and outside their fast path."""
 
+import functools
 import importlib.util
 import pathlib
 import subprocess
@@ -28,9 +29,15 @@ def task_of(reference):
     return Task(name="t", form="kernelbench", reference=reference)
 
 
+@functools.cache
+def captured(reference):
+    """The graph of a reference, which several cases share: torch.export takes half a second for one."""
+    return capture(task_of(reference))
+
+
 def text(reference, structure, values):
     """The candidate file of one structure."""
-    found = capture(task_of(reference))
+    found = captured(reference)
     wrapping = triton_module.Wrapping(reference=reference, entry="Model", training=False, init=found.init)
     return triton_program.source(lower(found, on_host=False), structure, values, wrapping)
 
