@@ -88,3 +88,32 @@ def test_a_window_holds_no_more_than_it_has_room_for() -> None:
         chosen = [v for v in made.timed.offered if v.draws == 1][:8]
         checks_of(made)._variants(program, made.timed, chosen)  # type: ignore[arg-type]
         assert max(program.windows) == most, torch.tensor(program.windows)
+
+
+class Forgetful(Obedient):
+    """One that keeps its last answer by the sum of what it was given."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.kept: tuple[int, torch.Tensor] = 0, torch.empty(0)
+
+    def window(self, order: list[int], *, grad: bool) -> Window:
+        done = super().window(order, grad=grad)
+        assert self.buffers is not None
+        for call in order:
+            key = int(self.buffers.inputs[call][0].contiguous().view(torch.int32).long().sum())
+            if key != self.kept[0]:
+                self.kept = key, self.buffers.outputs[call][0].clone()
+            self.buffers.outputs[call][0].copy_(self.kept[1])
+        return done
+
+
+def test_calls_of_one_variant_follow_each_other() -> None:
+    """Others between them would have a memo forgotten before it is asked."""
+    made = bench()
+    for seed in range(12):
+        checks = checks_of(made)
+        checks.seed = seed
+        with pytest.raises(Wrong) as refused:
+            checks._variants(Forgetful(), made.timed, made.timed.offered)  # type: ignore[arg-type]
+        assert refused.value.outcome.reason.startswith("main: rearranged: ")

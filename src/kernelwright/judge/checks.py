@@ -159,12 +159,11 @@ class Checks:
                 continue
             if others.takes(variant):
                 accepted = self._waits(point, variant, dice.getrandbits(62), others)
-                while others.ready:
-                    loaded = self._at_once(program, point, others.take(), loaded)
+                loaded = self._at_once(program, point, others.take(), loaded) if others.ready else loaded
             else:
                 loaded, accepted = self._variant(program, point, variant, dice, loaded)
             had += [variant] if accepted else []
-        while rest := others.take():
+        if rest := others.take():
             loaded = self._at_once(program, point, rest, loaded)
         if loaded is not state:
             program.set_state(state)
