@@ -176,3 +176,14 @@ def test_any_type_is_drawn(name: str) -> None:
         for made in _drawn(leaf, change, 12):
             assert made.dtype == leaf.dtype and made.shape == leaf.shape
             assert (made is leaf) or name not in ("float8_e4m3fn", "uint16", "uint64")
+
+
+def test_a_dozen_draws_of_probabilities_have_each_pattern_between_zero_and_one_and_between_their_own_ends() -> None:
+    """Rows with a single one each, but for a few, are not left to a lot."""
+    for first in (0, 7, 1000):
+        probabilities = torch.rand(64, 40, generator=_rng(first)) * 0.9 + 0.05
+        drawn = [almost.changed(probabilities, almost.SET, n, _rng(n)) for n in range(first, first + 12)]
+        ones = [int((made == 1.0).any(-1).sum()) for made in drawn]
+        zeros = [int((made == 0.0).any(-1).sum()) for made in drawn]
+        assert 2 == sum(count > 55 for count in ones)
+        assert 5 == sum(count > 30 for count in zeros)

@@ -85,12 +85,13 @@ def test_a_draw_is_one_aside_in_some_rows() -> None:
 
 
 def test_squares_that_add_up_to_a_square_come_where_nothing_is_solved() -> None:
-    """No step of one number is exact there."""
+    """No step of one number is exact there. Each of the three is the longest in some rows, or one order by lot would
+    leave the right one out of a proof."""
     small = "torch.randint(1, 2**20, (512,))"
     made = instance("x * x + y * y <= r * r", f"[{small}, {small}, {small}]", args="x, y, r")
     found = [met(made, drawn(made, seed), seed) for seed in range(40)]
     hits = [int((x * x + y * y == r * r).sum()) for x, y, r in found]
-    assert TRIPLE == (3, 4, 5) and sum(count > 64 for count in hits) >= 3
+    assert TRIPLE == (3, 4, 5) and min(hits) > 40
 
 
 def test_what_lies_in_order_or_is_no_number_stays(monkeypatch: pytest.MonkeyPatch) -> None:

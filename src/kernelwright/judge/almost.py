@@ -40,8 +40,8 @@ Pattern = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
 
 def changed(leaf: torch.Tensor, change: str, number: int, rng: torch.Generator) -> torch.Tensor:
     """``leaf`` with a pattern; up to MOST elements are what they were. Draws of a dozen ``number`` in turn have all
-    patterns there are. Whole numbers in order stay, as lengths are, and those that do not repeat come in order, all but
-    two."""
+    patterns there are, those of zeros and ones between other ends as well. Whole numbers in order stay, as lengths are,
+    and those that do not repeat come in order, all but two."""
     if leaf.numel() < 4 or leaf.dim() == 0 or not _ordered(leaf):
         return leaf
     if whole.is_mask(leaf):
@@ -55,10 +55,10 @@ def changed(leaf: torch.Tensor, change: str, number: int, rng: torch.Generator) 
         return made
     if leaf.is_floating_point() and not numerics.finite(leaf):
         return leaf
-    known = _patterns(leaf, change)
-    if not known:
+    kinds = len(_patterns(leaf, change))
+    if not kinds:
         return leaf
-    made = known[number % len(known)](leaf, rng)
+    made = _patterns(leaf, change, plain=bool(number // kinds % 2))[number % kinds](leaf, rng)
     return _displaced(made, rng) if change == SORTED and below(2, rng) else spared(leaf, made, rng)
 
 
@@ -72,7 +72,7 @@ def _ordered(leaf: torch.Tensor) -> bool:
     return leaf.dtype in (torch.bool, *whole.INTEGERS) or (leaf.is_floating_point() and leaf.itemsize > 1)
 
 
-def _patterns(leaf: torch.Tensor, change: str) -> list[Pattern]:
+def _patterns(leaf: torch.Tensor, change: str, *, plain: bool = False) -> list[Pattern]:
     flags, numbers = leaf.dtype is torch.bool, leaf.dtype in whole.INTEGERS
     ordered: list[Pattern] = [functools.partial(_in_order, falling=falling) for falling in (False, True)]
     if change == SORTED:
@@ -83,14 +83,14 @@ def _patterns(leaf: torch.Tensor, change: str) -> list[Pattern]:
         square = leaf.dim() > 1 and leaf.shape[-1] == leaf.shape[-2]
         return [*along, *(ordered if numbers else []), *([_mirrored] if square else [])]
     if numbers:
-        return [_counting, _chained, _beginning]
-    known: list[Pattern] = [_beginning, *([] if flags else [_rounded])]
+        return [_counting, _chained, functools.partial(_beginning, plain=plain)]
+    known: list[Pattern] = [functools.partial(_beginning, plain=plain), *([] if flags else [_rounded])]
     if leaf.dim() > 1 and min(leaf.shape[-2:]) > 1:
         rows, columns = leaf.shape[-2:]
         uppers = [False] if flags and rows > columns else [False, True]  # the last rows of a mask would be empty
-        known += [functools.partial(_triangle, upper=upper) for upper in uppers]
-        known += [functools.partial(_single, diagonal=diagonal) for diagonal in (False, True)]
-        known += [_hollow] if rows == columns and not flags else []
+        known += [functools.partial(_triangle, upper=upper, plain=plain) for upper in uppers]
+        known += [functools.partial(_single, diagonal=diagonal, plain=plain) for diagonal in (False, True)]
+        known += [functools.partial(_hollow, plain=plain)] if rows == columns and not flags else []
     return known
 
 
@@ -139,34 +139,35 @@ def _mirrored(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     return torch.where(torch.ones_like(leaf, dtype=torch.bool).tril(), leaf, leaf.mT)
 
 
-def _ends(leaf: torch.Tensor, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """What stands for nothing, and for one: 0 and 1 where they lie between the least and the largest, or by lot where
-    all lie between them, as probabilities do."""
+def _ends(leaf: torch.Tensor, plain: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """What stands for nothing, and for one: 0 and 1 where they lie between the least and the largest, or where all lie
+    between them, as probabilities do, and it is to be ``plain``. By lot a loss that took probabilities for single ones
+    by the first row's word passed one proof in three."""
     if leaf.dtype is torch.bool:
         return leaf.new_tensor(False), leaf.new_tensor(True)
     least, most = torch.aminmax(leaf)
     no, yes = torch.zeros_like(least), torch.ones_like(least)
-    if bool((least >= no) & (most <= yes)) and below(2, rng):
+    if bool((least >= no) & (most <= yes)) and plain:
         return no, yes
     return no.clamp(least, most), yes.clamp(least, most)
 
 
-def _triangle(leaf: torch.Tensor, rng: torch.Generator, upper: bool) -> torch.Tensor:
+def _triangle(leaf: torch.Tensor, rng: torch.Generator, upper: bool, plain: bool) -> torch.Tensor:
     """Nothing above the diagonal of the last two axes, or below it; of flags all others hold."""
-    no, yes = _ends(leaf, rng)
+    no, yes = _ends(leaf, plain)
     kept = torch.ones_like(leaf, dtype=torch.bool)
     return torch.where(kept.triu() if upper else kept.tril(), yes if leaf.dtype is torch.bool else leaf, no)
 
 
-def _hollow(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+def _hollow(leaf: torch.Tensor, rng: torch.Generator, plain: bool) -> torch.Tensor:
     """Nothing on the diagonal of square matrices: who solves by the first pivot there is divides by it."""
-    no, _ = _ends(leaf, rng)
+    no, _ = _ends(leaf, plain)
     return torch.where(torch.eye(leaf.shape[-1], dtype=torch.bool, device=leaf.device), no, leaf)
 
 
-def _single(leaf: torch.Tensor, rng: torch.Generator, diagonal: bool) -> torch.Tensor:
+def _single(leaf: torch.Tensor, rng: torch.Generator, diagonal: bool, plain: bool) -> torch.Tensor:
     """A single one in each row, by lot or along the diagonal or beside it: a chain, whose ends are far apart."""
-    no, yes = _ends(leaf, rng)
+    no, yes = _ends(leaf, plain)
     size = leaf.shape[-1]
     if diagonal:
         at = (torch.arange(leaf.shape[-2], device=leaf.device) + below(3, rng) - 1) % size
@@ -176,9 +177,9 @@ def _single(leaf: torch.Tensor, rng: torch.Generator, diagonal: bool) -> torch.T
     return torch.where(there, yes, no).expand_as(leaf)
 
 
-def _beginning(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+def _beginning(leaf: torch.Tensor, rng: torch.Generator, plain: bool) -> torch.Tensor:
     """Of each row the first elements alone count, or the last; the others are nothing: lengths, and padding."""
-    no, yes = _ends(leaf, rng) if leaf.dtype not in whole.INTEGERS else (whole.nearest_zero(leaf), leaf)
+    no, yes = _ends(leaf, plain) if leaf.dtype not in whole.INTEGERS else (whole.nearest_zero(leaf), leaf)
     axis = _long(leaf)[-1]
     size, shape = leaf.shape[axis], [1 if dim == axis else n for dim, n in enumerate(leaf.shape)]
     lengths = torch.randint(1, size + 1, shape, generator=rng, device=leaf.device)
