@@ -13,11 +13,14 @@ ASK = (Message(role="system", text="You write kernels."), Message(role="user", t
 CODE = "class ModelNew:\n    pass"
 
 
-def speaker(server: ScriptedServer, limits: Limits, path: Path | None = None) -> Speaker:
-    """A speaker on the scripted server that does not really wait between attempts."""
+def speaker(server: ScriptedServer, limits: Limits, path: Path | None = None, fault: str = "") -> Speaker:
+    """A speaker on the scripted server that does not really wait between attempts. It gives up on an answer after a
+    second where the server hangs alone: on a busy machine an honest one was not there by then."""
     from kernelwright.llm.provider import ProviderModel
 
-    model = ProviderModel("local:scripted", key=None, base_url=server.base_url, timeout_s=1.0)
+    model = ProviderModel(
+        "local:scripted", key=None, base_url=server.base_url, timeout_s=1.0 if fault == "hang" else 30.0
+    )
     return Speaker(model, Budget(limits), Recorder(path) if path else None, patience=0.0)
 
 

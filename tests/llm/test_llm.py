@@ -35,7 +35,7 @@ FAULTS = ["429", "500", "503", "529", "truncated", "malformed", "not-json", "dro
 def test_a_fault_on_the_wire_is_retried_and_counted(fault: str) -> None:
     """One bad answer, then a good one: the reply arrives, and the budget has counted both requests."""
     with ScriptedServer([fault, "ok"], CODE, hang_s=3.0) as server:
-        voice = speaker(server, Limits(requests=5))
+        voice = speaker(server, Limits(requests=5), fault=fault)
         reply = voice.say(ASK, role="coder", max_tokens=64)
         assert (CODE in reply.text, 2, 2) == (True, server.requests, voice.budget.spent().requests)
 
@@ -88,7 +88,7 @@ def test_failed_attempts_are_charged_for_their_input() -> None:
 def test_a_reply_that_got_lost_is_charged_in_full_and_a_refusal_for_what_was_sent(fault: str, tmp_path: Path) -> None:
     """Who times out, breaks off or sends what cannot be read has written a reply, and will send a bill for it."""
     with ScriptedServer([fault, "ok"], CODE, hang_s=3.0) as server:
-        voice = speaker(server, Limits(), tmp_path / "llm.jsonl")
+        voice = speaker(server, Limits(), tmp_path / "llm.jsonl", fault)
         reply = voice.say(ASK, role="coder", max_tokens=64)
     sent, tried = list(read_record(tmp_path / "llm.jsonl"))[:2]
     assert sent["tokens"] - (64 if fault.isdigit() else 0) == tried["tokens"]

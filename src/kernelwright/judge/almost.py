@@ -141,8 +141,8 @@ def _mirrored(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 def _ends(leaf: torch.Tensor, plain: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """What stands for nothing, and for one: 0 and 1 where they lie between the least and the largest, or where all lie
-    between them, as probabilities do, and it is to be ``plain``. By lot a loss that took probabilities for single ones
-    by the first row's word passed one proof in three."""
+    between them, as probabilities do, and it is to be ``plain``. By lot one dozen of draws in 16 had no probabilities
+    that are nearly all zeros and ones."""
     if leaf.dtype is torch.bool:
         return leaf.new_tensor(False), leaf.new_tensor(True)
     least, most = torch.aminmax(leaf)
