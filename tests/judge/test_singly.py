@@ -140,7 +140,7 @@ def window(self, body):
     send(self.channel, runner.wires.mark(runner.wires.DONE, number))
     runner.wires.receive(self.channel)
     send(self.channel, runner.wires.delivered(number, 1.0, []))
-    time.sleep(2e-4)
+    time.sleep(2e-2)
     self.buffers.outputs[order[0]][0].fill_(3.0)
 runner.Runner.window = window
 """
@@ -150,7 +150,8 @@ runner.Runner.window = window
 def test_an_answer_of_a_single_call_is_there_when_it_says_so(
     program: Callable[..., Program], plan: Callable[..., CallPlan], head: str
 ) -> None:
-    """The rest before the next call is as long as most calls: who works in it has no answers."""
+    """The rest before the next call is as long as most calls: who works in it has no answers. It works for long after
+    it said so, for a judge on a busy machine may look late."""
     made = program("return torch.full_like(x, 3.0)", head=head)
     buffers = made.bind(plan((1 << 12,), sets=6))
     racer: Any = SimpleNamespace(program=made, buffers=buffers)
