@@ -13,6 +13,7 @@ from plain_tasks import GRADIENTS, instance
 
 from kernelwright.judge import verify
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.instance import Instance
 from kernelwright.judge.verify import Checker
 from kernelwright.task import Contract
 from kernelwright.trial import CaseResult
@@ -219,3 +220,21 @@ def test_half_precision_that_amplifies_its_own_rounding_does_not_discredit_float
     assert "float64" == checker.oracle
     wrong = torch.softmax(x * w.flip(0), -1).bfloat16()
     assert not checker.check(large, leaves, None, [wrong], leaves).passed
+
+
+@pytest.mark.parametrize(("remembered", "known"), [(1 << 20, 8), (1 << 10, 1)])
+def test_answers_are_kept_for_the_calls_of_a_window_where_they_are_small(
+    monkeypatch: pytest.MonkeyPatch, remembered: int, known: int
+) -> None:
+    """The reference runs once for each call of a window that it was asked about; of large ones the last is kept alone,
+    with its inputs and weights, or sixteen of 256 MB would be."""
+    monkeypatch.setattr(verify, "REMEMBERED_BYTES", remembered)
+    checker, _ = softmax()
+    draws = [checker.instance.draw(GIVEN, seed) for seed in range(8)]
+    assert all(checker.accepts(GIVEN, leaves, None) for leaves in draws)
+    ran: list[object] = []
+    real = Instance.eager
+    monkeypatch.setattr(Instance, "eager", lambda self, *given: ran.append(given) or real(self, *given))
+    for leaves in reversed(draws):
+        checker.check(GIVEN, leaves, None, [leaves[0].softmax(-1)], leaves)
+    assert len(ran) == 8 - known

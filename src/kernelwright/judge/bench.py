@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.errors import TaskError
-from kernelwright.judge import foresight, measure, pages, race, refusals, room, slices, timing_plan, weights
+from kernelwright.judge import foresight, measure, numerics, pages, race, refusals, room, slices, timing_plan, weights
 from kernelwright.judge.admission import Admission, Known, admit
 from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
 from kernelwright.judge.entrant import Entrant
@@ -60,7 +60,7 @@ class Point:
         if any(0 in spec.shape for spec in self.instance.specs):
             self.offered = self.offered[:1]
         tensors = [*self.instance.specs, *self.instance.out_specs]
-        self.state_bytes = sum(t.numel() * t.element_size() for _, t in self.instance.first_state)
+        self.state_bytes = numerics.held_bytes(tensor for _, tensor in self.instance.first_state)
         self.call_bytes = sum(spec.nbytes() for spec in tensors) + self.state_bytes
         """Inputs, outputs and weights of one call."""
 

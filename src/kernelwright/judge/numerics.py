@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -86,6 +86,11 @@ def peak(values: torch.Tensor) -> float:
         return 0.0
     low, high = torch.stack(torch.aminmax(values)).tolist()  # at once: a device is waited for each time it is asked
     return max(-float(low), float(high)) if low == low else math.nan
+
+
+def held_bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """What their elements take."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def finite(values: torch.Tensor) -> bool:

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree
 
 from kernelwright.errors import NotEnoughMemory
-from kernelwright.judge import calls, pages, refusals, skeletons
+from kernelwright.judge import calls, numerics, pages, refusals, skeletons
 from kernelwright.judge.inputs import seeded
 from kernelwright.judge.instance import Instance
 from kernelwright.judge.reference import Reference
@@ -143,7 +143,7 @@ def _without_data(action: Callable[[], Any]) -> int | None:
     except calls.ANYTHING:  # the user's code, run in a way it was not written for
         return None
     leaves = [leaf for leaf in _pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]
-    return sum(leaf.numel() * leaf.element_size() for leaf in leaves)
+    return numerics.held_bytes(leaves)
 
 
 def available_bytes() -> int | None:

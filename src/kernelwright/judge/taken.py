@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 IN_A_WINDOW = 8
 """Calls of one variant that are made at once, at the most."""
+ANSWERED = 2 * IN_A_WINDOW
+"""Calls of which the reference's answer is kept until they are made: a window's, and those that wait for the next."""
 MOST = 600
 """Characters of a reason that are kept, as everywhere."""
 OTHERS = 32

@@ -19,7 +19,7 @@ from kernelwright.judge.floors import NO_FLOOR, Floors, Spread
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.numerics import Comparison
-from kernelwright.judge.taken import IN_A_WINDOW
+from kernelwright.judge.taken import ANSWERED
 from kernelwright.judge.variants import HEAVY, LIGHT
 from kernelwright.judge.yardstick import Magnitudes, Yardstick, compare
 from kernelwright.trial import CaseResult, Verified
@@ -183,9 +183,10 @@ class Checker:
         return shaped and finite.within(self.instance, variant, leaves, state, outputs)
 
     def answered(self, leaves: Sequence[torch.Tensor], state: State | None, eager: list[torch.Tensor]) -> None:
-        """What eager answered to a call that ``truth`` will be asked about soon."""
-        kept = 2 * IN_A_WINDOW if self._kept(eager) > 1 else 1
-        self._eager = [(leaves, state, eager), *self._eager[: kept - 1]]
+        """What eager answered to a call that ``truth`` will be asked about soon; of a large one no other is kept."""
+        own = [] if state is self.instance.first_state else [value for _, value in state or ()]
+        alone = numerics.held_bytes([*leaves, *own, *eager]) > REMEMBERED_BYTES // ANSWERED
+        self._eager = [(leaves, state, eager), *([] if alone else self._eager[: ANSWERED - 1])]
 
     def _plausible(
         self,
@@ -209,8 +210,7 @@ class Checker:
 
     def _kept(self, exact: Sequence[torch.Tensor]) -> int:
         """How many calls are remembered: one where they are large, for each holds its answers several times."""
-        large = sum(out.numel() * out.element_size() for out in exact) > REMEMBERED_BYTES
-        return 1 if large or self.instance.work > HEAVY else 4
+        return 1 if numerics.held_bytes(exact) > REMEMBERED_BYTES or self.instance.work > HEAVY else 4
 
     def recall(self, truth: Truth) -> None:
         """Take what is known about a call, which others may have pushed out since, or another checker found out."""
