@@ -70,3 +70,17 @@ def test_roundings_that_a_pattern_lines_up_are_allowed_for(variant: Variant) -> 
     assert passed(variant, checker, 12) and not passed(variant, checker, 1000)
     assert not passed(Variant(name="as given", required=True), checker, 12)
     assert not passed(REPEATED, half, 12)
+
+
+def test_a_mean_that_leaves_out_a_part_of_one_row_is_no_rounding() -> None:
+    """Rows that are alike round alike, so the honest error of their mean is a hundred times that of others already;
+    sixteen times as much was more than a loss errs by that takes rows for single ones of which one is not."""
+    inputs = "[torch.randn(128, 40), torch.randn(128, 40).softmax(-1)]"
+    forward = "-(t * F.log_softmax(x, -1)).sum(-1).mean()"
+    checker = Checker(instance(forward, inputs, args="x, t"), seed=3)
+    variant = Variant(name=almost.SET, required=True, change=almost.SET)
+    x, t = leaves = checker.instance.draw(variant, 1)
+    x.zero_()[5, 6] = 1.0
+    t.copy_(torch.eye(40).repeat(4, 1)[:128])[70, 3] = 0.03
+    assert checker.check(variant, leaves, None, [-(t * F.log_softmax(x, -1)).sum(-1).mean()]).passed
+    assert not checker.check(variant, leaves, None, [F.cross_entropy(x, t.argmax(-1))]).passed
