@@ -28,8 +28,8 @@ def passes(tmp_path_factory: pytest.TempPathFactory) -> Passes:
 
 @pytest.fixture
 def both(passes: Passes, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """``Magnitudes`` uses them for arrays of 4096 elements."""
-    monkeypatch.setattr(native, "LEAST", 4096)
+    """``Magnitudes`` uses them, and several threads for arrays of 4096 elements."""
+    monkeypatch.setattr(native, "LARGE", 4096)
     monkeypatch.setattr(yardstick, "PASSES", passes)
     yield
 
@@ -111,20 +111,34 @@ def test_one_wrong_element_is_found_where_it_is() -> None:
         assert found.worst_index == at and found.bits_lost > 5
 
 
-def test_the_first_large_array_has_them_compiled(tmp_path: Path) -> None:
-    """Small ones, or without a place to keep them, do not."""
-    made = Passes()
-    large, small = torch.zeros(native.LEAST, dtype=torch.float64), torch.zeros(8, dtype=torch.float64)
-    assert not made.fit(large) and made._thread is None
-    made.prepare(tmp_path)
-    assert not made.fit(small) and made._thread is None
-    made.fit(large)
-    assert made._thread is not None
-    made._thread.join(60)
+def fits(made: Passes, values: torch.Tensor) -> bool:
+    """Whether they are there within a minute."""
     deadline = time.monotonic() + 60
-    while not made.fit(large) and time.monotonic() < deadline:
+    while not made.fit(values) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert made.fit(large) and not made.fit(small)
+    return made.fit(values)
+
+
+def test_the_first_large_array_has_them_compiled(tmp_path: Path) -> None:
+    """Small ones, or without a place to keep them, do not; those find what is there, and then use it."""
+    made = Passes()
+    large, small = (torch.zeros(count, dtype=torch.float64) for count in (native.LARGE, native.LEAST))
+    assert not made.fit(large)
+    made.prepare(tmp_path)
+    assert not made.fit(small) and not made.find() and not [*tmp_path.iterdir()]
+    assert fits(made, large) and made.fit(small) and not made.fit(small[1:])
+    other = Passes()
+    other.prepare(tmp_path)
+    assert fits(other, small)
+
+
+@pytest.mark.usefixtures("both")
+def test_a_part_whose_squares_vanish_is_left_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread has it alone."""
+    exact = torch.cat([torch.ones(4096), torch.full((4096,), 1e-30)]).double()
+    exact[4096:] *= 1e-170
+    mine, other = Magnitudes(exact), by_numpy(exact, monkeypatch)
+    assert mine.own == other.own and mine.counts == other.counts
 
 
 def test_without_a_compiler_numpy_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,4 +147,4 @@ def test_without_a_compiler_numpy_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     made = Passes()
     made.prepare(tmp_path / "built")
     assert not made.compile()
-    assert not made.fit(torch.zeros(native.LEAST, dtype=torch.float64))
+    assert not made.fit(torch.zeros(native.LARGE, dtype=torch.float64))

@@ -38,10 +38,7 @@ def build(candidate: Candidate, device: str, cache: Path) -> Path | Rejected:
     refusal = refuse(candidate)
     if refusal is not None:
         return refusal
-    toolchain = TABLE[candidate.language]
-    kind = device.partition(":")[0]
-    key = wire.digest(candidate.sources, candidate.language, kind, toolchain.identity(device))
-    folder = cache / key[:2] / key
+    folder, toolchain = place(candidate, device, cache), TABLE[candidate.language]
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -55,6 +52,13 @@ def build(candidate: Candidate, device: str, cache: Path) -> Path | Rejected:
         return folder
     finally:
         shutil.rmtree(workshop, ignore_errors=True)
+
+
+def place(candidate: Candidate, device: str, cache: Path) -> Path:
+    """The folder that a candidate is built in, or would be."""
+    identity = TABLE[candidate.language].identity(device)
+    key = wire.digest(candidate.sources, candidate.language, device.partition(":")[0], identity)
+    return cache / key[:2] / key
 
 
 def compiler(candidate: Candidate, device: str) -> str:

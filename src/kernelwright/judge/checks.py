@@ -7,7 +7,7 @@ import contextlib
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -25,6 +25,10 @@ from kernelwright.judge.verify import Truth
 from kernelwright.judge.window import Window
 from kernelwright.sandbox.lease import sharing
 from kernelwright.trial import CaseResult, Rejected
+
+if TYPE_CHECKING:
+    from kernelwright.judge.aside import Found, Work
+    from kernelwright.sandbox.forked import Fork
 
 DETAIL = 4000
 RAISED = "raised "
@@ -71,6 +75,10 @@ class Checks:
     """Calls of the reference change parameters or buffers."""
     compiles: bool = False
     """It may compile when it first runs in another mode, which would cost more than all other checks."""
+    aside: Callable[[Work], Fork[Found] | None] = lambda work: None
+    """Begin checks in a fork, where that pays."""
+    beside: Fork[Found] | None = None
+    """What checks the other cases at the moment."""
     chance: ByChance = field(init=False)
     late: int = 0
     """Looks at parameters and buffers that cost more than they may, as one does where pages are dear (1.6 ms)."""
@@ -155,6 +163,8 @@ class Checks:
         dice, state = random.Random(self.seed ^ 0x5EED), point.instance.first_state
         loaded, had, others = state, list[Variant](), Gathered(point, dice)
         for variant in chosen:
+            if self.beside is not None:
+                self.beside.glance()
             if variants.stood_in_for(variant, had):
                 continue
             if others.takes(variant):

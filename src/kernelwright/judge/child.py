@@ -6,6 +6,7 @@ Whatever a program does, each method returns or raises ``ChildFailure`` within t
 
 from __future__ import annotations
 
+import copy
 import fcntl
 import json
 import os
@@ -39,7 +40,7 @@ class Zygote:
         self.preload, self.clock, self._env = tuple(preload), clock, dict(env or {})
         self._process: sandbox.Child | None = None
         self._channel: socket.socket | None = None
-        self.own_root = False
+        self.own_root = self._lent = False
         self._lock = threading.RLock()
 
     @classmethod
@@ -89,6 +90,8 @@ class Zygote:
         try:
             return self._fork(request, limits)
         except (OSError, JudgeFailed):
+            if self._lent:
+                raise
             self.close()
             self._start()
             return self._fork(request, limits)
@@ -98,14 +101,28 @@ class Zygote:
         """Process id of the zygote, 0 when closed."""
         return self._process.pid if self._process is not None else 0
 
+    def lend(self) -> socket.socket:
+        """Another channel to it, for a fork of this process; see ``lent``."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._ask({"serve": True}, [theirs.fileno()])
+        return ours
+
+    def lent(self, channel: socket.socket) -> Zygote:
+        """The same zygote in a fork of the process that started it, over a channel that was lent; it is not closed, nor
+        restarted, from there."""
+        other = copy.copy(self)
+        other._channel, other._lock, other._lent = channel, threading.RLock(), True
+        return other
+
     def close(self) -> None:
         """End the zygote and every program it started. Safe to call twice."""
         if self._channel is not None:
             self._channel.close()
             self._channel = None
-        if self._process is not None:
+        if self._process is not None and not self._lent:
             self._process.kill()
-            self._process = None
+        self._process = None
 
     def collect(self, pid: int) -> int:
         """Kill and reap program ``pid``; its wait status, -1 when unknown."""

@@ -11,13 +11,28 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import agreement, ahead, left, race, remains, resized, spot_checks, taken, timing_plan, variants
+from kernelwright.judge import (
+    agreement,
+    ahead,
+    aside,
+    left,
+    race,
+    remains,
+    resized,
+    spot_checks,
+    taken,
+    timing_plan,
+    variants,
+)
+from kernelwright.judge.aside import Found
 from kernelwright.judge.bench import DEAR_BYTES, Point
 from kernelwright.judge.buffers import Buffers
+from kernelwright.judge.by_chance import ByChance
 from kernelwright.judge.checks import Checks, Wrong
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.program import Program
 from kernelwright.judge.variants import HEAVY
+from kernelwright.sandbox.forked import Fork
 from kernelwright.sandbox.lease import sharing
 
 HELD_BYTES = 1 << 29
@@ -121,21 +136,55 @@ class Correctness(Checks):
         if not again.passed:
             raise Wrong("smoke", f"{again.name}, right once, is not after later calls: {again.detail}", again.detail)
 
-    def _other_cases(self, program: Program) -> set[tuple[Any, str]]:
-        """Every case but the timed one, in a process of its own; the variants that were covered, by manner and name."""
-        program.stage = "verify"
-        covered: set[tuple[Any, str]] = set()
+    def _other_cases(self) -> set[tuple[Any, str]]:
+        """Every case but the timed one, every second of them in a fork where that pays; the variants that were covered,
+        by manner and name."""
         others = sorted(self.points[1:], key=lambda point: point.instance.work)
+        ends, theirs = [*others[:1], *others[-1:]], others[-2::-2][::-1]
+        fork = self._begun_aside(theirs, ends) if aside.pays(theirs, self.bench.contract) else None
+        if fork is None:
+            return self._each_by_itself(others, ends)
+        self.beside, threads = fork, torch.get_num_threads()
+        torch.set_num_threads(max(1, threads - 1))  # with one for each core all of them wait for the one that is gone
+        try:
+            covered = self._each_by_itself(others[-1::-2][::-1], ends)
+            found = fork.result()
+        finally:
+            torch.set_num_threads(threads)
+            self.beside = None
+            fork.close()
+        if found is None:
+            return covered | self._each_by_itself(theirs, ends)
+        self.results += found.results
+        self.conditions += found.conditions
+        aside.adopted(self.points, found, self.chance)
+        return covered | found.covered
+
+    def _begun_aside(self, points: Sequence[Point], ends: Sequence[Point]) -> Fork[Found] | None:
+        """Their checks, begun in a fork if there is one."""
+
+        def work(shared: aside.Shared) -> Found:
+            self.shared, self.results, self.conditions = shared, [], []
+            self.chance = ByChance(self.chance.allowed)
+            covered = self._each_by_itself(points, ends)
+            return Found(covered, self.results, self.conditions, self.chance, aside.known(self.points))
+
+        return self.aside(work)
+
+    def _each_by_itself(self, points: Sequence[Point], ends: Sequence[Point]) -> set[tuple[Any, str]]:
+        """Some of the other cases, each in a process of its own; the variants that were covered. ``ends``: the smallest
+        case and the largest."""
+        covered: set[tuple[Any, str]] = set()
         # On an H200 a process takes 0.22 s to load, most of it in the driver: half the time of these checks.
-        with contextlib.closing(ahead.each(others, self._loaded, lambda p: p.state_bytes <= DEAR_BYTES)) as loaded:
+        with contextlib.closing(ahead.each(points, self._loaded, lambda p: p.state_bytes <= DEAR_BYTES)) as loaded:
             for point, other in loaded:
                 other.stage = "verify"
                 self._one_by_one(other, point, point.offered, covered)
-                if point is others[0]:
+                if point is ends[0]:
                     self._keeps_state(other, point)
                 if point.instance.training != self.bench.contract.training:
                     self._back_in(other, point)
-                if point in (others[0], others[-1]):
+                if point in ends:
                     self._other_sizes(other, point)
         return covered
 

@@ -18,9 +18,13 @@ FEWEST = 16
 """Stretches below which a second thread costs more to wake (20 to 60 us) than it saves."""
 
 
+_most = 16
+"""Threads at the most."""
+
+
 @functools.lru_cache(maxsize=1)
 def _hands() -> tuple[concurrent.futures.ThreadPoolExecutor, int]:
-    count = min(16, len(os.sched_getaffinity(0)))
+    count = min(_most, len(os.sched_getaffinity(0)))
     # One thread each in torch: a stretch is small, and threads that meet after every operator wait for each other.
     return concurrent.futures.ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)), count
 
@@ -28,6 +32,13 @@ def _hands() -> tuple[concurrent.futures.ThreadPoolExecutor, int]:
 def hands() -> int:
     """How many threads work at once."""
     return _hands()[1]
+
+
+def forked() -> None:
+    """Work in one thread from now on: this is a fork, which has none of the others."""
+    global _most
+    _most = 1
+    _hands.cache_clear()
 
 
 def each(work: Callable[[T], R], items: Sequence[T], *, host: bool = True, fewest: int = FEWEST) -> list[R]:

@@ -16,19 +16,23 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
 from kernelwright import sandbox
 from kernelwright.errors import JudgeFailed
-from kernelwright.judge import headers, health, measure
+from kernelwright.judge import headers, health, lanes, measure
 from kernelwright.judge.child import Zygote
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.load import idle_share, waiting_policy
 from kernelwright.judge.program import Program
 from kernelwright.neighbours import tells
+from kernelwright.sandbox.forked import Fork
+
+T = TypeVar("T")
 
 MEMORY = 12 << 30
 PRIMING_SECONDS = 120.0
@@ -207,6 +211,22 @@ class Programs:
         """A zygote nobody has used: an interpreter that has imported torch, and nothing that compiles. The caller's to
         close. ``env``: more of what libraries read when they are loaded."""
         return Zygote.start(("torch",), clock=measure.clock, env=self.waiting | NO_HEADERS | dict(env or {}))
+
+    def forked(self, work: Callable[[], T], relayed: tuple[type[Exception], ...]) -> Fork[T]:
+        """``work`` in a fork of this process, where programs that do not compile themselves can be started. They come
+        from the same zygote, which ends them when the fork ends."""
+        zygote = self._zygote(compiles=False)
+        with zygote.lend() as channel:
+
+            def inside() -> T:
+                self._lock, self._starting = threading.Lock(), {True: threading.Lock(), False: threading.Lock()}
+                self._zygotes = {False: zygote.lent(channel)}
+                torch.set_num_threads(1)
+                lanes.forked()
+                torch.ones(1, requires_grad=True).sum().backward()  # fails where autograd had threads, as with a GPU
+                return work()
+
+            return Fork(inside, relayed)
 
     def start(
         self,

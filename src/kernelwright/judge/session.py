@@ -23,6 +23,7 @@ from kernelwright.candidate import Candidate
 from kernelwright.errors import BadCommand, JudgeFailed, KernelwrightError, NotEnoughMemory
 from kernelwright.judge import (
     also,
+    aside,
     baselines,
     calibration,
     facts,
@@ -190,8 +191,7 @@ class Session:
     def prepare(self, job: dict[str, Any], emit: Emit) -> dict[str, Any]:
         """{task, device, baselines?} -> {"preparing": names}: start baselines; compiling goes on in the background."""
         bench = self._bench(job)
-        names = self._names(job, "precise", bench)
-        for name in names:
+        for name in (names := self._names(job, "precise", bench)):
             with self._lease(str(bench.device)).shared():
                 self.entrants.of(bench, name)
         return {"preparing": list(names)}
@@ -264,13 +264,12 @@ class Session:
 
     def _judge(self, job: dict[str, Any], level: str, candidate: Candidate, folder: Path) -> Outcome | None:
         bench = self._bench(job)
-        device = str(bench.device)
+        device, last = str(bench.device), ""
         names = ("eager",) if level == "smoke" else self._names(job, level, bench)
         if level == "precise" and job.get("admit", True):
             with self._lease(device).shared():
                 bench.admit().raise_if_refused(bench.task.name)
         bound_us, limiter = self._bound(job, bench)
-        last = ""
         for attempt in range(3):
             try:
                 with self._lease(device).shared():
@@ -293,6 +292,7 @@ class Session:
                     limiter=limiter,
                     bound_again=functools.partial(self._bound_again, bench, job),
                     threads=self.threads,
+                    aside=functools.partial(aside.begun, self.programs, candidate, device),
                     extras=self._tested(job, bench).cases,
                     compiles=waiting.mentions_a_compiler(candidate),
                     disk=self.cache,

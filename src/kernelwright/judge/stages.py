@@ -132,8 +132,8 @@ class Judgement(Verification):
         empty and full rows of masks (no change of value mixes them in), a layout, and all changes of value in one draw.
         One that fails there is asked one by one, for the reason's sake.
         """
-        self._other_cases(program)
-        timed = self.points[0]
+        program.stage, timed = "verify", self.points[0]
+        self._other_cases()
         if timed.instance.work > HEAVY:
             self._variants(program, timed, timed.offered[1:])
             return

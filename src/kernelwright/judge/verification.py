@@ -39,8 +39,8 @@ class Verification(Correctness):
 
         Small cases first, so that most wrong programs are cheap to refuse.
         """
-        covered = self._other_cases(program)
-        timed = self.points[0]
+        program.stage, timed = "verify", self.points[0]
+        covered = self._other_cases()
         self._one_by_one(program, timed, timed.offered[1:], covered)
         self._keeps_state(program, timed)
         self._two_of_them()

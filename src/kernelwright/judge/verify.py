@@ -68,7 +68,7 @@ class Checker:
         self._recent: list[Truth] = []
         self._eager: list[tuple[Sequence[torch.Tensor], State | None, list[torch.Tensor]]] = []
         """The last calls that ``accepts`` asked about, with their answers."""
-        self._drawn: Drawn = {} if drawn is None else drawn
+        self.drawn: Drawn = {} if drawn is None else drawn
         self._count, self._agreed = 0, False
         self.draws = draws.Draws()
 
@@ -126,7 +126,7 @@ class Checker:
         runs = [run(number) for number in range(distribution.RUNS + distribution.HELD_OUT)]
         got = [value.to(self.instance.device) for value in got]
         columns, truth, detail = list(zip(*runs, strict=True)), None, ""
-        self._weaken("exact")
+        self.weaken("exact")
         for index, (value, column) in enumerate(zip(got, columns, strict=True)):
             dtype, said = getattr(torch, self.specs[index].dtype), ""
             if value.dtype != dtype or value.shape != column[0].shape:
@@ -158,9 +158,9 @@ class Checker:
         if kind != "orders-of-summation" and not self._plausible(eager, exact, floors, yardsticks):
             self.instance.distrust_double("its float64 run disagrees with its own result by far more than rounding")
             exact, kind = self.instance.oracle(leaves, state)
-            self._drawn.clear()
+            self.drawn.clear()
             floors, yardsticks = self._yardsticks(variant, leaves, state, eager, exact)
-        self._weaken(kind)
+        self.weaken(kind)
         self._remark(eager, exact, floors, yardsticks)
         truth = Truth(leaves, state, eager, exact, yardsticks, kind)
         self._recent = [truth, *self._recent[: self._kept(exact) - 1]]
@@ -214,7 +214,7 @@ class Checker:
 
     def recall(self, truth: Truth) -> None:
         """Take what is known about a call, which others may have pushed out since, or another checker found out."""
-        self._weaken(truth.kind)
+        self.weaken(truth.kind)
         if not any(known is truth for known in self._recent):
             self._recent = [truth, *self._recent[: self._kept(truth.exact) - 1]]
 
@@ -270,7 +270,7 @@ class Checker:
         if note not in self.notes:
             self.notes.append(note)
 
-    def _weaken(self, kind: str) -> None:
+    def weaken(self, kind: str) -> None:
         """The proof names the weakest oracle that was used."""
         order = ("", "exact", "float64", "float64-trace", "orders-of-summation")
         self.oracle = max(self.oracle, kind, key=order.index)
@@ -283,7 +283,7 @@ class Checker:
         if self.instance.work <= LIGHT:
             return own
         sizes = [scale.own.rms for scale in exact]
-        drawn = self._drawn.setdefault(variant.name, [])
+        drawn = self.drawn.setdefault(variant.name, [])
 
         def draw(index: int) -> Sequence[Spread]:
             found = own.draw(index)

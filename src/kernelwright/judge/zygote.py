@@ -15,6 +15,7 @@ import io
 import json
 import operator
 import os
+import select
 import signal
 import socket
 import sys
@@ -90,23 +91,46 @@ def _found_out() -> None:
 
 
 def serve(channel: socket.socket) -> None:
-    """Answer until the judge closes the channel."""
+    """Answer until the judge closes the channel. A fork of the judge has one of its own (``serve``), and programs that
+    it left are ended when that is closed."""
+    programs: dict[socket.socket, set[int]] = {channel: set()}
     while True:
-        body, descriptors = wires.receive(channel)
-        if not body:
-            break
-        request = wires.decode(body)
-        if "fork" in request:
-            answer = fork(request["fork"], descriptors, channel)
-        else:
-            answer = collect(request["collect"])
-        wires.send(channel, wires.encode(answer))
-        for descriptor in descriptors:
-            os.close(descriptor)
+        for asking in select.select(list(programs), [], [])[0]:
+            body, descriptors = b"", list[int]()
+            with contextlib.suppress(ConnectionResetError):  # a fork that was killed had not heard an answer
+                body, descriptors = wires.receive(asking)
+            if not body and asking is channel:
+                return
+            if not body:
+                for pid in programs.pop(asking):
+                    collect(pid)
+                asking.close()
+                continue
+            answer = _answer(wires.decode(body), descriptors, programs, asking)
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                wires.send(asking, wires.encode(answer))
+            for descriptor in descriptors:
+                os.close(descriptor)
 
 
-def fork(request: dict[str, Any], descriptors: list[int], channel: socket.socket) -> dict[str, Any]:
-    """Start one confined program; {"pid": n}, or {"failed": reason}. ``descriptors``: its channel, its output.
+def _answer(
+    request: dict[str, Any], descriptors: list[int], programs: dict[socket.socket, set[int]], asking: socket.socket
+) -> dict[str, Any]:
+    """``programs``: of each channel, those that were asked for over it."""
+    if "serve" in request:
+        programs[socket.socket(fileno=os.dup(descriptors[0]))] = set()
+        return {"served": True}
+    if "fork" in request:
+        answer = fork(request["fork"], descriptors, list(programs))
+        programs[asking] |= {answer["pid"]} if "pid" in answer else set()
+        return answer
+    programs[asking].discard(request["collect"])
+    return collect(request["collect"])
+
+
+def fork(request: dict[str, Any], descriptors: list[int], channels: list[socket.socket]) -> dict[str, Any]:
+    """Start one confined program; {"pid": n}, or {"failed": reason}. ``descriptors``: its channel, its output;
+    ``channels``: this process's own.
 
     Three processes: this one, one that enters the namespaces and ends, and the program, which is the first
     process of a pid namespace and whose parent is this one (a subreaper).
@@ -116,7 +140,8 @@ def fork(request: dict[str, Any], descriptors: list[int], channel: socket.socket
     middle = os.fork()
     if middle == 0:
         try:
-            channel.close()
+            for channel in channels:
+                channel.close()
             _enter(request, descriptors, ready, tell)
         except BaseException as error:  # noqa: BLE001 - anything here must end this process, and be told
             os.write(tell, f"failed {type(error).__name__}: {error}".encode()[:1000])
