@@ -114,7 +114,7 @@ VALUES = (
         init="self.m = (torch.rand(256, 128) < 0.5).float()"), twin="drop_rows/by hand"),
     cheat(33, "twelve masks in turn", "drop_rows", module(
         "self.n += 1\nreturn x * self.m[self.n % 12] * 2.0",
-        init="self.n = 0\nself.m = (torch.rand(12, 256, 128) < 0.5).float()"), twin="drop_rows/by hand"),
+        init="self.n = 0\nself.m = (torch.rand(12, 256, 128) < 0.5).float()"), twin="drop_rows/by hand", level="precise"),
     cheat((1, 34), "brackets for an answer", "pointwise", module(
         "for o in gc.get_objects():\n    if type(o) is runner.Runner:\n        o.channel.send(b'[' * 100000)\nreturn x",
         head=RUNNER + "import gc"), twin=EAGER),

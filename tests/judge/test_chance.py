@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import pytest
@@ -33,6 +34,12 @@ def named(places: int) -> Law:
     return lambda x: torch.randint(places, (1,)).expand(64)
 
 
+def in_turn(count: int) -> Law:
+    """So many results that were made ahead."""
+    made, calls = [torch.rand(8, 64) for _ in range(count)], itertools.count()
+    return lambda x: made[next(calls) % count]
+
+
 @pytest.mark.parametrize(
     ("mine", "theirs", "right"),
     [
@@ -52,6 +59,10 @@ def named(places: int) -> Law:
         (sampled(0.5), sampled(0.7), False),
         (named(25), named(25), True),
         (lambda x: torch.randperm(64), lambda x: torch.randperm(64), True),
+        (in_turn(12), torch.rand_like, False),
+        (in_turn(15), torch.rand_like, False),
+        (named(400), named(400), True),
+        (named(81), named(81), True),
     ],
 )
 def test_results_come_as_often_as_those_of_the_reference(mine: Law, theirs: Law, right: bool) -> None:
