@@ -83,6 +83,24 @@ def test_both_halves_are_checked_and_what_was_found_out_is_kept(checks: Make) ->
     assert names(beside) == names(alone) and len(beside.results) == len(alone.results)
 
 
+def test_the_fork_has_no_programs_of_the_judge(checks: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eager is asked what looks at a state cost, on the smallest case. Asked from the fork, it ran for 271 ms in which
+    the judge had it stopped, and every candidate was refused for that."""
+
+    def each(self: Correctness, points: Any, ends: Any) -> set[Any]:
+        return {(point.case.name, len(self.bench.entrants)) for point in points}
+
+    monkeypatch.setattr(Correctness, "_each_by_itself", each)
+    one = checks("pass")
+    one.bench.entrants = {"eager": object()}  # type: ignore[dict-item]
+    covered = one._other_cases()
+    smallest = min(one.points[1:], key=lambda point: point.instance.work)
+    assert {0, 1} == {count for _, count in covered} and (smallest.case.name, 1) in covered
+    assert {point.case.name for point in one.points[1:]} == {name for name, _ in covered}
+    assert one.bench.entrants
+    one.bench.entrants = {}
+
+
 @pytest.mark.parametrize("rows", [2, 3, 5, 9])
 def test_a_size_that_is_answered_wrongly_is_found_in_either(checks: Make, rows: int) -> None:
     """Rows of one size alone."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from kernelwright.judge.buffers import CallPlan
 from kernelwright.judge.checks import Wrong
 from kernelwright.judge.child import Zygote
 from kernelwright.judge.correctness import Correctness
+from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.program import Program
 
 Plan = Callable[..., CallPlan]
@@ -174,3 +176,19 @@ def test_looks_in_a_verification_have_more_chances_and_rest_between_them(monkeyp
         checks._state_as_left(program, [], seen, point)
     with pytest.raises(Wrong, match="always"):
         checks._state_as_left(program, [], seen, point)
+
+
+def test_eager_that_has_ended_is_no_fault_of_a_candidate() -> None:
+    """Whoever races it next starts it anew."""
+
+    class Ended:
+        pid = 1
+
+        def clock(self, pid: int) -> int:
+            return 0
+
+        def say_state(self) -> None:
+            raise ChildFailure("smoke", "it had already ended")
+
+    entrant = SimpleNamespace(program=Ended(), look_us=0.0)
+    assert remains.usual({"eager": entrant}) == math.inf and not entrant.look_us  # type: ignore[dict-item]

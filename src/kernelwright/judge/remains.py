@@ -12,6 +12,7 @@ import torch
 
 from kernelwright.judge import load, numerics
 from kernelwright.judge.entrant import Entrant
+from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.program import Program
 
 FLOOR_US, SLACK = 1000.0, 3.0
@@ -33,12 +34,18 @@ the race was short."""
 
 
 def usual(entrants: Mapping[str, Entrant]) -> float:
-    """CPU time of a look at eager's state, in microseconds, measured once; endless where there is no eager to ask."""
+    """CPU time of a look at eager's state, in microseconds, measured once; endless where there is no eager to ask.
+
+    Nor where it has ended: that is not the candidate's fault, and who races it next finds out and starts it anew.
+    """
     eager = entrants.get("eager")
     if eager is None or eager.program is None:
         return math.inf
     if not eager.look_us:
-        eager.look_us = max(1.0, min(_look(eager.program)[0] for _ in range(LOOKS)))
+        try:
+            eager.look_us = max(1.0, min(_look(eager.program)[0] for _ in range(LOOKS)))
+        except ChildFailure:
+            return math.inf
     return eager.look_us
 
 
