@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from kernelwright.judge.correctness import Correctness
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.programs import Programs
 from kernelwright.sandbox.forked import Fork
+from kernelwright.sandbox.lease import Lease, try_lock
 from kernelwright.task import Case, Contract
 from kernelwright.trial import CaseResult
 
@@ -136,6 +138,29 @@ def test_it_computes_in_one_thread(zygote: Zygote, tmp_path: Path) -> None:
     assert found.result() == (1, 1, [2] * 40)
 
 
+def test_a_share_of_the_judge_ends_while_the_fork_lives(tmp_path: Path) -> None:
+    """Who wants the device alone waits for the fork's own shares, and not until it ends."""
+    lease, (ready, begin), (told, tell) = Lease("cpu", tmp_path), os.pipe(), os.pipe()
+
+    def work() -> bool:
+        other = lease.forked()
+        os.write(tell, b"x")
+        os.read(ready, 1)
+        with other.shared():
+            return True
+
+    with lease.shared():
+        fork = Fork(work, RELAYED)
+    os.read(told, 1)
+    handle = os.open(lease.path, os.O_RDONLY)
+    assert try_lock(handle, fcntl.LOCK_EX)
+    os.close(handle)
+    os.write(begin, b"x")
+    assert fork.result() is True
+    for end in (ready, begin, told, tell):
+        os.close(end)
+
+
 def test_random_results_and_few_cases_stay_together(checks: Make) -> None:
     points = checks("pass").points
     assert aside.pays(points[1:], Contract()) and not aside.pays(points[1:], Contract(random=True))
@@ -146,14 +171,14 @@ def test_where_no_core_idles_nothing_is_forked(monkeypatch: pytest.MonkeyPatch, 
     """Nor on a device, nor for who compiles himself."""
     begun: list[bool] = []
     monkeypatch.setattr(Programs, "forked", lambda self, work, relayed: begun.append(True))
-    programs = Programs(2, tmp_path)
+    programs, lease = Programs(2, tmp_path), Lease("cpu", tmp_path)
     sources = (("x.py", "import torch\nclass X(torch.nn.Module): pass\n"),)
     plain = Candidate(task="t", language="torch", entry="x.py::X", sources=sources, proposer="test")
     jit = Candidate(task="t", language="triton", entry="x.py::X", sources=sources, proposer="test")
     for idle, candidate, device in ((0.3, plain, "cpu"), (1.0, jit, "cpu"), (1.0, plain, "cuda:0")):
         monkeypatch.setattr(aside.load, "idle_share", lambda idle=idle: idle)
-        assert aside.begun(programs, candidate, device, lambda shared: pytest.fail("begun")) is None
+        assert aside.begun(programs, candidate, device, lease, lambda shared: pytest.fail("begun")) is None
     assert not begun
     monkeypatch.setattr(aside.load, "idle_share", lambda: 1.0)
-    aside.begun(programs, plain, "cpu", lambda shared: pytest.fail("begun"))
+    aside.begun(programs, plain, "cpu", lease, lambda shared: pytest.fail("begun"))
     assert begun == [True]

@@ -61,13 +61,13 @@ class Found:
     cases: list[Known]
 
 
-def begun(programs: Programs, candidate: Candidate, device: str, work: Work) -> Fork[Found] | None:
-    """``work`` in a fork, where a CPU has a core for it and the candidate is ready to run. It is given a share of the
-    device that is its own."""
+def begun(programs: Programs, candidate: Candidate, device: str, lease: Lease, work: Work) -> Fork[Found] | None:
+    """``work`` in a fork, where a CPU has a core for it and the candidate is ready to run. It is given shares of the
+    device of its own."""
     if device != "cpu" or programs.threads < 2 or waiting.may_compile(candidate) or load.idle_share() < IDLE:
         return None
-    with contextlib.suppress(OSError, JudgeFailed):
-        return programs.forked(lambda: work(Lease(device).shared), (Wrong, ChildFailure))
+    with contextlib.suppress(OSError, JudgeFailed), lease.shared():  # none else is being locked then
+        return programs.forked(lambda: work(lease.forked().shared), (Wrong, ChildFailure))
     return None
 
 

@@ -292,7 +292,7 @@ class Session:
                     limiter=limiter,
                     bound_again=functools.partial(self._bound_again, bench, job),
                     threads=self.threads,
-                    aside=functools.partial(aside.begun, self.programs, candidate, device),
+                    aside=functools.partial(aside.begun, self.programs, candidate, device, self._lease(device)),
                     extras=self._tested(job, bench).cases,
                     compiles=waiting.mentions_a_compiler(candidate),
                     disk=self.cache,

@@ -53,6 +53,7 @@ class Lease:
     """
 
     def __init__(self, device: str, folder: Path | None = None) -> None:
+        self._device, self._folder = device, folder
         name = f"kernelwright-{device.replace(':', '')}"
         folder = folder or Path(tempfile.gettempdir())
         self.path, self.gate, self._judges = (folder / f"{name}.{end}" for end in ("lock", "gate", "judges"))
@@ -115,6 +116,15 @@ class Lease:
         if self._present is not None:
             os.close(self._present)
             self._present = None
+
+    def forked(self) -> Lease:
+        """In a fork, made while this thread held a share: another lease of the device. What was locked is the parent's
+        to let go of, which it could not while the file is open here too."""
+        for handle in (self._share, self._present):
+            if handle is not None:
+                os.close(handle)
+        self._share = self._present = None
+        return Lease(self._device, self._folder)
 
     def _beside_others(self) -> bool:
         """Whether another judge may have something in the background; who comes later finds this one alone."""
