@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Half of the other cases of a proof, checked in a fork of the judge, and what is taken over from there.
+"""Some of the other cases of a proof, checked in a fork of the judge, and what is taken over from there.
 
-Checks are mostly Python, in one thread. Softmax with nine cases on two cores: a proof of 13.6 s takes 12.3 (the other
-cases 4.8 s, 3.5), layer norm with a residual 32.6 and 29.6 (12 and 9.2). The fork has the reference, the cases and all
-that is known of them from the first moment on. What it cannot do, and where it dies, the judge does itself.
+Checks are mostly Python, in one thread. Softmax with nine cases on two cores: with four of the other eight in a fork a
+proof of 13.6 s takes 12.3 (those cases 4.8 s, 3.5), layer norm with a residual 32.6 and 29.6 (12 and 9.2). The fork has
+the reference, the cases and all that is known of them from the first moment on. What it cannot do, and where it dies,
+the judge does itself.
 """
 
 from __future__ import annotations

@@ -38,9 +38,14 @@ class Fork(Generic[T]):
         self._error: Exception | None = None
         parent = os.getpid()
         self._pipe, inside = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # that threads are not there: they are not asked
-            self._pid = os.fork()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # that threads are not there: they are not asked
+                self._pid = os.fork()
+        except OSError:
+            os.close(self._pipe)
+            os.close(inside)
+            raise
         if self._pid == 0:
             _live(work, relayed, inside, parent)
         os.close(inside)
