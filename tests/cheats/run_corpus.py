@@ -52,6 +52,7 @@ from relation_programs import RELATED
 from running_programs import RUNNINGS
 from scattered_programs import SCATTERED
 from seam_programs import SEAMS
+from several_programs import SEVERAL
 from side_programs import SIDES
 from slip_programs import SLIPS
 from stray_programs import STRAYS
@@ -68,8 +69,8 @@ from kernelwright.workers.local import LocalWorker
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
-    *TIED, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS,
-    *ALMOST, *EXTREME, *EDGES, *RELATED, *GPU, *DEVICE,
+    *TIED, *SEVERAL, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL,
+    *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *GPU, *DEVICE,
 )  # fmt: skip
 
 

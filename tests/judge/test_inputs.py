@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from kernelwright.judge import inputs, renewed
+from kernelwright.judge import inputs, layouts, renewed
+from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import Variant
 
 
@@ -60,10 +61,27 @@ def test_masks_with_infinities_are_structure_and_stay() -> None:
 def test_layouts_change_the_memory_and_not_the_values(layout: str) -> None:
     """What the candidate is handed lies where the layout says."""
     values = torch.randn(3, 5)
-    laid = inputs.lay_out(values, layout)
+    laid = layouts.lay_out(values, layout)
     assert torch.equal(values, laid)
     expected = {"strided": ((10, 2), 0), "offset": ((5, 1), 1), "transposed": ((1, 3), 0)}[layout]
     assert expected == (laid.stride(), laid.storage_offset())
+
+
+def test_one_row_for_all_lies_in_memory_once() -> None:
+    """Floats of two axes and more: whole numbers may be places to write to, of which none comes twice."""
+    values = torch.randn(6, 5)
+    laid = layouts.lay_out(values, layouts.EXPANDED)
+    assert laid.stride() == (0, 1) and torch.equal(laid, values[:1].expand(6, 5)) and laid.storage_offset() == 0
+    assert laid.untyped_storage().nbytes() == 20
+    spec = layouts.spec_of(TensorSpec.like(values), layouts.EXPANDED)
+    assert spec.stride == (0, 1) and spec.nbytes() == 20
+    target = torch.zeros(5).expand(6, 5)
+    layouts.write(target, laid)
+    assert torch.equal(target, laid)
+    for other in (torch.arange(6).view(3, 2), torch.randn(7), torch.randn(1, 4), torch.rand(3, 4) < 0.5):
+        same = layouts.lay_out(other, layouts.EXPANDED)
+        assert torch.equal(same, other) and same.stride() == other.stride()
+        assert layouts.spec_of(TensorSpec.like(other), layouts.EXPANDED) == TensorSpec.like(other)
 
 
 def test_sparse_thins_one_input_and_leaves_a_value_in_every_row() -> None:
@@ -184,8 +202,8 @@ def test_blocks_that_lie_apart_begin_where_vectors_do(layout: str) -> None:
     """Torch's attention on a GPU reads 16 bytes at a time: a step of three floats more is a misaligned address there,
     and ends the context of whoever asked."""
     shape = (3, 2, 64, 32)
-    usual, _ = inputs.layout_of(shape, "contiguous")
-    steps, offset = inputs.layout_of(shape, layout)
+    usual, _ = layouts.layout_of(shape, "contiguous")
+    steps, offset = layouts.layout_of(shape, layout)
     assert 0 == offset and steps[0] > usual[0] and steps[2:] == usual[2:]
     assert (steps[1] > usual[1]) == (layout == "gap1")
     assert all(step * 2 % 16 == 0 for step in steps[:3]), "of half precision too"

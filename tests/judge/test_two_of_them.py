@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+import torch
 from plain_tasks import task
 
+from kernelwright.judge.anew import made_anew, places_of
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.checks import Wrong
 from kernelwright.judge.program import Program
@@ -18,18 +21,78 @@ FORWARD = """v = self.w._version
 if _known.get({0}, (None,))[0] != v:
     _known[{0}] = v, self.w.detach() * 2
 return x * _known[{0}][1]"""
+SPOILT = """y = {0}
+if _known.get("by", self) is not self:
+    _known["of"].copy_(y)
+_known["by"], _known["of"] = self, y
+return y"""
+INIT = "self.w = torch.nn.Parameter(torch.ones(8))"
+WEAK = "import weakref\n_known = weakref.WeakKeyDictionary()"
+Start = Callable[..., Program]
 
 
-@pytest.mark.parametrize(("forward", "wrong"), [(FORWARD.format("0"), True), (FORWARD.format("id(self)"), False)])
-def test_weights_of_another_instance_are_no_answer(program: Callable[..., Program], forward: str, wrong: bool) -> None:
-    """Both were loaded once, so their weights were written to as often."""
-    init = "self.w = torch.nn.Parameter(torch.ones(8))"
-    bench = Bench(task("x * self.w * 2", "[torch.randn(4, 8)]", init=init.replace("torch.nn", "nn")), "cpu")
+def checked(program: Start, forward: str, *, init: str = INIT, reference: str, head: str, fails: str) -> None:
+    """Checks of one program on a task with these weights; with which words it fails ("": it passes)."""
+    bench = Bench(task(reference, "[torch.randn(4, 8)]", init=init.replace("torch.nn", "nn")), "cpu")
 
     def start() -> Program:
-        return program(forward, init=init, head="_known = {}", load=False)
+        return program(forward, init=init, head=head, load=False)
 
     checks = Verification(bench=bench, entry="new.py::ModelNew", start=start, shared=contextlib.nullcontext, seed=5)
     checks.points = bench.points(5)
-    with pytest.raises(Wrong, match="two instances") if wrong else contextlib.nullcontext():
-        checks._two_of_them()
+    with checks._loaded() as main, pytest.raises(Wrong, match=fails) if fails else contextlib.nullcontext():
+        main.stage = "verify"
+        checks._two_of_them(main)
+        assert checks._call(main, *_as_given(checks, main)).passed, "the first instance answers again"
+
+
+def _as_given(checks: Verification, program: Program) -> tuple[Any, ...]:
+    point = checks.points[0]
+    leaves = point.instance.draw(point.as_given, 3)
+    return point, point.as_given, point.bind(program, point.as_given, 1), 0, leaves, point.instance.first_state
+
+
+@pytest.mark.parametrize(
+    ("key", "head", "fails"),
+    [
+        ("0", "_known = {}", "with two instances of it: "),
+        ("id(self)", "_known = {}", "made anew when another instance was gone"),
+        ("self.w.data_ptr()", "_known = {}", "made anew when another instance was gone"),
+        ("self", WEAK, ""),
+    ],
+)
+def test_weights_of_another_instance_are_no_answer(program: Start, key: str, head: str, fails: str) -> None:
+    """Both were loaded once, so their weights were written to as often; and where one was, another one may be."""
+    checked(program, FORWARD.format(key), reference="x * self.w * 2", head=head, fails=fails)
+
+
+@pytest.mark.parametrize(
+    ("init", "made"), [(INIT, "x * self.w * 2"), ("", "x * 2")], ids=["with weights", "without weights"]
+)
+def test_what_one_instance_gave_the_other_leaves_alone(program: Start, init: str, made: str) -> None:
+    """Results of both live on until they are read, and afterwards the first one answers by itself."""
+    how = {"init": init, "reference": made, "head": "_known = {}"}
+    checked(program, SPOILT.format(made), fails="with two instances of it in turn", **how)
+    checked(program, SPOILT.format(made).replace('_known["of"].copy_(y)', "pass"), fails="", **how)
+
+
+def test_an_instance_lies_where_another_was() -> None:
+    """Itself or its weights, and never more than a few megabytes are made for it."""
+    made = []
+
+    class Module(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.ones(1 << 21))
+            made.append(1)
+
+    module = Module()
+    known = places_of(module)
+    assert known == {id(module), module.w.data_ptr()}
+    made_anew(Module, set(), itself=True)
+    assert len(made) == 4, "8 MiB each"
+    assert id(made_anew(Module, {id(module)}, itself=True)) != id(module)
+    kept = [object() for _ in range(100)]
+    numbers = {id(one) for one in kept}
+    del kept
+    assert id(made_anew(object, numbers, itself=True)) in numbers

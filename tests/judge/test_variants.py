@@ -11,7 +11,7 @@ import pytest
 import torch
 from plain_tasks import instance
 
-from kernelwright.judge import inputs, relations, variants, whole
+from kernelwright.judge import inputs, layouts, relations, variants, whole
 from kernelwright.judge.almost import REPEATED, SET, SORTED
 from kernelwright.judge.bench import Point
 from kernelwright.judge.buffers import TensorSpec
@@ -244,9 +244,23 @@ def test_a_dear_case_is_laid_out_in_every_way_beside_its_mixed_draw() -> None:
     met = {"reach": 0.0, "depth": 1.0, "exponential": False}
     bare = SimpleNamespace(work=1, contract=checks.bench.contract, specs=specs, masked=False, met=met)
     point = cast(Any, SimpleNamespace(offered=offered, instance=bare, usable=lambda variant: True))
-    assert [("mixed", "contiguous"), *(("", layout) for layout in (*layouts[1:], "padded"))] == [
+    assert [("mixed", "contiguous"), *(("", layout) for layout in (*layouts[1:], "padded", "expanded"))] == [
         (variant.change, variant.layout) for variant in checks._instead(point)
     ]
+
+
+def test_one_row_comes_for_all_where_that_can_be() -> None:
+    """Floats of two axes, of a contract that takes any steps, and no input that calls write to."""
+    rows, numbers = TensorSpec.contiguous((8, 4), "float32"), TensorSpec.contiguous((8, 4), "int64")
+    vector = TensorSpec.contiguous((8,), "float32")
+
+    def comes(specs: list[TensorSpec], **contract: Any) -> bool:
+        how = {"weights": False, "work": 1, "autocast": False, "hidden_seed": 3}
+        return any(v.layout == layouts.EXPANDED for v in variants.offered(Contract(**contract), specs, **how))
+
+    assert comes([rows]) and comes([vector, rows])
+    assert not comes([numbers, vector]) and not comes([rows], mutates=(0,))
+    assert not comes([rows], layouts=("contiguous", "offset"))
 
 
 def test_an_input_of_several_comes_again_and_numbers_are_skewed() -> None:

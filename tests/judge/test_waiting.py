@@ -31,6 +31,22 @@ def test_only_programs_that_can_compile_get_time_to(language: str, source: str, 
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
+        ("import os\nN = os.cpu_count()\n", True),
+        ("len(os.sched_getaffinity(0))", True),
+        ("torch.get_num_threads()", True),
+        ("x.sum(-1)", False),
+    ],
+)
+def test_who_counts_cores_is_seen_by_its_words(source: str, expected: bool) -> None:
+    """In any of its files: what it divides by them is tried with another number."""
+    sources = (("optimized.py", "import parts"), ("parts.py", source))
+    made = Candidate(task="t", language="torch", entry="optimized.py::ModelNew", sources=sources, proposer="start")
+    assert expected == waiting.counts_cores(made)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
         ("import math\nfrom torch import nn\nimport torch.nn.functional as F\nimport layers\n", False),
         ("from . import layers\n", False),
         ("def broken(:\n", False),

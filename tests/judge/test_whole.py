@@ -7,7 +7,7 @@ import pytest
 import torch
 from plain_tasks import instance
 
-from kernelwright.judge import inputs, whole
+from kernelwright.judge import inputs, layouts, whole
 from kernelwright.judge.inputs import Variant
 
 LENGTHS = torch.tensor([0, 3, 3, 7, 12])
@@ -71,7 +71,7 @@ def test_an_input_comes_again_beside_others() -> None:
 def test_padded_rows_have_a_unit_step_and_lie_apart() -> None:
     """The values are the same."""
     leaf = torch.randn(2, 3, 4)
-    made = inputs.lay_out(leaf, "padded")
+    made = layouts.lay_out(leaf, "padded")
     assert torch.equal(leaf, made)
     assert ((21, 7, 1), False) == (made.stride(), made.is_contiguous())
 
@@ -80,10 +80,10 @@ def test_padded_rows_have_a_unit_step_and_lie_apart() -> None:
 def test_blocks_lie_apart_along_one_axis(layout: str, steps: tuple[int, ...]) -> None:
     """As a slice of a batch, or of channels, does; rows lie close, and what has fewer axes is as it was."""
     leaf = torch.randn(2, 3, 6, 4)
-    made = inputs.lay_out(leaf, layout)
+    made = layouts.lay_out(leaf, layout)
     assert torch.equal(leaf, made)
     assert steps == made.stride()
-    assert inputs.lay_out(torch.randn(3, 4), "gap1").is_contiguous()
+    assert layouts.lay_out(torch.randn(3, 4), "gap1").is_contiguous()
 
 
 def test_the_number_furthest_from_zero_fills_whole_rows() -> None:

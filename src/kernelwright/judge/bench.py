@@ -14,11 +14,12 @@ import torch
 from kernelwright.errors import TaskError
 from kernelwright.judge import foresight, measure, numerics, pages, race, refusals, room, slices, timing_plan, weights
 from kernelwright.judge.admission import Admission, Known, admit
-from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
+from kernelwright.judge.buffers import Buffers, CallPlan
 from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.foresight import Say
-from kernelwright.judge.inputs import Variant, layout_for, layout_of, mixed
+from kernelwright.judge.inputs import Variant, layout_for, mixed
 from kernelwright.judge.instance import Instance, State
+from kernelwright.judge.layouts import EXPANDED, spec_of
 from kernelwright.judge.program import Program
 from kernelwright.judge.recombined import Recombiner
 from kernelwright.judge.reference import Reference
@@ -104,8 +105,9 @@ class Point:
         incoming = tuple(outputs[leaf] for leaf in variant.roots or self.instance.seeds)
         if variant.layout != "contiguous":
             count = len(specs)
-            specs = tuple(_laid_out(spec, layout_for(variant, i, count)) for i, spec in enumerate(specs))
-            incoming = tuple(_laid_out(spec, variant.layout) for spec in incoming)
+            specs = tuple(spec_of(spec, layout_for(variant, i, count)) for i, spec in enumerate(specs))
+            if variant.layout != EXPANDED:
+                incoming = tuple(spec_of(spec, variant.layout) for spec in incoming)
         return CallPlan(
             arguments=slices.handed(self.instance.skeleton, leaves, variant.name),
             inputs=specs,
@@ -130,13 +132,6 @@ class Point:
                 assert self.instance.incoming is not None
                 target.copy_(self.instance.incoming[leaf])
         return buffers
-
-
-def _laid_out(spec: TensorSpec, layout: str) -> TensorSpec:
-    if 0 in spec.shape or layout == "contiguous":
-        return spec
-    stride, offset = layout_of(spec.shape, layout)
-    return TensorSpec(shape=spec.shape, stride=stride, offset=offset, dtype=spec.dtype)
 
 
 class Bench:

@@ -75,6 +75,8 @@ class Checks:
     """Calls of the reference change parameters or buffers."""
     compiles: bool = False
     """It may compile when it first runs in another mode, which would cost more than all other checks."""
+    counts: bool = False
+    """It may count the cores, or its threads."""
     aside: Callable[[Work], Fork[Found] | None] = lambda work: None
     """Begin checks in a fork, where that pays."""
     beside: Fork[Found] | None = None

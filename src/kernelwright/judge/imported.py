@@ -14,9 +14,12 @@ import torch
 
 def of(path: str, imports: list[str], threads: int) -> ModuleType:
     """The file ``path`` in the current folder, which is on ``sys.path`` from now on, before ``imports``. ``threads``:
-    how many torch has from now on, and OpenMP's runtime where it is loaded now; 0 leaves that as it is."""
+    how many torch has from now on, and OpenMP's runtime where it is loaded now, and how many CPUs Python says there
+    are; 0 leaves that as it is."""
     if threads:
         torch.set_num_threads(threads)
+        os.cpu_count = lambda: threads
+        os.sched_getaffinity = lambda pid: set(range(threads))
         os.putenv("OMP_NUM_THREADS", str(threads))
     file = Path.cwd() / path
     sys.path[:0] = [str(file.parent), *imports]

@@ -19,6 +19,7 @@ from kernelwright.judge import (
     borders,
     dealing,
     factors,
+    layouts,
     level,
     marks,
     near_ends,
@@ -45,10 +46,6 @@ by 3.3 times the honest error and more (at 8 sizes 1.1 and more, so it passed no
 times. Welford's stays within 1.0 in 8 lanes, within 1.6 in one; of a variance what that one
 errs by is in the honest error (``centred``).
 """
-PAD, GAP = 3, 16
-"""Elements between the rows of ``padded``, and the blocks of one axis in ``gap0``, ``gap1``. Their unit step is 1, and
-rows of the latter lie close, so a look at that says that all is as usual. Torch's attention on a GPU reads vectors of
-16 bytes whatever the step between batches: by 3 floats that would end the judge's context."""
 LOTS = 5
 """Draws in which a reference must accept what another draw may make too large."""
 OUTLIERS = 1024
@@ -178,36 +175,9 @@ def size_of(values: torch.Tensor) -> float:
     return found if found > 0 and math.isfinite(found) else 1.0
 
 
-def layout_of(shape: Sequence[int], layout: str) -> tuple[tuple[int, ...], int]:
-    """(strides, storage offset) in elements of a layout: strided has unit step 2, rows of padded are PAD longer than
-    they seem, blocks of axis 0 in gap0 GAP, offset starts one element late."""
-    strides, step = [], 2 if layout == "strided" else 1
-    longer = {int(layout[3:]) + 1: GAP} if layout.startswith("gap") else {len(shape) - 1: PAD * (layout == "padded")}
-    order = list(range(len(shape)))
-    if layout == "transposed" and len(shape) >= 2:
-        order[-1], order[-2] = order[-2], order[-1]
-    sizes = {}
-    for axis in reversed(order):
-        sizes[axis] = step
-        step = step * max(int(shape[axis]), 1) + longer.get(axis, 0)
-    strides = [sizes[axis] for axis in range(len(shape))]
-    return tuple(strides), 1 if layout == "offset" else 0
-
-
 def layout_for(variant: Variant, index: int, count: int) -> str:
     """The layout of one of ``count`` inputs."""
     return "contiguous" if variant.apart and index != variant.seed % max(count, 1) else variant.layout
-
-
-def lay_out(values: torch.Tensor, layout: str) -> torch.Tensor:
-    """The same values in another layout, in storage of their own."""
-    if layout == "contiguous" or values.numel() == 0:
-        return values
-    stride, offset = layout_of(values.shape, layout)
-    span = offset + 1 + sum((n - 1) * s for n, s in zip(values.shape, stride, strict=True))
-    base = torch.zeros(span, dtype=values.dtype, device=values.device)
-    view = base.as_strided(values.shape, stride, offset)
-    return view.copy_(values)
 
 
 def masked(leaves: Sequence[torch.Tensor]) -> bool:
@@ -217,7 +187,7 @@ def masked(leaves: Sequence[torch.Tensor]) -> bool:
 
 def laid_out(leaves: Sequence[torch.Tensor], variant: Variant) -> list[torch.Tensor]:
     """All inputs of a call in the layouts of a variant."""
-    return [lay_out(leaf, layout_for(variant, index, len(leaves))) for index, leaf in enumerate(leaves)]
+    return [layouts.lay_out(leaf, layout_for(variant, index, len(leaves))) for index, leaf in enumerate(leaves)]
 
 
 def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int, sorts: bool = False) -> list[torch.Tensor]:

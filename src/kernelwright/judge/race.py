@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import cold, intervals, load, measure, numerics, spot_checks, together, whereabouts
+from kernelwright.judge import cold, intervals, layouts, load, measure, numerics, spot_checks, together, whereabouts
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.calls import Given
 from kernelwright.judge.clocks import Clocks
@@ -349,7 +349,7 @@ def fill(buffers: Buffers, index: int, leaves: Leaves, *, settle: bool = True) -
     """Write one call's inputs, and incoming gradients, into a set and poison its outputs. ``settle``: wait until a
     device has done so."""
     for target, leaf in zip(buffers.inputs[index], leaves, strict=True):
-        target.copy_(leaf)
+        layouts.write(target, leaf)
     incoming = leaves.incoming if isinstance(leaves, Given) else None
     if incoming is not None:
         for target, position in zip(buffers.seeds[index], buffers.plan.seeds, strict=True):

@@ -57,6 +57,12 @@ def candidate_of(job: dict[str, Any]) -> Candidate:
         raise CandidateError("The candidate of a job cannot be read", str(error), "a Candidate as wire data") from error
 
 
+def named(job: dict[str, Any], what: str) -> tuple[str, ...] | None:
+    """The names that a job gives of something; None where it gives none and leaves the choice."""
+    given = job.get(what)
+    return None if given is None else tuple(given)
+
+
 def device_of(job: dict[str, Any], default: str) -> str:
     """``cpu`` or ``cuda:N``, and it exists. Raises NoSuchDevice."""
     device = str(job.get("device") or default)

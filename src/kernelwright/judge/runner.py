@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from kernelwright.judge import asked, buffers, fetch, imported, left, plain, skeletons, spoilt, state_names, veil, wires
+from kernelwright.judge.anew import made_anew, places_of
 from kernelwright.judge.handover import Handover
 
 _PERTURB, _RUBBISH = -6, 1
@@ -36,6 +37,8 @@ class Runner:
         self.module: Any = None
         self.twin: Any = None
         """Another instance of it, once one was asked for."""
+        self.by_twin: frozenset[int] = frozenset()  # sets whose calls are answered by that one
+        self.places = set[int]()
         self.construct: Callable[[], Any] = _nothing
         self.autocast = ""
         self.weights: buffers.Regions | None = None
@@ -120,7 +123,22 @@ class Runner:
 
     def do_twin(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Answer by another instance from now on, or by the first one again; each keeps its weights."""
-        self.module, self.twin = self.construct() if self.twin is None else self.twin, self.module
+        if self.twin is None:
+            self.twin = self.construct()
+            self.before.constructed()
+        self.module, self.twin = self.twin, self.module
+
+    def do_turns(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """Which sets of later windows the other instance answers; where there are none, that one is gone."""
+        self.by_twin = frozenset(request["sets"])
+        self.twin = self.twin if self.by_twin else None
+
+    def do_anew(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """Answer by an instance that is made once those before are gone, where they may have been."""
+        self.places |= places_of(self.module)
+        self.module, self.twin, self.by_twin = None, None, frozenset()
+        self.alive.clear()
+        self.module = made_anew(self.construct, self.places, itself=request["itself"])
 
     def do_state(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Copy the weights the judge wrote into the module, strictly by name."""
@@ -289,12 +307,16 @@ class Runner:
     def _call(self, index: int, grad: bool) -> tuple[Any, tuple[torch.Tensor, ...]]:
         arguments, keywords, _ = self.calls[index]
         if not grad:
-            return self.module(*arguments, **keywords), ()
+            return self._answers(index)(*arguments, **keywords), ()
         return self._begin(index)()
 
+    def _answers(self, index: int) -> Any:
+        """The instance that answers a call."""
+        return self.twin if index in self.by_twin else self.module
+
     def _begin(self, index: int) -> Callable[[], asked.Returned]:
-        assert self.buffers is not None
-        return asked.begin(self.module, self.calls[index], self.buffers.plan, self.buffers.seeds[index], self.needed)
+        assert (held := self.buffers) is not None
+        return asked.begin(self._answers(index), self.calls[index], held.plan, held.seeds[index], self.needed)
 
     def _in_order(self, returned: tuple[Any, tuple[torch.Tensor, ...]]) -> tuple[Any, tuple[torch.Tensor, ...]]:
         """Results in another order than the reference's or row-major are put in order here, as part of the call.

@@ -295,6 +295,7 @@ class Session:
                     aside=functools.partial(aside.begun, self.programs, candidate, device, self._lease(device)),
                     extras=self._tested(job, bench).cases,
                     compiles=waiting.mentions_a_compiler(candidate),
+                    counts=waiting.counts_cores(candidate),
                     disk=self.cache,
                     clocks=Clocks(bench.device),
                     waiting="sleep" if "OMP_WAIT_POLICY" in self.programs.waiting else "spin",
@@ -364,8 +365,7 @@ class Session:
         return self.warm.start(bench, candidate, folder, seconds, several=several)
 
     def _names(self, job: dict[str, Any], level: str, bench: Bench) -> tuple[str, ...]:
-        asked = job.get("baselines")
-        return baselines.names(bench.device.type, level, None if asked is None else tuple(asked))
+        return baselines.names(bench.device.type, level, requests.named(job, "baselines"))
 
     def _bench(self, job: dict[str, Any], say: Say = lambda text: None) -> Bench:
         device = requests.device_of(job, self.device)

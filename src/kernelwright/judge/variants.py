@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kernelwright.judge import comparisons, extremes, level, near_ends, patterned, relations, singled
+from kernelwright.judge import comparisons, extremes, layouts, level, near_ends, patterned, relations, singled
 from kernelwright.judge.almost import CHANGES
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
@@ -372,17 +372,19 @@ def _layouts(contract: Contract, specs: Sequence[TensorSpec]) -> list[str]:
     """Those of the contract; who takes any steps takes rows, and blocks of rows, that lie further apart than they are
     long: a slice of a batch, of channels, of a sequence."""
     dims = max((len(spec.shape) for spec in specs), default=0) if "strided" in contract.layouts else 0
-    return [*contract.layouts, *(["padded"] if dims > 1 else []), *(f"gap{axis}" for axis in range(dims - 2))]
+    further = [*(["padded"] if dims > 1 else []), *(f"gap{axis}" for axis in range(dims - 2))]
+    one = dims and not contract.mutates and any(layouts.expands(spec.shape, spec.dtype) for spec in specs)
+    return [*contract.layouts, *further, *([layouts.EXPANDED] if one else [])]
 
 
 def _apart(contract: Contract, specs: Sequence[TensorSpec], hidden_seed: int) -> list[Variant]:
     """Two inputs of several, each alone laid out oddly: against programs that look at another to see how all lie."""
-    layouts = [name for name in _layouts(contract, specs) if name in ("strided", "padded", "transposed")]
+    steps = [name for name in _layouts(contract, specs) if name in ("strided", "padded", "transposed")]
     lying = [index for index, spec in enumerate(specs) if len(spec.shape) > 0 and 0 not in spec.shape]
-    if not layouts or len(lying) < 2:
+    if not steps or len(lying) < 2:
         return []
     dice = random.Random(hidden_seed)
-    layout = dice.choice(layouts)
+    layout = dice.choice(steps)
     return [
         Variant(name=f"{layout} input {index} alone", required=True, layout=layout, seed=index, apart=True)
         for index in sorted(dice.sample(lying, 2))

@@ -12,7 +12,19 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import agreement, asked, chance, inputs, load, race, spot_checks, taken, variants, weights
+from kernelwright.judge import (
+    agreement,
+    aside,
+    asked,
+    chance,
+    inputs,
+    load,
+    race,
+    spot_checks,
+    taken,
+    variants,
+    weights,
+)
 from kernelwright.judge.bench import DEAR_BYTES, Point
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.checks import Wrong
@@ -25,6 +37,9 @@ from kernelwright.judge.variants import HEAVY, LIGHT
 from kernelwright.sandbox.lease import sharing
 from kernelwright.trial import CaseResult
 
+ANEW = 12
+"""Instances that are made one after the other; of the first eight the weights lie where others were, each in one of
+three, and of the others they themselves."""
 THREADS = 7, 5
 """Of which one is used that the judge does not use: few sizes are multiples of it."""
 
@@ -43,7 +58,7 @@ class Verification(Correctness):
         covered = self._other_cases()
         self._one_by_one(program, timed, timed.offered[1:], covered)
         self._keeps_state(program, timed)
-        self._two_of_them()
+        self._two_of_them(program)
         self._in_threads(program)
         self._weights_alone(program, timed)
         program.set_state(timed.instance.first_state)
@@ -56,19 +71,26 @@ class Verification(Correctness):
         program.set_state(timed.instance.first_state)
         self._probe()
 
-    def _two_of_them(self) -> None:
+    def _two_of_them(self, program: Program) -> None:
         """Another instance with other weights, in a new process, and then the first one again: a model holds a dozen of
         one layer. Who keeps what is made of weights beside its module is right as long as there is one, and so is who
         tells weights by how often they were written to, where that is not as often for both."""
         contract, point = self.bench.contract, min(self.points, key=lambda one: one.instance.work)
-        first = point.instance.first_state
-        if contract.random or contract.frozen_parameters or point.dear or not first:
+        first, timed = point.instance.first_state, self.points[0]
+        if contract.random:
+            return
+        if contract.frozen_parameters or point.dear or not first:
+            small = timed.call_bytes <= aside.CALL_BYTES and timed.state_bytes <= DEAR_BYTES
+            if small and timed.instance.work <= HEAVY and not self.compiles:
+                self._in_turns(program, timed, timed.instance.first_state)
+                program.leash.ask({"do": "twin"}, program.stage)  # the first one again, and the other gone
+                program.leash.ask({"do": "turns", "sets": []}, program.stage)
             return
         dice = random.Random(self.seed ^ 0x2)
         with self._loaded(point) as program:
             program.stage = "verify"
             buffers = point.bind(program, point.as_given, 1)
-            for number, state in enumerate((first, self._fresh_state(point, dice.getrandbits(62)), first)):
+            for number, state in enumerate((first, fresh := self._fresh_state(point, dice.getrandbits(62)), first)):
                 if number:
                     program.leash.ask({"do": "twin"}, program.stage)
                 if number == 1 or self.stateful:
@@ -78,12 +100,55 @@ class Verification(Correctness):
                 if not result.passed:
                     reason = f"with two instances of it: {result.name}: {result.detail}"
                     raise Wrong("verify", reason, result.detail)
+            self._in_turns(program, point, fresh)
+            self._made_anew(program, point, dice)
+
+    def _in_turns(self, program: Program, point: Point, fresh: Any) -> None:
+        """Calls of two instances in turn, in one window: all their results live on until they are read, and one that
+        writes to what another one gave shows. The second one, which answers afterwards, has the weights ``fresh``."""
+        program.leash.ask({"do": "twin"}, program.stage)
+        if self.stateful:
+            return
+        dice, instance, many = random.Random(self.seed ^ 0x22), point.instance, 2 if point.dear else 4
+        firsts = range(dice.randrange(2), many, 2)
+        program.set_state(fresh)
+        program.leash.ask({"do": "turns", "sets": list(firsts)}, program.stage)
+        buffers = point.bind(program, point.as_given, many)
+        given = [instance.draw(point.as_given, dice.getrandbits(62)) for _ in range(many)]
+        for call, leaves in enumerate(given):
+            race.fill(buffers, call, leaves)
+        window = program.window(list(range(many)), grad=self.bench.contract.gradients)
+        self._looked_at(window, point, point.as_given)
+        for call, leaves in enumerate(given):
+            state = instance.first_state if call in firsts else fresh
+            answer = buffers.answers(call), list(buffers.inputs[call])
+            self.results.append(self.chance.passed(point.checker.check(point.as_given, leaves, state, *answer)))
+            if not (result := self.results[-1]).passed:
+                reason = f"with two instances of it in turn: {result.name}: {result.detail}"
+                raise Wrong("verify", reason, result.detail)
+
+    def _made_anew(self, program: Program, point: Point, dice: random.Random) -> None:
+        """Instances one after the other, each made when the one before is gone, and often where that was: whoever tells
+        weights by their address and by how often they were written to has those of another one there. Of a loop of ten
+        such programs four answered by weights that were gone."""
+        buffers = point.bind(program, point.as_given, 1)
+        for number in range(0 if self.compiles else ANEW):
+            program.leash.ask({"do": "anew", "itself": number >= 8}, program.stage)
+            program.set_state(state := self._fresh_state(point, dice.getrandbits(62)))
+            leaves = point.instance.draw(point.as_given, dice.getrandbits(62))
+            result = self._call(program, point, point.as_given, buffers, 0, leaves, state)
+            if not result.passed:
+                reason = f"made anew when another instance was gone: {result.name}: {result.detail}"
+                raise Wrong("verify", reason, result.detail)
 
     def _in_threads(self, program: Program) -> None:
-        """In a process of its own that has more threads, where OpenMP is in it: rows by two threads are two halves, and
-        who leaves the rest of a division to nobody is right until somebody has a third core."""
+        """In a process of its own that has more threads, where OpenMP is in it, or where it says that it counts cores:
+        rows by two threads are two halves, and who leaves the rest of a division to nobody is right until somebody has
+        a third core."""
         point = self.points[0] if not self.points[0].dear else min(self.points, key=lambda one: one.instance.work)
-        if self.bench.device.type != "cpu" or self.bench.contract.random or not load.openmp(program.pid):
+        if self.bench.device.type != "cpu" or self.bench.contract.random:
+            return
+        if not (self.counts or load.openmp(program.pid)):
             return
         threads = next(count for count in THREADS if count != torch.get_num_threads())
         try:

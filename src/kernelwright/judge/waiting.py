@@ -27,6 +27,7 @@ COMPILE_SECONDS = 300.0
 JIT = frozenset({"torch", "triton"})
 """Languages whose candidates may start a compiler while they run."""
 _COMPILERS = re.compile(r"compile|triton|jit|inductor|load_inline|cpp_extension|subprocess", re.IGNORECASE)
+_COUNTS = re.compile(r"cpu_count|sched_getaffinity|get_num_threads")
 _EXTENSIONS = re.compile(r"load_inline|cpp_extension")
 _OTHERS = re.compile(r"importlib|__import__|\b(exec|eval|system|popen|spawn|posix_spawn|exec[lv]p?e?)\b", re.IGNORECASE)
 """Ways to start a compiler, or anything else, that name none."""
@@ -57,6 +58,11 @@ def limit(eager_us: float, candidate: Candidate, patience: float | None, hanging
 def mentions_a_compiler(candidate: Candidate) -> bool:
     """Whether a program that hangs may be compiling: no word of it in the source, no five minutes of waiting."""
     return candidate.language in JIT and any(_COMPILERS.search(text) for _, text in candidate.sources)
+
+
+def counts_cores(candidate: Candidate) -> bool:
+    """Whether a program may share out its work by how many cores or threads there are, as Python and torch say it."""
+    return any(_COUNTS.search(text) for _, text in candidate.sources)
 
 
 def builds_extensions(candidate: Candidate) -> bool:
