@@ -25,7 +25,6 @@ def places_of(module: Any) -> set[int]:
 
 def made_anew(construct: Callable[[], Any], known: set[int], *, itself: bool) -> Any:
     """A new one. ``known``: places of those that are gone; ``itself``: the module's own counts, else its weights'."""
-
     gc.collect()
     alive, most = list[Any](), MOST if itself else FEW
     while True:

@@ -38,7 +38,7 @@ class Runner:
         self.twin: Any = None
         """Another instance of it, once one was asked for."""
         self.by_twin: frozenset[int] = frozenset()  # sets whose calls are answered by that one
-        self.places = set[int]()
+        self.places = set[int]()  # where instances lay that are gone, and their weights
         self.construct: Callable[[], Any] = _nothing
         self.autocast = ""
         self.weights: buffers.Regions | None = None
