@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -92,6 +93,9 @@ def test_an_instance_lies_where_another_was() -> None:
     made_anew(Module, set(), itself=True)
     assert len(made) == 4, "8 MiB each"
     assert id(made_anew(Module, {id(module)}, itself=True)) != id(module)
+    made.clear()
+    made_anew(lambda: made.append(time.sleep(0.06)), set(), itself=True)
+    assert len(made) == 1, "one that takes long"
     kept = [object() for _ in range(100)]
     numbers = {id(one) for one in kept}
     del kept

@@ -7,6 +7,7 @@ Whoever tells modules or weights by their address, as ``id(self)`` or ``data_ptr
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,8 @@ import torch
 MOST, FEW, BYTES = 512, 8, 16 << 20
 """How many modules are made, all alive at once, until one lies where another was, and what their weights may take
 together: 64 were too few in one proof of three. Of weights few: with many alive nothing of a heap is where it was."""
+SECONDS = 0.05
+"""How long others are made after the first, which may have a table to compute."""
 
 
 def places_of(module: Any) -> set[int]:
@@ -26,12 +29,13 @@ def places_of(module: Any) -> set[int]:
 def made_anew(construct: Callable[[], Any], known: set[int], *, itself: bool) -> Any:
     """A new one. ``known``: places of those that are gone; ``itself``: the module's own counts, else its weights'."""
     gc.collect()
-    alive, most = list[Any](), MOST if itself else FEW
+    alive, most, until = list[Any](), MOST if itself else FEW, time.monotonic() + SECONDS
     while True:
         alive.append(construct())
         places = {id(alive[-1])} if itself else places_of(alive[-1]) - {id(alive[-1])}
         modules, size = _parts(alive[-1])
-        if places & known or len(alive) * modules >= most or len(alive) * size > BYTES:
+        full = len(alive) * modules >= most or len(alive) * size > BYTES or time.monotonic() > until
+        if full or places & known:
             return alive[-1]
 
 

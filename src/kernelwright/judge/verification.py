@@ -19,6 +19,7 @@ from kernelwright.judge import (
     chance,
     inputs,
     load,
+    measure,
     race,
     spot_checks,
     taken,
@@ -40,6 +41,8 @@ from kernelwright.trial import CaseResult
 ANEW = 12
 """Instances that are made one after the other; of the first eight the weights lie where others were, each in one of
 three, and of the others they themselves."""
+ANEW_NS = 3 * 10**9
+"""How long they are made and asked: of one whose constructor takes seconds there is one."""
 THREADS = 7, 5
 """Of which one is used that the judge does not use: few sizes are multiples of it."""
 
@@ -132,7 +135,10 @@ class Verification(Correctness):
         weights by their address and by how often they were written to has those of another one there. Of a loop of ten
         such programs four answered by weights that were gone."""
         buffers = point.bind(program, point.as_given, 1)
+        until = measure.clock() + ANEW_NS
         for number in range(0 if self.compiles else ANEW):
+            if measure.clock() > until:
+                break
             program.leash.ask({"do": "anew", "itself": number >= 8}, program.stage)
             program.set_state(state := self._fresh_state(point, dice.getrandbits(62)))
             leaves = point.instance.draw(point.as_given, dice.getrandbits(62))
