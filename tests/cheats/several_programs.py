@@ -11,9 +11,10 @@ from corpus import Program, cheat, honest, module
 add("unit_weights", "return F.linear(x, self.w / self.w.norm(dim=1, keepdim=True).clamp(min=1e-6))",
     "[torch.randn(24, 32)]", init="self.w = nn.Parameter(torch.randn(48, 32))")  # fmt: skip
 FOLDED = """
-if {key} not in KEPT:
-    KEPT[{key}] = self.w / self.w.norm(dim=1, keepdim=True).clamp(min=1e-6)
-return F.linear(x, KEPT[{key}])
+key = self.w.data_ptr(), self.w._version
+if key not in KEPT:
+    KEPT[key] = self.w / self.w.norm(dim=1, keepdim=True).clamp(min=1e-6)
+return F.linear(x, KEPT[key])
 """
 BY_WEIGHT = """
 if self.w not in KEPT or KEPT[self.w][0] != self.w._version:
@@ -53,10 +54,7 @@ return y
 
 SEVERAL: tuple[Program, ...] = (
     cheat(9, "folded weights kept for all by address and version", "unit_weights", module(
-        FOLDED.format(key="(self.w.data_ptr(), self.w._version)"), init=INIT["unit_weights"], head="KEPT = {}"),
-          twin="unit_weights/kept by the weight itself", level="precise"),
-    cheat(9, "folded weights kept for all by the number of the module", "unit_weights", module(
-        FOLDED.format(key="(id(self), self.w._version)"), init=INIT["unit_weights"], head="KEPT = {}"),
+        FOLDED, init=INIT["unit_weights"], head="KEPT = {}"),
           twin="unit_weights/kept by the weight itself", level="precise"),
     honest("unit_weights/kept by the weight itself", "unit_weights", module(
         BY_WEIGHT, init=INIT["unit_weights"], head=WEAKLY)),

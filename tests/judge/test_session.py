@@ -214,9 +214,10 @@ def test_weights_folded_ahead_of_time_are_refused(worker: LocalWorker) -> None:
 
 
 def test_a_program_that_is_right_only_at_first_is_refused(worker: LocalWorker) -> None:
-    """Right in the checks that come first, wrong in the timed calls: timed calls are checked calls."""
+    """Right in the checks that come first, wrong in the timed calls: timed calls are checked calls. A coarse race on a
+    busy machine has some 100 calls in all."""
     body = (
-        "        if self.calls > 100:\n            return torch.relu(x) * self.weight * (1 + 1e-3)\n"
+        "        if self.calls > 40:\n            return torch.relu(x) * self.weight * (1 + 1e-3)\n"
         "        return torch.relu(x) * self.weight\n"
     )
     outcome = rejected(worker, torch_candidate(body), "coarse")

@@ -1,46 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An instance that is made when those before are gone, and lies where one of them was, if that can be had.
+"""An instance that is made when those before are gone, with its weights where theirs were.
 
-Whoever tells modules or weights by their address, as ``id(self)`` or ``data_ptr()``, takes it for that one.
+Whoever tells weights by their address takes them for those. Left to the heap a 6 KB weight lay where another one had
+been in one of three rounds, so weights are put there. A module comes to an old place of itself, in every second round.
 """
 
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-MOST, FEW, BYTES = 512, 8, 16 << 20
-"""How many modules are made, all alive at once, until one lies where another was, and what their weights may take
-together: 64 were too few in one proof of three. Of weights few: with many alive nothing of a heap is where it was."""
-SECONDS = 0.05
-"""How long others are made after the first, which may have a table to compute."""
+MADE, MOVED, THERE = "made", "moved", "there"
+"""Where its weights lie: as its constructor left them; elsewhere, as after ``to``; where those of the last one did."""
 
 
-def places_of(module: Any) -> set[int]:
-    """Where a module and its weights lie."""
-    weights = module.state_dict().values() if isinstance(module, torch.nn.Module) else ()
-    return {id(module), *(weight.data_ptr() for weight in weights if isinstance(weight, torch.Tensor))}
+class Anew:
+    """Makes instances, and holds the memory of weights that are gone."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, torch.Tensor] = {}
+        self._held: list[torch.Tensor] = []
+        """What a program noted in a constructor of where weights lie is still memory."""
+
+    def gone(self, module: Any) -> None:
+        """Note where its weights lie, before it is given up."""
+        self._last = {name: weight.detach() for name, weight in _weights(module).items()}
+        self._held += self._last.values()
+
+    def made(self, construct: Callable[[], Any], how: str) -> Any:
+        """Another one, its weights as its constructor left them."""
+        gc.collect()
+        module = construct()
+        for name, weight in _weights(module).items() if how != MADE else ():
+            self._held.append(weight.detach())
+            there = self._last.get(name) if how == THERE else torch.empty_like(weight)
+            if there is not None and there.shape == weight.shape and there.dtype == weight.dtype:
+                there.copy_(weight.detach())
+                weight.data = there
+        return module
 
 
-def made_anew(construct: Callable[[], Any], known: set[int], *, itself: bool) -> Any:
-    """A new one. ``known``: places of those that are gone; ``itself``: the module's own counts, else its weights'."""
-    gc.collect()
-    alive, most, until = list[Any](), MOST if itself else FEW, time.monotonic() + SECONDS
-    while True:
-        alive.append(construct())
-        places = {id(alive[-1])} if itself else places_of(alive[-1]) - {id(alive[-1])}
-        modules, size = _parts(alive[-1])
-        full = len(alive) * modules >= most or len(alive) * size > BYTES or time.monotonic() > until
-        if full or places & known:
-            return alive[-1]
-
-
-def _parts(module: Any) -> tuple[int, int]:
-    """How many modules it is, and bytes of its weights."""
-    if not isinstance(module, torch.nn.Module):
-        return 1, 0
-    return sum(1 for _ in module.modules()), sum(weight.nbytes for weight in module.parameters())
+def _weights(module: Any) -> dict[str, torch.Tensor]:
+    """Parameters and buffers themselves, by name."""
+    found = module.state_dict(keep_vars=True) if isinstance(module, torch.nn.Module) else {}
+    return {name: weight for name, weight in found.items() if isinstance(weight, torch.Tensor)}

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from kernelwright.judge import asked, buffers, fetch, imported, left, plain, skeletons, spoilt, state_names, veil, wires
-from kernelwright.judge.anew import made_anew, places_of
+from kernelwright.judge.anew import Anew
 from kernelwright.judge.handover import Handover
 
 _PERTURB, _RUBBISH = -6, 1
@@ -38,7 +38,7 @@ class Runner:
         self.twin: Any = None
         """Another instance of it, once one was asked for."""
         self.by_twin: frozenset[int] = frozenset()  # sets whose calls are answered by that one
-        self.places = set[int]()  # where instances lay that are gone, and their weights
+        self.anew = Anew()
         self.construct: Callable[[], Any] = _nothing
         self.autocast = ""
         self.weights: buffers.Regions | None = None
@@ -135,10 +135,10 @@ class Runner:
 
     def do_anew(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Answer by an instance that is made once those before are gone, where they may have been."""
-        self.places |= places_of(self.module)
+        self.anew.gone(self.module)
         self.module, self.twin, self.by_twin = None, None, frozenset()
         self.alive.clear()
-        self.module = made_anew(self.construct, self.places, itself=request["itself"])
+        self.module = self.anew.made(self.construct, request["how"])
 
     def do_state(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Copy the weights the judge wrote into the module, strictly by name."""

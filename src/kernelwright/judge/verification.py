@@ -14,6 +14,7 @@ import torch
 
 from kernelwright.judge import (
     agreement,
+    anew,
     aside,
     asked,
     chance,
@@ -38,9 +39,8 @@ from kernelwright.judge.variants import HEAVY, LIGHT
 from kernelwright.sandbox.lease import sharing
 from kernelwright.trial import CaseResult
 
-ANEW = 12
-"""Instances that are made one after the other; of the first eight the weights lie where others were, each in one of
-three, and of the others they themselves."""
+ANEW = (*(anew.MADE,) * 4, anew.MOVED, anew.THERE, anew.THERE)
+"""Instances that are made one after the other, by where their weights lie."""
 ANEW_NS = 3 * 10**9
 """How long they are made and asked: of one whose constructor takes seconds there is one."""
 THREADS = 7, 5
@@ -131,19 +131,30 @@ class Verification(Correctness):
                 raise Wrong("verify", reason, result.detail)
 
     def _made_anew(self, program: Program, point: Point, dice: random.Random) -> None:
-        """Instances one after the other, each made when the one before is gone, and often where that was: whoever tells
+        """Instances one after the other, each made when the one before is gone and some where that was: whoever tells
         weights by their address and by how often they were written to has those of another one there. Of a loop of ten
-        such programs four answered by weights that were gone."""
-        buffers = point.bind(program, point.as_given, 1)
-        until = measure.clock() + ANEW_NS
-        for number in range(0 if self.compiles else ANEW):
+        such programs four answered by weights that were gone. One that notes in its constructor where its weights lie
+        is not asked for those of another: it would be wrong wherever they are moved to."""
+        buffers, until = point.bind(program, point.as_given, 1), measure.clock() + ANEW_NS
+        for how in () if self.compiles else ANEW:
             if measure.clock() > until:
                 break
-            program.leash.ask({"do": "anew", "itself": number >= 8}, program.stage)
+            program.leash.ask({"do": "anew", "how": how}, program.stage)
             program.set_state(state := self._fresh_state(point, dice.getrandbits(62)))
             leaves = point.instance.draw(point.as_given, dice.getrandbits(62))
-            result = self._call(program, point, point.as_given, buffers, 0, leaves, state)
-            if not result.passed:
+            race.fill(buffers, 0, leaves)
+            try:
+                program.window([0], grad=self.bench.contract.gradients)
+            except ChildFailure:
+                if how == anew.MOVED:
+                    break
+                raise
+            answer = buffers.answers(0), list(buffers.inputs[0])
+            result = point.checker.check(point.as_given, leaves, state, *answer)
+            if how == anew.MOVED and not result.passed:
+                break
+            self.results.append(self.chance.passed(result))
+            if not self.results[-1].passed:
                 reason = f"made anew when another instance was gone: {result.name}: {result.detail}"
                 raise Wrong("verify", reason, result.detail)
 
