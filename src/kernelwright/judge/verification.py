@@ -106,6 +106,7 @@ class Verification(Correctness):
             self._in_turns(program, point, fresh)
             self._made_anew(program, point, dice)
 
+    @sharing
     def _in_turns(self, program: Program, point: Point, fresh: Any) -> None:
         """Calls of two instances in turn, in one window: all their results live on until they are read, and one that
         writes to what another one gave shows. The second one, which answers afterwards, has the weights ``fresh``."""
@@ -130,6 +131,7 @@ class Verification(Correctness):
                 reason = f"with two instances of it in turn: {result.name}: {result.detail}"
                 raise Wrong("verify", reason, result.detail)
 
+    @sharing
     def _made_anew(self, program: Program, point: Point, dice: random.Random) -> None:
         """Instances one after the other, each made when the one before is gone and some where that was: whoever tells
         weights by their address and by how often they were written to has those of another one there. Of a loop of ten
