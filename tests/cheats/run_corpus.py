@@ -34,6 +34,7 @@ from far_programs import FAR
 from field_programs import FIELD
 from formula_programs import FORMULAS
 from gpu_programs import GPU
+from hidden_programs import HIDDEN
 from honest_programs import HONEST
 from hostile_programs import HOSTILE
 from insider_programs import INSIDERS
@@ -69,8 +70,8 @@ from kernelwright.workers.local import LocalWorker
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
-    *TIED, *SEVERAL, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL,
-    *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *GPU, *DEVICE,
+    *TIED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY,
+    *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *GPU, *DEVICE,
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.judge import agreement, as_laid, calls, choices, distribution, draws, finite, health, numerics
+from kernelwright.judge.conditioned import Conditioned
 from kernelwright.judge.floors import NO_FLOOR, Floors, Spread
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance, State
@@ -70,7 +71,7 @@ class Checker:
         """The last calls that ``accepts`` asked about, with their answers."""
         self.drawn: Drawn = {} if drawn is None else drawn
         self._count, self._agreed = 0, False
-        self.draws = draws.Draws()
+        self.draws, self.kinds = draws.Draws(), Conditioned()
 
     def check(
         self,
@@ -303,7 +304,8 @@ class Checker:
                 return numerics.compare_indices(got, truth.eager[index], truth.leaves[source])
         yardstick = truth.yardsticks[index]
         if yardstick is not None:
-            return choices.held(self.instance, truth, index, got, yardstick, brief=brief)
+            found = choices.held(self.instance, truth, index, got, yardstick, brief=brief)
+            return self.kinds.held(self.instance, truth, index, got, yardstick, found)
         found = compare(got, truth.eager[index], truth.exact[index], NO_FLOOR, dtype)
         return found if found.error_ratio == 0.0 else choices.settled(self.instance, truth, index, answers, found)
 
@@ -321,12 +323,10 @@ class Checker:
         written = [f"input {number} after the call" for number in self.contract.mutates]
         return f"output {index}" if index < outputs else [*gradients, *written][index - outputs]
 
-    def _under(self) -> str:
-        return f", autocast to {self.instance.autocast}" if self.instance.autocast else ""
-
     def _result(self, variant: Variant, *, passed: bool, detail: str, ratio: float) -> CaseResult:
+        under = f", autocast to {self.instance.autocast}" if self.instance.autocast else ""
         return CaseResult(
-            name=f"{self.instance.case.name}: {variant.name}{self._under()}",
+            name=f"{self.instance.case.name}: {variant.name}{under}",
             required=variant.required,
             passed=passed,
             detail=detail[:DETAIL],

@@ -227,6 +227,8 @@ class Yardstick:
         self._floor = None if isinstance(floor, Floor) else floor
         self._draws = self._more = 0
         self._sure = dear and spread.peak > 0.0
+        self.honest = 0.0
+        """RMS of the honest error."""
         self.times = 1.0
         """How much more than the honest error counts as that."""
         self._beyond = beyond
@@ -254,7 +256,7 @@ class Yardstick:
         own, rounding, times = self.scale.own, info.eps / 2, self.times
         slack = times * BAND_SLACK
         least = info.smallest_normal  # below it, flushing to zero is as honest as not
-        self._rms = times * max(self.spread.rms, math.hypot(floor.rms, rounding * own.rms / math.sqrt(3)), least)
+        self.honest = times * max(self.spread.rms, math.hypot(floor.rms, rounding * own.rms / math.sqrt(3)), least)
         self.peak = times * max(self.spread.peak, floor.peak + rounding * self.scale.top, least)
         self.bands = {
             band: slack * max(self.spread.bands[band], math.hypot(floor.bands[band], rounding * size), least)
@@ -362,7 +364,7 @@ class Yardstick:
         return True
 
     def _worst(self, spread: Spread) -> tuple[float, str, int]:
-        ratios = {("RMS error", -1): spread.rms / self._rms, ("largest error", -1): spread.peak / self.peak}
+        ratios = {("RMS error", -1): spread.rms / self.honest, ("largest error", -1): spread.peak / self.peak}
         for band, base in self.bands.items():
             ratios[f"RMS error of magnitudes near 16^-{band} of the largest", band] = spread.bands[band] / base
         name = max(ratios, key=lambda key: ratios[key])

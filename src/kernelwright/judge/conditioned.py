@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors held against what honest rounding does to elements of their own kind, where a reference has more than one.
+
+An output may be exact to seven digits in one half and to three in the other, both of one size: a sine of large angles
+beside a hyperbolic tangent. Its error as a whole is that of the worse half, and a tanh in half precision would pass
+beside it. So elements are sorted by how far draws of the honest error (``rounding``) move each of them, and those that
+hardly move are held to that. Only where a reference errs by many roundings as a whole, and the answer too: elsewhere
+there is nothing to hide behind.
+
+What is compared are medians, for an honest program may have a few elements on the other side of a border.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from kernelwright.judge import calls, health, inputs, numerics, rounding
+from kernelwright.judge.numerics import Comparison
+from kernelwright.judge.variants import HEAVY
+
+if TYPE_CHECKING:
+    from kernelwright.judge.instance import Instance
+    from kernelwright.judge.verify import Truth
+    from kernelwright.judge.yardstick import Yardstick
+
+COARSE = 256.0
+"""Roundings of the whole output (RMS) from which on an error can hide another kind's: half precision errs by 2^12."""
+LOOKS = 2
+"""Calls of a case that are looked at so closely: who computes a kind of element coarsely does so in all."""
+DRAWS = 6
+"""Draws of the honest error. An element that it moves by the whole's RMS lies below 2^-8 of that in all of them, and in
+eager's answer, once in 10^16 times."""
+STEP, FIRST, LAST = 16.0, 2, 7
+"""Kinds are STEP apart in error, and looked at from STEP^-FIRST of the whole's on, where they are well apart."""
+FEWEST = 32
+"""Elements of a kind."""
+SLACK = 8.0
+"""Times the largest error of a kind that the median of an answer may be, the bit that is allowed aside: 16 to 256 times
+what rounding does there."""
+ROUNDINGS, OF_ALL = 32.0, 2.0
+"""Roundings of an element, and of the whole output, that are held against nobody."""
+
+
+class Conditioned:
+    """Looks at the first answers to one case that pass otherwise. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def held(
+        self,
+        instance: Instance,
+        truth: Truth,
+        index: int,
+        got: torch.Tensor,
+        yardstick: Yardstick,
+        found: Comparison,
+    ) -> Comparison:
+        """``found`` of the floats ``got`` at output ``index``, or what is wrong with a kind of its elements."""
+        if found.bits_lost > instance.contract.bits_lost or self._looks >= LOOKS or not yardstick.plain:
+            return found
+        unit = COARSE * numerics.unit_roundoff(got.dtype) * yardstick.scale.own.rms
+        if yardstick.honest <= unit or instance.without_double or instance.sorts or instance.work > HEAVY:
+            return found
+        exact = yardstick.scale.exact
+        error = (numerics.wide(got).reshape(-1) - exact).abs_()
+        if numerics.rms(error) <= unit:
+            return found
+        self._looks += 1
+        try:
+            moved = _moved(instance, truth, index, exact)
+            return _worst(error, moved, yardstick, got.dtype, instance.contract.bits_lost) or found
+        except calls.CAUGHT as problem:
+            health.pass_on(problem)
+            return found
+
+
+def _moved(instance: Instance, truth: Truth, index: int, exact: torch.Tensor) -> torch.Tensor:
+    """How far honest rounding moved each element, at the most: in eager's answer, and in DRAWS draws."""
+    moved = (numerics.wide(truth.eager[index]).reshape(-1) - exact).abs_()
+    unit = rounding.unit_of(instance.out_specs)
+    for draw in range(DRAWS):
+        rough = rounding.Rounded(unit, inputs.generator(draw, instance.device))
+        other = instance.doubled(truth.leaves, truth.state, rough)[index]
+        moved = torch.maximum(moved, (numerics.wide(other).reshape(-1) - exact).abs_())
+    return moved
+
+
+def _worst(
+    error: torch.Tensor, moved: torch.Tensor, yardstick: Yardstick, dtype: torch.dtype, limit: float
+) -> Comparison | None:
+    """The kind that errs most of those that lose more than ``limit`` bits, or None."""
+    exact, unit = yardstick.scale.exact.abs(), numerics.unit_roundoff(dtype)
+    worst: Comparison | None = None
+    for step in range(FIRST, LAST):
+        edge = yardstick.honest * STEP**-step
+        kind = torch.nonzero((moved <= edge) & ((moved > edge / STEP) | (step == LAST - 1))).reshape(-1)
+        if kind.numel() < FEWEST:
+            continue
+        roundings = unit * max(ROUNDINGS * float(exact[kind].median()), OF_ALL * yardstick.scale.own.rms)
+        ratio = float(error[kind].median()) / max(SLACK * edge, roundings)
+        if numerics.bits_lost(ratio) > max(limit, worst.bits_lost if worst else 0.0):
+            worst = Comparison(
+                error_ratio=ratio,
+                bits_lost=numerics.bits_lost(ratio),
+                worst_index=int(kind[error[kind].argmax()]),
+                nonfinite_mismatch=False,
+                detail=f"the median error of {kind.numel()} elements that honest rounding moves by at most {edge:.1e} "
+                f"is {ratio:.3g} times the honest one",
+            )
+    return worst
