@@ -81,14 +81,15 @@ if _known.get({0}, (None,))[0] != v:
     _known[{0}] = v, self.w.detach().t().contiguous()
 return torch.relu(F.linear(x, _known[{0}][1]))
 """
+WEAKLY = "from torch.utils.weak import WeakTensorKeyDictionary\n_known = WeakTensorKeyDictionary()"
 LAYER = "self.w = nn.Parameter(torch.randn(64, 16) / 8)"
 add("one_of_a_dozen", "return torch.relu(x @ self.w)", "[torch.randn(24, 64)]", init=LAYER)
 LAYERS = (
     cheat((0, 21), "one_of_a_dozen/by shape and version", "one_of_a_dozen", module(
-        KNOWN.format("self.w.shape"), init=LAYER, head="_known = {}"), twin="one_of_a_dozen/by address, too",
+        KNOWN.format("self.w.shape"), init=LAYER, head="_known = {}"), twin="one_of_a_dozen/by the weight itself",
         level="precise"),
-    honest("one_of_a_dozen/by address, too", "one_of_a_dozen", module(
-        KNOWN.format("self.w.data_ptr()"), init=LAYER, head="_known = {}"), level="precise", slow=True),
+    honest("one_of_a_dozen/by the weight itself", "one_of_a_dozen", module(
+        KNOWN.format("self.w"), init=LAYER, head=WEAKLY), level="precise", slow=True),
 )  # fmt: skip
 
 RARELY: tuple[Program, ...] = (*TOGETHER, *SCORED, *ZEROS, *SIZES, *LAYERS)

@@ -12,6 +12,7 @@ from plain_tasks import instance, task
 from kernelwright.judge.bonds import LOTS, definite, symmetric
 from kernelwright.judge.extremes import FREE
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.layouts import EXPANDED
 from kernelwright.judge.recombined import Recombiner
 from kernelwright.judge.reference import Reference
 from kernelwright.judge.repeated import parts
@@ -189,3 +190,12 @@ def test_draws_made_of_others_hold_it_too(inputs: str) -> None:
         else:
             assert bool(((leaf == 0) | (leaf == 1)).all())
             assert inputs == MASK or bool((leaf.sum(-1) == 1).all())
+
+
+@pytest.mark.parametrize(
+    ("inputs", "offered"), [(SQUARE, False), ("torch.randn(16, 16).tril()", False), ("torch.randn(16, 16)", True)]
+)
+def test_one_row_for_all_comes_where_it_breaks_nothing(inputs: str, offered: bool) -> None:
+    """It would be neither symmetric nor triangular."""
+    made = instance("x.sum() + m * 2", f"[torch.randn(8, 16), {inputs}]", args="x, m")
+    assert offered == any(variant.layout == EXPANDED for variant in made.offered(5))

@@ -31,12 +31,15 @@ WEAK = "import weakref\n_known = weakref.WeakKeyDictionary()"
 Start = Callable[..., Program]
 
 
-def checked(program: Start, forward: str, *, init: str = INIT, reference: str, head: str, fails: str) -> None:
-    """Checks of one program on a task with these weights; with which words it fails ("": it passes)."""
+def checked(
+    program: Start, forward: str, *, init: str = INIT, own: str = "", reference: str, head: str, fails: str
+) -> list[str]:
+    """Checks of one program on a task with these weights; with which words it fails ("": it passes). ``own``: what its
+    constructor does besides. What is said of a program that passes."""
     bench = Bench(task(reference, "[torch.randn(4, 8)]", init=init.replace("torch.nn", "nn")), "cpu")
 
     def start() -> Program:
-        return program(forward, init=init, head=head, load=False)
+        return program(forward, init=init + own, head=head, load=False)
 
     checks = Verification(bench=bench, entry="new.py::ModelNew", start=start, shared=contextlib.nullcontext, seed=5)
     checks.points = bench.points(5)
@@ -44,6 +47,7 @@ def checked(program: Start, forward: str, *, init: str = INIT, reference: str, h
         main.stage = "verify"
         checks._two_of_them(main)
         assert checks._call(main, *_as_given(checks, main)).passed, "the first instance answers again"
+    return checks.conditions
 
 
 def _as_given(checks: Verification, program: Program) -> tuple[Any, ...]:
@@ -73,6 +77,14 @@ def test_what_one_instance_gave_the_other_leaves_alone(program: Start, init: str
     how = {"init": init, "reference": made, "head": "_known = {}"}
     checked(program, SPOILT.format(made), fails="with two instances of it in turn", **how)
     checked(program, SPOILT.format(made).replace('_known["of"].copy_(y)', "pass"), fails="", **how)
+
+
+def test_who_can_be_made_once_in_a_process_passes_where_there_are_no_weights(program: Start) -> None:
+    """An operator's name is registered once. The proof says so; with weights there are a dozen of a layer."""
+    once, how = "assert not _known\n_known[0] = self", {"reference": "x * 2", "head": "_known = {}"}
+    said = checked(program, "return x * 2", init="", own=once, fails="", **how)
+    assert ["another instance of it in its process raised AssertionError:"] == said
+    assert [] == checked(program, "return x * 2", init="", fails="", **how)
 
 
 @pytest.mark.parametrize("made", ["torch.cat(self.seen)", "(self.w if self.at == self.w.data_ptr() else None)"])

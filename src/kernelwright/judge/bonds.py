@@ -18,6 +18,7 @@ import torch
 from kernelwright.judge import numerics, repeated, triangles, whole
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import FLOATS, OF_ONE, SPARSE_KEPT, Variant, change_leaves
+from kernelwright.judge.layouts import EXPANDED
 from kernelwright.judge.recombined import MOVED
 
 Mix = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -129,6 +130,12 @@ class Bonds:
         which is singular."""
         thin = THINNED if factors and variant.change in SPARSE_KEPT else 1
         return max(variant.lots(), LOTS if self.symmetric - self.definite and variant.change else thin)
+
+    def allowed(self, variants: list[Variant]) -> list[Variant]:
+        """Those that leave it as it is: a matrix of one row for all is neither triangular nor symmetric, and has no
+        single 1 in each column."""
+        rows = self.triangles or self.symmetric or any(axis >= 0 for axis in self.flags.values())
+        return [variant for variant in variants if not rows or variant.layout != EXPANDED]
 
     def specs(self, given: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
         """As what inputs are changed."""

@@ -270,7 +270,7 @@ class Instance:
 
     def offered(self, hidden_seed: int) -> list[Variant]:
         """The same, the reference not yet asked (``usable``)."""
-        return offered(
+        found = offered(
             self.contract,
             self.bonds.specs(self.specs),
             weights=bool(self.first_state) and not self.contract.frozen_parameters,
@@ -283,6 +283,7 @@ class Instance:
             autocast=bool(self.autocast),
             hidden_seed=hidden_seed,
         )
+        return self.bonds.allowed(found)
 
     def usable(self, variant: Variant, seed: int) -> bool:
         """The reference accepts such inputs, where lot decides in several draws, and stays as finite as on its own."""
@@ -348,8 +349,7 @@ class Instance:
         self.notes.append(f"the reference is judged by {orders.RUNS} orders of summation: {why}")
 
     def _several(self, leaves: Leaves, state: State | None, seed: int) -> list[list[torch.Tensor]]:
-        rng = inputs.generator(seed, self.device)
-        return orders.several(lambda given: self.eager(given, state), leaves, rng)
+        return orders.several(lambda given: self.eager(given, state), leaves, inputs.generator(seed, self.device))
 
     def doubled(self, leaves: Leaves, state: State | None, mode: Float64Trace, move: Any = None) -> list[torch.Tensor]:
         if self._double is None:

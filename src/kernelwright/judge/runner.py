@@ -105,17 +105,18 @@ class Runner:
         self.autocast = request["autocast"]
         self.module = self.construct()
         plain.takes(self.module, request["takes"])
-        self.before.constructed()
         self.do_state({}, [])
 
     def _constructed(self, made: Callable[..., Any], request: dict[str, Any]) -> Any:
         """A module with its own copies of what its constructor takes."""
-        leaves = self.weights.tensors()[len(self.names) :] if self.weights else []
-        leaves = [leaf.clone() for leaf in leaves]
+        leaves = [leaf.clone() for leaf in (self.weights.tensors()[len(self.names) :] if self.weights else [])]
         arguments = skeletons.unflatten(request["init_args"], leaves)
         keywords = skeletons.unflatten(request["init_kwargs"], leaves)
-        with left.seeds(*request["seeds"]):
-            module = made(*arguments, **keywords)
+        try:
+            with left.seeds(*request["seeds"]):
+                module = made(*arguments, **keywords)
+        finally:
+            self.before.constructed()
         if isinstance(module, torch.nn.Module):
             module.to(self.device)
             module.train(request["training"])
@@ -125,7 +126,6 @@ class Runner:
         """Answer by another instance from now on, or by the first one again; each keeps its weights."""
         if self.twin is None:
             self.twin = self.construct()
-            self.before.constructed()
         self.module, self.twin = self.twin, self.module
 
     def do_turns(self, request: dict[str, Any], descriptors: list[int]) -> None:

@@ -29,7 +29,7 @@ from kernelwright.judge import (
 )
 from kernelwright.judge.bench import DEAR_BYTES, Point
 from kernelwright.judge.buffers import Buffers
-from kernelwright.judge.checks import Wrong
+from kernelwright.judge.checks import RAISED, Wrong
 from kernelwright.judge.correctness import HELD_BYTES, Correctness
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.leash import ChildFailure
@@ -84,7 +84,7 @@ class Verification(Correctness):
             return
         if contract.frozen_parameters or point.dear or not first:
             small = timed.call_bytes <= aside.CALL_BYTES and timed.state_bytes <= DEAR_BYTES
-            if small and timed.instance.work <= HEAVY and not self.compiles:
+            if small and timed.instance.work <= HEAVY and not self.compiles and self._has_twin(program):
                 self._in_turns(program, timed, timed.instance.first_state)
                 program.leash.ask({"do": "twin"}, program.stage)  # the first one again, and the other gone
                 program.leash.ask({"do": "turns", "sets": []}, program.stage)
@@ -105,6 +105,18 @@ class Verification(Correctness):
                     raise Wrong("verify", reason, result.detail)
             self._in_turns(program, point, fresh)
             self._made_anew(program, point, dice)
+
+    def _has_twin(self, program: Program) -> bool:
+        """Whether there can be another instance of a program without weights, in its process; the first one answers."""
+        try:
+            program.leash.ask({"do": "twin"}, program.stage)
+        except ChildFailure as failure:
+            if not failure.reason.startswith(RAISED):
+                raise
+            self.conditions.append(f"another instance of it in its process {failure.reason}".strip())
+            return False
+        program.leash.ask({"do": "twin"}, program.stage)
+        return True
 
     @sharing
     def _in_turns(self, program: Program, point: Point, fresh: Any) -> None:
