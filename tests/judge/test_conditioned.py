@@ -88,3 +88,11 @@ def test_a_few_calls_of_a_case_are_looked_at(monkeypatch: pytest.MonkeyPatch) ->
         answer = halves(leaves[0], torch.tanh(leaves[0]))
         assert checker.check(GIVEN, leaves, None, [answer], leaves).passed
     assert len(looks) == conditioned.LOOKS
+
+
+def test_a_reference_that_chooses_is_looked_at_too() -> None:
+    """What is largest of a row is chosen; where equal values are taken in another order the whole may be wrong."""
+    forward = "torch.cat([torch.sin(x.sort(-1)[0] + 1e5), torch.tanh(x)], -1)"
+    sines = lambda x: torch.sin(x.sort(-1)[0] + 1e5)  # noqa: E731
+    assert checked(forward, lambda x: torch.cat([sines(x), torch.tanh(x)], -1)).passed
+    assert not checked(forward, lambda x: torch.cat([sines(x), torch.tanh(x.half()).float()], -1)).passed
