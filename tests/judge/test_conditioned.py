@@ -96,3 +96,10 @@ def test_a_reference_that_chooses_is_looked_at_too() -> None:
     sines = lambda x: torch.sin(x.sort(-1)[0] + 1e5)  # noqa: E731
     assert checked(forward, lambda x: torch.cat([sines(x), torch.tanh(x)], -1)).passed
     assert not checked(forward, lambda x: torch.cat([sines(x), torch.tanh(x.half()).float()], -1)).passed
+
+
+def test_nothing_is_drawn_where_a_reference_solves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors of a solution lie along few directions: those of another algorithm lie elsewhere."""
+    monkeypatch.setattr(conditioned, "_moved", lambda *given: pytest.fail("honest rounding was drawn"))
+    forward = "torch.cat([torch.linalg.solve(x @ x.mT, x), torch.sin(x + 1e5)], -1)"
+    assert checked(forward, lambda x: torch.cat([torch.linalg.solve(x @ x.mT, x), torch.sin(x + 1e5)], -1)).passed

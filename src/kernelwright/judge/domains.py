@@ -135,6 +135,22 @@ FACTORED = {
 """Operators that raise for a matrix without an inverse, or have no answer there."""
 
 
+SYSTEMS = "systems"
+"""Said of a reference that solves for many numbers at once: those of ``SOLVING``."""
+SOLVING = FACTORED | {
+    "linalg_qr", "_linalg_svd", "_linalg_eigh", "linalg_eig", "linalg_lstsq", "linalg_pinv", "linalg_matrix_exp",
+    "_linalg_det", "_linalg_slogdet", "linalg_lu_solve", "linalg_householder_product", "cholesky_solve",
+    "cholesky_inverse", "triangular_solve", "geqrf", "cholesky", "ormqr", "linalg_eigvals",
+}  # fmt: skip
+"""Operators whose rounding moves all elements together, along few directions: an element that these leave where it is
+says nothing of another algorithm's, which has others."""
+
+
+def solves(func: Any) -> bool:
+    """Whether an operator is one of these."""
+    return str(func._schema.name).removeprefix("aten::") in SOLVING
+
+
 def factored(func: Any) -> bool:
     """Whether an operator is one of these."""
     return str(func._schema.name).removeprefix("aten::") in FACTORED

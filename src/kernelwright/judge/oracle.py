@@ -36,7 +36,12 @@ PER_OPERATOR = 20_000
 MANY, OF_MANY = 4096, 1_000_000
 """From so many operators of one call on, each is charged what it takes in float64 and in Python, 50 us: of a recurrent
 network that is most of the work (a GRU of 6 layers over 512 steps: 0.26 s in float32, 2.7 s in float64)."""
-TRAITS = {points.POINTED: points.pointed, comparisons.COMPARES: comparisons.compares, **extremes.TRAITS}
+TRAITS = {
+    points.POINTED: points.pointed,
+    comparisons.COMPARES: comparisons.compares,
+    domains.SYSTEMS: domains.solves,
+    **extremes.TRAITS,
+}
 """What is said of a reference by single operators; far.TRAVELS by many."""
 STEP = 14
 """Operators of one step of a recurrent layer that oneDNN takes as a whole in float32, and nobody in float64."""
