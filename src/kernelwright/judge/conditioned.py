@@ -14,11 +14,12 @@ What is compared are medians, for an honest program may have a few elements on t
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import torch
 
-from kernelwright.judge import calls, domains, health, inputs, numerics, rounding
+from kernelwright.judge import calls, domains, health, inputs, noise, numerics, rounding
 from kernelwright.judge.numerics import Comparison
 from kernelwright.judge.variants import HEAVY
 
@@ -34,6 +35,9 @@ LOOKS = 2
 DRAWS = 6
 """Draws of the honest error. An element that it moves by the whole's RMS lies below 2^-8 of that in all of them, and in
 eager's answer, once in 10^16 times."""
+SHOWN = 1 / 8
+"""Of the honest error that each draw has to show (RMS). Where draws of a solution by ``torch.linalg.solve`` had none,
+for its inputs were not moved, a kind was what eager had right by luck."""
 STEP, FIRST, LAST = 16.0, 2, 7
 """Kinds are STEP apart in error, and looked at from STEP^-FIRST of the whole's on, where they are well apart."""
 FEWEST = 32
@@ -75,21 +79,27 @@ class Conditioned:
             return found
         self._looks += 1
         try:
-            moved = _moved(instance, truth, index, exact)
-            return _worst(error, moved, yardstick, got.dtype, instance.contract.bits_lost) or found
+            moved = _moved(instance, truth, index, exact, yardstick.honest)
+            limit = instance.contract.bits_lost
+            return found if moved is None else _worst(error, moved, yardstick, got.dtype, limit) or found
         except calls.CAUGHT as problem:
             health.pass_on(problem)
             return found
 
 
-def _moved(instance: Instance, truth: Truth, index: int, exact: torch.Tensor) -> torch.Tensor:
-    """How far honest rounding moved each element, at the most: in eager's answer, and in DRAWS draws."""
+def _moved(instance: Instance, truth: Truth, index: int, exact: torch.Tensor, honest: float) -> torch.Tensor | None:
+    """How far honest rounding moved each element, at the most: in eager's answer, and in DRAWS draws. None where these
+    err by far less than what is ``honest``: they do not show where that comes from."""
     moved = (numerics.wide(truth.eager[index]).reshape(-1) - exact).abs_()
     unit = rounding.unit_of(instance.out_specs)
     for draw in range(DRAWS):
-        rough = rounding.Rounded(unit, inputs.generator(draw, instance.device))
-        other = instance.doubled(truth.leaves, truth.state, rough)[index]
-        moved = torch.maximum(moved, (numerics.wide(other).reshape(-1) - exact).abs_())
+        rng = inputs.generator(draw, instance.device)
+        move = functools.partial(noise.half_ulps, unit=unit, rng=rng)
+        other = instance.doubled(truth.leaves, truth.state, rounding.Rounded(unit, rng), move)[index]
+        error = (numerics.wide(other).reshape(-1) - exact).abs_()
+        if not numerics.rms(error) >= SHOWN * honest:
+            return None
+        moved = torch.maximum(moved, error)
     return moved
 
 
