@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from almost_programs import ALMOST
+from between_programs import BETWEEN
 from beyond_programs import BEYOND
 from border_programs import BORDERS
 from cheat_programs import CHEATS
@@ -70,8 +71,8 @@ from kernelwright.workers.local import LocalWorker
 ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
-    *TIED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SCATTERED, *NEARLY, *FIELD, *RARELY,
-    *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *GPU, *DEVICE,
+    *TIED, *BETWEEN, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SCATTERED, *NEARLY, *FIELD,
+    *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *GPU, *DEVICE,
 )  # fmt: skip
 
 

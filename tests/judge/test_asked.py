@@ -7,8 +7,10 @@ import random
 
 import pytest
 import torch
+from plain_tasks import GRADIENTS, instance
 
 from kernelwright.judge import asked
+from kernelwright.judge.asked import INPUTS, OUTPUTS, turned
 from kernelwright.judge.buffers import CallPlan, TensorSpec
 
 X, W = TensorSpec.contiguous((3, 4), "float32"), TensorSpec.contiguous((5, 4), "float32")
@@ -47,3 +49,25 @@ def test_parameters_and_inputs_are_asked_for_without_the_others_and_some_by_lot(
 @pytest.mark.parametrize("names", [[], ["input:0"]])
 def test_one_alone_is_all_there_is(names: list[str]) -> None:
     assert asked.groups(names, random.Random(1)) == []
+
+
+def test_what_is_turned_round_is_back_afterwards_and_torch_knows() -> None:
+    """To the last bit, and to zeros of either sign; whole numbers stay, and what raises inside is back too."""
+    values, whole = torch.tensor([[1e-45, -0.0, 3e38], [0.0, float("nan"), 1.1]]), torch.arange(4)
+    before = values.clone()
+    with pytest.raises(KeyError), turned([values, whole, values]):
+        assert torch.equal(values[0, 0], -before[1, 2]) and torch.equal(whole, torch.arange(4))
+        raise KeyError
+    assert torch.equal(values.view(torch.int32), before.view(torch.int32)) and values._version > before._version
+
+
+@pytest.mark.parametrize(("written", "minds"), [("", False), (INPUTS, True), (OUTPUTS, False)])
+def test_torch_minds_what_is_written_that_it_needs(written: str, minds: bool) -> None:
+    """A square needs its input, and not its output."""
+    made = instance("x * x", "[torch.randn(4, 8)]", contract=GRADIENTS)
+    leaves = made.draw(made.variants(3)[0], 5)
+    if minds:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            made.eager(leaves, None, written)
+        return
+    assert all(map(torch.equal, made.eager(leaves, None), made.eager(leaves, None, written)))

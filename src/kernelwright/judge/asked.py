@@ -7,8 +7,9 @@ input needs one is right as long as all do.
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,9 @@ import torch
 from kernelwright.judge import skeletons
 from kernelwright.judge.buffers import CallPlan
 
+OUTPUTS, INPUTS = "outputs", "inputs"
+WRITTEN = (OUTPUTS, INPUTS)
+"""What a later layer may write to before gradients are asked for."""
 Call = tuple[list[Any], dict[str, Any], list[torch.Tensor]]
 """Arguments, keywords, and the tensors among them."""
 Returned = tuple[Any, tuple[torch.Tensor, ...]]
@@ -23,9 +27,15 @@ Returned = tuple[Any, tuple[torch.Tensor, ...]]
 
 
 def begin(
-    module: Any, call: Call, plan: CallPlan, incoming: Sequence[torch.Tensor], needed: Collection[str] | None
+    module: Any,
+    call: Call,
+    plan: CallPlan,
+    incoming: Sequence[torch.Tensor],
+    needed: Collection[str] | None,
+    written: str = "",
 ) -> Callable[[], Returned]:
-    """Run a call; what is returned asks for its gradients, of those in ``needed`` (None: all) and zeros for others."""
+    """Run a call; what is returned asks for its gradients, of those in ``needed`` (None: all) and zeros for others.
+    ``written``: which of WRITTEN are others by then."""
     arguments, keywords, leaves = call
     wanted = [_of(module, name, leaves) for name, _ in plan.gradients]
     for tensor, (name, _) in zip(wanted, plan.gradients, strict=True):
@@ -40,10 +50,29 @@ def begin(
             return result, tuple(torch.zeros_like(tensor) for tensor in wanted)
         some = [tensor for tensor in wanted if tensor.requires_grad]
         outputs, seeds = zip(*pairs, strict=True)
-        found = iter(torch.autograd.grad(outputs, some, seeds, materialize_grads=True))
+        with turned({OUTPUTS: outputs, INPUTS: leaves}.get(written, ())):
+            found = iter(torch.autograd.grad(outputs, some, seeds, materialize_grads=True))
         return result, tuple(next(found) if t.requires_grad else torch.zeros_like(t) for t in wanted)
 
     return finish
+
+
+@contextlib.contextmanager
+def turned(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
+    """Floating and complex ones hold their numbers in reverse inside, with the other sign, and torch knows it: a slope
+    may be even, and a copy in any other way would not give them back to the last bit."""
+    floats = {t.data_ptr(): t for t in tensors if t.numel() and (t.is_floating_point() or t.is_complex())}
+
+    def turn() -> None:
+        with torch.no_grad():
+            for tensor in floats.values():
+                tensor.copy_(tensor.flip(tuple(range(tensor.dim()))).neg_())
+
+    try:
+        turn()
+        yield
+    finally:
+        turn()
 
 
 def groups(names: Sequence[str], dice: random.Random) -> list[list[str]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import layouts, skeletons
+from kernelwright.judge import asked, layouts, skeletons
 
 CAUGHT = (
     RuntimeError,
@@ -57,12 +57,14 @@ def call(
     leaves: Sequence[torch.Tensor],
     wanted: Sequence[str] | None,
     incoming: Sequence[torch.Tensor] | None,
+    written: str = "",
 ) -> Answer:
     """Call ``model`` on copies of ``leaves``.
 
     ``wanted`` names gradients (``input:3``, ``parameter:fc.weight``), None asks for outputs only; ``incoming`` holds
     one incoming gradient per floating output that carries a gradient, by position (ones where it is None). A
-    gradient that does not exist is zero. Raises what the module raises.
+    gradient that does not exist is zero. ``written``: which of ``asked.WRITTEN`` are others before them. Raises what
+    the module raises.
     """
     given = [copied(leaf) for leaf in leaves]
     if wanted is None:
@@ -84,7 +86,8 @@ def call(
     seeds = [torch.ones_like(outputs[i]) if incoming is None else incoming[i].to(outputs[i].dtype) for i in carried]
     found: Sequence[torch.Tensor | None] = [None] * len(sources)
     if carried and sources:
-        found = torch.autograd.grad([outputs[i] for i in carried], sources, seeds, allow_unused=True)
+        with asked.turned({asked.OUTPUTS: outputs, asked.INPUTS: given}.get(written, ())):
+            found = torch.autograd.grad([outputs[i] for i in carried], sources, seeds, allow_unused=True)
     gradients = [
         torch.zeros_like(source) if grad is None else grad.detach() for source, grad in zip(sources, found, strict=True)
     ]

@@ -296,16 +296,16 @@ class Instance:
 
     # -- results -------------------------------------------------------------------------------------------------
 
-    def _call(self, model: torch.nn.Module, leaves: Leaves) -> calls.Answer:
+    def _call(self, model: torch.nn.Module, leaves: Leaves, written: str = "") -> calls.Answer:
         self.adopt(leaves)
         kind = skeletons.dtype(self.autocast) if self.autocast else None
         cast = torch.autocast(self.device.type, dtype=kind, enabled=bool(self.autocast))
         with cast, kept(self.device, self.particular):
-            return calls.call(model, self.skeleton, leaves, self.wanted, self.incoming)
+            return calls.call(model, self.skeleton, leaves, self.wanted, self.incoming, written)
 
-    def run(self, model: torch.nn.Module, leaves: Leaves) -> list[torch.Tensor]:
+    def run(self, model: torch.nn.Module, leaves: Leaves, written: str = "") -> list[torch.Tensor]:
         """Outputs, gradients, inputs written to, of a module in the reference's place."""
-        return self._everything(self._call(model, leaves))
+        return self._everything(self._call(model, leaves, written))
 
     def _everything(self, answer: calls.Answer) -> list[torch.Tensor]:
         return [*answer.outputs, *answer.gradients, *(answer.inputs[index] for index in self.contract.mutates)]
@@ -314,10 +314,10 @@ class Instance:
         """Put the first weights back: a module in train() mode changes its buffers."""
         self.giver.give(self.model, self.first_state)
 
-    def eager(self, leaves: Leaves, state: State | None) -> list[torch.Tensor]:
+    def eager(self, leaves: Leaves, state: State | None, written: str = "") -> list[torch.Tensor]:
         """What the reference itself returns for these leaves and weights (None: the first ones), then gradients."""
         self.giver.give(self.model, self.first_state if state is None else state)
-        return self.run(self.model, leaves)
+        return self.run(self.model, leaves, written)
 
     def state_after(self, calls: Sequence[Sequence[torch.Tensor]], state: State) -> State:
         """Parameters and buffers after calls of the reference in turn; ``state``, not copied, if unchanged. Those over

@@ -58,7 +58,7 @@ class Runner:
         self.handover: Handover | None = None
         self.handed: Handover | None = None
         """The next window's inputs are handed over call by call."""
-        self.needed: list[str] | None = None
+        self.needed, self.written = None, ""
         self.late = False
         """Gradients are asked for only when the results of all calls of a window are there."""
         self.sync: Callable[[], None] = _nothing
@@ -185,8 +185,8 @@ class Runner:
             numpy.random.seed(request["seed"] % 2**32)
 
     def do_need(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        """Of which inputs and parameters gradients are asked for from now on; None: of all."""
-        self.needed = request["names"]
+        """Of which inputs and parameters gradients are asked for from now on; None: of all. And what changes before."""
+        self.needed, self.written = request["names"], request.get("written", "")
 
     def do_late(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Whether what a program keeps for its gradients must outlive its later calls."""
@@ -271,7 +271,7 @@ class Runner:
         if again[:1] not in (wires.KEEP, wires.TAKEN_KEEP):
             self.alive.clear()
         for index in set(order):  # outside the clock: the next window gets tensor objects never seen before
-            left.called(self.before, self.calls[index][2])
+            left.called(None if self.written else self.before, self.calls[index][2])
             self.calls[index] = self._arguments(index)
 
     def _at_once(self, index: int, grad: bool, copied: list[list[tuple[int, int]]]) -> Any:
@@ -316,7 +316,8 @@ class Runner:
 
     def _begin(self, index: int) -> Callable[[], asked.Returned]:
         assert (held := self.buffers) is not None
-        return asked.begin(self._answers(index), self.calls[index], held.plan, held.seeds[index], self.needed)
+        answers, asks = self._answers(index), (held.plan, held.seeds[index], self.needed, self.written)
+        return asked.begin(answers, self.calls[index], *asks)
 
     def _in_order(self, returned: tuple[Any, tuple[torch.Tensor, ...]]) -> tuple[Any, tuple[torch.Tensor, ...]]:
         """Results in another order than the reference's or row-major are put in order here, as part of the call.
@@ -384,9 +385,8 @@ class Runner:
         assert self.buffers is not None
         leaves = self.buffers.arguments(index)
         value = skeletons.unflatten(self.buffers.plan.arguments, leaves)
-        if isinstance(value, dict):
-            return list(value["args"]), value["kwargs"], leaves
-        return list(value), {}, leaves
+        named = isinstance(value, dict)
+        return (list(value["args"]), value["kwargs"], leaves) if named else (list(value), {}, leaves)
 
     def _open_weights(self, request: dict[str, Any], descriptors: list[int]) -> None:
         self.names = request["names"]

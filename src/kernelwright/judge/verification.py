@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import random
 import secrets
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from kernelwright.judge import (
     agreement,
     anew,
     aside,
-    asked,
     chance,
     inputs,
     load,
@@ -24,14 +22,13 @@ from kernelwright.judge import (
     race,
     spot_checks,
     taken,
-    variants,
     weights,
 )
 from kernelwright.judge.bench import DEAR_BYTES, Point
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.checks import RAISED, Wrong
-from kernelwright.judge.correctness import HELD_BYTES, Correctness
-from kernelwright.judge.inputs import Variant
+from kernelwright.judge.correctness import HELD_BYTES
+from kernelwright.judge.gradients import Gradients
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.program import Program
 from kernelwright.judge.timing_plan import TimingPlan
@@ -47,8 +44,8 @@ THREADS = 7, 5
 """Of which one is used that the judge does not use: few sizes are multiples of it."""
 
 
-class Verification(Correctness):
-    """The checks of ``Correctness`` in their order."""
+class Verification(Gradients):
+    """The checks of ``Correctness`` and ``Gradients`` in their order."""
 
     __slots__ = ()
 
@@ -67,6 +64,7 @@ class Verification(Correctness):
         program.set_state(timed.instance.first_state)
         self._without_gradients(program, timed)
         self._some_gradients(program, timed)
+        self._written_between(program, timed)
         self._in_other_mode(program, timed)
         self._follows_seed(program, timed)
         self._varies(program, timed)
@@ -242,63 +240,6 @@ class Verification(Correctness):
         """Whether calls of this case are dear, and all that they give is outputs, the same each time."""
         contract = self.bench.contract
         return point.instance.work > HEAVY and not (contract.random or contract.gradients or contract.mutates)
-
-    @sharing
-    def _without_gradients(self, program: Program, point: Point) -> None:
-        """Under torch.no_grad() the outputs are the same as where gradients are wanted."""
-        if not self.bench.contract.gradients or self.bench.contract.random:
-            return
-        instance = point.instance
-        variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0x0FF)
-        buffers = point.bind(program, variant, 1)
-        race.fill(buffers, 0, leaves)
-        program.window([0], grad=False)
-        gradients = point.checker.truth(variant, leaves, state).eager[len(instance.out_specs) :]
-        answers = [*buffers.outputs[0], *gradients[: len(instance.gradients)]]
-        check = point.checker.check
-        result = self.chance.passed(check(variant, leaves, state, answers, list(buffers.inputs[0])))
-        if not result.passed:
-            raise Wrong("verify", f"under torch.no_grad(): {result.name}: {result.detail}", result.detail)
-
-    @sharing
-    def _some_gradients(self, program: Program, point: Point) -> None:
-        """Where only some inputs and parameters need gradients they are those of a call in which all do."""
-        instance = point.instance
-        groups = asked.groups([name for name, _ in instance.gradients], random.Random(self.seed ^ 0x50E))
-        if self.bench.contract.random or self.compiles or not groups:
-            return
-        variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0x50F)
-        truth = point.checker.truth(variant, leaves, state).eager[len(instance.out_specs) :]
-        for needed in groups:
-            program.leash.ask({"do": "need", "names": needed}, program.stage)
-            buffers = point.bind(program, variant, 1)
-            race.fill(buffers, 0, leaves)
-            program.window([0], grad=True)
-            found = zip(instance.gradients, buffers.grads[0], truth, strict=False)
-            gradients = [mine if name in needed else other for (name, _), mine, other in found]
-            check = functools.partial(point.checker.check, variant, leaves, state)
-            result = self.chance.passed(check([*buffers.outputs[0], *gradients], list(buffers.inputs[0])))
-            if not result.passed:
-                names = ", ".join(needed)
-                raise Wrong("verify", f"gradients of {names} alone: {result.name}: {result.detail}", result.detail)
-        program.leash.ask({"do": "need", "names": None}, program.stage)
-
-    def _elsewhere(self, program: Program, point: Point, seed: int) -> tuple[Variant, list[torch.Tensor], Any]:
-        """A call for a mode that is looked at once: all changes of value in one draw, where the reference takes it, on
-        new weights, which the program has. On a dear case the first call, whose truth is known."""
-        instance = point.instance
-        if point.dear:
-            program.set_state(instance.first_state)
-            return point.as_given, self._first_call(point, seed), instance.first_state
-        frozen = self.bench.contract.frozen_parameters or not instance.first_state
-        state = instance.first_state if frozen else self._fresh_state(point, seed)
-        program.set_state(state)
-        offered = (v for v in variants.mixed_of(instance) if point.offered[1:] and point.usable(v))
-        variant = next(offered, point.as_given)
-        leaves = instance.draw(variant, seed)
-        if variant is not point.as_given and not point.checker.accepts(variant, leaves, state):
-            variant, leaves = point.as_given, instance.draw(point.as_given, seed)
-        return variant, leaves, state
 
     def _in_other_mode(self, program: Program, point: Point) -> None:
         """Where train() and eval() are one to the reference, they are to the candidate too."""

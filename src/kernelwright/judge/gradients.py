@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients asked for as users ask for them: of none, of some, and after a later layer wrote to what a call was given
+or gave.
+
+A layer that works in place comes after another one, or before it. Torch counts how often each tensor was written to and
+raises where one was that a backward pass needs; who keeps such a tensor beside that (``ctx.y = y.detach()``) answers by
+what is there now. So outputs, and then inputs, are turned round between a call and its gradients, and back after them,
+where the reference does not mind; a candidate may mind, which it says aloud, but not be wrong.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+from typing import Any
+
+import torch
+
+from kernelwright.judge import asked, calls, health, race, variants
+from kernelwright.judge.bench import Point
+from kernelwright.judge.checks import RAISED, Wrong
+from kernelwright.judge.correctness import Correctness
+from kernelwright.judge.inputs import Variant
+from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.program import Program
+from kernelwright.sandbox.lease import sharing
+
+
+class Gradients(Correctness):
+    """The checks of gradients, and of their absence."""
+
+    __slots__ = ()
+
+    @sharing
+    def _without_gradients(self, program: Program, point: Point) -> None:
+        """Under torch.no_grad() the outputs are the same as where gradients are wanted."""
+        if not self.bench.contract.gradients or self.bench.contract.random:
+            return
+        instance = point.instance
+        variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0x0FF)
+        buffers = point.bind(program, variant, 1)
+        race.fill(buffers, 0, leaves)
+        program.window([0], grad=False)
+        gradients = point.checker.truth(variant, leaves, state).eager[len(instance.out_specs) :]
+        answers = [*buffers.outputs[0], *gradients[: len(instance.gradients)]]
+        check = point.checker.check
+        result = self.chance.passed(check(variant, leaves, state, answers, list(buffers.inputs[0])))
+        if not result.passed:
+            raise Wrong("verify", f"under torch.no_grad(): {result.name}: {result.detail}", result.detail)
+
+    @sharing
+    def _some_gradients(self, program: Program, point: Point) -> None:
+        """Where only some inputs and parameters need gradients they are those of a call in which all do."""
+        instance = point.instance
+        groups = asked.groups([name for name, _ in instance.gradients], random.Random(self.seed ^ 0x50E))
+        if self.bench.contract.random or self.compiles or not groups:
+            return
+        variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0x50F)
+        truth = point.checker.truth(variant, leaves, state).eager[len(instance.out_specs) :]
+        for needed in groups:
+            program.leash.ask({"do": "need", "names": needed}, program.stage)
+            buffers = point.bind(program, variant, 1)
+            race.fill(buffers, 0, leaves)
+            program.window([0], grad=True)
+            found = zip(instance.gradients, buffers.grads[0], truth, strict=False)
+            gradients = [mine if name in needed else other for (name, _), mine, other in found]
+            check = functools.partial(point.checker.check, variant, leaves, state)
+            result = self.chance.passed(check([*buffers.outputs[0], *gradients], list(buffers.inputs[0])))
+            if not result.passed:
+                names = ", ".join(needed)
+                raise Wrong("verify", f"gradients of {names} alone: {result.name}: {result.detail}", result.detail)
+        program.leash.ask({"do": "need", "names": None}, program.stage)
+
+    def _elsewhere(self, program: Program, point: Point, seed: int) -> tuple[Variant, list[torch.Tensor], Any]:
+        """A call for a mode that is looked at once: all changes of value in one draw, where the reference takes it, on
+        new weights, which the program has. On a dear case the first call, whose truth is known."""
+        instance = point.instance
+        if point.dear:
+            program.set_state(instance.first_state)
+            return point.as_given, self._first_call(point, seed), instance.first_state
+        frozen = self.bench.contract.frozen_parameters or not instance.first_state
+        state = instance.first_state if frozen else self._fresh_state(point, seed)
+        program.set_state(state)
+        offered = (v for v in variants.mixed_of(instance) if point.offered[1:] and point.usable(v))
+        variant = next(offered, point.as_given)
+        leaves = instance.draw(variant, seed)
+        if variant is not point.as_given and not point.checker.accepts(variant, leaves, state):
+            variant, leaves = point.as_given, instance.draw(point.as_given, seed)
+        return variant, leaves, state
+
+    @sharing
+    def _written_between(self, program: Program, point: Point) -> None:
+        """Outputs, or inputs, that are written to after a call leave its gradients as they are, where they leave those
+        of the reference so."""
+        if not point.instance.gradients or self.bench.contract.random or self.compiles or self.stateful:
+            return
+        variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0x51E)
+        for written in asked.WRITTEN:
+            if not _minds_not(point, variant, leaves, state, written):
+                continue
+            program.leash.ask({"do": "need", "names": None, "written": written}, program.stage)
+            buffers = point.bind(program, variant, 1)
+            race.fill(buffers, 0, leaves)
+            try:
+                program.window([0], grad=True)
+                answers = [*buffers.outputs[0], *buffers.grads[0]]
+                found = point.checker.check(variant, leaves, state, answers, list(buffers.inputs[0]))
+                if not self.chance.passed(found).passed:
+                    reason = f"gradients after its {written} were written to: {found.name}: {found.detail}"
+                    raise Wrong("verify", reason, found.detail)
+            except ChildFailure as failure:
+                if not failure.reason.startswith(RAISED):
+                    raise
+            finally:
+                program.leash.ask({"do": "need", "names": None}, program.stage)
+
+
+def _minds_not(point: Point, variant: Variant, leaves: list[torch.Tensor], state: Any, written: str) -> bool:
+    """Whether the reference's gradients stay as they are."""
+    instance = point.instance
+    count = len(instance.out_specs)
+    usual = point.checker.truth(variant, leaves, state).eager[count:]
+    try:
+        now = instance.eager(leaves, state, written)[count:]
+    except calls.CAUGHT as error:
+        health.pass_on(error)
+        return False
+    return all(map(torch.equal, usual, now))
