@@ -12,7 +12,7 @@ from torch.nn import functional
 from kernelwright.judge import far, singled
 from kernelwright.judge.buffers import TensorSpec
 
-TRAVELS, RANKS = [far.WAYS, far.LEVELS, far.LINE], [far.LANES, far.ZEROS]
+TRAVELS, RANKS = [far.WAYS, far.LEVELS, far.LINE], [far.LANES, far.ZEROS, far.TIGHT]
 
 
 def rng(seed: int = 3) -> torch.Generator:
@@ -188,3 +188,20 @@ def test_a_volume_has_a_corridor_along_its_longest_axis_by_lot() -> None:
             straight += 1
             assert torch.equal(there, there.all(0).expand_as(there)) and int(there[0].any(1).sum()) == 5
     assert 22 < straight < 32, "seven of eight where a corridor through a plane is shorter"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_another_number_is_nearly_the_largest_in_few_lines(dtype: torch.dtype) -> None:
+    """Less than it, by a few roundings; all others stay."""
+    values = torch.randn(64, 8, generator=rng()).to(dtype)
+    for seed in range(8):
+        (made,) = far.tight([values], rng(seed))
+        changed = made != values
+        assert 0 < int(changed.sum()) < 24
+        for axis in (0, 1):
+            top, gap = values.amax(axis, keepdim=True), 16 * torch.finfo(dtype).eps
+            near = changed & (made < top) & (top - made <= gap * top.abs())
+            if bool(near[changed].all()):
+                break
+        else:
+            pytest.fail("neither along rows nor along columns")

@@ -18,7 +18,7 @@ from kernelwright.judge import numerics, whole
 from kernelwright.judge.dealing import below
 
 WAYS, LINE, LANES = "long ways", "rows along a line", "largest at a step"
-LEVELS, ZEROS = "long levels", "zeros of both signs"
+LEVELS, ZEROS, TIGHT = "long levels", "zeros of both signs", "largest nearly alike"
 LEAST = 4
 """Elements along an axis, at the least, for there to be a way."""
 ROUNDS = 4
@@ -33,6 +33,8 @@ CHOOSING = {
     *("index", "index_put", "_index_put_impl", "cummax", "cummin", "scatter", "scatter_reduce"),
 }
 """Operators by which such a reference goes on, by name without the underscore of those that write in place."""
+TIGHTEST, TIGHT_SHARE = 16, 1 / 8
+"""Roundings below which the second largest lies under the largest, and the share of the lines in which it does."""
 ZERO_SHARE = 1 / 4
 """Of the elements those that are zero where zeros have both signs."""
 CLOSE = 0.1
@@ -314,3 +316,23 @@ def _signed(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     chance = torch.rand(leaf.shape, generator=rng, device=leaf.device)
     sign = torch.randint(2, leaf.shape, generator=rng, device=leaf.device, dtype=torch.int64) * 2 - 1
     return torch.where(chance < ZERO_SHARE, torch.zeros_like(leaf).copysign(sign), leaf)
+
+
+def tight(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
+    """In some lines of floats another element is a few roundings less than the largest: who packs a place into the last
+    bits of a number takes it for that. Few lines, for where numbers are computed first rounding decides there."""
+    return [
+        _next_to_largest(leaf, rng) if _finite(leaf) and max(leaf.shape, default=0) > 1 else leaf for leaf in leaves
+    ]
+
+
+def _next_to_largest(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    axes = [axis for axis, size in enumerate(leaf.shape) if size > 1]
+    axis = axes[-1] if below(2, rng) else axes[below(len(axes), rng)]
+    most, at = leaf.max(axis, keepdim=True)
+    roundings = torch.randint(1, TIGHTEST, most.shape, generator=rng, device=leaf.device)
+    near = most - most.abs() * (roundings * torch.finfo(leaf.dtype).eps / 2).to(leaf.dtype)
+    other = torch.randint(leaf.shape[axis], most.shape, generator=rng, device=leaf.device)
+    chance = torch.rand(most.shape, generator=rng, device=leaf.device)
+    chosen = (chance < TIGHT_SHARE) | (chance == chance.min())
+    return leaf.scatter(axis, other, torch.where(chosen & (other != at), near, leaf.gather(axis, other)))

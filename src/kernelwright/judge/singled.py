@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.factors import SIGNS, SIZES
-from kernelwright.judge.far import LANES, LEVELS, LINE, TRAVELS, WAYS, ZEROS
+from kernelwright.judge.far import LANES, LEVELS, LINE, TIGHT, TRAVELS, WAYS, ZEROS
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.marks import ROWS, RUNS, Marks
 from kernelwright.judge.near_numbers import NEAR
@@ -85,7 +85,7 @@ def far_apart(specs: Sequence[TensorSpec], *, light: bool, sorts: bool, traits: 
     deep = any(len(spec.shape) > 1 for spec in specs) or any("int" in spec.dtype for spec in specs)
     points = any(len(shape) > 1 for shape in floats)
     wanted = {WAYS: travels and deep, LEVELS: travels, LINE: travels and points}
-    wanted |= dict.fromkeys((LANES, ZEROS), sorts and bool(floats)) | {CLOSE: pointed and bool(floats)}
+    wanted |= dict.fromkeys((LANES, ZEROS, TIGHT), sorts and bool(floats)) | {CLOSE: pointed and bool(floats)}
     draws = FAR if light else FAR // 2
     return [Variant(name=name, required=True, change=name, draws=draws) for name, fits in wanted.items() if fits]
 

@@ -268,6 +268,7 @@ CHANGES: dict[str, Callable[[Sequence[torch.Tensor], torch.Generator], list[torc
     far.LANES: far.lanes,
     far.LEVELS: far.levels,
     far.ZEROS: far.zeros,
+    far.TIGHT: far.tight,
     CANCELLING: cancelling,
     EMPTY: emptied,
 }
