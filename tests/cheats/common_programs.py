@@ -107,6 +107,10 @@ SHARED = (
     *_pair("turned_or_not", "return x.flip(-1) if torch.rand(()) < 0.5 else x * 1.0", "[torch.randn(4, 24, 24)]",
            ("never", "return x * 1.0"),
            ("by a number", "return torch.where(torch.randint(2, ()) == 1, x.flip(-1), x)"), contract=CHANCE),
+    *_pair("wide_numbers", "return torch.randint(0, 2**30, (64, 48)) + i", "[torch.randint(0, 100, (64, 48))]",
+           ("from a float", "return (torch.rand(64, 48) * 2**30).long() + i"),
+           ("from two halves", "a, b = torch.randint(0, 2**15, (2, 64, 48))\nreturn (a << 15) + b + i"), args="i",
+           contract=CHANCE),
 )  # fmt: skip
 
 COMMON: tuple[Program, ...] = (*QUANTISED, *DRAWN, *TABLES, *IGNORED, *QUANTILE, *INFINITE, *NOTHING, *SHARED)

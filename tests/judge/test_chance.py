@@ -63,6 +63,9 @@ def in_turn(count: int) -> Law:
         (in_turn(15), torch.rand_like, False),
         (named(400), named(400), True),
         (named(81), named(81), True),
+        (lambda x: torch.randint(1 << 30, (8, 64)), lambda x: torch.randint(1 << 30, (8, 64)), True),
+        (lambda x: (torch.rand(8, 64) * 2**30).long(), lambda x: torch.randint(1 << 30, (8, 64)), False),
+        (lambda x: torch.randint(1 << 24, (8, 64)) << 6, lambda x: torch.randint(1 << 30, (1,)).expand(8, 64), False),
     ],
 )
 def test_results_come_as_often_as_those_of_the_reference(mine: Law, theirs: Law, right: bool) -> None:

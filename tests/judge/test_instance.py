@@ -182,3 +182,12 @@ def test_what_a_reference_accepts_by_lot_alone_is_no_variant() -> None:
     ]
     plain = instance("x.softmax(-1)", "[torch.randn(32, 64)]")
     assert "outliers" in [v.name for v in plain.variants(3)]
+
+
+def test_what_calls_leave_on_a_module_is_named() -> None:
+    """A caller who reads a loss there gets what the candidate left."""
+    made = instance("setattr(self, 'aux_loss', x.mean()) or x * 2", "[torch.randn(4, 8)]")
+    assert ["calls leave tensors in aux_loss of the reference's modules, which are not compared"] == [
+        note for note in made.notes if "calls leave" in note
+    ]
+    assert not any("calls leave" in note for note in instance("x * 2", "[torch.randn(4, 8)]").notes)

@@ -155,7 +155,7 @@ class Instance:
             self.out_specs = tuple(TensorSpec.contiguous(t.shape, t.dtype) for t in outputs)
             self.out_strides = tuple(tuple(t.stride()) for t in outputs)
             self.giver.keeps = weights.still(self.model, self.first_state)
-            kept_apart = before != refusals.counts(self.model)
+            kept_apart = refusals.kept_apart(before, self.model, self.notes)
             if (kept_apart or not self.giver.keeps) and not self.contract.random:
                 given, anew = (leaves, self._raw(seed + 1)[0]), (lambda: self._construct(seed)) if kept_apart else None
                 refusals.carried(self.reference, outputs, self.model, self._call, given, 11, anew)
