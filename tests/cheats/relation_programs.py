@@ -12,6 +12,7 @@ _BITS = "sum(((x >> k) & 1).to(torch.{0}) for k in range(64))"
 _HALF = "q = a // b\nr = 2 * (a - q * b)\nreturn q + ((r > b) | (r == b){}).long()"
 _LOWER = "f = lambda t: {}\n"
 _LOT = "torch.randint({}, ({},){})"
+TURN = "u, v = {}, {}\nreturn torch.sign(u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0])"
 
 
 def _numbers(*ends: str, shape: str = "512", more: str = "") -> str:
@@ -86,4 +87,12 @@ RELATED: tuple[Program, ...] = (
            f"{_LOWER.format('t + 32 * ((t > 64) & (t < 91)).long()')}return (f(a) != f(b)).sum(-1) == 0, a.sum(-1)"),
     *_pair("on_disc", "x, y, r", _numbers("2**20", "2**20", "2**20"), "return x * x + y * y <= r * r",
            ("not the rim", "return x * x + y * y < r * r"), "return y * y <= r * r - x * x"),
+    *_pair("hours_of", "t, z", "[torch.randint(86400000, 1800000000000, (64, 64)), torch.randint(-48, 57, (64, 1))]",
+           "t = t + z * 900000\nreturn torch.stack([t // 3600000, t % 3600000])",
+           ("by a reciprocal", "t = t + z * 900000\nq = (t.double() * (1.0 / 3600000)).floor().long()\n"
+            "return torch.stack([q, t - q * 3600000])"),
+           "t = t + z * 900000\nq = t.div(3600000, rounding_mode='floor')\nreturn torch.stack([q, t - q * 3600000])"),
+    *_pair("orientation", "a, b, c", _numbers("100000", "100000", "100000", shape="256, 2"), TURN.format("b - a", "c - a"),
+           ("in float32", TURN.format("(b - a).float()", "(c - a).float()").replace("v[:, 0])", "v[:, 0]).long()")),
+           TURN.format("a - b", "a - c")),
 )  # fmt: skip

@@ -49,6 +49,8 @@ def most(made: Instance, holds: Callable[..., torch.Tensor]) -> list[int]:
         ),
         ("torch.sign(x.sum(-1))", "[torch.randint(-2**30, 2**30, (64, 12))]", "x", lambda x: x.sum(-1) == 0),
         ("(a - b) % 1000000007 == 0", f"[{WIDE}, {WIDE}]", "a, b", lambda a, b: (a - b) % 1000000007 == 0),
+        ("(a + b) // 1000000007", f"[{WIDE}, {WIDE}]", "a, b", lambda a, b: (a + b) % 1000000007 == 0),
+        ("(a + b) % 1000000007", f"[{WIDE}, {WIDE}]", "a, b", lambda a, b: (a + b) % 1000000007 == 0),
         (
             "(x[:, ::2].sum(-1) < x[:, 1::2].sum(-1))",
             "[torch.randint(0, 2**40, (64, 8))]",
@@ -56,7 +58,7 @@ def most(made: Instance, holds: Callable[..., torch.Tensor]) -> list[int]:
             lambda x: x[:, ::2].sum(-1) == x[:, 1::2].sum(-1),
         ),
     ],
-    ids=["sum", "total", "zero", "rest", "halves"],
+    ids=["sum", "total", "zero", "rest", "quotient", "remainder", "halves"],
 )
 def test_sides_that_never_meet_by_lot_meet_in_most_draws(
     forward: str, inputs: str, args: str, holds: Callable[..., torch.Tensor]
@@ -124,3 +126,18 @@ def test_such_draws_are_offered_to_who_compares_whole_numbers() -> None:
     )
     before = drawn(random_, 1)
     assert met(random_, before, 1) is before
+
+
+def test_triangles_without_area_come_and_such_with_the_least() -> None:
+    """Of points far apart, in some draws."""
+    points = "torch.randint(0, 100000, (256, 2))"
+    area = "(b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0]"
+    made = instance(f"torch.sign({area})", f"[{points}, {points}, {points}]", args="a, b, c")
+    flat = least = 0
+    for seed in SEEDS:
+        a, b, c = met(made, drawn(made, seed), seed)
+        found = (b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0]
+        far = (b - a).abs().amax(-1) > 10000
+        flat, least = flat + int(((found == 0) & far).sum()), least + int(((found.abs() == 1) & far).sum())
+        assert all(0 <= int(leaf.min()) and int(leaf.max()) < 100000 for leaf in (a, b, c))
+    assert flat > 40 and least > 40

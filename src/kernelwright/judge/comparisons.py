@@ -31,6 +31,9 @@ MET = "comparisons met"
 COMPARES = "compares whole numbers"
 """What is said of a reference that has one of OPERATORS."""
 OPERATORS = {f"aten::{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge", "logical_not", "sign", "sgn")}
+DIVIDES = {f"aten::{name}" for name in ("floor_divide", "remainder", "fmod", "div")}
+"""Operators that compare a number with the nearest multiple of another: a quotient by a reciprocal in float64 is wrong
+at full hours alone."""
 DRAWS, DRAWS_IF_DEARER = 8, 2
 MOST = 32
 """Comparisons of one call that are looked at, the last ones: a loop has hundreds."""
@@ -48,6 +51,8 @@ TOGETHER = 2
 """Comparisons that are met in one draw, at the most: two numbers are a pair only where both are."""
 TRIPLE = (3, 4, 5)
 """Of which multiples are taken: the squares of the first two add up to that of the last."""
+GROWTH = 4
+"""Of the range the part that a side of a triangle without area takes, at the least; it grows threefold at the most."""
 SHARE = 3 / 4
 """Rows that are changed at all."""
 ASIDE = (0, 0, 0, 1, -1)
@@ -57,8 +62,8 @@ Numbers = torch.Tensor
 
 
 def compares(operator: Any) -> bool:
-    """Whether an operator is one of OPERATORS."""
-    return operator._schema.name in OPERATORS
+    """Whether an operator is one of OPERATORS, or of DIVIDES."""
+    return operator._schema.name in OPERATORS | DIVIDES
 
 
 class Compared(Watching):
@@ -72,10 +77,18 @@ class Compared(Watching):
         """Called by torch for every operator below autograd."""
         if compares(func) and all(map(_whole, args)):
             one, *other = args
-            apart = torch.as_tensor(one).to(torch.int64) - (other[0] if other else 0)
+            first, second = torch.as_tensor(one).to(torch.int64), other[0] if other else 0
+            apart = _from_multiple(first, second) if func._schema.name in DIVIDES else first - second
             if 0 < apart.numel() <= CELLS:
                 self.apart.append(apart)
         return func(*args, **(kwargs or {}))
+
+
+def _from_multiple(one: Numbers, other: Numbers | int) -> Numbers:
+    """How far numbers are from the nearest multiple; from zero, of zero."""
+    size = torch.as_tensor(other).to(one.device, torch.int64).abs()
+    half = size // 2
+    return torch.where(size == 0, one, (one + half).remainder(size.clamp(min=1)) - half)
 
 
 def _whole(side: Any) -> bool:
@@ -106,7 +119,7 @@ def met(instance: Instance, leaves: list[torch.Tensor], seed: int) -> list[torch
             done.add(one.place)
         if len(done) == TOGETHER:
             break
-    return leaves if done else _squares(leaves, free, dice)
+    return leaves if done else dice.choice((_squares, _corners))(leaves, free, dice)
 
 
 def _squares(leaves: list[torch.Tensor], free: Sequence[int], dice: random.Random) -> list[torch.Tensor]:
@@ -132,6 +145,34 @@ def _squares(leaves: list[torch.Tensor], free: Sequence[int], dice: random.Rando
     out = list(leaves)
     for at, value in zip(chosen, numbers.gather(0, turned), strict=True):
         out[at] = near_numbers.kept(leaves[at], value)
+    return out
+
+
+def _corners(leaves: list[torch.Tensor], free: Sequence[int], dice: random.Random) -> list[torch.Tensor]:
+    """Three inputs of points whose triangles have no area, or the least there is, in most rows; as ``_squares`` where
+    there are none: of corners by lot in a range of 10^5 float32 errs in the sign of hardly any."""
+    shape = leaves[dice.choice(free)].shape
+    alike = [i for i in free if leaves[i].shape == shape]
+    if len(shape) < 2 or shape[-1] != 2 or len(alike) < len(TRIPLE):
+        return _squares(leaves, free, dice)
+    chosen = alike if len(alike) == len(TRIPLE) else dice.sample(alike, len(TRIPLE))
+    first = leaves[chosen[0]]
+    low, high = max(int(leaves[i].min()) for i in chosen), min(int(leaves[i].max()) for i in chosen)
+    rng = torch.Generator(first.device).manual_seed(dice.getrandbits(60))
+
+    def below(most: int) -> Numbers:
+        return torch.randint(max(1, most), shape[:-1], generator=rng, device=first.device)[..., None]
+
+    side, other = (torch.tensor(edge, device=first.device).expand(shape).clone() for edge in ([1, 0], [0, 1]))
+    while int(side.max()) < (high - low) // GROWTH:  # the determinant of both stays 1 or -1
+        side, other = side * (1 + below(2)) + other, side
+    flat = below(2) == 1
+    corner = torch.stack([below(max(1, high - low - int(side.max()))) + low for _ in range(2)], -1).reshape(shape)
+    made = [corner, corner + torch.where(flat, 2 * other, side), corner + other]
+    changed = below(4) > 0
+    out = list(leaves)
+    for at, value in zip(chosen, made, strict=True):
+        out[at] = near_numbers.kept(leaves[at], torch.where(changed, value, leaves[at].to(value.dtype)))
     return out
 
 
