@@ -11,7 +11,7 @@ import torch
 from plain_tasks import instance
 
 from kernelwright.errors import TaskError
-from kernelwright.judge import verification
+from kernelwright.judge import gradients
 from kernelwright.judge.bench import Point
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.taken import OTHERS, of_one_shape
@@ -59,11 +59,11 @@ def test_a_mode_is_looked_at_with_values_that_answer_in_the_usual_shape(monkeypa
     """Under no_grad and in the other mode all changes of value come in one draw, of which few keys may be left."""
     point = grouped()
     mixed = Variant(name="mixed", required=True)
-    monkeypatch.setattr(verification.variants, "mixed_of", lambda _: [mixed])
+    monkeypatch.setattr(gradients.variants, "mixed_of", lambda _: [mixed])
     point.known["mixed"] = True
     monkeypatch.setattr(type(point.instance), "draw", lambda self, variant, seed: [SHORT if variant is mixed else FULL])
     bench: Any = type("Bench", (), {"contract": Contract()})
     checks: Any = type("Checks", (), {"bench": bench})
     program: Any = type("Program", (), {"set_state": lambda self, state: None})()
-    variant, leaves, _ = verification.Verification._elsewhere(checks, program, point, 3)
+    variant, leaves, _ = gradients.Gradients._elsewhere(checks, program, point, 3)
     assert variant is point.as_given and leaves[0] is FULL
