@@ -62,17 +62,18 @@ def turned(tensors: Sequence[torch.Tensor]) -> Iterator[None]:
     """Floating and complex ones hold their numbers in reverse inside, with the other sign, and torch knows it: a slope
     may be even, and a copy in any other way would not give them back to the last bit."""
     floats = {t.data_ptr(): t for t in tensors if t.numel() and (t.is_floating_point() or t.is_complex())}
+    first = [*floats.values()]
 
-    def turn() -> None:
+    def turn(some: Sequence[torch.Tensor]) -> None:
         with torch.no_grad():
-            for tensor in floats.values():
+            for tensor in some:
                 tensor.copy_(tensor.flip(tuple(range(tensor.dim()))).neg_())
 
     try:
-        turn()
+        turn(first)
         yield
     finally:
-        turn()
+        turn(first[::-1])  # views of one memory may overlap
 
 
 def groups(names: Sequence[str], dice: random.Random) -> list[list[str]]:

@@ -52,7 +52,7 @@ TOGETHER = 2
 TRIPLE = (3, 4, 5)
 """Of which multiples are taken: the squares of the first two add up to that of the last."""
 GROWTH = 4
-"""Of the range the part that a side of a triangle without area takes, at the least; it grows threefold at the most."""
+"""Part of the range (one of so many) from which on a side of a triangle with the least area grows no further."""
 SHARE = 3 / 4
 """Rows that are changed at all."""
 ASIDE = (0, 0, 0, 1, -1)

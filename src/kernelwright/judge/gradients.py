@@ -103,16 +103,16 @@ class Gradients(Correctness):
             race.fill(buffers, 0, leaves)
             try:
                 program.window([0], grad=True)
+            except ChildFailure as failure:
+                if not failure.reason.startswith(RAISED):
+                    raise
+            else:
                 answers = [*buffers.outputs[0], *buffers.grads[0]]
                 found = point.checker.check(variant, leaves, state, answers, list(buffers.inputs[0]))
                 if not self.chance.passed(found).passed:
                     reason = f"gradients after its {written} were written to: {found.name}: {found.detail}"
                     raise Wrong("verify", reason, found.detail)
-            except ChildFailure as failure:
-                if not failure.reason.startswith(RAISED):
-                    raise
-            finally:
-                program.leash.ask({"do": "need", "names": None}, program.stage)
+            program.leash.ask({"do": "need", "names": None}, program.stage)
 
 
 def _minds_not(point: Point, variant: Variant, leaves: list[torch.Tensor], state: Any, written: str) -> bool:
