@@ -75,7 +75,7 @@ def test_a_watched_command_is_confined_as_much_and_keeps_what_its_watcher_gave_i
     command = ["sh", "-c", script]
     plain = sandbox.run(command, limits=LIMITS, writable=(good,), cwd=good)
     done = sandbox.run(command, limits=LIMITS, writable=(good,), cwd=good, watch=["/usr/bin/env", "GIVEN=here"])
-    assert f"here {plain.stdout}" == done.stdout
+    assert f"here {plain.stdout}" == done.stdout, done
     assert (["a"], ["secret"]) == (os.listdir(good), os.listdir(bad))
     assert "CapEff:\t0000000000000000" in done.stdout
 
