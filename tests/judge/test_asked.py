@@ -61,6 +61,14 @@ def test_what_is_turned_round_is_back_afterwards_and_torch_knows() -> None:
     assert torch.equal(values.view(torch.int32), before.view(torch.int32)) and values._version > before._version
 
 
+def test_views_that_overlap_are_back_too() -> None:
+    """Turned back in reverse."""
+    base = torch.arange(6.0)
+    with turned([base[:4], base[2:]]):
+        assert not torch.equal(base, torch.arange(6.0))
+    assert torch.equal(base, torch.arange(6.0))
+
+
 @pytest.mark.parametrize(("written", "minds"), [("", False), (INPUTS, True), (OUTPUTS, False)])
 def test_torch_minds_what_is_written_that_it_needs(written: str, minds: bool) -> None:
     """A square needs its input, and not its output."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 MET = "comparisons met"
 COMPARES = "compares whole numbers"
-"""What is said of a reference that has one of OPERATORS."""
+"""What is said of a reference that has one of OPERATORS, or of DIVIDES."""
 OPERATORS = {f"aten::{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge", "logical_not", "sign", "sgn")}
 DIVIDES = {f"aten::{name}" for name in ("floor_divide", "remainder", "fmod", "div")}
 """Operators that compare a number with the nearest multiple of another: a quotient by a reciprocal in float64 is wrong
@@ -122,15 +122,21 @@ def met(instance: Instance, leaves: list[torch.Tensor], seed: int) -> list[torch
     return leaves if done else dice.choice((_squares, _corners))(leaves, free, dice)
 
 
+def _three(leaves: Sequence[torch.Tensor], free: Sequence[int], dice: random.Random) -> list[int]:
+    """Three inputs of one shape, by lot where there are more; none where there are fewer."""
+    shape = leaves[dice.choice(free)].shape
+    alike = [i for i in free if leaves[i].shape == shape]
+    if len(alike) < len(TRIPLE):
+        return []
+    return alike if len(alike) == len(TRIPLE) else dice.sample(alike, len(TRIPLE))
+
+
 def _squares(leaves: list[torch.Tensor], free: Sequence[int], dice: random.Random) -> list[torch.Tensor]:
     """Three inputs of one shape of which the squares of two add up to that of the third, or of which the square of one
     is four times the product of the others, each element in another order: what is no line in any number is not solved
     for, and one order for all left out the right one in 23 proofs of 100."""
-    shape = leaves[dice.choice(free)].shape
-    alike = [i for i in free if leaves[i].shape == shape]
-    if len(alike) < len(TRIPLE):
+    if not (chosen := _three(leaves, free, dice)):
         return leaves
-    chosen = alike if len(alike) == len(TRIPLE) else dice.sample(alike, len(TRIPLE))
     first, high = leaves[chosen[0]], min(int(leaves[i].max()) for i in chosen)
     rng = torch.Generator(first.device).manual_seed(dice.getrandbits(60))
 
@@ -151,11 +157,10 @@ def _squares(leaves: list[torch.Tensor], free: Sequence[int], dice: random.Rando
 def _corners(leaves: list[torch.Tensor], free: Sequence[int], dice: random.Random) -> list[torch.Tensor]:
     """Three inputs of points whose triangles have no area, or the least there is, in most rows; as ``_squares`` where
     there are none: of corners by lot in a range of 10^5 float32 errs in the sign of hardly any."""
-    shape = leaves[dice.choice(free)].shape
-    alike = [i for i in free if leaves[i].shape == shape]
-    if len(shape) < 2 or shape[-1] != 2 or len(alike) < len(TRIPLE):
+    chosen = _three(leaves, free, dice)
+    shape = leaves[chosen[0]].shape if chosen else ()
+    if len(shape) < 2 or shape[-1] != 2:
         return _squares(leaves, free, dice)
-    chosen = alike if len(alike) == len(TRIPLE) else dice.sample(alike, len(TRIPLE))
     first = leaves[chosen[0]]
     low, high = max(int(leaves[i].min()) for i in chosen), min(int(leaves[i].max()) for i in chosen)
     rng = torch.Generator(first.device).manual_seed(dice.getrandbits(60))

@@ -5,8 +5,8 @@ An output may be exact to seven digits in one half and to three in the other, bo
 beside a hyperbolic tangent. Its error as a whole is that of the worse half, and a tanh in half precision would pass
 beside it. So elements are sorted by how far draws of the honest error (``rounding``) move each of them, and those that
 hardly move are held to that. Only where a reference errs by many roundings as a whole, and the answer too: elsewhere
-there is nothing to hide behind. Not where a reference solves systems (``domains.SOLVING``): what those round moves all
-elements along few directions, and where these have zeros another algorithm's need have none (by QR instead of LU 19
+there is nothing to hide behind. Not where a reference solves systems (``domains.IN_SYSTEMS``): what those round moves
+all elements along few directions, and where these have zeros another algorithm's need have none (by QR instead of LU 19
 times as much in 157 of 32768 elements).
 
 What is compared are medians, for an honest program may have a few elements on the other side of a border.

@@ -136,8 +136,8 @@ FACTORED = {
 
 
 SYSTEMS = "systems"
-"""Said of a reference that solves for many numbers at once: those of ``SOLVING``."""
-SOLVING = FACTORED | {
+"""Said of a reference that solves for many numbers at once: those of ``IN_SYSTEMS``."""
+IN_SYSTEMS = FACTORED | {
     "linalg_qr", "_linalg_svd", "_linalg_eigh", "linalg_eig", "linalg_lstsq", "linalg_pinv", "linalg_matrix_exp",
     "_linalg_det", "_linalg_slogdet", "linalg_lu_solve", "linalg_householder_product", "cholesky_solve",
     "cholesky_inverse", "triangular_solve", "geqrf", "cholesky", "ormqr", "linalg_eigvals",
@@ -146,9 +146,9 @@ SOLVING = FACTORED | {
 says nothing of another algorithm's, which has others."""
 
 
-def solves(func: Any) -> bool:
+def in_systems(func: Any) -> bool:
     """Whether an operator is one of these."""
-    return str(func._schema.name).removeprefix("aten::") in SOLVING
+    return str(func._schema.name).removeprefix("aten::") in IN_SYSTEMS
 
 
 def factored(func: Any) -> bool:

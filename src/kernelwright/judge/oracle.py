@@ -39,7 +39,7 @@ network that is most of the work (a GRU of 6 layers over 512 steps: 0.26 s in fl
 TRAITS = {
     points.POINTED: points.pointed,
     comparisons.COMPARES: comparisons.compares,
-    domains.SYSTEMS: domains.solves,
+    domains.SYSTEMS: domains.in_systems,
     **extremes.TRAITS,
 }
 """What is said of a reference by single operators; far.TRAVELS by many."""

@@ -40,7 +40,7 @@ class Runner:
         self.by_twin: frozenset[int] = frozenset()  # sets whose calls are answered by that one
         self.anew = Anew()
         self.construct: Callable[[], Any] = _nothing
-        self.autocast = ""
+        self.autocast = self.written = ""
         self.weights: buffers.Regions | None = None
         self.names: list[str] = []
         self.buffers: buffers.Buffers | None = None
@@ -58,7 +58,7 @@ class Runner:
         self.handover: Handover | None = None
         self.handed: Handover | None = None
         """The next window's inputs are handed over call by call."""
-        self.needed, self.written = None, ""
+        self.needed: list[str] | None = None
         self.late = False
         """Gradients are asked for only when the results of all calls of a window are there."""
         self.sync: Callable[[], None] = _nothing
