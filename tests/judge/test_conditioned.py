@@ -42,6 +42,17 @@ def test_half_precision_beside_a_sine_of_large_angles_is_refused(dtype: torch.dt
     assert "that honest rounding moves by at most" in found.detail
 
 
+def test_it_is_refused_in_two_rows_of_five() -> None:
+    """And passes in one of ten, for as many may lie on the other side of a border."""
+
+    def in_rows(share: float) -> Program:
+        rows = torch.arange(64)[:, None] < 64 * share
+        return lambda x: halves(x, torch.where(rows, torch.tanh(x.bfloat16()).float(), torch.tanh(x)))
+
+    assert not checked(HALVES, in_rows(0.4)).passed
+    assert checked(HALVES, in_rows(0.1)).passed
+
+
 def test_it_is_refused_in_every_second_element_and_by_value() -> None:
     """Where the exact elements lie does not matter."""
     forward = "torch.stack([torch.sin(x + 1e5), torch.tanh(x)], -1).flatten(-2)"

@@ -9,12 +9,14 @@ there is nothing to hide behind. Not where a reference solves systems (``domains
 all elements along few directions, and where these have zeros another algorithm's need have none (by QR instead of LU 19
 times as much in 157 of 32768 elements).
 
-What is compared are medians, for an honest program may have a few elements on the other side of a border.
+What is compared is the error that three quarters of a kind stay within (MOST), for an honest program may have a few
+elements on the other side of a border.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -42,8 +44,10 @@ STEP, FIRST, LAST = 16.0, 2, 7
 """Kinds are STEP apart in error, and looked at from STEP^-FIRST of the whole's on, where they are well apart."""
 FEWEST = 32
 """Elements of a kind."""
+MOST = 3 / 4
+"""Of the elements of a kind; by their median a tanh that was coarse in 40 of 100 rows passed."""
 SLACK = 32.0
-"""Times the largest error of a kind that the median of an answer may be, the bit that is allowed aside: 64 to 1024
+"""Times the largest error of a kind that MOST of an answer's may be, the bit that is allowed aside: 64 to 1024
 times what rounding does there. Half precision errs 4096 times as much as single."""
 ROUNDINGS, OF_ALL = 32.0, 2.0
 """Roundings of an element, and of the whole output, that are held against nobody."""
@@ -115,14 +119,15 @@ def _worst(
         if kind.numel() < FEWEST:
             continue
         roundings = unit * max(ROUNDINGS * float(exact[kind].median()), OF_ALL * yardstick.scale.own.rms)
-        ratio = float(error[kind].median()) / max(SLACK * edge, roundings)
+        reached = float(error[kind].kthvalue(math.ceil(MOST * kind.numel())).values)
+        ratio = reached / max(SLACK * edge, roundings)
         if numerics.bits_lost(ratio) > max(limit, worst.bits_lost if worst else 0.0):
             worst = Comparison(
                 error_ratio=ratio,
                 bits_lost=numerics.bits_lost(ratio),
                 worst_index=int(kind[error[kind].argmax()]),
                 nonfinite_mismatch=False,
-                detail=f"the median error of {kind.numel()} elements that honest rounding moves by at most {edge:.1e} "
+                detail=f"the error of most of {kind.numel()} elements that honest rounding moves by at most {edge:.1e} "
                 f"is {ratio:.3g} times the honest one",
             )
     return worst
