@@ -32,11 +32,19 @@ Start = Callable[..., Program]
 
 
 def checked(
-    program: Start, forward: str, *, init: str = INIT, own: str = "", reference: str, head: str, fails: str
+    program: Start,
+    forward: str,
+    *,
+    init: str = INIT,
+    own: str = "",
+    reference: str,
+    head: str,
+    fails: str,
+    rows: int = 4,
 ) -> list[str]:
     """Checks of one program on a task with these weights; with which words it fails ("": it passes). ``own``: what its
     constructor does besides. What is said of a program that passes."""
-    bench = Bench(task(reference, "[torch.randn(4, 8)]", init=init.replace("torch.nn", "nn")), "cpu")
+    bench = Bench(task(reference, f"[torch.randn({rows}, 8)]", init=init.replace("torch.nn", "nn")), "cpu")
 
     def start() -> Program:
         return program(forward, init=init + own, head=head, load=False)
@@ -45,6 +53,7 @@ def checked(
     checks.points = bench.points(5)
     with checks._loaded() as main, pytest.raises(Wrong, match=fails) if fails else contextlib.nullcontext():
         main.stage = "verify"
+        checks._keeps_state(main, checks.points[0])
         checks._two_of_them(main)
         assert checks._call(main, *_as_given(checks, main)).passed, "the first instance answers again"
     return checks.conditions
@@ -77,6 +86,19 @@ def test_what_one_instance_gave_the_other_leaves_alone(program: Start, init: str
     how = {"init": init, "reference": made, "head": "_known = {}"}
     checked(program, SPOILT.format(made), fails="with two instances of it in turn", **how)
     checked(program, SPOILT.format(made).replace('_known["of"].copy_(y)', "pass"), fails="", **how)
+
+
+@pytest.mark.parametrize(
+    ("forward", "fails"),
+    [
+        ("return x * self.w * 2", ""),
+        (FORWARD.format("0"), "with two instances of it: "),
+        (SPOILT.format("x * self.w * 2"), "with two instances of it in turn"),
+    ],
+)
+def test_of_a_large_call_of_fixed_size_both_have_weights_of_their_own(program: Start, forward: str, fails: str) -> None:
+    """16 MiB, and no smaller case: they are asked at that size, whatever weights the check before had."""
+    checked(program, forward, reference="x * self.w * 2", head="_known = {}", fails=fails, rows=1 << 18)
 
 
 def test_who_can_be_made_once_in_a_process_passes_where_there_are_no_weights(program: Start) -> None:

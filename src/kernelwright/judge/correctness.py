@@ -248,6 +248,7 @@ class Correctness(Checks):
                 if self.late <= looks:  # this one was not
                     break
             self.late = 0
+        program.set_state(instance.first_state)  # with which whoever asks next begins
         if self.stateful and point is self.points[0]:
             buffers = point.bind(program, point.as_given, remains.many(self.bench.eager_us, self.bench.call_bytes))
             for call in range(buffers.plan.sets):

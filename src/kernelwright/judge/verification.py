@@ -80,12 +80,15 @@ class Verification(Gradients):
         first, timed = point.instance.first_state, self.points[0]
         if contract.random:
             return
-        if contract.frozen_parameters or point.dear or not first:
-            small = timed.call_bytes <= aside.CALL_BYTES and timed.state_bytes <= DEAR_BYTES
-            if small and timed.instance.work <= HEAVY and not self.compiles and self._has_twin(program):
+        small = timed.call_bytes <= aside.CALL_BYTES and timed.state_bytes <= DEAR_BYTES
+        small = small and timed.instance.work <= HEAVY
+        if contract.frozen_parameters or not first:
+            if small and not self.compiles and self._has_twin(program):
                 self._in_turns(program, timed, timed.instance.first_state)
                 program.leash.ask({"do": "twin"}, program.stage)  # the first one again, and the other gone
                 program.leash.ask({"do": "turns", "sets": []}, program.stage)
+            return
+        if point.dear and not small:
             return
         dice = random.Random(self.seed ^ 0x2)
         with self._loaded(point) as program:
