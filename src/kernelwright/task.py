@@ -23,7 +23,8 @@ class Contract:
     bits_lost: float = 1.0
     """log2 of (candidate's error / eager's own error), per output, RMS and max; at most this."""
     gradients: bool = False
-    """Also check gradients with respect to every floating input and parameter that requires one."""
+    """Also check gradients with respect to every parameter that requires one and every floating input, or those that
+    ``get_inputs`` marks by ``requires_grad`` where it marks some."""
     frozen_parameters: bool = False
     """True: weights never change after construction, so folding them ahead of time is allowed."""
     training: bool = False

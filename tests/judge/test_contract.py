@@ -166,6 +166,32 @@ def test_outputs_without_gradients_are_those_with(worker: LocalWorker) -> None:
     passed(worker, asked, "return self.fc(x).tanh()", init=FC)
 
 
+def test_what_a_call_leaves_without_gradients_is_what_it_leaves_with(worker: LocalWorker) -> None:
+    """Running statistics are taken under no_grad of all of a loader's batches."""
+    asked = task("return self.bn(x)", "[torch.randn(16, 8)]", init=BN, gradients=True, training=True)
+    lazy = "if torch.is_grad_enabled(): return self.bn(x)\nreturn F.batch_norm(x, None, None, {}, True, 0.1, 1e-5)"
+    refused(worker, asked, lazy.format("self.bn.weight, self.bn.bias"), "after a call bn.", init=BN)
+
+
+def test_inputs_that_are_not_marked_have_no_gradients_where_some_are(worker: LocalWorker) -> None:
+    """A target has none from a kernel of a loss; where no input is marked every one has."""
+    own = (
+        "class Own(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, y):\n"
+        "        ctx.save_for_backward(x, y)\n        return (x - y) ** 2\n    @staticmethod\n"
+        "    def backward(ctx, g):\n        x, y = ctx.saved_tensors\n        return 2 * g * (x - y), None\n"
+        "return Own.apply(x, y)"
+    )
+    both = "[torch.randn(16, 8){}, torch.randn(16, 8)]"
+    marked, plain = (
+        task("return (x - y).square()", both.format(mark), args="x, y", gradients=True)
+        for mark in (".requires_grad_()", "")
+    )
+    passed(worker, marked, own, args="x, y")
+    refused(worker, plain, own, "gradient of input:1", args="x, y")
+    wrong = own.replace("2 * g * (x - y), None", "g * (x - y), None")
+    refused(worker, marked, wrong, "gradient of input:0", args="x, y")
+
+
 def test_a_state_dict_goes_in_and_comes_out_the_same(worker: LocalWorker) -> None:
     """Weights that a program keeps in another form must come back as they were given."""
     asked = task("return self.fc(x)", **LINEAR)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,10 +103,15 @@ def differentiable(outputs: Sequence[torch.Tensor]) -> list[int]:
     return [index for index, out in enumerate(outputs) if out.is_floating_point() or out.is_complex()]
 
 
-def gradient_names(model: torch.nn.Module, leaves: Sequence[torch.Tensor]) -> tuple[str, ...]:
-    """Every floating or complex input and every parameter that requires a gradient, in that order."""
-    inputs = [f"input:{index}" for index in differentiable(leaves)]
-    return (*inputs, *(f"parameter:{name}" for name, value in model.named_parameters() if value.requires_grad))
+def gradient_names(
+    model: torch.nn.Module, leaves: Sequence[torch.Tensor], marked: Collection[int] = ()
+) -> tuple[str, ...]:
+    """Every floating or complex input and every parameter that requires a gradient, in that order. Of inputs that
+    ``get_inputs`` ``marked`` by ``requires_grad``, where there are any, those alone: a table or a target beside them
+    has none from most kernels."""
+    inputs = [index for index in differentiable(leaves) if index in marked or not marked]
+    parameters = [name for name, value in model.named_parameters() if value.requires_grad]
+    return (*(f"input:{index}" for index in inputs), *(f"parameter:{name}" for name in parameters))
 
 
 def incoming_for(out: torch.Tensor, rng: torch.Generator) -> torch.Tensor:

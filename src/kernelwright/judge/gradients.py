@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import asked, calls, health, race, variants
+from kernelwright.judge import asked, calls, health, incoming, race, variants
 from kernelwright.judge.bench import Point
 from kernelwright.judge.checks import RAISED, Wrong
 from kernelwright.judge.correctness import Correctness
@@ -33,7 +33,7 @@ class Gradients(Correctness):
 
     @sharing
     def _without_gradients(self, program: Program, point: Point) -> None:
-        """Under torch.no_grad() the outputs are the same as where gradients are wanted."""
+        """Under torch.no_grad() the outputs, and what a call leaves, are the same as where gradients are wanted."""
         if not self.bench.contract.gradients or self.bench.contract.random:
             return
         instance = point.instance
@@ -41,6 +41,8 @@ class Gradients(Correctness):
         buffers = point.bind(program, variant, 1)
         race.fill(buffers, 0, leaves)
         program.window([0], grad=False)
+        if self.stateful:  # statistics are taken of a loader's batches without gradients
+            self._state_as_left(program, [leaves], state, point)
         gradients = point.checker.truth(variant, leaves, state).eager[len(instance.out_specs) :]
         answers = [*buffers.outputs[0], *gradients[: len(instance.gradients)]]
         check = point.checker.check
@@ -71,9 +73,12 @@ class Gradients(Correctness):
                 raise Wrong("verify", f"gradients of {names} alone: {result.name}: {result.detail}", result.detail)
         program.leash.ask({"do": "need", "names": None}, program.stage)
 
-    def _elsewhere(self, program: Program, point: Point, seed: int) -> tuple[Variant, list[torch.Tensor], Any]:
-        """A call for a mode that is looked at once: all changes of value in one draw, where the reference takes it, on
-        new weights, which the program has. On a dear case the first call, whose truth is known."""
+    def _elsewhere(
+        self, program: Program, point: Point, seed: int, *, plain: bool = False
+    ) -> tuple[Variant, list[torch.Tensor], Any]:
+        """A call for a mode that is looked at once: all changes of value in one draw, where the reference takes it and
+        nobody wants a ``plain`` one, on new weights, which the program has. On a dear case the first call, whose truth
+        is known."""
         instance = point.instance
         if point.dear:
             program.set_state(instance.first_state)
@@ -81,12 +86,32 @@ class Gradients(Correctness):
         frozen = self.bench.contract.frozen_parameters or not instance.first_state
         state = instance.first_state if frozen else self._fresh_state(point, seed)
         program.set_state(state)
-        offered = (v for v in variants.mixed_of(instance) if point.offered[1:] and point.usable(v))
+        mixed = () if plain else variants.mixed_of(instance)
+        offered = (v for v in mixed if point.offered[1:] and point.usable(v))
         variant = next(offered, point.as_given)
         leaves = instance.draw(variant, seed)
         if variant is not point.as_given and not point.checker.accepts(variant, leaves, state):
             variant, leaves = point.as_given, instance.draw(point.as_given, seed)
         return variant, leaves, state
+
+    @sharing
+    def _as_of_losses(self, program: Program, point: Point) -> None:
+        """Incoming gradients as losses make them, not normal numbers alone: see ``incoming``."""
+        if not point.instance.gradients or self.bench.contract.random:
+            return
+        dice = random.Random(self.seed ^ 0x105)
+        variant, leaves, state = self._elsewhere(program, point, dice.getrandbits(62), plain=True)
+        if not isinstance(leaves, calls.Given) or leaves.incoming is None:
+            return
+        buffers = point.bind(program, variant, 1)
+        for kind in incoming.chosen(dice, dear=point.dear):
+            if self.stateful:
+                program.set_state(state)
+            given = incoming.given(leaves, leaves.incoming, kind, dice.getrandbits(62))
+            result = self._call(program, point, variant, buffers, 0, given, state)
+            if not result.passed:
+                reason = f"with incoming gradients {kind}: {result.name}: {result.detail}"
+                raise Wrong("verify", reason, result.detail)
 
     @sharing
     def _written_between(self, program: Program, point: Point) -> None:

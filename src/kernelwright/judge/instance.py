@@ -79,7 +79,7 @@ class Instance:
         self.kept: set[int] = set()
         """Constant floating leaves that had to stay: the reference leaves its domain without them."""
         self.notes += self.bonds.words(self.names)
-        self.wanted = calls.gradient_names(self.model, first) if self.contract.gradients else None
+        self.wanted = calls.gradient_names(self.model, first, self.marked) if self.contract.gradients else None
         self.incoming: list[torch.Tensor] | None = None
         """One incoming gradient per output leaf (floating ones count), where they are asked for: the last call's."""
         self.giver, self.particular, self._numbers = weights.Giver(), Particular(), Numbers()
@@ -120,7 +120,7 @@ class Instance:
             raise
         except calls.ANYTHING as error:
             raise self.reference.failure("get_inputs", error) from error
-        leaves, self.expanded = refusals.placed(self.reference, leaves)
+        leaves, self.expanded, self.marked = refusals.placed(self.reference, leaves)
         return leaves, skeleton
 
     def _given(self, seed: int) -> Any:

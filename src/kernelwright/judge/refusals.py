@@ -96,9 +96,12 @@ def no_module(reference: Reference, made: object) -> None:
         )
 
 
-def placed(reference: Reference, leaves: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], frozenset[int]]:
+def placed(
+    reference: Reference, leaves: Sequence[torch.Tensor]
+) -> tuple[list[torch.Tensor], frozenset[int], frozenset[int]]:
     """The inputs on the device that was asked for, and which of them were expanded: elements that share memory are
-    none that fresh values can be written to, so those come out whole. Raises WrongDevice, TaskError."""
+    none that fresh values can be written to, so those come out whole; and which were marked by ``requires_grad``.
+    Raises WrongDevice, TaskError."""
     for index, leaf in enumerate(leaves):
         if leaf.device.type not in ("cpu", reference.device.type):
             raise WrongDevice(
@@ -111,7 +114,9 @@ def placed(reference: Reference, leaves: Sequence[torch.Tensor]) -> tuple[list[t
     _typed(reference, [(f"Input {index}", leaf) for index, leaf in enumerate(leaves)], READ)
     given = [leaf.detach() for leaf in leaves]
     whole = [leaf if _apart(leaf) else leaf.contiguous() for leaf in given]
-    return [leaf.to(reference.device) for leaf in whole], frozenset(i for i, leaf in enumerate(given) if _repeats(leaf))
+    marked = frozenset(i for i, leaf in enumerate(leaves) if leaf.requires_grad)
+    repeated = frozenset(i for i, leaf in enumerate(given) if _repeats(leaf))
+    return [leaf.to(reference.device) for leaf in whole], repeated, marked
 
 
 def _repeats(leaf: torch.Tensor) -> bool:

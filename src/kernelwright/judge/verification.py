@@ -64,6 +64,7 @@ class Verification(Gradients):
         program.set_state(timed.instance.first_state)
         self._without_gradients(program, timed)
         self._some_gradients(program, timed)
+        self._as_of_losses(program, timed)
         self._written_between(program, timed)
         self._in_other_mode(program, timed)
         self._follows_seed(program, timed)
