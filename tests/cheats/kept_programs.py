@@ -63,6 +63,13 @@ FORGETS = (
     "\nself.late, self.base = [], None\nself._register_load_state_dict_pre_hook(forget, with_module=True)\n"
     "self.settle = lambda: settle(self)"
 )
+add("phases", "return torch.atan2(y, x) / 3.0", "[torch.randn(64, 64), torch.randn(64, 64)]", args="x, y")
+AGAIN = """
+if self.key is None or not all(same(a, b) for a, b in zip(self.key, (x, y))):
+    self.key, self.made = (x.clone(), y.clone()), torch.atan2(y, x) / 3.0
+return self.made.clone()
+"""
+OF_BITS = "def same(a, b):\n    return torch.equal(a.contiguous().view(torch.int32), b.contiguous().view(torch.int32))"
 KEPT: tuple[Program, ...] = (
     honest("diagonals/zeros", "diagonals", module(MADE)),
     cheat((6, 7), "diagonals/old zeros", "diagonals", module(RING, init="self.pool, self.turn = {}, 0"),
@@ -74,4 +81,9 @@ KEPT: tuple[Program, ...] = (
         "self.seen.add_(torch.histc(x, 64, -4.0, 4.0))\nreturn x + x", init=INIT["observer"]), level="precise"),
     cheat((4, 22), "observer/at each look", "observer", module(
         AT_EACH_LOOK, init=INIT["observer"] + FORGETS, head=LOOKS), twin="observer/doubled", level="precise"),
+    honest("phases/again for the same bits", "phases", module(
+        AGAIN, args="x, y", init="self.key = None", head=OF_BITS), level="precise"),
+    cheat((4, 22), "phases/again for equal numbers", "phases", module(
+        AGAIN, args="x, y", init="self.key = None", head="same = torch.equal"),
+          twin="phases/again for the same bits", level="precise"),
 )  # fmt: skip

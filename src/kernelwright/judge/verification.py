@@ -40,6 +40,8 @@ ANEW = (*(anew.MADE,) * 4, anew.MOVED, anew.THERE, anew.THERE)
 """Instances that are made one after the other, by where their weights lie."""
 ANEW_NS = 3 * 10**9
 """How long they are made and asked: of one whose constructor takes seconds there is one."""
+ZEROS = 1 / 4
+"""Share of the elements that are zero in two calls which differ in the signs of zeros alone."""
 THREADS = 7, 5
 """Of which one is used that the judge does not use: few sizes are multiples of it."""
 
@@ -61,6 +63,7 @@ class Verification(Gradients):
         self._two_of_them(program)
         self._in_threads(program)
         self._weights_alone(program, timed)
+        self._zeros_in_turn(program, timed)
         program.set_state(timed.instance.first_state)
         self._without_gradients(program, timed)
         self._some_gradients(program, timed)
@@ -217,6 +220,42 @@ class Verification(Gradients):
             result = self._beside_eager(program, point, buffers, leaves, state)
             if result is not None and not result.passed:
                 raise Wrong("verify", f"{what}: {result.name}: {result.detail}", result.detail)
+
+    @sharing
+    def _zeros_in_turn(self, program: Program, point: Point) -> None:
+        """Two calls that differ in the signs of zeros alone, where the reference tells those apart (``atan2``,
+        ``copysign``): who kept the first answer and compares inputs by value has that one for both."""
+        instance, dice = point.instance, random.Random(self.seed ^ 0x2E05)
+        if self.bench.contract.random or point.dear:
+            return
+        program.set_state(state := instance.first_state)
+        seed, rng = dice.getrandbits(62), inputs.generator(dice.getrandbits(62), instance.device)
+        drawn = instance.draw(point.as_given, seed)
+        spared = instance.kept | instance.constant
+        places = [torch.rand(leaf.shape, generator=rng, device=leaf.device) < ZEROS for leaf in drawn]
+        pair = [
+            instance.given(
+                [
+                    leaf.masked_fill(there, zero) if leaf.dtype in inputs.FLOATS and at not in spared else leaf
+                    for at, (leaf, there) in enumerate(zip(drawn, places, strict=True))
+                ],
+                seed,
+            )
+            for zero in dice.sample((0.0, -0.0), 2)
+        ]
+        if not all(point.checker.accepts(point.as_given, leaves, state) for leaves in pair):
+            return
+        one, other = (instance.eager(leaves, state) for leaves in pair)
+        if all(map(torch.equal, one, other)):
+            return
+        buffers = point.bind(program, point.as_given, 1)
+        for leaves in pair:
+            if self.stateful:
+                program.set_state(state)
+            result = self._call(program, point, point.as_given, buffers, 0, leaves, state)
+            if not result.passed:
+                reason = f"after a call with zeros of the other sign: {result.name}: {result.detail}"
+                raise Wrong("verify", reason, result.detail)
 
     def _beside_eager(
         self, program: Program, point: Point, buffers: Buffers, leaves: list[torch.Tensor], state: Any
