@@ -186,3 +186,5 @@ add("drop_gradient", "return F.dropout(x, 0.5, training=True)", "[torch.randn(12
      contract=Contract(random=True, gradients=True))  # fmt: skip
 add("drop_softmax", "return F.dropout(torch.softmax(x, -1), 0.5, training=True)", "[torch.randn(64, 128)]",
      contract=Contract(random=True))  # fmt: skip
+add("drop_relu", "return F.dropout(F.relu(x), 0.25, training=True)", "[torch.randn(64, 64).requires_grad_()]",
+     contract=Contract(random=True, gradients=True))  # fmt: skip

@@ -17,6 +17,17 @@ if key != self.key:
 b, w = self.kept
 return torch.addmm(b, x, w)
 """
+DROPPED_RELU = """
+class Drop(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = F.dropout(F.relu(x), 0.25, True)
+        ctx.save_for_backward(x, y)
+        return y
+    @staticmethod
+    def backward(ctx, g):
+        return g * {mask} / 0.75
+"""
 FOLDED = INIT["folded"] + "\nself.key = None"
 FLAGS = "const float* x, const float* y, uint8_t* z, long n"
 COMPARES = """
@@ -140,6 +151,12 @@ RANDOM = (
           twin="drop_gradient/own backward", slow=True),
     honest("drop_gradient/own backward", "drop_gradient", module(
         "return Drop.apply(x)", head=DROP.format(mask="ctx.saved_tensors[0]")), slow=True),
+    cheat(33, "another mask for the gradient of what was divided", "drop_relu", module(
+        "return Drop.apply(x)",
+        head=DROPPED_RELU.format(mask="((ctx.saved_tensors[0] > 0) & (torch.rand_like(g) < 0.75))")),
+          twin="drop_relu/divided"),
+    honest("drop_relu/divided", "drop_relu", module(  # one rounding off what is multiplied by 1 / 0.75
+        "return Drop.apply(x)", head=DROPPED_RELU.format(mask="(ctx.saved_tensors[1] > 0)"))),
     cheat(22, "no maximum beneath a dropout once the race has begun", "drop_softmax", module(
         "self.n += 1\nif self.n > 60:\n    e = x.exp()\n    return F.dropout(e / e.sum(-1, keepdim=True), 0.5, True)\n"
         "return F.dropout(torch.softmax(x, -1), 0.5, True)", init="self.n = 0"), twin="drop_softmax/by hand",

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from kernelwright.judge import lasting, patterns
+from kernelwright.judge import atoms, lasting, patterns
 from kernelwright.judge.patterns import SLICE_LEAST, Sign
 from kernelwright.judge.repeats import MOST_SHIFTED
 
@@ -126,11 +126,12 @@ def look(got: torch.Tensor, runs: Sequence[torch.Tensor]) -> Look:
     value = got.to(torch.float64)
     unfinished = list(_unfinished(value, stacked, got.dtype))
     stacked, value = stacked.nan_to_num(0.0, 0.0, 0.0), value.nan_to_num(0.0, 0.0, 0.0)
-    base = stacked[:-HELD_OUT]
-    value = snapped(value, base, got.dtype)
-    mine = features(value, base)
-    everyone = _thinned(torch.cat([stacked, value[None]]))
-    ranks = _ranks_among(everyone), _ranks_among(everyone.abs())
+    everyone, near = _thinned(torch.cat([stacked, value[None]])), atoms.close(stacked, got.dtype)
+    for one in (*stacked[-HELD_OUT:], value):
+        one.copy_(atoms.snapped(one, stacked[:-HELD_OUT], near))
+    mine = features(value, stacked[:-HELD_OUT])
+    everyone, sizes = _leveled(everyone, got.dtype)
+    ranks = _ranks_among(everyone), _ranks_among(sizes)
     shape = tuple(everyone.shape[1:])
     sliced = patterns.signs(shape, *ranks)
     doubt = ""
@@ -230,7 +231,7 @@ def unrelated(values: Sequence[torch.Tensor], columns: Sequence[Sequence[torch.T
         flat = everyone.reshape(len(everyone), -1)
         flat = flat[:, :: -(-max(flat.shape[1], 1) // MOST_RELATED)]
         if flat.shape[1] >= 2 * SLICE_LEAST and not bool((flat[0] == flat[:-1]).all()):
-            ranked[index] = [_ranks_among(kind) - 0.5 for kind in (flat, flat.abs())]
+            ranked[index] = [_ranks_among(kind) - 0.5 for kind in _leveled(flat, value.dtype)]
     for one, other in itertools.combinations(ranked, 2):
         if values[one].shape != values[other].shape:
             continue
@@ -242,6 +243,12 @@ def unrelated(values: Sequence[torch.Tensor], columns: Sequence[Sequence[torch.T
                 near = f"{found:.2f} where runs of the reference have {min(honest):.2f} to {max(honest):.2f}"
                 return f"{names[one]} and {names[other]} are not drawn together (correlation {near})"
     return ""
+
+
+def _leveled(everyone: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Runs of which the last is another's, and their magnitudes, less what is rounding (``atoms``)."""
+    near = atoms.close(everyone[:-1], dtype)
+    return atoms.leveled(everyone, near), atoms.leveled(everyone.abs(), near)
 
 
 def _thinned(everyone: torch.Tensor) -> torch.Tensor:
@@ -269,18 +276,6 @@ def _ranks_among(everyone: torch.Tensor) -> torch.Tensor:
     found = np.empty(values.shape)
     np.put_along_axis(found, order, (first + last) / (2.0 * (count - 1)), axis=1)
     return torch.from_numpy(np.ascontiguousarray(found.T)).to(everyone.device)
-
-
-def snapped(value: torch.Tensor, base: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """``value`` with the elements that lie within rounding (of ``dtype``) of a run's moved onto it.
-
-    Where a law has atoms (dropout keeps x / 0.6 or gives 0) honest programs round the atom differently, and a rank
-    among ties tells one ulp from none."""
-    tolerance = 4 * torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
-    distance = (base - value).abs()
-    closest = distance.argmin(0, keepdim=True)
-    near = distance.gather(0, closest).squeeze(0) <= tolerance * value.abs()
-    return torch.where(near, base.gather(0, closest).squeeze(0), value)
 
 
 def _strange(value: torch.Tensor, runs: torch.Tensor) -> Iterator[Sign]:

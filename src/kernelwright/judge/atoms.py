@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random outputs in which values that differ by rounding are one: a dropout keeps x / 0.75 or gives 0, honest programs
+round what is kept differently, and a rank among ties tells one ulp from none.
+
+All runs are treated alike, those of the reference too: a value moved onto one of few numbers in half precision is at
+distance 0 from it, and a reference of which only the candidate's runs were moved was refused as its own replacement.
+"""
+
+from __future__ import annotations
+
+import torch
+
+FEW, MANY = 4.0, 64.0
+"""Roundings up to which values are one: of the type and the element's own size; and of float32, or float64, and the
+size (RMS) of all, for sums: of 1024 products in another order near zero lie hundreds of their own roundings apart."""
+SHARE = 1 / 32
+"""The same in parts of the element's range over the runs of the reference: noise of a few roundings is still noise, and
+what is kept is told from what is a 32nd larger."""
+
+
+def close(runs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Distance of each element (float64) up to which two of its values are the same number, rounded to ``dtype``.
+
+    Of the size of all only where the element varies: a number that is the same in all runs, beside much larger ones,
+    is held to its own.
+    """
+    if not dtype.is_floating_point:
+        return torch.zeros_like(runs[0])
+    low, high = runs.amin(0), runs.amax(0)
+    own = FEW * torch.finfo(dtype).eps * torch.maximum(low.abs(), high.abs())
+    fine = min(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
+    wide = own.clamp_min(MANY * fine * float(runs.square().mean().sqrt()))
+    return torch.where(high > low, torch.minimum(wide, SHARE * (high - low)), own)
+
+
+def snapped(value: torch.Tensor, base: torch.Tensor, near: torch.Tensor) -> torch.Tensor:
+    """``value`` with the elements that lie within ``near`` of a run's moved onto it."""
+    distance = (base - value).abs()
+    closest = distance.argmin(0, keepdim=True)
+    within = distance.gather(0, closest).squeeze(0) <= near
+    return torch.where(within, base.gather(0, closest).squeeze(0), value)
+
+
+def leveled(everyone: torch.Tensor, near: torch.Tensor) -> torch.Tensor:
+    """All runs, with each element's values the same that lie within ``near`` above the least of them, of the others
+    above the least of those, and so on: never further, however many lie close to each other."""
+    if not bool(near.any()):
+        return everyone
+    ordered, order = everyone.sort(0)
+    least = ordered[0].clone()
+    for row in ordered[1:]:
+        least = torch.where(row - least > near, row, least)
+        row.copy_(least)
+    return torch.empty_like(everyone).scatter_(0, order, ordered)
