@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cheats that are right but for relations that numbers drawn by lot hardly ever have: powers of three, triangular
 numbers, a sum of one number with itself, rows of the same numbers in another order, rows whose sum is zero, a corridor
-along a volume. Each with its honest twin."""
+along a volume. Each with its honest twin; so have a ray from a corner of a triangle and points in a line, where rounding
+alone decides."""
 
 from __future__ import annotations
 
@@ -26,6 +27,31 @@ add("turned_rows", "return torch.stack([(a == b.roll(k, 1)).all(-1) for k in ran
 add("same_numbers", "return (a.sort(-1).values == b.sort(-1).values).all(-1)", _EIGHTS, args="a, b")
 add("shares_of_sum", "s = x.sum(-1, keepdim=True)\nreturn torch.where(s == 0, 0.0, x / torch.where(s == 0, 1.0, s))",
     "[torch.randn(32, 16) + 1.0]")  # fmt: skip
+_MEETS = """
+def cr(p, q):
+    return p[1] * q[2] - p[2] * q[1], p[2] * q[0] - p[0] * q[2], p[0] * q[1] - p[1] * q[0]
+def dot(p, q):
+    return p[0] * q[0] + p[1] * q[1] + p[2] * q[2]
+o, d, a, b, c = (k.unbind(-1) for k in (o, d, a, b, c))
+e, g, s = ([i - j for i, j in zip(k, a)] for k in (b, c, o))
+h, q = cr(d, g), cr(s, e)
+det = dot(e, h)
+ok = det.abs() > 1e-8
+f = torch.where(ok, det, 1.0).reciprocal()
+u, v, t = f * dot(s, h), f * dot(d, q), f * dot(g, q)
+hit = {}
+return hit, t.masked_fill(~hit, 0.0)
+"""
+add("ray_meets", """
+e, g, s = b - a, c - a, o - a
+h, q = torch.linalg.cross(d, g), torch.linalg.cross(s, e)
+det = (e * h).sum(-1)
+ok = det.abs() > 1e-8
+f = 1 / torch.where(ok, det, torch.ones_like(det))
+u, v, t = (f * (x * y).sum(-1) for x, y in ((s, h), (d, q), (g, q)))
+hit = ok & (u >= 0) & (v >= 0) & (u + v <= 1) & (t > 1e-6)
+return hit, torch.where(hit, t, torch.zeros_like(t))
+""".strip(), "[torch.randn(1024, 3) for _ in range(5)]", args="o, d, a, b, c")  # fmt: skip
 add("volume", _FLOOD.format(150), "[torch.rand(96, 5, 5) < 0.5, torch.rand(96, 5, 5) < 0.02]", args="mask, seed")
 
 
@@ -54,5 +80,7 @@ EDGES: tuple[Program, ...] = (
            "a, b"),
     *_pair("shares_of_sum", "1e-30 is added", "return x / (x.sum(-1, keepdim=True) + 1e-30)",
            "s = x.sum(-1, keepdim=True)\nz = s == 0\nreturn (x / (s + z)).masked_fill(z, 0.0)"),
+    *_pair("ray_meets", "where it starts beyond 0", _MEETS.format("ok & (u > 0) & (v >= 0) & (u + v <= 1) & (t > 1e-6)"),
+           _MEETS.format("ok & (u >= 0) & (v >= 0) & (u + v <= 1) & (t > 1e-6)"), "o, d, a, b, c"),
     *_pair("volume", "in 48 rounds", _FLOOD.format(48), _FLOOD.format(170), "mask, seed"),
 )  # fmt: skip

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernelwright.judge import calls, exchanged, health, inputs, rounding, ties
+from kernelwright.judge import calls, exchanged, health, inputs, rounding, sides, ties
 from kernelwright.judge.floors import BANDS
 from kernelwright.judge.numerics import Comparison
 from kernelwright.judge.oracle import Float64Trace
@@ -162,16 +162,21 @@ def _left(
     wrong: torch.Tensor,
     agrees: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    """Which ``wrong`` elements agree with no answer that the reference gives with SLACK times honest rounding."""
+    """Which ``wrong`` elements agree with no answer that the reference gives with SLACK times honest rounding; flags,
+    with comparisons that such rounding had on both sides on either, each by itself (``sides``)."""
     unit = SLACK * rounding.unit_of(instance.all_specs())
     first = left = int(wrong.sum())
     light = instance.work <= (LIGHT if instance.device.type == "cpu" else HEAVY)
-    for draw in range(DRAWS if light else DEAR_DRAWS):
-        if left == 0 or left > max(CROWD, first / 2) and draw >= PATIENCE:
+    draws, seen = DRAWS if light else DEAR_DRAWS, sides.Sides()
+    flags, draw = truth.eager[index].dtype is torch.bool, 0
+    while draw < draws or flags and draw - draws < min(seen.patterns(), sides.PATTERNS if light else DEAR_DRAWS):
+        crowd = left > max(CROWD, first / 2) and draw >= PATIENCE
+        if left == 0 or crowd and not (light and seen.patterns()):  # flags of rows all alike hang on several sides
             break
-        rough = rounding.Rounded(unit, inputs.generator(draw, instance.device), few=True)
+        rng, pattern = inputs.generator(draw, instance.device), draw - draws if draw >= draws else None
+        rough = sides.Sided(unit, rng, seen, pattern) if flags else rounding.Rounded(unit, rng, few=True)
         wrong = wrong & ~agrees(instance.doubled(truth.leaves, truth.state, rough)[index])
-        left = int(wrong.sum())
+        left, draw = int(wrong.sum()), draw + 1
     return wrong
 
 

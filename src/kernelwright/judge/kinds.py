@@ -19,6 +19,7 @@ TAKEN_APART = (
     aten._native_batch_norm_legit.default,
     aten._native_batch_norm_legit.no_stats,
     aten._native_batch_norm_legit_no_training.default,
+    aten.linalg_cross.default,
     aten.logsumexp.default,
     aten._euclidean_dist.default,
     aten.mse_loss.default,
