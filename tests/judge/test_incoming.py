@@ -72,6 +72,7 @@ def test_dear_calls_meet_two_of_them() -> None:
     """Rows, in which most faults show, and by lot another kind."""
     dice = random.Random(1)
     assert incoming.chosen(dice, dear=False) == incoming.KINDS
+    assert incoming.chosen(dice, dear=False, random_=True) == (incoming.LARGE,)
     chosen = [incoming.chosen(dice, dear=True) for _ in range(100)]
     assert all(len(two) == 2 and two[0] == incoming.ROWS for two in chosen)
     assert {two[1] for two in chosen} == set(incoming.KINDS[1:])

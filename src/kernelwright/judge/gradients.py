@@ -97,14 +97,14 @@ class Gradients(Correctness):
     @sharing
     def _as_of_losses(self, program: Program, point: Point) -> None:
         """Incoming gradients as losses make them, not normal numbers alone: see ``incoming``."""
-        if not point.instance.gradients or self.bench.contract.random:
+        if not point.instance.gradients:
             return
         dice = random.Random(self.seed ^ 0x105)
         variant, leaves, state = self._elsewhere(program, point, dice.getrandbits(62), plain=True)
         if not isinstance(leaves, calls.Given) or leaves.incoming is None:
             return
         buffers = point.bind(program, variant, 1)
-        for kind in incoming.chosen(dice, dear=point.dear):
+        for kind in incoming.chosen(dice, dear=point.dear, random_=self.bench.contract.random):
             if self.stateful:
                 program.set_state(state)
             given = incoming.given(leaves, leaves.incoming, kind, dice.getrandbits(62))

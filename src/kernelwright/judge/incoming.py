@@ -90,8 +90,11 @@ def given(leaves: Sequence[torch.Tensor], first: Sequence[torch.Tensor], kind: s
     return made
 
 
-def chosen(dice: random.Random, *, dear: bool) -> tuple[str, ...]:
-    """Which of KINDS one program meets: all, or where a call is dear, rows and another one."""
+def chosen(dice: random.Random, *, dear: bool, random_: bool = False) -> tuple[str, ...]:
+    """Which of KINDS one program meets: all, or where a call is dear, rows and another one; where results are random,
+    and compared with dozens of runs, large ones."""
+    if random_:
+        return (LARGE,)
     return (ROWS, dice.choice(KINDS[1:])) if dear else KINDS
 
 
