@@ -223,6 +223,8 @@ def spared(leaf: torch.Tensor, made: torch.Tensor, rng: torch.Generator) -> torc
     flat, was = made.view(-1), leaf.reshape(-1)
     places = torch.randint(flat.numel(), (LOOKS,), generator=rng, device=leaf.device)
     places = places[flat[places] != was[places]]
+    inner = places[(places > 0) & (places < flat.numel() - 1)]  # who looks at the ends came upon one by lot
+    places = inner if inner.numel() else places
     later = places[places >= flat.numel() // 2]
     if later.numel() and below(2, rng):
         places = later

@@ -27,8 +27,9 @@ USUAL = (24, -40)
 with 2^16 and may be 2^24. Half precision has no room for that."""
 ROW_POWERS = (-20, 6)
 """The same of single rows, where there is room."""
-OTHERS = 1 / 64
-"""Share of the ones that are something else, one at the least: who looks at some to know whether all are ones."""
+OTHERS = 3
+"""Of the ones that are something else, at the most, and neither at an end nor in the middle: who looks at some to know
+whether all are ones looks there, and of 1 in 64 he came to one by lot."""
 
 Row = Callable[[torch.Tensor, torch.Generator], torch.Tensor]
 
@@ -110,9 +111,10 @@ def _changed(first: torch.Tensor, kind: str, rng: torch.Generator) -> torch.Tens
         return _of_classes(first, 1.0 if kind == CHOSEN else -1.0, rng)
     if kind == ONES:
         made = torch.ones_like(first).reshape(-1)
-        many = made.numel() - 1 if made.numel() < 3 else max(1, int(OTHERS * made.numel()))
-        places = torch.randint(made.numel(), (many,), generator=rng).to(made.device)
-        made[places] = first.reshape(-1)[places]
+        count = made.numel()
+        there = set(torch.randint(count, (OTHERS,), generator=rng).tolist()) - {0, count // 2, count - 1}
+        for at in there or {count - 2} if count > 1 else ():
+            made[at] = first.reshape(-1)[at]
         return made.reshape(first.shape)
     return _by_rows(first, rng)
 
