@@ -169,6 +169,19 @@ def test_lines_stay_at_a_level_for_long(whole: bool) -> None:
     assert all(far.levels([values], rng(seed))[0].shape == values.shape for seed in range(8))
 
 
+def test_some_lines_of_whole_numbers_turn_once() -> None:
+    """Brackets of a row by lot nest a handful deep; these nest half of the row."""
+    leaf = torch.randint(0, 2, (64, 96), generator=rng(3))
+    for seed in range(8):
+        made = far.levels([leaf], rng(seed))[0]
+        assert made.dtype == leaf.dtype and set(made.unique().tolist()) == {0, 1}
+        lines = made if bool((made.diff(dim=1).ne(0).sum(1) == 1).any()) else made.T
+        once = lines[lines.diff(dim=1).ne(0).sum(1) == 1]
+        assert len(once) > len(lines) // 8 and bool(once[:, 0].any()) and not bool(once[:, 0].all())
+        ones = once.sum(1) / once.shape[1]
+        assert bool(((ones > 0.3) & (ones < 0.7)).any())
+
+
 def test_zeros_have_both_signs_and_others_stay() -> None:
     values = torch.randn(16, 64, generator=rng())
     (made,) = far.zeros([values], rng())

@@ -39,6 +39,9 @@ ZERO_SHARE = 1 / 4
 """Of the elements those that are zero where zeros have both signs."""
 CLOSE = 0.1
 """What lies in a corridor, or a wall, has so much of the difference of the two left."""
+TURNED = 4
+"""One of so many lines of whole numbers is its least number and then its largest, or the other way: brackets that nest
+as deep as they can."""
 WIDEST = 8
 """Numbers of a row that may be a box, or a point."""
 STEPS = (0.1, 0.33)
@@ -304,7 +307,12 @@ def _held(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     there = (places >= first) & (places <= torch.maximum(start, end))
     made = torch.where(there, level + CLOSE * (leaf - level) if near else level, leaf)
     low, high = torch.aminmax(leaf, dim=axis, keepdim=True)
-    return torch.where(places == first - 1, torch.where(end % 2 == 0, low, high), made)
+    made = torch.where(places == first - 1, torch.where(end % 2 == 0, low, high), made)
+    if leaf.dtype not in whole.INTEGERS:
+        return made
+    middle = size // 2 + start // 4 - size // 8
+    before, after = torch.where(at % 2 == 0, low, high), torch.where(at % 2 == 0, high, low)
+    return torch.where(end < size // TURNED, torch.where(places < middle, before, after), made)
 
 
 def zeros(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
