@@ -192,6 +192,14 @@ def test_inputs_that_are_not_marked_have_no_gradients_where_some_are(worker: Loc
     refused(worker, marked, wrong, "gradient of input:0", args="x, y")
 
 
+def test_a_large_call_of_fixed_size_passes_as_its_own_replacement(worker: LocalWorker) -> None:
+    """8 MiB with weights and buffers and no smaller case, as most files of KernelBench are: all checks at that size."""
+    init = BN + "\nself.w = nn.Parameter(torch.rand(8) + 0.5)"
+    asked = task("return self.bn(x) * self.w", "[torch.randn(1 << 17, 8)]", init=init)
+    passed(worker, asked, "return self.w * self.bn(x)", init=init)
+    refused(worker, asked, "return self.bn(x)", "output 0", init=init)
+
+
 def test_a_state_dict_goes_in_and_comes_out_the_same(worker: LocalWorker) -> None:
     """Weights that a program keeps in another form must come back as they were given."""
     asked = task("return self.fc(x)", **LINEAR)
