@@ -64,6 +64,7 @@ LOSSES: tuple[Program, ...] = (
           ("takes gradients for ones after three looks", (ALL_ONES,), False),
           ("clamps gradients", ("g = g.clamp(-1e4, 1e4)",), True),
           ("flushes small gradients", ("g = g * (g.abs() > 1e-12)",), True),
+          ("takes a step of zero for ones", ("g = g if g.stride(-1) else torch.ones_like(g)",), False),
           ("divides gradients by the largest", ("m = g.abs().amax()\n        g = g / m", " * m"), False),
       )),
     honest("log_shares/by hand", "log_shares", _shares()),

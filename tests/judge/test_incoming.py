@@ -50,6 +50,16 @@ def test_wholes_are_of_every_kind() -> None:
         assert bool(((rows != 0).sum(-1) == 1).all()) and bool((rows.sum(-1) == number).all())
 
 
+def test_blocks_of_samples_are_zero() -> None:
+    """Leading and trailing halves of either axis, all but one place, and whole samples."""
+    blocks = made(incoming.BLOCKS, (14, 16, 12)) != 0
+    rows, columns = blocks.any(2).sum(1), blocks.any(1).sum(1)
+    assert bool((rows == 0).any()) and bool((rows == 1).any()) and bool((columns == 1).any())
+    assert int(((~blocks[:, :8].flatten(1).any(1)) & (rows > 0)).sum()) >= 2, "leading halves"
+    assert int(((~blocks[:, :, 6:].flatten(1).any(1)) & (rows > 0)).sum()) >= 2, "trailing halves"
+    assert made(incoming.EVEN).unique().tolist() == [float(torch.tensor(1 / 4800))]
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.complex64])
 def test_they_are_finite_in_every_type(dtype: torch.dtype) -> None:
     """Half precision has no room for a scaled loss."""

@@ -20,6 +20,9 @@ from kernelwright.judge.buffers import CallPlan
 OUTPUTS, INPUTS = "outputs", "inputs"
 WRITTEN = (OUTPUTS, INPUTS)
 """What a later layer may write to before gradients are asked for."""
+EXPANDED = "expanded"
+"""In the place of one of these: incoming gradients that are one number are one element, as ``y.sum().backward()`` gives
+them, with steps of zero."""
 Call = tuple[list[Any], dict[str, Any], list[torch.Tensor]]
 """Arguments, keywords, and the tensors among them."""
 Returned = tuple[Any, tuple[torch.Tensor, ...]]
@@ -35,7 +38,7 @@ def begin(
     written: str = "",
 ) -> Callable[[], Returned]:
     """Run a call; what is returned asks for its gradients, of those in ``needed`` (None: all) and zeros for others.
-    ``written``: which of WRITTEN are others by then."""
+    ``written``: which of WRITTEN are others by then, or EXPANDED."""
     arguments, keywords, leaves = call
     wanted = [_of(module, name, leaves) for name, _ in plan.gradients]
     for tensor, (name, _) in zip(wanted, plan.gradients, strict=True):
@@ -43,6 +46,8 @@ def begin(
     result = module(*arguments, **keywords)
     _, returned = skeletons.flatten(result)
     roots = [returned[leaf] for leaf in plan.seeds]
+    if written == EXPANDED:
+        incoming = [seed.flatten()[0].expand(seed.shape) if seed.numel() else seed for seed in incoming]
     pairs = [(root, seed) for root, seed in zip(roots, incoming, strict=True) if root.requires_grad]
 
     def finish() -> Returned:

@@ -108,7 +108,10 @@ class Gradients(Correctness):
             if self.stateful:
                 program.set_state(state)
             given = incoming.given(leaves, leaves.incoming, kind, dice.getrandbits(62))
+            expanded = asked.EXPANDED if kind == incoming.EVEN else ""
+            program.leash.ask({"do": "need", "names": None, "written": expanded}, program.stage)
             result = self._call(program, point, variant, buffers, 0, given, state)
+            program.leash.ask({"do": "need", "names": None}, program.stage)
             if not result.passed:
                 reason = f"with incoming gradients {kind}: {result.name}: {result.detail}"
                 raise Wrong("verify", reason, result.detail)

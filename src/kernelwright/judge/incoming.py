@@ -19,7 +19,8 @@ from kernelwright.judge.calls import Given
 
 ROWS, ONES, NONE, LARGE, SMALL = "by rows", "of ones, nearly", "of zeros", "that are large", "that are small"
 CHOSEN, NEGATED = "of one number a row", "of one negative number a row"
-KINDS = (ROWS, ONES, NONE, LARGE, SMALL, CHOSEN, NEGATED)
+BLOCKS, EVEN = "that are zero in blocks", "of one number with steps of zero"
+KINDS = (ROWS, ONES, NONE, LARGE, SMALL, CHOSEN, NEGATED, BLOCKS, EVEN)
 """Ways of changing them, by what is said of one that fails."""
 POWERS = {torch.float16: (3, -6)}
 USUAL = (24, -40)
@@ -107,6 +108,10 @@ def _changed(first: torch.Tensor, kind: str, rng: torch.Generator) -> torch.Tens
     if kind in (LARGE, SMALL):
         powers = POWERS.get(first.dtype, USUAL)
         return first * 2.0 ** powers[kind == SMALL]
+    if kind == EVEN:
+        return torch.full_like(first, 1 / max(first.numel(), 2))  # a mean's; of a sum's ones there are others
+    if kind == BLOCKS:
+        return _in_blocks(first, rng)
     if kind in (CHOSEN, NEGATED):
         return _of_classes(first, 1.0 if kind == CHOSEN else -1.0, rng)
     if kind == ONES:
@@ -117,6 +122,28 @@ def _changed(first: torch.Tensor, kind: str, rng: torch.Generator) -> torch.Tens
             made[at] = first.reshape(-1)[at]
         return made.reshape(first.shape)
     return _by_rows(first, rng)
+
+
+def _in_blocks(first: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """Of each sample the first half or more along an axis is zero, or the last, or all but one place; or all of it. In
+    turn, from a place by lot, so that each way comes where there are samples enough."""
+    samples = first.unsqueeze(0) if first.dim() < 3 else first
+    made = samples.clone()
+    axes = [axis for axis in range(1, samples.dim()) if samples.shape[axis] > 1]
+    ways = [(axis, way) for axis in axes for way in range(3)]
+    at = int(torch.randint(len(ways) + 1, (), generator=rng))
+    for number, sample in enumerate(made):
+        axis, way = [*ways, (0, 3)][(at + number) % (len(ways) + 1)]
+        if way == 3:
+            sample.zero_()
+            continue
+        size = samples.shape[axis]
+        cut, along = int(torch.randint(size // 2, size, (), generator=rng)), sample.movedim(axis - 1, 0)
+        kept = {0: slice(cut, None), 1: slice(0, max(size - cut, 1)), 2: slice(cut, cut + 1)}[way]
+        rest = along[kept].clone()
+        along.zero_()
+        along[kept] = rest
+    return made.reshape(first.shape)
 
 
 def _of_classes(first: torch.Tensor, number: float, rng: torch.Generator) -> torch.Tensor:
