@@ -112,6 +112,18 @@ def test_one_number_that_is_the_same_in_all_runs_is_held_to_its_own_size() -> No
     assert not atoms.close(runs, torch.int64).any()
 
 
+def test_zeros_of_all_runs_may_be_rounding() -> None:
+    """A slope in the tail of a GELU is 0 by erf and -4e-14 by erfc; a number that is a thousandth is none."""
+    x = torch.randn(64, 200, generator=torch.Generator().manual_seed(1)) * 10
+
+    def slope(tail: float) -> torch.Tensor:
+        return torch.where(x < -7, tail, 1.0) * x.abs() * (torch.rand(x.shape) >= 0.25) / 0.75
+
+    runs = [slope(0.0) for _ in range(36)]
+    assert distribution.differs(slope(-4e-15), runs) == "" == distribution.differs(slope(0.0), runs)
+    assert distribution.differs(slope(-1e-3), runs)
+
+
 def test_values_are_made_the_same_no_further_than_they_are_close() -> None:
     """A chain of them is not one number."""
     runs = torch.tensor([0.0, 2.75, 1.0, 1.5, 0.5], dtype=torch.float64)[:, None]
