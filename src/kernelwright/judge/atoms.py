@@ -21,18 +21,18 @@ what is kept is told from what is a 32nd larger."""
 def close(runs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Distance of each element (float64) up to which two of its values are the same number, rounded to ``dtype``.
 
-    Of the size of all only where the element varies: a number that is the same in all runs, beside much larger ones,
-    is held to its own.
+    Of the size of all where the element varies, or is nothing beside that: a number that is the same in all runs,
+    beside much larger ones, is held to its own. Zeros of all runs may be rounding: a GELU's slope below -7 is 0 by erf
+    and -4e-14 by erfc.
     """
     if not dtype.is_floating_point:
         return torch.zeros_like(runs[0])
     low, high = runs.amin(0), runs.amax(0)
-    own = FEW * torch.finfo(dtype).eps * torch.maximum(low.abs(), high.abs())
-    fine = min(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
-    wide = own.clamp_min(MANY * fine * float(runs.square().mean().sqrt()))
-    # Zeros of all runs may be rounding: a GELU's slope below -7 is 0 by erf and -4e-14 by erfc.
-    least = FEW * fine * float(runs.square().mean().sqrt())
-    own = torch.where(torch.maximum(low.abs(), high.abs()) <= least, own.clamp_min(least), own)
+    largest, eps = torch.maximum(low.abs(), high.abs()), torch.finfo(dtype).eps
+    unit = min(eps, torch.finfo(torch.float32).eps) * float(runs.square().mean().sqrt())
+    own = FEW * eps * largest
+    wide = own.clamp_min(MANY * unit)
+    own = torch.where(largest <= FEW * unit, own.clamp_min(FEW * unit), own)
     return torch.where(high > low, torch.minimum(wide, SHARE * (high - low)), own)
 
 

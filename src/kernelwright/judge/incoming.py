@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from kernelwright.judge import inputs
-from kernelwright.judge.calls import Given
+from kernelwright.judge.calls import Given, differentiable
 
 ROWS, ONES, NONE, LARGE, SMALL = "by rows", "of ones, nearly", "of zeros", "that are large", "that are small"
 CHOSEN, NEGATED = "of one number a row", "of one negative number a row"
@@ -101,7 +101,7 @@ def chosen(dice: random.Random, *, dear: bool, random_: bool = False) -> tuple[s
 
 
 def _changed(first: torch.Tensor, kind: str, rng: torch.Generator) -> torch.Tensor:
-    if not (first.is_floating_point() or first.is_complex()) or first.numel() == 0:
+    if not differentiable([first]) or first.numel() == 0:
         return first.clone()
     if kind == NONE:
         return torch.zeros_like(first)
