@@ -104,7 +104,8 @@ def main() -> int:
             with ThreadPoolExecutor(len(workers)) as pool:
                 begun = list(pool.map(lambda worker, one=program: first(worker, one), workers))
             row = {**begun[0], **repeated(workers, program, asked.seconds / len(programs))}
-            rows.append({**row, "right": row["right"] and all(one["right"] for one in begun)})
+            wrong = [one["words"] for one in begun if not one["right"]]
+            rows.append({**row, "right": row["right"] and not wrong, "refused": wrong + row["refused"]})
             sys.stdout.write(f"{json.dumps(rows[-1])}\n")
             sys.stdout.flush()
         name = workers[0].run({"job": "machine"})["machine"]["name"]
