@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from kernelwright.judge import numerics
+from kernelwright.judge import logarithms, numerics
 from kernelwright.judge.domains import factored
 from kernelwright.judge.extremes import FREE, guarded
 from kernelwright.judge.kinds import Watching
@@ -76,7 +76,7 @@ def within(instance: Instance, variant: Variant, leaves: Answers, state: State |
     precise as ever, or without a size of its own."""
     if variant.beyond:
         return True
-    if not regular(instance, leaves, state, outputs):
+    if not regular(instance, leaves, state, outputs) or not logarithms.told(instance, leaves, state):
         return False
     if variant.group in FREE:
         return _scale_free(instance, leaves, state, outputs, variant.scale)

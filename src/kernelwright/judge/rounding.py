@@ -24,6 +24,7 @@ from kernelwright.judge.centred import Centred
 from kernelwright.judge.decays import Decays
 from kernelwright.judge.exchanged import Equal, Kept
 from kernelwright.judge.kinds import EXACT, TAKEN_APART, bound
+from kernelwright.judge.logarithms import Logarithms
 from kernelwright.judge.noise import Pool, finite, stretches
 from kernelwright.judge.oracle import Float64Trace, convolved
 from kernelwright.judge.swallowed import LONGEST, by_row, equal, equal_terms
@@ -71,14 +72,23 @@ class Rounded(Float64Trace):
         self.centred = Centred(ROUND * unit)
         self.trees = Trees(ROUND * unit, LONGEST_DOT)
         self.decays = Decays(ROUND * unit)
+        self._logarithms = Logarithms()
         self._terms: tuple[int, int] | None = None
         """Where the product before this operator lies, and its size: it may be added up as a library adds it up."""
 
     def apply(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One operator, perturbed."""
+        args, off = (args, None) if self._open else self._logarithms.again(self, func, args)
         out = self._applied(func, args, kwargs)
+        out = out if off is None else out * off.factor + off.more
+        if not self._open:
+            self._logarithms.note(func, args, kwargs, out)
         self.decays.spread(args, out)
         return out
+
+    def rounded_again(self, func: Any, args: tuple[Any, ...]) -> torch.Tensor:
+        """Another draw of an operator of one result."""
+        return self._applied(func, args, {})
 
     def _applied(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args = args if self._equal is None else self._equal.again(func, args, kwargs)

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A softmax that the backward pass computes again, from its arguments and the logarithm of their exponentials' sum.
+
+Fused attention keeps no weights of attention for the gradients: it keeps that logarithm, one number a row, and takes
+exp(s - l) again (FlashAttention, Dao et al. 2022, algorithm 4; Rabe and Staats 2021). Rounded at its own size, l is off
+by so many units as it is large, s comes from another product, and nothing divides by the sum once more: with arguments
+of 10^6 all weights of a row are off by a tenth. Where a reference keeps its softmax, gradients of torch's own fused
+attention were refused by that. Where they are off by more than MOST, inputs are none that gradients are asked of: of
+arguments of 10^8, all of a row, weights of attention come again as infinities.
+
+Of what follows from the weights the gradient of their arguments is off by that factor, and by the sum in it:
+p (g - sum(p g)), whose sum these programs take as a product of the answer and its gradient. A reference takes it of the
+same g: where one weight is 1 the two cancel exactly there, and to within rounding here.
+
+Kernels of cross-entropy (Liger's, Unsloth's) do so where torch keeps a log_softmax; their arguments are as given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from kernelwright.judge.kinds import bound
+from kernelwright.judge.oracle import Float64Trace
+
+if TYPE_CHECKING:
+    from kernelwright.judge.instance import Instance
+    from kernelwright.judge.rounding import Rounded
+    from kernelwright.judge.weights import State
+
+aten = torch.ops.aten
+MADE = frozenset({aten._softmax.default, aten._log_softmax.default})
+PRODUCT = frozenset({aten.mm.default, aten.bmm.default})
+SUMS, PRODUCTS = 2.0, 4.0
+"""Units by which the logarithm is off, and an argument that is a product in another order (64 addends in a row and as
+many again: 3.6 in RMS of the largest of them)."""
+MOST = 1 / 16
+"""By how much of itself a weight may be off that is computed again."""
+SINGLE = 2.0**-24
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """One that a forward pass made: its values, which lie in memory of their own, and the logarithms, a row each."""
+
+    values: torch.Tensor
+    logarithm: torch.Tensor
+    logarithmic: bool
+    """A log_softmax."""
+
+
+class Off(NamedTuple):
+    """A factor of a result, and what is added to it then."""
+
+    factor: torch.Tensor
+    more: torch.Tensor
+
+
+class Logarithms:
+    """The softmaxes of one run of a reference with gradients."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, Softmax] = {}
+        """By where its memory begins."""
+        self._again: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        """The values as they come again, and their factors."""
+        self._product: tuple[Any, tuple[Any, ...], torch.Tensor] | None = None
+        """The last product of the backward pass: operator, arguments, result."""
+
+    def note(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """After an operator."""
+        if self._made and func in PRODUCT and backward():
+            self._product = func, args, out
+        if func not in MADE or not torch.is_grad_enabled() or backward():
+            return
+        if out.dtype is torch.float64 and out.numel():
+            self._made[out.untyped_storage().data_ptr()] = Softmax(
+                out, _logarithm(func, args, kwargs), func is aten._log_softmax.default
+            )
+
+    def again(self, mode: Rounded, func: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Off | None]:
+        """The arguments of an operator of a backward pass, with such softmaxes computed again; instead by what its
+        result is off where it is the gradient of one."""
+        if not self._made or func.is_view or not backward():
+            return args, None
+        if func is aten._log_softmax_backward_data.default:
+            made = self._made.get(args[1].untyped_storage().data_ptr())
+            if made is None or args[1].dtype is not torch.float64:
+                return args, None
+            off = mode.noise(made.logarithm) * SUMS * mode.unit * made.logarithm.abs()
+            return (args[0], args[1] + off, *args[2:]), None
+        if func is aten._softmax_backward_data.default:
+            found = self._found(mode, args[1])
+            return args, None if found is None else self._off(mode, args, *(_as(args[1], each) for each in found))
+        return tuple(self._replaced(mode, arg) for arg in args), None
+
+    def _off(self, mode: Rounded, args: tuple[Any, ...], values: torch.Tensor, factor: torch.Tensor) -> Off:
+        """By what the gradient of a softmax's arguments is off; ``args``: those of its operator."""
+        incoming, _, dim, *_ = args
+        size = (values * incoming).abs().sum(dim, keepdim=True)
+        off = mode.noise(size) * size * PRODUCTS * mode.unit
+        if self._product is not None and incoming.is_contiguous():  # of weights and values: as exact as another one is
+            func, given, out = self._product
+            if out.data_ptr() == incoming.data_ptr() and out.numel() == incoming.numel():
+                other = mode.rounded_again(func, given).reshape(incoming.shape)
+                off = off + (values * (incoming - other)).sum(dim, keepdim=True)
+        return Off(factor, factor * values * off)
+
+    def _replaced(self, mode: Rounded, arg: Any) -> Any:
+        found = self._found(mode, arg) if isinstance(arg, torch.Tensor) else None
+        return arg if found is None else _as(arg, found[0])
+
+    def _found(self, mode: Rounded, arg: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
+        if arg.layout is not torch.strided:
+            return None
+        place = arg.untyped_storage().data_ptr()
+        made = self._made.get(place)
+        if made is None or made.logarithmic or arg.dtype is not torch.float64:
+            return None
+        if place not in self._again:
+            values, level = made.values, made.logarithm
+            arguments = torch.where(values > 0.0, values.log() + level, 0.0)
+            off = mode.noise(level) * SUMS * level.abs() + mode.noise(values) * PRODUCTS * arguments.abs()
+            factor = torch.exp(mode.unit * off)
+            self._again[place] = values * factor, factor
+        return self._again[place]
+
+
+class _Largest(Float64Trace):
+    """The largest logarithm of a sum of exponentials of a softmax."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.size = 0.0
+
+    def apply(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """One operator."""
+        if func in MADE and args[0].numel():
+            self.size = max(self.size, float(_logarithm(func, args, kwargs).nan_to_num(0.0, 0.0, 0.0).abs().max()))
+        return super().apply(func, args, kwargs)
+
+
+def told(instance: Instance, leaves: Sequence[torch.Tensor], state: State | None) -> bool:
+    """Whether gradients of these inputs say anything: no softmax computed again is off by over MOST."""
+    if not (instance.contract.gradients and instance.steep) or instance.without_double:
+        return True
+    instance.doubled(leaves, state, mode := _Largest())
+    return mode.size * SINGLE <= MOST
+
+
+def _logarithm(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """Of the sum of the exponentials of a softmax's arguments."""
+    return torch.logsumexp(args[0], bound(func, args, kwargs)["dim"], keepdim=True)
+
+
+def _as(arg: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+    """The view of ``whole`` that ``arg`` is of what it stands for."""
+    return whole.as_strided(arg.size(), arg.stride(), arg.storage_offset())
+
+
+def backward() -> bool:
+    """Whether this operator is one of a backward pass."""
+    return torch._C._current_graph_task_id() != -1

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of a softmax that is computed again from the logarithm of its sum, and of one that is off otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from plain_tasks import GRADIENTS, instance
+
+from kernelwright.judge import logarithms, rounding
+from kernelwright.judge.inputs import generator
+from kernelwright.judge.logarithms import told
+
+UNIT = 2.0**-24
+Made = Callable[[torch.Tensor], torch.Tensor]
+RNG = torch.Generator().manual_seed(3)
+QUERIES, KEYS, VALUES, INCOMING = (torch.randn(4, 24, 16, generator=RNG, dtype=torch.float64) for _ in range(4))
+
+
+def gradients(scale: float) -> list[torch.Tensor]:
+    """Of attention, by queries, keys and values."""
+    given = [(QUERIES * scale).requires_grad_(), (KEYS * scale).requires_grad_(), VALUES.clone().requires_grad_()]
+    answer = torch.softmax(given[0] @ given[1].mT, -1) @ given[2]
+    return list(torch.autograd.grad(answer, given, INCOMING))
+
+
+def again(scale: float) -> list[torch.Tensor]:
+    """The same in float32, as fused attention takes them, which adds up another tile of the products there."""
+    q, k, v, g = ((x * s).float() for x, s in ((QUERIES, scale), (KEYS, scale), (VALUES, 1.0), (INCOMING, 1.0)))
+    logarithm = torch.logsumexp(q @ k.mT, -1, keepdim=True)
+    answer = torch.softmax(q @ k.mT, -1) @ v
+    weights = torch.exp(q.flip(-1) @ k.flip(-1).mT - logarithm)
+    inner = weights * (g @ v.mT - (g * answer).sum(-1, keepdim=True))
+    return [inner @ k, inner.mT @ q, weights.mT @ g]
+
+
+def drawn(run: Callable[[], list[torch.Tensor]]) -> list[float]:
+    """How far drawn runs lie from exact ones at the most (RMS of each result, in its own size)."""
+    exact, found = run(), []
+    for seed in range(4):
+        with rounding.Rounded(UNIT, generator(seed, "cpu")):
+            found.append(run())
+    return [max(off(run[index], exact[index]) for run in found) for index in range(len(exact))]
+
+
+def off(found: torch.Tensor, exact: torch.Tensor) -> float:
+    return float((found.double() - exact).square().mean().sqrt() / exact.square().mean().sqrt())
+
+
+@pytest.mark.parametrize("scale", [1.0, 20.0, 200.0])
+def test_gradients_of_weights_that_come_again_are_allowed_for(scale: float) -> None:
+    allowed = drawn(lambda: gradients(scale))
+    exact, fused = gradients(scale), again(scale)
+    assert all(off(one, true) < 2 * most for one, true, most in zip(fused, exact, allowed, strict=True))
+
+
+def test_without_it_they_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logarithms, "backward", lambda: False)
+    values, fused = drawn(lambda: gradients(200.0))[2], again(200.0)[2]
+    assert off(fused, gradients(200.0)[2]) > 4 * values
+
+
+def test_at_usual_scales_weights_in_half_precision_stay_out() -> None:
+    allowed = drawn(lambda: gradients(1.0))[2]
+    weights = torch.softmax(QUERIES @ KEYS.mT, -1)
+    assert off(weights.bfloat16().double().mT @ INCOMING, gradients(1.0)[2]) > 100 * allowed
+
+
+def test_the_forward_pass_is_as_exact_as_ever() -> None:
+    def run() -> list[torch.Tensor]:
+        return [torch.softmax((200 * QUERIES).requires_grad_() @ KEYS.mT * 200, -1).detach()]
+
+    def without() -> list[torch.Tensor]:
+        with torch.no_grad():
+            return run()
+
+    assert drawn(run) == drawn(without)
+
+
+def test_the_gradient_of_a_saturated_softmax_stays_zero() -> None:
+    """Its terms cancel, and programs that take the sum of what the forward pass answered have zeros there too."""
+
+    def run() -> list[torch.Tensor]:
+        logits = (torch.eye(8, dtype=torch.float64) * 1e5).requires_grad_()
+        answer = torch.softmax(logits, -1)
+        return list(torch.autograd.grad(answer, [logits], torch.ones_like(answer) * 3.0))
+
+    with rounding.Rounded(UNIT, generator(1, "cpu")):
+        assert float(run()[0].abs().max()) < 1e-5  # off by 6e-3 where the factor is within the sum
+
+
+def test_a_cross_entropy_that_keeps_the_logarithm() -> None:
+    labels = torch.arange(24) % 16
+
+    def run() -> list[torch.Tensor]:
+        logits = (1000 * QUERIES[0]).requires_grad_()
+        loss = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+        return list(torch.autograd.grad(loss, [logits], INCOMING[0, :, 0]))
+
+    logits = (1000 * QUERIES[0]).float()
+    weights = torch.exp(logits - torch.logsumexp(logits, -1, keepdim=True))
+    weights[torch.arange(24), labels] -= 1.0
+    kept = weights * INCOMING[0, :, :1].float()
+    assert off(kept, run()[0]) < 2 * drawn(run)[0]
+
+
+@pytest.mark.parametrize(("scale", "says"), [(1.0, True), (100.0, True), (10000.0, False)])
+def test_gradients_that_say_nothing_are_not_asked(scale: float, says: bool) -> None:
+    inputs = "[torch.randn(24, 16) for _ in range(3)]"
+    asked = instance("torch.softmax(q @ k.mT, -1) @ v", inputs, args="q, k, v", contract=GRADIENTS)
+    leaves = [scale * leaf for leaf in asked.draw(asked.offered(0)[0], 1)]
+    assert told(asked, leaves, None) is says
