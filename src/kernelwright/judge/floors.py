@@ -76,7 +76,7 @@ class Floors:
     def __init__(
         self, draw: Callable[[int], Sequence[Spread]], count: int, known: Sequence[Sequence[Spread]] = ()
     ) -> None:
-        self.draw, self.count = draw, count
+        self.draw, self.count, self.known = draw, count, known
         self._draws = list(known[:count])
 
     def at(self, output: int, draws: int) -> Floor | None:

@@ -20,6 +20,7 @@ from kernelwright.judge.floors import NO_FLOOR, Floors, Spread
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.numerics import Comparison
+from kernelwright.judge.stored import Further
 from kernelwright.judge.taken import ANSWERED
 from kernelwright.judge.variants import HEAVY, LIGHT
 from kernelwright.judge.yardstick import Magnitudes, Yardstick, compare
@@ -232,9 +233,8 @@ class Checker:
         They are most of what a check costs (eight runs of the reference in float64), and an answer that errs by no
         more than eager itself needs none.
         """
-        scales, dear = [Magnitudes(out) for out in exact], self.instance.work > LIGHT
-        self._count += 1
-        floors = self._floors(variant, leaves, state, scales)
+        scales, dear, self._count = [Magnitudes(out) for out in exact], self.instance.work > LIGHT, self._count + 1
+        floors = Further(self._floors(variant, leaves, state, scales), self.instance, leaves, state, scales)
         made = [
             None
             if out.dtype in numerics.EXACT_DTYPES

@@ -38,7 +38,8 @@ cancels does: the gradient of a saturated softmax is zero, exactly, to eager and
 So the first draw is made, but where it is dear and eager errs at all."""
 CLOSE = 4.0
 """Bits lost up to which an answer is refused by a floor of ``floors.LEAST`` draws only: 16 times the honest error, and
-half precision errs by thousands."""
+half precision errs by thousands. Of an answer in half precision up to GROSS: what eager stores in it may cancel there,
+to nothing, where one rounding less leaves one (see ``stored``)."""
 
 
 class Magnitudes:
@@ -354,7 +355,8 @@ class Yardstick:
 
     def _beyond_it(self, ratio: float, limit: float) -> bool:
         """Have it drawn more often than usual for an answer that is refused by little; whether it was."""
-        if self._beyond is None or not limit < bits_lost(ratio) <= max(limit, CLOSE):
+        near = GROSS if self.dtype in (torch.float16, torch.bfloat16) else CLOSE
+        if self._beyond is None or not limit < bits_lost(ratio) <= max(limit, near):
             return False
         found = self._beyond(self._more + 1, sure(self.scale.exact.numel()))
         if found is None:

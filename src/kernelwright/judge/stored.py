@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What half precision loses between operators: a reference in float64, each result rounded as it was stored.
+
+Sums in half precision are made in float32, and the draws of ``rounding`` know of no other. But eager stores what each
+operator answers in two bytes, and so does who fuses some of them, elsewhere. By eager alone such errors are measured
+once: where they cancel (x cos - y sin of rotary embeddings, whose two products round to the same number), or where a
+few rows are a thousand times as large, it is right by luck, and a fused program with one rounding less was refused, at
+3.4 and 4.9 times the honest error.
+
+So an answer in half precision that is refused by little is held against DRAWS such runs too, the largest of them, as
+they are. Operators are known by their order in a call of eager's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from kernelwright.judge import noise
+from kernelwright.judge.floors import NO_FLOOR, Floor, Floors, Spread
+from kernelwright.judge.inputs import generator
+from kernelwright.judge.kinds import EXACT, Watching
+from kernelwright.judge.numerics import unit_roundoff
+from kernelwright.judge.oracle import Float64Trace
+
+if TYPE_CHECKING:
+    from kernelwright.judge.buffers import TensorSpec
+    from kernelwright.judge.instance import Instance
+    from kernelwright.judge.weights import State
+    from kernelwright.judge.yardstick import Magnitudes
+
+aten = torch.ops.aten
+DRAWS = 3
+HALVES = frozenset({torch.float16, torch.bfloat16})
+Kinds = list[tuple[Any, list[torch.dtype | None]]]
+"""Operators that round, and the dtypes of their results; None of what is no half."""
+
+
+def _rounds(func: Any, out: Any) -> bool:
+    """Whether an operator rounds at all."""
+    name = func._schema.name.removeprefix("aten::")
+    return not (func.is_view or name in EXACT or name.rstrip("_") in EXACT) and any(map(_floating, _results(out)))
+
+
+def _floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _results(out: Any) -> Sequence[Any]:
+    return out if isinstance(out, tuple | list) else (out,)
+
+
+class _Seen(Watching):
+    """The operators of a call of eager's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds: Kinds = []
+
+    def __torch_dispatch__(
+        self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for every operator below autograd."""
+        out = func(*args, **(kwargs or {}))
+        if _rounds(func, out):
+            dtypes = [getattr(one, "dtype", None) for one in _results(out)]
+            self.kinds.append((func, [dtype if dtype in HALVES else None for dtype in dtypes]))
+        return out
+
+
+class Stored(Float64Trace):
+    """Float64, where each result that eager stored in half precision is rounded to that, at random."""
+
+    def __init__(self, kinds: Kinds, rng: torch.Generator) -> None:
+        super().__init__()
+        self._kinds, self._at, self._pool = kinds, 0, noise.Pool(rng)
+        self.known = True
+        """All operators so far are those of the call that was seen."""
+
+    def __torch_dispatch__(
+        self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for every operator below autograd."""
+        out = super().__torch_dispatch__(func, kinds, args, kwargs)
+        asked = (kwargs or {}).get("dtype")
+        if func is aten._to_copy.default and asked in HALVES and out.dtype is torch.float64:
+            return self._rounded(out, asked)
+        return out
+
+    def apply(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """One operator."""
+        out = super().apply(func, args, kwargs)
+        if not self.known or not _rounds(func, out):
+            return out
+        seen, dtypes = self._kinds[self._at] if self._at < len(self._kinds) else (None, [])
+        self._at += 1
+        self.known = seen is func and len(dtypes) == len(_results(out))
+        if not self.known:
+            return out
+        found = [
+            one if dtype is None else self._rounded(one, dtype)
+            for one, dtype in zip(_results(out), dtypes, strict=True)
+        ]
+        if func._schema.is_mutable:
+            for old, new in zip(_results(out), found, strict=True):
+                if new is not old:
+                    old.copy_(new)
+            return out
+        return type(out)(found) if isinstance(out, tuple | list) else found[0]
+
+    def _rounded(self, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """To either side, but what is a number of that kind; an overflow stays one of float64."""
+        if value.dtype is not torch.float64:
+            return value
+        half = torch.ldexp(torch.ones_like(value), torch.frexp(value).exponent - 1) * unit_roundoff(dtype)
+        moved = value + self._pool.noise(value) * half
+        return torch.where(value.to(dtype).to(torch.float64) == value, value, moved)
+
+
+class Further(Floors):
+    """Floors of one call, and beyond them what half precision loses at its outputs."""
+
+    def __init__(
+        self,
+        floors: Floors,
+        instance: Instance,
+        leaves: Sequence[torch.Tensor],
+        state: State | None,
+        exact: Sequence[Magnitudes],
+    ) -> None:
+        super().__init__(floors.draw, floors.count, floors.known)
+        self._call = instance, leaves, state, exact
+        self._last: dict[int, tuple[int, Floor]] = {}
+        self._halves: list[Floor] | None = None
+
+    def beyond(self, output: int, more: int, sure: float = 0.0) -> Floor | None:
+        """The floor after ``more`` steps beyond the usual draws; None where there is none."""
+        found = super().beyond(output, more, sure)
+        if found is not None:
+            self._last[output] = more, found
+            return found
+        steps, before = self._last.get(output, (0, self.whole(output)))
+        if more != steps + 1 or not self._is_half(output):
+            return None
+        if self._halves is None:
+            self._halves = self._stored()
+        return _larger(before, self._halves[output])
+
+    def _is_half(self, output: int) -> bool:
+        instance = self._call[0]
+        names = {str(dtype).removeprefix("torch.") for dtype in HALVES}
+        return not instance.contract.random and not instance.without_double and (
+            instance.all_specs()[output].dtype in names
+        )  # fmt: skip
+
+    def _stored(self) -> list[Floor]:
+        """The largest errors of a few runs at each output."""
+        instance, leaves, state, exact = self._call
+        with sdpa_kernel([SDPBackend.MATH]), (seen := _Seen()):
+            instance.eager(leaves, state)
+        found = [NO_FLOOR] * len(exact)
+        for number in range(DRAWS):
+            mode = Stored(seen.kinds, generator(instance.seed + number, instance.device))
+            spreads = noise.errors(instance.doubled(leaves, state, mode), exact, 1.0)
+            if not mode.known:
+                return [NO_FLOOR] * len(exact)
+            floors = [_before_its_own(*each) for each in zip(spreads, exact, instance.all_specs(), strict=True)]
+            found = [_larger(one, other) for one, other in zip(found, floors, strict=True)]
+        return found
+
+
+def _before_its_own(spread: Spread, exact: Magnitudes, spec: TensorSpec) -> Floor:
+    """A floor without the rounding of the output, which is added to any."""
+    dtype = getattr(torch, spec.dtype)
+    unit = unit_roundoff(dtype) if dtype in HALVES else 0.0
+
+    def less(error: float, size: float) -> float:
+        return math.sqrt(max(error * error - (unit * size) ** 2 / 3, 0.0))
+
+    bands = tuple(map(less, spread.bands, exact.own.bands))
+    return Floor(rms=less(spread.rms, exact.own.rms), peak=max(spread.peak - unit * exact.top, 0.0), bands=bands)
+
+
+def _larger(one: Floor, other: Floor) -> Floor:
+    bands = tuple(map(max, one.bands, other.bands))
+    return Floor(rms=max(one.rms, other.rms), peak=max(one.peak, other.peak), bands=bands)

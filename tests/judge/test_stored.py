@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Half precision rounds what each operator stores: who rounds elsewhere passes, who loses more does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from plain_tasks import instance
+
+from kernelwright.judge import stored
+from kernelwright.judge.inputs import Variant, generator
+from kernelwright.judge.verify import Checker
+from kernelwright.trial import CaseResult
+
+GIVEN = Variant(name="as given", required=True)
+CROSSED = "x * c - y * c"
+KINDS = {"float16": "half", "bfloat16": "bfloat16"}
+Program = Callable[..., torch.Tensor]
+
+
+def checked(program: Program, kind: str, seed: int = 0) -> CaseResult:
+    """What is said of an answer to products that are equal but in a few rows: eager's differences are zeros there."""
+    inputs = "(lambda x: [x, torch.cat([x[:-16], torch.randn(16, 96)]), torch.randn(512, 96)])(torch.randn(512, 96))"
+    inputs = f"[one.{KINDS[kind]}() for one in {inputs}]"
+    checker = Checker(instance(CROSSED, inputs, args="x, y, c"), seed=3)
+    leaves = checker.instance.draw(GIVEN, seed)
+    return checker.check(GIVEN, leaves, None, [program(*leaves)], leaves)
+
+
+def fused(x: torch.Tensor, y: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    """One product rounded, the other one not: a fused multiply-add."""
+    return (x.double() * c.double() - (y * c).double()).to(x.dtype)
+
+
+def wide(x: torch.Tensor, y: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    return (x.double() * c.double() - y.double() * c.double()).to(x.dtype)
+
+
+def coarse(x: torch.Tensor, y: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    """A product with three bits less."""
+    return (x * c - (y * c * 8 + y * c - y * c * 8)).to(x.dtype) + (y * c) * 2.0**-7
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("program", [fused, wide])
+def test_one_rounding_less_passes(program: Program, kind: str) -> None:
+    assert all(checked(program, kind, seed).passed for seed in range(3))
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_without_these_draws_it_is_refused(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored.Further, "_is_half", lambda self, output: False)
+    assert not checked(fused, kind).passed
+
+
+def test_a_coarser_product_is_refused() -> None:
+    assert not any(checked(coarse, "float16", seed).passed for seed in range(3))
+
+
+def test_a_sum_in_half_precision_is_refused() -> None:
+    checker = Checker(instance("x.sum(-1)", "[torch.randn(32, 4096).half()]"), seed=3)
+    leaves = checker.instance.draw(GIVEN, 0)
+    running = torch.zeros(32, dtype=torch.float16)
+    for column in leaves[0].unbind(1):
+        running = running + column
+    assert not checker.check(GIVEN, leaves, None, [running], leaves).passed
+
+
+def test_draws_err_as_eager_does() -> None:
+    """Of eight operators in a row, each stored in half precision."""
+    forward, inputs = "(x * 1.1).sin().add(y).mul(y).exp().div(3.0).tanh().mul(x)", "[torch.randn(512).half()] * 2"
+    asked = instance(forward, inputs, args="x, y")
+    leaves = asked.draw(GIVEN, 1)
+    with (seen := stored._Seen()):
+        eager = asked.eager(leaves, None)[0]
+    exact = asked.oracle(leaves, None)[0][0]
+    drawn = asked.doubled(leaves, None, mode := stored.Stored(seen.kinds, generator(1, "cpu")))[0]
+    assert mode.known
+    honest, mine = ((one.double() - exact).square().mean().sqrt() for one in (eager, drawn))
+    assert 0.7 < float(mine / honest) < 1.4
+
+
+def test_other_operators_than_those_seen_are_noticed() -> None:
+    asked = instance("x.sin()", "[torch.randn(8).half()]")
+    leaves = asked.draw(GIVEN, 1)
+    asked.doubled(leaves, None, mode := stored.Stored([], generator(1, "cpu")))
+    assert not mode.known
