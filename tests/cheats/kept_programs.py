@@ -70,6 +70,14 @@ if self.key is None or not all(same(a, b) for a, b in zip(self.key, (x, y))):
 return self.made.clone()
 """
 OF_BITS = "def same(a, b):\n    return torch.equal(a.contiguous().view(torch.int32), b.contiguous().view(torch.int32))"
+add("biased", "return torch.softmax(x.masked_fill(mask, -10000.0), -1)",
+    "[torch.randn(64, 96), torch.rand(64, 96) < 0.3]", args="x, mask")  # fmt: skip
+OF_ITS_MASK = """
+if not known(self, mask):
+    self.mask, self.version, self.bias = mask, mask._version, mask * -1e4
+return torch.softmax(torch.where(mask, self.bias, x), -1)
+"""
+KNOWN_MASK = "def known(m, mask):\n    return m.mask is mask"
 KEPT: tuple[Program, ...] = (
     honest("diagonals/zeros", "diagonals", module(MADE)),
     cheat((6, 7), "diagonals/old zeros", "diagonals", module(RING, init="self.pool, self.turn = {}, 0"),
@@ -86,4 +94,10 @@ KEPT: tuple[Program, ...] = (
     cheat((4, 22), "phases/again for equal numbers", "phases", module(
         AGAIN, args="x, y", init="self.key = None", head="same = torch.equal"),
           twin="phases/again for the same bits", level="precise"),
+    honest("biased/of its mask as it is", "biased", module(
+        OF_ITS_MASK, args="x, mask", init="self.mask = self.bias = None",
+        head=KNOWN_MASK + " and m.version == mask._version"), level="precise"),
+    cheat((4, 22), "biased/of its mask's object", "biased", module(
+        OF_ITS_MASK, args="x, mask", init="self.mask = self.bias = None", head=KNOWN_MASK),
+          twin="biased/of its mask as it is", level="precise"),
 )  # fmt: skip

@@ -221,6 +221,23 @@ def test_inputs_that_were_written_to_and_put_back_are_seen() -> None:
     assert not left.words(found, left.settings, random_=False, mutates=(1,))
 
 
+def test_inputs_that_are_handed_over_again_are_not_seen_as_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But where the call does write to them; whoever minds versions sees others."""
+    before = left.Before()
+    before.constructed()
+    leaf = torch.empty(0).set_(torch.ones(4).untyped_storage(), 0, (4,))
+    monkeypatch.setattr(left.os, "urandom", lambda count: b"\0" * count)
+    call, version = ([leaf], {}, [leaf]), leaf._version
+    assert left.kept(before, call, grad=True) is None
+    assert left.kept(before, call, grad=False) is call
+    assert leaf._version > version
+    left.called(before, [leaf])
+    assert not before.changed()
+    leaf.mul_(2.0)
+    left.called(before, [leaf])
+    assert f"{left.INPUT} 0" in before.changed()
+
+
 def test_threads_that_a_file_asks_for_when_it_is_imported_are_its_users_to_see() -> None:
     """Those that a call leaves otherwise nobody sees."""
     before = left.Before()

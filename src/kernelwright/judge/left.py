@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 _LIBRARIES = {
     "builtins": builtins, "math": math, "torch": torch, "torch.nn.functional": torch.nn.functional,
@@ -177,6 +178,8 @@ class Before:
         self.twisters: dict[str, tuple[int, ...]] = {}
         self.written: set[int] = set()
         """Inputs that torch says were written to."""
+        self.handed = WeakIdKeyDictionary()
+        """What ``_version`` said of inputs that are handed over once more."""
         self.held = {name: dict(vars(library)) for name, library in _LIBRARIES.items()}
         self.answers = _answers()
 
@@ -225,9 +228,22 @@ class Before:
 
 
 def called(before: Before | None, leaves: Sequence[torch.Tensor]) -> None:
-    """Note what the inputs of a call, made for it alone, say once it is over."""
+    """Note what the inputs of a call say once it is over."""
     if before is not None:
-        before.written |= {index for index, leaf in enumerate(leaves) if leaf._version > UNTOUCHED}
+        was = before.handed
+        before.written |= {at for at, leaf in enumerate(leaves) if leaf._version > was.get(leaf, UNTOUCHED)}
+
+
+def kept(before: Before | None, call: tuple[Any, Any, list[torch.Tensor]], *, grad: bool) -> Any:
+    """This call for the next one, whose values are others then, as a loop writes them into one tensor: every second
+    time, but where gradients are asked for. Torch is told that they were written to. Who knows an input by being the
+    same object answers with what is past; None in all other times, and the next call's are objects never seen."""
+    if before is None or grad or os.urandom(1)[0] & 1:
+        return None
+    torch.autograd.graph.increment_version(call[2])
+    for leaf in call[2]:
+        before.handed[leaf] = leaf._version
+    return call
 
 
 def _inherited(library: Any, key: str) -> Any:

@@ -270,9 +270,9 @@ class Runner:
         self.alive.append((results, kept))
         if again[:1] not in (wires.KEEP, wires.TAKEN_KEEP):
             self.alive.clear()
-        for index in set(order):  # outside the clock: the next window gets tensor objects never seen before
+        for index in set(order):  # outside the clock
             left.called(None if self.written else self.before, self.calls[index][2])
-            self.calls[index] = self._arguments(index)
+            self.calls[index] = left.kept(self.before, self.calls[index], grad=grad) or self._arguments(index)
 
     def _at_once(self, index: int, grad: bool, copied: list[list[tuple[int, int]]]) -> Any:
         """A call whose result the stream that is current now copies right after it, as any caller's next operator reads

@@ -42,6 +42,8 @@ ANEW_NS = 3 * 10**9
 """How long they are made and asked: of one whose constructor takes seconds there is one."""
 ZEROS = 1 / 4
 """Share of the elements that are zero in two calls which differ in the signs of zeros alone."""
+IN_ONE = 8
+"""Calls in the tensors of the one before; each by a coin, so that none of seven is once in 128 proofs."""
 THREADS = 7, 5
 """Of which one is used that the judge does not use: few sizes are multiples of it."""
 
@@ -64,6 +66,7 @@ class Verification(Gradients):
         self._in_threads(program)
         self._weights_alone(program, timed)
         self._zeros_in_turn(program, timed)
+        self._into_one_tensor(program, timed)
         program.set_state(timed.instance.first_state)
         self._without_gradients(program, timed)
         self._some_gradients(program, timed)
@@ -222,6 +225,23 @@ class Verification(Gradients):
                 raise Wrong("verify", f"{what}: {result.name}: {result.detail}", result.detail)
 
     @sharing
+    def _into_one_tensor(self, program: Program, point: Point) -> None:
+        """Calls of other values, half of them in the tensor objects of the call before (``left.kept``), as a loop
+        writes its mask: who knows an input by being the same object answers with what was made of the last."""
+        instance, dice, contract = point.instance, random.Random(self.seed ^ 0x0B1EC7), self.bench.contract
+        if contract.random or contract.gradients or point.dear:
+            return
+        program.set_state(state := instance.first_state)
+        buffers = point.bind(program, point.as_given, 1)
+        for _ in range(IN_ONE):
+            if self.stateful:
+                program.set_state(state)
+            leaves = instance.draw(point.as_given, dice.getrandbits(62))
+            result = self._call(program, point, point.as_given, buffers, 0, leaves, state)
+            if not result.passed:
+                reason = f"with other values in the tensors of an earlier call: {result.name}: {result.detail}"
+                raise Wrong("verify", reason, result.detail)
+
     def _zeros_in_turn(self, program: Program, point: Point) -> None:
         """Two calls that differ in the signs of zeros alone, where the reference tells those apart (``atan2``,
         ``copysign``): who kept the first answer and compares inputs by value has that one for both."""
