@@ -99,3 +99,71 @@ def test_factors_that_are_powers_of_two_round_nothing(made: Program) -> None:
     with rounding.Rounded(2.0**-24, generator(3, "cpu")):
         drawn = made(values)
     assert float((drawn / made(values) - 1).abs().max()) <= 2.0**-22
+
+
+LABELS = (torch.arange(80).reshape(8, 10) * 7) % 19 + 1
+CTC = (
+    "torch.nn.functional.ctc_loss(x.log_softmax(-1), (torch.arange(80).reshape(8, 10) * 7) % 19 + 1, [40] * 8,"
+    " [10] * 8, reduction='none')"
+)
+FRAMES = "[torch.randn(40, 8, 20)]"
+
+
+def frame_by_frame(x: torch.Tensor) -> torch.Tensor:
+    """CTC's losses by pairs of logarithms."""
+    states = torch.zeros(8, 21, dtype=torch.int64)
+    states[:, 1::2] = LABELS
+    far = torch.full((8, 21), -torch.inf, dtype=x.dtype)
+    skips = torch.zeros(8, 21, dtype=torch.bool)
+    skips[:, 3::2] = LABELS[:, 1:] != LABELS[:, :-1]
+    logs = x.log_softmax(-1)
+    alpha = torch.where(torch.arange(21) < 2, logs[0].gather(1, states), far)
+    for frame in logs[1:]:
+        before = torch.logaddexp(alpha, torch.cat([far[:, :1], alpha[:, :-1]], 1))
+        skipped = torch.where(skips, torch.cat([far[:, :2], alpha[:, :-2]], 1), far)
+        alpha = torch.logaddexp(before, skipped) + frame.gather(1, states)
+    return -torch.logaddexp(alpha[:, -1], alpha[:, -2])
+
+
+def test_ctc_is_rounded_at_each_frame() -> None:
+    """With one rounding of each loss a program of the same steps was refused in 5 judgements of 5."""
+    assert worst(CTC, FRAMES, frame_by_frame) <= 2.0
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: frame_by_frame(x.bfloat16()).float(),
+        lambda x: frame_by_frame(x.half().float()),
+        lambda x: frame_by_frame(x) + 1e-4,
+        lambda x: frame_by_frame(x) * (1 + 2e-6),
+    ],
+)
+def test_ctc_of_fewer_bits_is_not(program: Program) -> None:
+    assert not worst(CTC, FRAMES, program) <= 2.0
+
+
+def ctc(logs: torch.Tensor, lengths: list[int], tensors: bool) -> list[torch.Tensor]:
+    """CTC's losses and gradients."""
+    logs = logs.clone().requires_grad_()
+    given = lengths, [min(10, lengths[0] // 2)] * 8
+    lying = tuple(torch.tensor(part) for part in given) if tensors else given
+    loss = torch.nn.functional.ctc_loss(logs, LABELS, *lying, reduction="none", zero_infinity=True)
+    return [loss.detach(), torch.autograd.grad(loss.sum(), logs)[0]]
+
+
+@pytest.mark.parametrize("tensors", [False, True])
+@pytest.mark.parametrize("frames", [3, 40, 200])
+def test_what_ctc_is_moved_by_is_what_float32_errs_by(frames: int, tensors: bool) -> None:
+    """Of losses and gradients, of shorter ones too."""
+    rng, ratios = generator(5, "cpu"), []
+    for draw in range(8):
+        logs, lengths = torch.randn(frames, 8, 20, generator=rng).log_softmax(-1), [frames] * 6 + [frames - 1] * 2
+        exact, single = ctc(logs.double(), lengths, tensors), ctc(logs, lengths, tensors)
+        with rounding.Rounded(2.0**-24, generator(draw, "cpu")):
+            drawn = ctc(logs.double(), lengths, tensors)
+        off = [[float((a - b).norm()) for a, b in zip(other, exact, strict=True)] for other in (single, drawn)]
+        ratios.append([mine / theirs for mine, theirs in zip(*off, strict=True)])
+        assert not bool(drawn[1][-1, 6:].any())
+    for mean in torch.tensor(ratios).mean(0).tolist():
+        assert 0.2 < mean < 1.3
