@@ -7,9 +7,10 @@ import pytest
 import torch
 from plain_tasks import instance
 
-from kernelwright.judge.extremes import SLIGHT
+from kernelwright.judge.extremes import SLIGHT, VAST
 from kernelwright.judge.finite import regular, within
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.verify import Checker
 from kernelwright.task import Contract
 
 
@@ -65,3 +66,45 @@ def test_of_results_by_lot_nothing_says_whether_slight_numbers_are_inside() -> N
     leaves = [SLIGHT * torch.randn(8, 64)]
     slight = Variant(name="slight", required=True, scale=SLIGHT)
     assert not within(made, slight, leaves, None, made.eager(leaves, None))
+
+
+CODES = "torch.linspace(-1, 1, 64).sin().reshape(16, 4)"
+APART = f"((x[:, None] - {CODES}) ** 2).sum(-1)"
+
+
+@pytest.mark.parametrize(
+    ("forward", "inside"),
+    [
+        (f"{CODES}[({APART}).argmin(1)]", [True, False, False]),
+        (f"{CODES}[({APART}).topk(2, 1, largest=False).indices].mean(1)", [True, False, False]),
+        (f"{CODES}[(x @ {CODES}.mT).argmax(1)]", [True, True, True]),
+        ("x.masked_fill(x < 0, -float('inf')).topk(2).indices", [True, True, True]),
+        ("x.sort(-1).values", [True, True, True]),
+    ],
+)
+def test_vast_numbers_are_outside_where_what_is_chosen_by_overflows(forward: str, inside: list[bool]) -> None:
+    """Of squared distances that all are infinite the first was the nearest: who left out the squares that they have in
+    common was refused in each judgement."""
+    made = instance(forward, "[torch.randn(8, 4)]")
+    kinds = (
+        Variant(name="slight", required=True, scale=SLIGHT),
+        Variant(name="vast", required=True, scale=VAST),
+        Variant(name="one", required=True, change="outliers", factors=(VAST,)),
+    )
+    found = []
+    for variant in kinds:
+        leaves = made.draw(variant, 3)
+        found.append(within(made, variant, leaves, None, made.eager(leaves, None)))
+    assert inside == found
+
+
+@pytest.mark.parametrize(("low", "refused"), [(-1e9, True), (-3e38, False)])
+def test_who_chooses_the_largest_from_some_number_on_is_still_refused(low: float, refused: bool) -> None:
+    made = instance("x.topk(2).indices", "[torch.randn(8, 64)]")
+    checker, wrong = Checker(made, seed=3), []
+    for variant in made.offered(1):
+        if abs(variant.scale) == VAST and made.usable(variant, 1):
+            leaves = made.draw(variant, 5)
+            answer = leaves[0].clamp(min=low).topk(2).indices
+            wrong.append(not checker.check(variant, leaves, None, [answer]).passed)
+    assert len(wrong) == 3 and refused == any(wrong)

@@ -3,7 +3,9 @@
 
 Masked logits are infinite by design. While finite answers were asked for, a reference that gives them was tried in
 hardly any variant, and a log_softmax without its maximum passed for it. And a matrix that is singular but for rounding
-is outside: one factorisation meets a pivot of 1e-8 there, another one of zero, and raises.
+is outside: one factorisation meets a pivot of 1e-8 there, another one of zero, and raises. So are numbers so large that
+what is compared to choose by overflows: of squared distances that are all infinite the first is the nearest, and who
+leaves out what they have in common finds another one.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ import torch
 from kernelwright.judge import logarithms, numerics
 from kernelwright.judge.domains import factored
 from kernelwright.judge.extremes import FREE, guarded
-from kernelwright.judge.kinds import Watching
+from kernelwright.judge.kinds import Watching, chooses
+from kernelwright.judge.oracle import Float64Trace
 from kernelwright.judge.variants import AS_GIVEN, Variant
 
 if TYPE_CHECKING:
@@ -55,6 +58,23 @@ class _Singular(Watching):
         return func(*args, **(kwargs or {}))
 
 
+class _Compared(Watching):
+    """Which of the floats that places are chosen by are finite, operator by operator; None: all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.finite: list[torch.Tensor | None] = []
+
+    def __torch_dispatch__(
+        self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for every operator below autograd."""
+        if chooses(func, args) and args[0].is_floating_point():
+            fine = torch.isfinite(args[0].detach())
+            self.finite.append(None if bool(fine.all()) else fine)
+        return func(*args, **(kwargs or {}))
+
+
 def shaped(outputs: Answers, specs: Sequence[TensorSpec]) -> bool:
     """Whether the outputs are of these shapes."""
     return [tuple(out.shape) for out in outputs] == [spec.shape for spec in specs]
@@ -80,7 +100,9 @@ def within(instance: Instance, variant: Variant, leaves: Answers, state: State |
         return False
     if variant.group in FREE:
         return _scale_free(instance, leaves, state, outputs, variant.scale)
-    return not guarded(variant) or _kept(instance, leaves, state, outputs)
+    return not guarded(variant) or (
+        _kept(instance, leaves, state, outputs) and not (instance.sorts and _overflows(instance, leaves, state))
+    )
 
 
 def _scale_free(instance: Instance, leaves: Answers, state: State | None, outputs: Answers, scale: float) -> bool:
@@ -109,6 +131,21 @@ def _kept(instance: Instance, leaves: Answers, state: State | None, outputs: Ans
         if not error <= ROUNDED * numerics.unit_roundoff(out.dtype) * float(torch.linalg.vector_norm(true)):
             return False
     return True
+
+
+def _overflows(instance: Instance, leaves: Answers, state: State | None) -> bool:
+    """Whether a place is chosen by what is not finite in the reference's own precision, and is so in float64."""
+    with (own := _Compared()):
+        instance.eager(leaves, state)
+    if instance.without_double or all(fine is None for fine in own.finite):
+        return False
+    with (exact := _Compared()):
+        instance.doubled(leaves, state, Float64Trace())
+    pairs = zip(own.finite, exact.finite, strict=False)
+    return any(
+        mine is not None and (theirs is None or mine.shape == theirs.shape and bool((theirs & ~mine).any()))
+        for mine, theirs in pairs
+    )
 
 
 def regular(instance: Instance, leaves: Answers, state: State | None, outputs: Answers) -> bool:
