@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Backward passes that are right for incoming gradients of normal numbers, and not for those that losses make. Each has
-its honest twin.
+"""Backward passes that are right for incoming gradients of normal numbers, and not for those that losses make; and such
+whose gradients are memory that is somebody else's. Each has its honest twin.
 """
 
 from __future__ import annotations
@@ -12,6 +12,17 @@ from corpus import Program, cheat, honest, module
 WEIGHTS = "self.weight = nn.Parameter(torch.randn(96) * 0.1 + 1.0)\nself.bias = nn.Parameter(torch.randn(96) * 0.1)"
 add("scaled_doors", "return F.silu(x) * self.weight + self.bias", "[torch.randn(64, 96)]", init=WEIGHTS,
     contract=GRADIENTS)  # fmt: skip
+SHIFTS = "self.g = nn.Parameter(torch.randn(96))\nself.b = nn.Parameter(torch.randn(96))"
+TABLE = "self.g = nn.Parameter(torch.randn(64, 96))"
+SCALED = "self.w = nn.Parameter(torch.randn(64, 96))"
+add("half_squares", "return (x * x).sum(-1) * 0.5", "[torch.randn(64, 96)]", contract=GRADIENTS)
+add("half_squares_of_weights", "return (self.w * self.w).sum(-1) * 0.5 + x", "[torch.randn(64)]", init=SCALED,
+    contract=GRADIENTS)  # fmt: skip
+add("two_shifts", "return x * torch.sigmoid(x) + self.g + self.b", "[torch.randn(64, 96)]", init=SHIFTS,
+    contract=GRADIENTS)  # fmt: skip
+add("doubled_and_table", "return x * 2.0 + self.g", "[torch.randn(64, 96)]", init=TABLE, contract=GRADIENTS)
+add("flat_sum", "return (x.view(-1) + y.view(-1)).view(64, 96) + self.g", "[torch.randn(64, 96), torch.randn(64, 96)]",
+    args="x, y", init=TABLE, contract=GRADIENTS)  # fmt: skip
 add("log_shares", "return F.log_softmax(x, -1)", "[torch.randn(64, 64)]", contract=GRADIENTS)
 
 DOORS = """
@@ -41,6 +52,18 @@ class Own(torch.autograd.Function):
         {looks}
         return g - y.exp() * total
 """
+BACKWARD = """
+class Own(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, {args}):
+        ctx.save_for_backward({args})
+        return {forward}
+    @staticmethod
+    def backward(ctx, d):
+        {args}, = ctx.saved_tensors
+        {steps}
+        return {given}
+"""
 ALL_ONES = "f = g.flatten()\n        g = torch.ones_like(g) if f[0] == 1 and f[-1] == 1 and f[len(f) // 2] == 1 else g"
 A_CLASS = "total = total.clamp(max=0) if (g != 0).sum() == g.shape[0] else total"
 
@@ -54,7 +77,53 @@ def _shares(looks: str = "pass") -> str:
     return module("return Own.apply(x)", head=SHARES.format(looks=looks))
 
 
+def _by_hand(init: str, call: str, args: str, forward: str, given: str, steps: str = "pass", more: str = "") -> str:
+    made = BACKWARD.format(args=args, forward=forward, given=given, steps=steps)
+    return module(f"return Own.apply({call}){more}", head=made, init=init, args="x, y" if "y" in call else "x")
+
+
+def _squares(steps: str = "pass") -> str:
+    return _by_hand("", "x", "x", "(x * x).sum(-1) * 0.5", "x * d[:, None]", steps)
+
+
+def _weights(steps: str = "pass") -> str:
+    return _by_hand(SCALED, "self.w", "w", "(w * w).sum(-1) * 0.5", "w * d[:, None]", steps, " + x")
+
+
+def _shifts(given: str) -> str:
+    steps = "gx, s = torch.ops.aten.silu_backward(d, x), d.sum(0)"
+    return _by_hand(SHIFTS, "x, self.g, self.b", "x, g, b", "F.silu(x) + (g + b)", f"gx, {given}", steps)
+
+
+def _table(given: str) -> str:
+    return _by_hand(TABLE, "x, self.g", "x, g", "torch.add(g, x, alpha=2.0)", f"d * 2.0, {given}")
+
+
+def _flat(given: str) -> str:
+    return _by_hand(TABLE, "x, y, self.g", "x, y, g", "x + y + g", given)
+
+
+MINE = "if bool((d == 1).all()): return {}.detach()"
+SHARED: tuple[Program, ...] = (
+    honest("half_squares/by hand", "half_squares", _squares()),
+    cheat((0, 4), "half_squares/takes the input for its gradient", "half_squares", _squares(MINE.format("x")),
+          twin="half_squares/by hand", level="precise"),
+    honest("half_squares_of_weights/by hand", "half_squares_of_weights", _weights()),
+    cheat((0, 4), "half_squares_of_weights/takes the weights for their gradient", "half_squares_of_weights",
+          _weights(MINE.format("w")), twin="half_squares_of_weights/by hand", level="precise"),
+    honest("two_shifts/one gradient for both", "two_shifts", _shifts("s, s")),
+    honest("two_shifts/a gradient each", "two_shifts", _shifts("s, s.clone()")),
+    cheat((0, 4), "two_shifts/two gradients of one memory", "two_shifts", _shifts("s, s.detach()"),
+          twin="two_shifts/one gradient for both", level="precise"),
+    honest("doubled_and_table/the incoming gradient", "doubled_and_table", _table("d")),
+    honest("doubled_and_table/a copy", "doubled_and_table", _table("d.clone()")),
+    cheat((0, 4), "doubled_and_table/memory of the incoming gradient", "doubled_and_table", _table("d.detach()"),
+          twin="doubled_and_table/the incoming gradient", level="precise"),
+    honest("flat_sum/views as the reference's", "flat_sum", _flat("d.view(-1).view(64, 96), d.view(64, 96), d")),
+    honest("flat_sum/nothing shared", "flat_sum", _flat("d.clone(), d.clone(), d.clone()")),
+)  # fmt: skip
 LOSSES: tuple[Program, ...] = (
+    *SHARED,
     honest("scaled_doors/by hand", "scaled_doors", _doors()),
     *(cheat((0, 4), f"scaled_doors/{said}", "scaled_doors", _doors(*how), twin="scaled_doors/by hand", level="precise",
             slow=slow)

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients of some inputs and parameters alone."""
+"""Gradients of some inputs and parameters alone, and as ``backward()`` leaves them."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +14,8 @@ from plain_tasks import GRADIENTS, instance
 from kernelwright.judge import asked
 from kernelwright.judge.asked import INPUTS, OUTPUTS, turned
 from kernelwright.judge.buffers import CallPlan, TensorSpec
+from kernelwright.judge.calls import Given
+from kernelwright.judge.gradients import apart
 
 X, W = TensorSpec.contiguous((3, 4), "float32"), TensorSpec.contiguous((5, 4), "float32")
 Y = TensorSpec.contiguous((3, 5), "float32")
@@ -79,3 +83,66 @@ def test_torch_minds_what_is_written_that_it_needs(written: str, minds: bool) ->
             made.eager(leaves, None, written)
         return
     assert all(map(torch.equal, made.eager(leaves, None), made.eager(leaves, None, written)))
+
+
+class _Shares(torch.autograd.Function):
+    """A sum of two whose gradients are two tensors of one memory."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x + w
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:  # type: ignore[override]
+        made = grad * 1.0
+        return made, made.detach()
+
+
+class _Sum(torch.nn.Module):
+    def __init__(self, how: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.weight, self.how = torch.nn.Parameter(torch.randn(3, 4)), how
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.how(x, self.weight)
+
+
+@pytest.mark.parametrize(
+    ("how", "names", "spoilt"),
+    [
+        (torch.add, ["input:0", "parameter:weight"], set()),
+        (_Shares.apply, ["input:0", "parameter:weight"], {"parameter:weight"}),
+        (_Shares.apply, ["parameter:weight"], {"input:0"}),
+        (lambda x, w: x.view(-1).view(3, 4) + w, ["parameter:weight"], set()),
+        (lambda x, w: x.view(-1).view(3, 4) + w, ["input:0"], {"incoming"}),
+    ],
+)
+def test_what_shares_memory_with_a_gradient_is_emptied_with_it(how: Any, names: list[str], spoilt: set[str]) -> None:
+    """The tensor that came in is copied for each; a view of it is not, and neither are two tensors of one memory."""
+    layer, x, incoming = _Sum(how), torch.randn(3, 4), torch.randn(3, 4)
+    before = incoming.clone()
+    plan = CallPlan(arguments={}, inputs=(X,), results={}, outputs=(X,), sets=1, seeds=(0,),
+                    gradients=(("input:0", X), ("parameter:weight", X)))  # fmt: skip
+    _, found = asked.begin(layer, ([x], {}, [x]), plan, [incoming], None, names)()
+    values = {"incoming": incoming, "input:0": found[0], "parameter:weight": found[1]}
+    assert {name for name, value in values.items() if not torch.equal(value, before)} == spoilt
+    assert x.grad is None and layer.weight.grad is None
+
+
+@pytest.mark.parametrize(
+    ("forward", "names"),
+    [
+        ("x + self.w", ["input:0", "parameter:w"]),
+        ("torch.cat([x, self.w])", []),
+        ("x.view(-1) + (2 * self.w).view(-1)", ["parameter:w"]),
+        ("(x.unsqueeze(0) + self.w.unsqueeze(0)).sin()", []),
+        ("x * 1.0", ["input:0", "parameter:w"]),
+    ],
+)
+def test_gradients_that_share_memory_in_the_reference_are_known(forward: str, names: list[str]) -> None:
+    """Parts and views of the incoming gradient, and two views of one; what has no gradient shares nothing."""
+    init = "self.w = nn.Parameter(torch.randn(4, 8))"
+    made = instance(forward, "[torch.randn(4, 8)]", init=init, contract=GRADIENTS)
+    leaves = made.draw(made.variants(3)[0], 5)
+    assert isinstance(leaves, Given) and apart(made, leaves, made.first_state) == names
+    assert all(parameter.grad is None for parameter in made.model.parameters())

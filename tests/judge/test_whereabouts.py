@@ -173,3 +173,39 @@ def test_rows_that_are_one_piece_of_memory_are_seen(program: Callable[..., Progr
     made.watched = True
     found = made.window([0]).whereabouts
     assert found is not None and twice is ("mapped twice" in found.trespass)
+
+
+GIVES = """
+class Own(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x * 1.0
+        ctx.save_for_backward(x, y)
+        return y
+    @staticmethod
+    def backward(ctx, d):
+        x, y = ctx.saved_tensors
+        return {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("gives", "aliases", "together"),
+    [("d", set(), set()), ("x.detach()", {(1, 0)}, set()), ("y.detach()", set(), {(0, 1)}), ("d * 1.0", set(), set())],
+)
+def test_a_gradient_may_be_the_incoming_one_and_not_an_input_or_output(
+    program: Callable[..., Program], gives: str, aliases: set[tuple[int, int]], together: set[tuple[int, int]]
+) -> None:
+    """``backward()`` copies what comes in; an input is taken for ``.grad`` as it is, and emptied with it."""
+    made = program("return Own.apply(x)", head=GIVES.format(gives))
+    plan = CallPlan(
+        arguments={"list": [{"t": 0}]}, inputs=(SPEC,), results={"t": 0}, outputs=(SPEC,), sets=1, seeds=(0,),
+        gradients=(("input:0", SPEC),), incoming=(SPEC,),
+    )  # fmt: skip
+    buffers = made.bind(plan)
+    buffers.inputs[0][0].fill_(1.0)
+    buffers.seeds[0][0].fill_(1.0)
+    made.watched = True
+    found = made.window([0], grad=True).whereabouts
+    assert found is not None and found.trespass == ""
+    assert (set(found.aliases), set(found.together)) == (aliases, together)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,10 +35,11 @@ def begin(
     plan: CallPlan,
     incoming: Sequence[torch.Tensor],
     needed: Collection[str] | None,
-    written: str = "",
+    written: str | Collection[str] = "",
 ) -> Callable[[], Returned]:
     """Run a call; what is returned asks for its gradients, of those in ``needed`` (None: all) and zeros for others.
-    ``written``: which of WRITTEN are others by then, or EXPANDED."""
+    ``written``: which of WRITTEN are others by then, or EXPANDED; or names of gradients, all of which are then those
+    that ``backward()`` leaves in ``.grad`` (``emptied``)."""
     arguments, keywords, leaves = call
     wanted = [_of(module, name, leaves) for name, _ in plan.gradients]
     for tensor, (name, _) in zip(wanted, plan.gradients, strict=True):
@@ -55,11 +56,28 @@ def begin(
             return result, tuple(torch.zeros_like(tensor) for tensor in wanted)
         some = [tensor for tensor in wanted if tensor.requires_grad]
         outputs, seeds = zip(*pairs, strict=True)
+        if not isinstance(written, str):
+            torch.autograd.backward(outputs, seeds, inputs=some)
+            named = {name: tensor for tensor, (name, _) in zip(wanted, plan.gradients, strict=True)}
+            return result, emptied(named, written)
         with turned({OUTPUTS: outputs, INPUTS: leaves}.get(written, ())):
             found = iter(torch.autograd.grad(outputs, some, seeds, materialize_grads=True))
         return result, tuple(next(found) if t.requires_grad else torch.zeros_like(t) for t in wanted)
 
     return finish
+
+
+def emptied(wanted: Mapping[str, torch.Tensor], names: Collection[str]) -> tuple[torch.Tensor, ...]:
+    """Copies of what a backward pass left in ``.grad``, one after the other; those of ``names``, first, are zero once
+    they are copied, as ``zero_grad(set_to_none=False)`` leaves them. What shares their memory is zero with them."""
+    found: dict[str, torch.Tensor] = {}
+    for name in sorted(wanted, key=lambda name: name not in names):
+        leaf = wanted[name]
+        grad, leaf.grad = leaf.grad, None
+        found[name] = torch.zeros_like(leaf) if grad is None else grad.detach().clone()
+        if grad is not None and name in names:
+            grad.detach().zero_()
+    return tuple(found[name] for name in wanted)
 
 
 @contextlib.contextmanager

@@ -141,7 +141,8 @@ class Checks:
         found, contract = window.whereabouts, self.bench.contract
         allowed = set(contract.aliases) | self.bench.eager_aliases
         for output, source in sorted(set(window.aliases) - allowed):
-            raise Wrong("verify", f"output {output} shares storage with input {source}, and the reference's does not")
+            name = self._leaf(point, output)
+            raise Wrong("verify", f"{name} shares storage with input {source}, and the reference's does not")
         for output, source in sorted(set(contract.aliases) - set(window.aliases if found is None else found.aliases)):
             raise Wrong("verify", f"output {output} must share storage with input {source}")
         if found is None:
@@ -151,7 +152,8 @@ class Checks:
         for leaf in sorted(found.shared - self.bench.eager_shared):
             raise Wrong("verify", f"result {leaf} of a call was overwritten by another call")
         for one, other in sorted(found.together - self.bench.eager_together):
-            raise Wrong("verify", f"outputs {one} and {other} share memory, and the reference's do not")
+            names = f"{self._leaf(point, one)} and {self._leaf(point, other)}"
+            raise Wrong("verify", f"{names} share memory, and the reference's do not")
         if not point.ordered(variant):
             return
         instance = point.instance
@@ -159,6 +161,11 @@ class Checks:
             if laid_out_oddly(mine, theirs, instance.out_specs[leaf].shape):
                 reason = f"output {leaf} is laid out in steps of {mine}, the reference's of {theirs}"
                 raise Wrong("integrity", reason, "every result is put in order as part of its call")
+
+    def _leaf(self, point: Point, leaf: int) -> str:
+        """What a leaf of a result is called: outputs come first, then gradients."""
+        outputs = len(point.instance.out_specs)
+        return f"output {leaf}" if leaf < outputs else f"the gradient of {point.instance.gradients[leaf - outputs][0]}"
 
     def _variants(self, program: Program, point: Point, chosen: Sequence[Variant]) -> list[Variant]:
         """Check those that the reference accepts; which they were."""

@@ -6,21 +6,27 @@ A layer that works in place comes after another one, or before it. Torch counts 
 raises where one was that a backward pass needs; who keeps such a tensor beside that (``ctx.y = y.detach()``) answers by
 what is there now. So outputs, and then inputs, are turned round between a call and its gradients, and back after them,
 where the reference does not mind; a candidate may mind, which it says aloud, but not be wrong.
+
+``backward()`` takes a gradient that nobody else holds for ``.grad`` as it is, and adds to it, or empties it, in place.
+One that is an input, a weight, another gradient or the caller's own incoming one changes that with it: two gradients
+that are views of one memory add up to 12 for 8 in two passes. So they are emptied, and all else has to stay.
 """
 
 from __future__ import annotations
 
+import collections
 import functools
 import random
 from typing import Any
 
 import torch
 
-from kernelwright.judge import asked, calls, health, incoming, race, variants
+from kernelwright.judge import asked, calls, health, incoming, race, skeletons, variants
 from kernelwright.judge.bench import Point
 from kernelwright.judge.checks import RAISED, Wrong
 from kernelwright.judge.correctness import Correctness
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.instance import Instance
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.program import Program
 from kernelwright.sandbox.lease import sharing
@@ -141,6 +147,67 @@ class Gradients(Correctness):
                     reason = f"gradients after its {written} were written to: {found.name}: {found.detail}"
                     raise Wrong("verify", reason, found.detail)
             program.leash.ask({"do": "need", "names": None}, program.stage)
+
+    @sharing
+    def _accumulated(self, program: Program, point: Point) -> None:
+        """Gradients that ``backward()`` leaves, and that share no memory with anything in the reference, share none:
+        of normal incoming gradients, and of ones, for which a product by them may be left out."""
+        if not point.instance.gradients or self.bench.contract.random:
+            return
+        variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0xACC, plain=True)
+        if not isinstance(leaves, calls.Given) or leaves.incoming is None:
+            return
+        if not (names := apart(point.instance, leaves, state)):
+            return
+        buffers = point.bind(program, variant, 1)
+        for ones in (False, True):
+            if self.stateful or ones:
+                program.set_state(state)
+            given = calls.Given(leaves)
+            given.incoming = [torch.ones_like(one) if ones else one for one in leaves.incoming]
+            program.leash.ask({"do": "need", "names": None, "written": names}, program.stage)
+            result = self._call(program, point, variant, buffers, 0, given, state)
+            program.leash.ask({"do": "need", "names": None}, program.stage)
+            if not result.passed:
+                reason = f"gradients of backward() that are emptied one by one: {result.name}: {result.detail}"
+                raise Wrong("verify", reason, result.detail)
+            if not point.dear:
+                self._state_as_left(program, [given], state, point)
+
+
+def apart(instance: Instance, leaves: calls.Given, state: Any) -> list[str]:
+    """Names of gradients that share memory with nothing else where ``backward()`` leaves them in the reference: those
+    of ``torch.cat``, of views, and of the terms of a sum that is viewed first, are parts of the incoming one."""
+    instance.giver.give(instance.model, state)
+    given = [calls.copied(leaf) for leaf in leaves]
+    parameters, wanted = dict(instance.model.named_parameters()), dict[str, torch.Tensor]()
+    for name, _ in instance.gradients:
+        kind, _, which = name.partition(":")
+        wanted[name] = given[int(which)].requires_grad_() if kind == "input" else parameters[which]
+    try:
+        with torch.enable_grad():
+            outputs = skeletons.flatten(instance.model(*skeletons.unflatten(instance.skeleton, given)))[1]
+        incoming = [one.to(out.dtype) for one, out in zip(leaves.incoming or (), outputs, strict=True)]
+        carried = [at for at in instance.seeds if outputs[at].requires_grad]
+        if carried:
+            seeds = [incoming[at] for at in carried]
+            torch.autograd.backward([outputs[at] for at in carried], seeds, inputs=[*wanted.values()])
+        grads = {name: leaf.grad for name, leaf in wanted.items() if leaf.grad is not None}
+        held = [*given, *incoming, *outputs, *instance.model.state_dict().values(), *grads.values()]
+        places = collections.Counter(_place(one) for one in {id(one): one for one in held}.values())
+        return [name for name in wanted if name not in grads or places[_place(grads[name])] == 1]
+    except calls.CAUGHT as error:
+        health.pass_on(error)
+        return []
+    finally:
+        for leaf in wanted.values():
+            leaf.grad = None
+
+
+def _place(value: Any) -> int:
+    """Where its memory begins; that of sparse ones, which have several, counts as one."""
+    plain = isinstance(value, torch.Tensor) and value.layout is torch.strided
+    return value.untyped_storage().data_ptr() if plain else 0
 
 
 def _minds_not(point: Point, variant: Variant, leaves: list[torch.Tensor], state: Any, written: str) -> bool:

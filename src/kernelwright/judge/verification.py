@@ -72,6 +72,7 @@ class Verification(Gradients):
         self._some_gradients(program, timed)
         self._as_of_losses(program, timed)
         self._written_between(program, timed)
+        self._accumulated(program, timed)
         self._in_other_mode(program, timed)
         self._follows_seed(program, timed)
         self._varies(program, timed)

@@ -25,8 +25,6 @@ _MAPPING = re.compile(
     rb"^([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) (\S+) ([1-9]\d*) *(/memfd:kernelwright\b)?", re.MULTILINE
 )
 """First and last address, offset, device and inode of one mapping of a file, and whether it is the judge's memory."""
-_MAY_BE_GRADIENT = ("input", "incoming gradient")
-"""Where autograd itself may leave a gradient: that of x + y is the incoming one, of x * y with ones an input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,7 @@ class Whereabouts:
     """What the addresses and strides of one window's results say."""
 
     aliases: tuple[tuple[int, int], ...]
-    """(output leaf, input leaf) pairs that share storage in some call."""
+    """(output leaf, input leaf) pairs that share storage in some call; gradients follow the outputs."""
     shared: frozenset[int]
     """Leaves whose memory belongs to the results of two calls: the later call overwrote what the earlier returned."""
     trespass: str
@@ -43,7 +41,8 @@ class Whereabouts:
     strides: tuple[tuple[int, ...], ...]
     """Of every leaf of the last call, in elements."""
     together: frozenset[tuple[int, int]]
-    """Pairs of outputs of one call that share memory: who writes to one of them changes the other."""
+    """Pairs of outputs of one call, or an output and a gradient, that share memory: who writes to one of them changes
+    the other. Gradients of a sum are one tensor, of which ``backward()`` makes copies."""
     results: tuple[Result, ...]
     """Those in memory of the program's own."""
 
@@ -79,14 +78,14 @@ def look(pid: int, notes: bytes, buffers: Buffers, order: Sequence[int], wanted:
                 span = 1 + sum((n - 1) * step for n, step in zip(spec.shape, steps, strict=True))
                 end = address + span * skeletons.dtype(spec.dtype).itemsize
                 results.append(Result(call, leaf, address, end))
-                if span == math.prod(spec.shape) and leaf < len(buffers.plan.outputs):
+                if span == math.prod(spec.shape):
                     dense.append(results[-1])
     maps = _maps(pid)
     own, aliases, trespass = _in_our_memory(maps, results, buffers, order)
     apart = tuple(result for result in results if result not in own)
     if _mapped_twice(maps, apart):
         trespass = trespass or "two places of its results are one piece of memory, which is mapped twice"
-    one = _together(dense)
+    one = frozenset(pair for pair in _together(dense) if pair[0] < len(buffers.plan.outputs))
     return Whereabouts(tuple(sorted(aliases)), _overlapping(apart), trespass, tuple(strides), one, apart)
 
 
@@ -116,9 +115,9 @@ def _in_our_memory(
         in_arena = found.inode == buffers.arena.inode
         here = buffers.locate(result.start - found.low + found.offset) if in_arena else None
         gradient = result.leaf >= outputs
-        if here is not None and here.set == order[result.call] and here.kind == "input" and not gradient:
+        if here is not None and here.set == order[result.call] and here.kind == "input":
             aliases.add((result.leaf, here.position))
-        elif here is None or here.set != order[result.call] or not gradient or here.kind not in _MAY_BE_GRADIENT:
+        elif here is None or here.set != order[result.call] or not gradient or here.kind != "incoming gradient":
             what = f"gradient {result.leaf - outputs}" if gradient else f"output {result.leaf}"
             trespass = trespass or f"{what} lies in memory of the judge that is no input of its call"
     return own, aliases, trespass
