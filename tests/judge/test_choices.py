@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -200,3 +201,61 @@ def test_the_only_small_float_on_a_border_may_fall_to_either_side_too(place: int
     assert held.compare(got, 1.0).bits_lost > 1.0
     truth: Any = SimpleNamespace(leaves=[x], state=None, eager=[eager], exact=[exact])
     assert right is (choices.held(made, truth, 0, got, held).bits_lost <= 1.0)
+
+
+MASKED = "x.masked_fill((p := torch.softmax(x, -1)) < 0.1 * p.amax(-1, keepdim=True), -torch.inf)"
+AT_A_TENTH = (
+    "[(lambda x: torch.where(torch.arange(512) == 7, x[:, 8:].amax(-1, keepdim=True) - 2.302585092994046, x)"
+    ".index_fill(1, torch.arange(7), -1.0))(torch.randn(64, 512) * 2)]"
+)
+"""One of each row has a tenth of the largest share, to within rounding."""
+
+
+def least(x: torch.Tensor, share: float = 0.1) -> torch.Tensor:
+    """The least logit that is kept."""
+    return x.amax(-1, keepdim=True) + math.log(share)
+
+
+def spoilt(x: torch.Tensor, value: float, place: int = 9) -> torch.Tensor:
+    """Masked by logits, but for one element."""
+    out = torch.where(x < least(x), -torch.inf, x)
+    out[3, place] = value
+    return out
+
+
+def above(x: torch.Tensor, add: float) -> torch.Tensor:
+    """Masked by logits, the one at the border of each row filled with another number where it is kept."""
+    kept = torch.where(x < least(x), -torch.inf, x)
+    return torch.where((torch.arange(512) == 7) & kept.isfinite(), kept + add, kept)
+
+
+def test_an_infinity_at_a_border_may_be_there_or_not() -> None:
+    """By logits and not by shares 28 of 32 elements at the border fell to the other side, and each call was refused."""
+    assert passes(MASKED, AT_A_TENTH, lambda x: torch.where(x < least(x), -torch.inf, x))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: torch.where(x < least(x, 0.1005), -torch.inf, x),
+        lambda x: torch.where(x < least(x, 0.0995), -torch.inf, x),
+        lambda x: torch.where(x.bfloat16() < least(x.bfloat16()), -torch.inf, x),
+        lambda x: torch.where(x < least(x), torch.inf, x),
+        lambda x: torch.where(x < least(x), torch.nan, x),
+        lambda x: spoilt(x, -torch.inf, int(x[3].argmax())),
+        lambda x: spoilt(x, torch.inf, 7),
+        lambda x: spoilt(x, torch.nan, 7),
+        lambda x: spoilt(x, 1.0),
+        lambda x: above(x, 0.01),
+    ],
+)
+def test_an_infinity_elsewhere_may_not(program: Program) -> None:
+    """Borders a little off, other infinities, none, and other numbers at the border."""
+    assert not passes(MASKED, AT_A_TENTH, program)
+
+
+@pytest.mark.parametrize("value", [torch.inf, -torch.inf, torch.nan])
+def test_infinities_that_no_draw_has_are_wrong(value: float) -> None:
+    """Of a reference whose answers are finite, and jump."""
+    signs = "torch.where(x.sum(-1) > 0, 1.0, -1.0)"
+    assert not passes(signs, CANCEL, lambda x: x.sum(-1).sign().index_fill(0, ONE, value))

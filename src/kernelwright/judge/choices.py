@@ -8,7 +8,8 @@ whole one, or compared, may fall to the other side where it lies within rounding
 
 So may floats that hang on such a number: a sign, a row of a table, a step of a quantiser. Draws of the honest error
 mostly cross a border that an answer crosses too, and then nobody asks here; of the signs of 24576 sums of 64 products,
-added up in halves, one call in 1500 had one on the other side, and 4 in 10 of those were refused.
+added up in halves, one call in 1500 had one on the other side, and 4 in 10 of those were refused. An infinity that is
+filled in where a comparison says so is one too, where a draw has it, or has none, at that very place.
 
 And so may a softmax of scores so large that they are whole steps apart: which of two keys a row of attention takes is
 then a matter of rounding (of inputs near -24000 one call in 500, summed one by one, took another and was refused).
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernelwright.judge import calls, exchanged, health, inputs, rounding, sides, ties
+from kernelwright.judge import calls, exchanged, health, inputs, numerics, rounding, sides, ties
 from kernelwright.judge.floors import BANDS
 from kernelwright.judge.numerics import Comparison
 from kernelwright.judge.oracle import Float64Trace
@@ -87,22 +88,24 @@ def held(
     found = yardstick.compare(got, limit)
     if found.bits_lost > limit and instance.sorts and got.shape == exact.shape and not instance.without_double:
         found = _ordered(instance, truth, index, got, yardstick, found)
-    if found.bits_lost <= limit or found.nonfinite_mismatch or not yardstick.plain:
+    if found.bits_lost <= limit:
         return found
     if got.shape != exact.shape or not got.is_floating_point() or instance.without_double:
         return found
-    if not (instance.jumps or instance.steep and not brief):
+    if not (instance.jumps or instance.steep and not brief) or bool(numerics.still_poisoned(got).any()):
         return found
     wide = got.to(torch.float64)
     near = _near(yardstick, exact)
     far, beside = JUMP * near, BESIDE * near
-    beyond = (wide - exact).abs() > far
+    odd = yardstick.odd(wide.reshape(-1)).reshape(wide.shape)
+    beyond = odd | ((wide - exact).abs() > far) & exact.isfinite() & wide.isfinite()
     if not 0 < int(beyond.sum()) <= max(1, beyond.numel() // FEW):
         return found
 
     def crossed(other: torch.Tensor) -> torch.Tensor:
-        between = (wide - exact) * (wide - other) <= 0.0  # the sign of a sum that is zero
-        return ((other - exact).abs() > far) & (between | ((wide - other).abs() <= beside))
+        between = ((wide - exact) * (wide - other) <= 0.0) & ~odd  # the sign of a sum that is zero
+        like = (wide == other) & odd | between | ((wide - other).abs() <= beside)
+        return ((other - exact).abs() > far) & like
 
     try:
         if bool(_left(instance, truth, index, beyond, crossed).any()):

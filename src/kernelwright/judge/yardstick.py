@@ -297,14 +297,18 @@ class Yardstick:
             detail=f"{name} is {ratio:.3g} times the honest error",
         )
 
+    def odd(self, flat: torch.Tensor) -> torch.Tensor:
+        """Which elements differ from eager's, and from the oracle's, in being NaN or infinite."""
+        kinds = numerics.classes(flat)
+        return kinds != 0 if self.plain else (kinds != self._honest) & (kinds != self._ideal)
+
     def _irregular(self, got: torch.Tensor, flat: torch.Tensor) -> Comparison | None:
         """What is wrong with an answer before its errors are measured: elements never written, NaN or Inf."""
         unwritten = numerics.still_poisoned(got)
         if bool(unwritten.any()):
             detail = f"unwritten: {int(unwritten.sum())} of {got.numel()} elements were never set"
             return failed(detail, first_of(unwritten), nonfinite=True)
-        kinds = numerics.classes(flat)
-        wrong = kinds != 0 if self.plain else (kinds != self._honest) & (kinds != self._ideal)
+        wrong = self.odd(flat)
         if not bool(wrong.any()):
             return None
         at = first_of(wrong)
