@@ -2,7 +2,7 @@
 """Programs that were refused for what a judge made of their inputs, or of its own choice among equals, and mistakes in
 the same tasks that passed: routers whose probabilities vanish, beams and tokens of a search, masks and labels that are
 floats of 0 and 1, tables in order, symmetric matrices, tables of a rotary embedding, infinities that are swept away, the last edge of a histogram,
-sparse matrices. Each has its twin.
+sparse matrices, experts of a router that are near one another or lie side by side. Each has its twin.
 """
 
 from __future__ import annotations
@@ -150,4 +150,47 @@ BESIDE = (
            level="precise", slow=True),
 )  # fmt: skip
 
-TIED: tuple[Program, ...] = (*CHOSEN, *MASKS, *KEPT, *SOLVED, *SWEPT, *SPARSE, *ROTARY, *PLAIN, *BESIDE, *ROUTERS)
+EXPERTS = "self.gate = nn.Linear(32, 1024, bias=False)"
+TABLE = "self.w = nn.Parameter(torch.randn(32, 1024) * 0.2)"
+BY_GROUPS = """
+s = {}
+v, i = s.view(-1, 32, 32).topk({}, -1)
+i = (i + torch.arange(0, 1024, 32).view(1, 32, 1)).flatten(1)
+v, j = v.flatten(1).topk(8, -1)
+return torch.softmax(v, -1), i.gather(1, j)
+"""
+BY_BFLOAT16 = """
+w = {}
+c = (x.bfloat16() @ w.bfloat16().T).float().topk({}, -1)[1]
+v, j = torch.bmm(w[c], x.unsqueeze(-1)).squeeze(-1).topk(8, -1)
+return torch.softmax(v, -1), c.gather(1, j)
+"""
+BY_SORT = "v, i = torch.sort({}, -1, descending=True)\nreturn torch.softmax(v[:, :8], -1), i[:, :8]"
+HALVES = "x[:, :16] @ {0}[:, :16].T + x[:, 16:] @ {0}[:, 16:].T"
+OF_MANY = (
+    *_pair("gate_of_many", BY_SORT.format("self.gate(x)"), "[torch.randn(64, 32)]",
+           ("at most six of 32 neighbours", BY_GROUPS.format("self.gate(x)", 6)),
+           ("eight of each 32", BY_GROUPS.format(HALVES.format("self.gate.weight"), 8)), init=EXPERTS),
+    *_pair("gate_of_many", "", "", ("the best 16 in bfloat16", BY_BFLOAT16.format("self.gate.weight", 16)),
+           ("the best", "v, i = self.gate(x).topk(8, -1)\nreturn torch.softmax(v, -1), i")),
+    *_pair("gate_of_many", "", "", ("the best 48 in bfloat16", BY_BFLOAT16.format("self.gate.weight", 48)),
+           ("the best of a product backwards", "v, i = (x.flip(-1) @ self.gate.weight.flip(-1).T).topk(8, -1)\n"
+            "return torch.softmax(v, -1), i"), slow=True),
+    *_pair("table_of_many", BY_SORT.format("x @ self.w"), "[torch.randn(64, 32)]",
+           ("the best 16 in bfloat16", BY_BFLOAT16.format("self.w.T", 16)),
+           ("eight of each 32", BY_GROUPS.format(HALVES.format("self.w.T"), 8)), init=TABLE, slow=True),
+)  # fmt: skip
+
+TIED: tuple[Program, ...] = (
+    *CHOSEN,
+    *MASKS,
+    *KEPT,
+    *SOLVED,
+    *SWEPT,
+    *SPARSE,
+    *ROTARY,
+    *PLAIN,
+    *BESIDE,
+    *ROUTERS,
+    *OF_MANY,
+)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from plain_tasks import instance
 
-from kernelwright.judge import inputs, layouts, relations, variants, whole
+from kernelwright.judge import inputs, layouts, patterned, relations, variants, weights, whole
 from kernelwright.judge.almost import REPEATED, SET, SORTED
 from kernelwright.judge.bench import Point
 from kernelwright.judge.buffers import TensorSpec
@@ -343,8 +343,24 @@ def test_small_cases_beside_the_timed_one_have_fewer_draws_of_outliers() -> None
 
     draws = [max(v.draws for v in of(timed) if v.change == "outliers") for timed in (True, False)]
     assert [24, 12] == draws
-    spared = {v.name for v in of(True) if variants.of_weights(v)}
+    spared = {v.name for v in of(True) if patterned.of_weights(v)}
     others = {f"weights {how}" for how in ("of other sizes", "with zero rows", "with outliers", "almost as made")}
-    patterned = {f"weights with a pattern{more}" for more in ("", ", 2")}
+    alike = {f"weights with a pattern{more}" for more in ("", ", 2")}
     again = {"weights almost as made, 2"}
-    assert others | patterned | again | {"sparse"} == spared
+    assert others | alike | again | {"sparse"} == spared
+
+
+@pytest.mark.parametrize(
+    ("forward", "init", "asked"),
+    [
+        ("self.fc(x).topk(2)", "self.fc = nn.Linear(8, 16)", True),
+        ("self.fc(x)", "self.fc = nn.Linear(8, 16)", False),
+        ("x.topk(2)", "", False),
+    ],
+)
+def test_weights_whose_products_are_near_one_another_come_where_they_are_ranked(
+    forward: str, init: str, asked: bool
+) -> None:
+    """Rows near one another, and large ones side by side, in every proof; none for a product alone, nor for inputs."""
+    found = {v.moved for v in instance(forward, "[torch.randn(4, 8)]", init=init).variants(3)}
+    assert asked is (set(weights.NEIGHBOURS) <= found) and asked is bool(set(weights.NEIGHBOURS) & found)

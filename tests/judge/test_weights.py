@@ -343,3 +343,23 @@ def test_complex_weights_stay_complex_in_double_precision() -> None:
         assert torch.equal(getattr(made, name).to(getattr(model, name).dtype), getattr(model, name))
     assert made.order.dtype is torch.int64
     assert isinstance(made.gain, torch.nn.Parameter)
+
+
+@pytest.mark.parametrize(("how", "axis"), [*zip(weights.NEIGHBOURS, (0, -1, 0, -1), strict=True)])
+def test_rows_come_near_one_another_and_as_large_blocks(how: str, axis: int) -> None:
+    """Or columns. Vectors stay, single rows, and what has few bits."""
+    value = torch.randn(96, 80, dtype=torch.float64)
+    made = weights.moved(value, torch.Generator().manual_seed(1), how)
+    assert made.is_contiguous() and made.shape == value.shape
+    rows, was = made.movedim(axis, 0), value.movedim(axis, 0)
+    if how in (weights.NEAR_ROWS, weights.NEAR_COLUMNS):
+        apart = rows - weights.APART * was
+        assert torch.allclose(apart, apart[:1].expand_as(apart)) and not torch.equal(rows[0], rows[1])
+        assert any(torch.allclose(apart[0], one) for one in was)
+    else:
+        larger = [int(at) for at in torch.nonzero((rows == was * weights.LARGER).all(-1)).flatten()]
+        assert larger == list(range(larger[0], larger[0] + weights.BLOCK))
+        assert torch.equal(rows[[at for at in range(len(rows)) if at not in larger]].sum(),
+                           was[[at for at in range(len(rows)) if at not in larger]].sum())  # fmt: skip
+    for same in (torch.randn(9), torch.randn(1, 1), torch.randn(9, 9).half(), torch.zeros(0, 4), torch.randn(4, 0)):
+        assert torch.equal(weights.moved(same, torch.Generator().manual_seed(1), how), same)

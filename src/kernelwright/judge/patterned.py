@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How often inputs and weights come with a pattern that a few elements do not have (``almost``)."""
+"""How often inputs and weights come with a pattern that a few elements do not have (``almost``), and weights with rows
+near one another, or large ones side by side."""
 
 from __future__ import annotations
 
@@ -8,7 +9,17 @@ from dataclasses import replace
 from kernelwright.judge.almost import REPEATED, SET, SORTED
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.slices import CANCELLING
-from kernelwright.judge.weights import FEW_OTHERS, PATTERNED
+from kernelwright.judge.weights import (
+    CODES,
+    EXPONENTS,
+    FEW_OTHERS,
+    FURTHER,
+    NEIGHBOURS,
+    OUTLYING,
+    PATTERNED,
+    PRUNED,
+    SIZES,
+)
 
 NAMES = {FEW_OTHERS: "almost as made", PATTERNED: "with a pattern"}
 TIMES = 2
@@ -17,14 +28,15 @@ looks at a few weights is wrong in one draw of two of the right one. With three 
 16 draws of inputs for 12, all tests took 22 minutes where they had taken 18, on a slower machine."""
 
 
-def inputs(*, timed: bool, tiny: bool, light: bool, sorts: bool) -> list[Variant]:
+def drawn(*, timed: bool, tiny: bool, light: bool, sorts: bool, weights: bool) -> list[Variant]:
     """Draws that have a pattern, all but a few elements, and where cheap such whose rows cancel. Of the timed case,
     ``tiny`` or ``light``, as many as there are patterns of a cube: files that were made elsewhere have no other case.
-    ``sorts``: the reference does."""
+    ``sorts``: the reference does, and where it has ``weights``, it may be products with them that it sorts."""
     draws = (12 if timed else 4) if tiny else (9 if timed else 3) if light else 1
     wanted = {REPEATED: draws, SET: draws, **({SORTED: (draws + 1) // 2} if sorts else {})}
     wanted |= {CANCELLING: 2} if light else {}
-    return [Variant(name=change, required=True, change=change, draws=count) for change, count in wanted.items()]
+    made = [Variant(name=change, required=True, change=change, draws=count) for change, count in wanted.items()]
+    return [*made, *(_ranked() if sorts and weights else [])]
 
 
 def weights(fresh: Variant, *, often: bool) -> list[Variant]:
@@ -32,3 +44,16 @@ def weights(fresh: Variant, *, often: bool) -> list[Variant]:
     made = [replace(fresh, name=f"weights {name}", moved=how) for how, name in NAMES.items()]
     more = [replace(v, name=f"{v.name}, {number}") for number in range(2, 1 + TIMES) for v in made] if often else []
     return [*made, *more]
+
+
+def _ranked() -> list[Variant]:
+    """Weights whose products are near one another, or the largest side by side, for a reference that ranks those."""
+    fresh = Variant(name="fresh weights", required=True, fresh_weights=True)
+    return [replace(fresh, name=f"weights with {how}", moved=how) for how in NEIGHBOURS]
+
+
+def of_weights(variant: Variant) -> bool:
+    """Whether it is one of several ways of having other weights, of which others cost as much and show more: where
+    weights are dear (256 MB take over a second each time) cases smaller than that had them."""
+    others = (SIZES, PRUNED, OUTLYING, FEW_OTHERS, PATTERNED, CODES, EXPONENTS, FURTHER, *NEIGHBOURS)
+    return variant.moved in others or (variant.fresh_weights and variant.change == "sparse")

@@ -20,7 +20,7 @@ from kernelwright.judge.marks import Marks, alone
 from kernelwright.judge.near_numbers import NEAR
 from kernelwright.judge.singled import TAKEN
 from kernelwright.judge.slices import ALONG, BLANK, COMMON, EMPTY, EQUAL
-from kernelwright.judge.weights import CODES, EXPONENTS, FEW_OTHERS, FURTHER, OUTLYING, PATTERNED, PRUNED, SIGNS, SIZES
+from kernelwright.judge.weights import CODES, EXPONENTS, FURTHER, OUTLYING, PRUNED, SIGNS, SIZES
 from kernelwright.judge.whole import ADDED, EMPTIED, LINES
 from kernelwright.task import Contract
 
@@ -114,7 +114,7 @@ def offered(
     if small:
         dealt += [Variant(name=f"scale {s:.3g}", required=True, scale=s) for s in more]
         dealt += extremes.drawn(specs, traits) if work <= LIGHT else []
-        dealt += patterned.inputs(timed=timed, tiny=work <= TINY, light=work <= LIGHT, sorts=sorts)
+        dealt += patterned.drawn(timed=timed, tiny=work <= TINY, light=work <= LIGHT, sorts=sorts, weights=weights)
         dealt += comparisons.drawn(specs, traits, light=work <= TINY) if work <= LIGHT else []
         dealt += singled.far_apart(specs, light=work <= LIGHT, sorts=sorts, traits=traits)
     if borders and small:
@@ -196,7 +196,7 @@ def shared_out(
     strange = (1.0, *contract.scales)
     once |= {v.name: v for v in known if not (v.change or v.group or v.scale in strange)}
     spared = [v for v in known if v.name not in once]
-    spared = [v for v in spared if heavy or not v.fresh_weights or (dear and of_weights(v))]
+    spared = [v for v in spared if heavy or not v.fresh_weights or (dear and patterned.of_weights(v))]
     others = [v for v in spared if v.layout == "contiguous" and not (v.fresh_weights or v.apart)]
     others = [v for v in others if v.name in covered]
     if not any(v.change in TOGETHER for v in offered):  # there each draw costs seconds
@@ -389,10 +389,3 @@ def _apart(contract: Contract, specs: Sequence[TensorSpec], hidden_seed: int) ->
         Variant(name=f"{layout} input {index} alone", required=True, layout=layout, seed=index, apart=True)
         for index in sorted(dice.sample(lying, 2))
     ]
-
-
-def of_weights(variant: Variant) -> bool:
-    """Whether it is one of several ways of having other weights, of which others cost as much and show more: where
-    weights are dear (256 MB take over a second each time) cases smaller than that had them."""
-    others = (SIZES, PRUNED, OUTLYING, FEW_OTHERS, PATTERNED, CODES, EXPONENTS, FURTHER)
-    return variant.moved in others or (variant.fresh_weights and variant.change == "sparse")
