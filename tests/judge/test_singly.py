@@ -65,6 +65,35 @@ def test_a_thread_that_runs_through_the_rests_is_restless() -> None:
     assert singly.restless({"1": 500.0}, {"1": 580.0, "7": 0.9 * rest}, calls)
 
 
+def test_work_of_the_first_thread_between_calls_is_counted() -> None:
+    """Four calls of 20 us: what it ran beyond them, and nothing where it waited in them."""
+    calls = [20.0] * 4
+    assert singly.between_us("1", {"1": 500.0}, {"1": 560.0, "2": 900.0}, calls) == 0.0
+    assert singly.between_us("1", {"1": 500.0}, {"1": 980.0}, calls) == 100.0
+    assert singly.between_us("1", {}, {}, calls) == 0.0
+
+
+def test_a_gain_that_is_work_between_calls_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """30 us a call for 100, and 80 more in the rests, where eager has 10."""
+    taken, ran = {1: 100.0, 2: 30.0}, {1: 0.0, 2: 0.0}
+
+    def series(racer: Any, values: list, *, grad: bool) -> list[float]:
+        ran[racer.program.pid] += {1: 110.0, 2: 110.0}[racer.program.pid] * len(values)
+        return [taken[racer.program.pid]] * len(values)
+
+    monkeypatch.setattr(singly, "_series", series)
+    monkeypatch.setattr(load, "ran_us", lambda pid: {str(pid): ran[pid]})
+    monkeypatch.setattr(race, "blamed", lambda name, last: contextlib.nullcontext())
+    monkeypatch.setattr(singly.measure, "clock", itertools.count(0, 10**9).__next__)
+    racers = [SimpleNamespace(name=name, program=SimpleNamespace(pid=pid)) for name, pid in (("eager", 1), ("mine", 2))]
+    nothing = SimpleNamespace(random_outputs=False, look=lambda *_: None, conclude=lambda: None)
+    contest: Any = SimpleNamespace(
+        racers=racers, plan=SimpleNamespace(sets=12), dice=random.Random(1), checks=nothing, draw=list, state=None,
+        grad=False,
+    )  # fmt: skip
+    assert set(singly.gains_us(contest, 70.0)) == {0.0}
+
+
 def test_series_are_clear_where_their_median_surely_lies_on_one_side() -> None:
     """Few, or some on either side of what is asked, are not."""
     assert not singly.clear([], 1.0) and not singly.clear([5.0, 5.0], 1.0)

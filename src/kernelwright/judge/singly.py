@@ -7,7 +7,9 @@ nothing to put it together with. A call then takes two messages there and two ba
 have in common: only gains are compared, in microseconds a call, never times. The program is not stopped between calls
 (that would cost ten times as much and be as much less exact); what it might do ahead is shown by the windows. One that
 waits for the next call without sleeping is spared a wake-up that eager pays, which is most of a call of microseconds;
-so nothing happens for GAP_US before each call, and whoever runs through more than half of that has gained nothing.
+so nothing happens for GAP_US before each call, and whoever runs through more than half of that has gained nothing. What
+the thread that answers runs outside of its calls, beyond what eager's does, is no gain either: it may know the next
+inputs, which are written there.
 """
 
 from __future__ import annotations
@@ -63,13 +65,17 @@ def gains_us(contest: Race, claim_us: float) -> list[float]:
         values = [contest.draw() for _ in calls]
         taken: dict[str, list[float]] = {}
         awake: dict[str, bool] = {}
+        outside: dict[str, float] = {}
         for racer in contest.dice.sample([eager, mine], 2):
             with blamed(racer.name, last=racer is mine):
                 before = load.ran_us(racer.program.pid)
                 every = _series(racer, values, grad=contest.grad)
-                awake[racer.name] = restless(before, load.ran_us(racer.program.pid), every)
+                after = load.ran_us(racer.program.pid)
+                awake[racer.name] = restless(before, after, every)
+                outside[racer.name] = between_us(str(racer.program.pid), before, after, every)
                 taken[racer.name] = every[min(COLD, len(calls) - 1) :]
         gain = statistics.median(taken[eager.name]) - statistics.median(taken[mine.name])
+        gain -= max(0.0, outside[mine.name] - outside[eager.name])
         found.append(0.0 if awake[mine.name] else gain)
         if not contest.checks.random_outputs or number == 0:
             contest.checks.look(values, contest.state)
@@ -117,6 +123,13 @@ def restless(before: Mapping[str, float], after: Mapping[str, float], calls_us: 
     """Whether a thread ran through the rests between these calls: longer than all calls took and AWAKE of the rests."""
     allowed = sum(calls_us) + AWAKE * GAP_US * len(calls_us)
     return any(ran - before.get(thread, 0.0) > allowed for thread, ran in after.items())
+
+
+def between_us(first: str, before: Mapping[str, float], after: Mapping[str, float], calls_us: Sequence[float]) -> float:
+    """What the ``first`` thread of a program, which answers, surely ran outside these calls, microseconds for each: it
+    was at work for longer than they took."""
+    ran = after.get(first, 0.0) - before.get(first, 0.0)
+    return max(0.0, ran - sum(calls_us)) / len(calls_us)
 
 
 def claim_us(lanes: Sequence[measure.Lane], plan: TimingPlan) -> float:
