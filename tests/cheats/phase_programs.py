@@ -7,7 +7,7 @@ All but the mirrored mask were let through, or cost minutes, before the check th
 
 from __future__ import annotations
 
-from cheat_tasks import INIT
+from cheat_tasks import INIT, add
 from corpus import Program, cheat, honest, module
 from system_programs import EAGER, GOOD
 from time_cheats import TOGETHER
@@ -46,6 +46,47 @@ def spin(channel):
             pass
 runner.wires.receive = spin
 """
+add("steps_of_eight", """
+m = x.mean(-1, keepdim=True)
+d = x - m
+y = d / torch.sqrt((d * d).mean(-1, keepdim=True) + 1e-5)
+return y * torch.sigmoid(y)
+""", "[torch.randn(8, 64)]")  # fmt: skip
+AHEAD = """
+import gc, sys, time, weakref
+R = [o for o in gc.get_objects() if type(o).__name__ == "Runner"]
+STASH, NEXT = {}, {}
+def work(x):
+    m = x.mean(-1, keepdim=True)
+    d = x - m
+    y = d / torch.sqrt((d * d).mean(-1, keepdim=True) + 1e-5)
+    return y * torch.sigmoid(y)
+def ahead(place):
+    time.sleep(100e-6)
+    calls = R[0].calls
+    if place + 1 < len(calls):
+        with torch.no_grad():
+            x = calls[place + 1][2][0].clone()
+            NEXT[place + 1] = (x, work(x))
+"""
+IN_THE_RESTS = """
+f = sys._getframe(1)
+while f is not None and f.f_code.co_name != "window":
+    f = f.f_back
+if f is None or not R or not x.is_contiguous():
+    return work(x)
+order = f.f_locals["order"]
+if len(order) == 1:
+    kept = NEXT.pop(order[0], None)
+    y = kept[1] if kept is not None and torch.equal(kept[0], x) else work(x)
+    weakref.finalize(y, ahead, order[0])
+    return y
+if id(f) != STASH.get("window") or x.data_ptr() not in STASH:
+    STASH.clear()
+    leaves = [R[0].calls[i][2][0] for i in order]
+    STASH.update(zip((leaf.data_ptr() for leaf in leaves), work(torch.stack(leaves)).unbind(0)), window=id(f))
+return STASH.pop(x.data_ptr())
+"""
 
 PHASES: tuple[Program, ...] = (
     cheat((10, 22), "no maximum in long windows", "softmax", module(
@@ -59,6 +100,10 @@ PHASES: tuple[Program, ...] = (
           twin="positive/clamp", level="precise"),
     cheat(14, "all calls of a window in one, and no sleep between single ones", "tiny_call", module(
         "return x * 2.0 + 1.0", head=TOGETHER + SLEEPLESS), gains=1.3, twin="tiny_call/addcmul", level="precise"),
+    cheat(14, "all calls of a window in one, and single ones in the rest before", "steps_of_eight", module(
+        IN_THE_RESTS, head=AHEAD), gains=1.3, twin="steps_of_eight/at once", level="precise"),
+    honest("steps_of_eight/at once", "steps_of_eight", module(
+        "y = F.layer_norm(x, x.shape[-1:])\nreturn y * torch.sigmoid(y)")),
     cheat(13, "statistics when somebody looks", "observed", module(
         "self.late.append(x)\nreturn x * 2.0", init=INIT["observed"] + LATE), twin="observed/eager", level="precise"),
     cheat(13, "statistics of copies when somebody looks", "observed", module(
