@@ -18,6 +18,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import random
 import signal
 import sys
 import tempfile
@@ -135,6 +136,7 @@ class Corpus:
             if not self.parts or len(self.parts[-1]) == PART or self.parts[-1][-1][0].task != item[0].task:
                 self.parts.append([])
             self.parts[-1].append(item)
+        random.Random(self.commit).shuffle(self.parts)  # runs that time ends see other tasks on each commit
         self.taken = [min(map(self.judged, part)) for part in self.parts]
         self.lock = threading.Lock()
         self.until = time.monotonic() + asked.seconds
