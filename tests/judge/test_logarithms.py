@@ -11,7 +11,7 @@ from plain_tasks import GRADIENTS, instance
 
 from kernelwright.judge import logarithms, rounding
 from kernelwright.judge.inputs import generator
-from kernelwright.judge.logarithms import told
+from kernelwright.judge.verify import Checker
 
 UNIT = 2.0**-24
 Made = Callable[[torch.Tensor], torch.Tensor]
@@ -107,8 +107,14 @@ def test_a_cross_entropy_that_keeps_the_logarithm() -> None:
 
 
 @pytest.mark.parametrize(("scale", "says"), [(1.0, True), (100.0, True), (10000.0, False)])
-def test_gradients_that_say_nothing_are_not_asked(scale: float, says: bool) -> None:
+def test_gradients_that_say_nothing_are_no_matter_and_outputs_are(scale: float, says: bool) -> None:
     inputs = "[torch.randn(24, 16) for _ in range(3)]"
     asked = instance("torch.softmax(q @ k.mT, -1) @ v", inputs, args="q, k, v", contract=GRADIENTS)
-    leaves = [scale * leaf for leaf in asked.draw(asked.offered(0)[0], 1)]
-    assert told(asked, leaves, None) is says
+    given = asked.offered(0)[0]
+    leaves = [scale * leaf for leaf in asked.draw(given, 1)]
+    right = asked.eager(leaves, None)
+    checker = Checker(asked, seed=3)
+    nothing = [right[0], *(torch.full_like(one, torch.inf) for one in right[1:])]
+    assert checker.check(given, leaves, None, right, leaves).passed
+    assert checker.check(given, leaves, None, nothing, leaves).passed is not says
+    assert not checker.check(given, leaves, None, [torch.zeros_like(right[0]), *right[1:]], leaves).passed

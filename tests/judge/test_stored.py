@@ -59,6 +59,32 @@ def test_a_coarser_product_is_refused() -> None:
     assert not any(checked(coarse, "float16", seed).passed for seed in range(3))
 
 
+def test_a_bias_may_be_added_to_a_product_that_was_stored() -> None:
+    """In float32 eager adds it before it rounds: sums that cancel have few bits left else."""
+    fc = "self.fc = nn.Linear(128, 96).bfloat16()"
+    asked = instance("self.fc(x)", "[torch.randn(512, 128).bfloat16()]", init=fc)
+    checker, layer = Checker(asked, seed=3), dict(asked.first_state)
+    for seed in range(3):
+        leaves = asked.draw(GIVEN, seed)
+        product = leaves[0] @ layer["fc.weight"].T
+        answers = product + layer["fc.bias"], product + layer["fc.bias"] + product * 2.0**-5
+        passed = [checker.check(GIVEN, leaves, None, [one], leaves).passed for one in answers]
+        assert passed == [True, False]
+
+
+def test_operands_of_products_may_be_in_half_precision() -> None:
+    """The weights of attention of a reference that is in float32 inside; not in a format of three bits."""
+    forward = "(torch.softmax(q.float() @ k.float().mT * 0.125, -1) @ v.float()).to(q.dtype)"
+    asked = instance(forward, "[torch.randn(2, 96, 64).bfloat16() for _ in range(3)]", args="q, k, v")
+    checker = Checker(asked, seed=3)
+    for seed in range(3):
+        q, k, v = leaves = asked.draw(GIVEN, seed)
+        weights = torch.softmax(q.float() @ k.float().mT * 0.125, -1)
+        answers = [(weights.to(kind).float() @ v.float()).bfloat16() for kind in (torch.bfloat16, torch.float8_e4m3fn)]
+        passed = [checker.check(GIVEN, leaves, None, [one], leaves).passed for one in answers]
+        assert passed == [True, False]
+
+
 def test_a_sum_in_half_precision_is_refused() -> None:
     checker = Checker(instance("x.sum(-1)", "[torch.randn(32, 4096).half()]"), seed=3)
     leaves = checker.instance.draw(GIVEN, 0)
@@ -76,7 +102,7 @@ def test_draws_err_as_eager_does() -> None:
     with (seen := stored._Seen()):
         eager = asked.eager(leaves, None)[0]
     exact = asked.oracle(leaves, None)[0][0]
-    drawn = asked.doubled(leaves, None, mode := stored.Stored(seen.kinds, generator(1, "cpu")))[0]
+    drawn = asked.doubled(leaves, None, mode := stored.Stored(seen.kinds, torch.float16, generator(1, "cpu")))[0]
     assert mode.known
     honest, mine = ((one.double() - exact).square().mean().sqrt() for one in (eager, drawn))
     assert 0.7 < float(mine / honest) < 1.4
@@ -85,5 +111,5 @@ def test_draws_err_as_eager_does() -> None:
 def test_other_operators_than_those_seen_are_noticed() -> None:
     asked = instance("x.sin()", "[torch.randn(8).half()]")
     leaves = asked.draw(GIVEN, 1)
-    asked.doubled(leaves, None, mode := stored.Stored([], generator(1, "cpu")))
+    asked.doubled(leaves, None, mode := stored.Stored([], torch.float16, generator(1, "cpu")))
     assert not mode.known

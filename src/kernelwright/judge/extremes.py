@@ -63,7 +63,8 @@ def drawn(specs: Sequence[TensorSpec], traits: Collection[str]) -> list[Variant]
     found += [Variant(name=f"scale {s:.2g}", required=True, scale=s, group="slighter") for s in SLIGHTER]
     if {CHOOSES, PARTS} & set(traits):
         far = WIDE if PARTS in traits else VAST
-        found.append(Variant(name=f"scale {far:.2g}", required=True, scale=far))
+        sizes = {far, WIDE}  # whose squares are no infinities: who takes 1e10 for one is wrong there
+        found += [Variant(name=f"scale {size:.2g}", required=True, scale=size) for size in sorted(sizes)]
         found += [Variant(name=f"all at {s * far:.2g}", required=True, change="far", scale=s * far) for s in (-1, 1)]
         found.append(Variant(name=f"one at {far:.2g}", required=True, change="outliers", factors=(far,)))
     else:

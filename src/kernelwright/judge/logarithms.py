@@ -5,8 +5,8 @@ Fused attention keeps no weights of attention for the gradients: it keeps that l
 exp(s - l) again (FlashAttention, Dao et al. 2022, algorithm 4; Rabe and Staats 2021). Rounded at its own size, l is off
 by so many units as it is large, s comes from another product, and nothing divides by the sum once more: with arguments
 of 10^6 all weights of a row are off by a tenth. Where a reference keeps its softmax, gradients of torch's own fused
-attention were refused by that. Where they are off by more than MOST, inputs are none that gradients are asked of: of
-arguments of 10^8, all of a row, weights of attention come again as infinities.
+attention were refused by that. Where they are off by more than MOST, gradients say nothing: of arguments of 10^8, all
+of a row, weights of attention come again as infinities.
 
 Of what follows from the weights the gradient of their arguments is off by that factor, and by the sum in it:
 p (g - sum(p g)), whose sum these programs take as a product of the answer and its gradient. A reference takes it of the
@@ -18,7 +18,7 @@ Kernels of cross-entropy (Liger's, Unsloth's) do so where torch keeps a log_soft
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -28,6 +28,7 @@ from kernelwright.judge.oracle import Float64Trace
 
 if TYPE_CHECKING:
     from kernelwright.judge.instance import Instance
+    from kernelwright.judge.numerics import Comparison
     from kernelwright.judge.rounding import Rounded
     from kernelwright.judge.weights import State
 
@@ -37,8 +38,9 @@ PRODUCT = frozenset({aten.mm.default, aten.bmm.default})
 SUMS, PRODUCTS = 2.0, 4.0
 """Units by which the logarithm is off, and an argument that is a product in another order (64 addends in a row and as
 many again: 3.6 in RMS of the largest of them)."""
-MOST = 1 / 16
-"""By how much of itself a weight may be off that is computed again."""
+MOST, LOST = 1 / 16, 8.0
+"""By how much of itself a weight may be off that is computed again, and from where on such inputs are not asked of who
+has gradients: a reference in float32 has other weights than in float64 there, so that this would be distrusted."""
 SINGLE = 2.0**-24
 
 
@@ -143,12 +145,25 @@ class _Largest(Float64Trace):
         return super().apply(func, args, kwargs)
 
 
-def told(instance: Instance, leaves: Sequence[torch.Tensor], state: State | None) -> bool:
-    """Whether gradients of these inputs say anything: no softmax computed again is off by over MOST."""
+def off(instance: Instance, leaves: Sequence[torch.Tensor], state: State | None) -> float:
+    """The logarithm of what a softmax of these inputs may be off by where gradients compute it again."""
     if not (instance.contract.gradients and instance.steep) or instance.without_double:
-        return True
+        return 0.0
     instance.doubled(leaves, state, mode := _Largest())
-    return mode.size * SINGLE <= MOST
+    return mode.size * SINGLE
+
+
+def told(
+    instance: Instance, leaves: Sequence[torch.Tensor], state: State | None, found: list[Comparison], limit: float
+) -> list[Comparison]:
+    """What was found at each result of a call. Gradients that lost over ``limit`` bits are no matter where a softmax
+    that is computed again is off by over MOST: outputs are, there too."""
+    first, count = len(instance.out_specs), len(instance.gradients)
+    wrong = [at for at in range(first, first + count) if found[at].bits_lost > limit]
+    if not wrong or off(instance, leaves, state) <= MOST:
+        return found
+    none = replace(found[wrong[0]], error_ratio=0.0, bits_lost=0.0, nonfinite_mismatch=False, detail="")
+    return [none if at in wrong else one for at, one in enumerate(found)]
 
 
 def _logarithm(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:

@@ -19,6 +19,7 @@ from kernelwright.judge.conditioned import Conditioned
 from kernelwright.judge.floors import NO_FLOOR, Floors, Spread
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance, State
+from kernelwright.judge.logarithms import told
 from kernelwright.judge.numerics import Comparison
 from kernelwright.judge.stored import Further
 from kernelwright.judge.taken import ANSWERED
@@ -87,8 +88,7 @@ class Checker:
         """Compare one call: outputs with the truth, inputs (as the call left them) with what was handed in. ``brief``:
         nobody asks how many elements of a wrong answer are wrong.
 
-        Where the contract asks for gradients, ``got_outputs`` holds the outputs, then ``instance.gradients``; without
-        ``got_inputs_after`` the inputs that calls write to follow.
+        ``got_outputs``: outputs, ``instance.gradients`` and, without ``got_inputs_after``, inputs that calls write to.
         """
         self.instance.adopt(leaves)
         written = self._written(leaves, got_inputs_after)
@@ -103,11 +103,12 @@ class Checker:
             return self._check_random(variant, leaves, state, got_outputs)
         truth = self.truth(variant, leaves, state)
         answers = [got.to(self.instance.device) for got in got_outputs]
-        compared = [self._leaf(index, answers, truth, brief) for index in range(len(answers))]
+        found = [self._leaf(index, answers, truth, brief) for index in range(len(answers))]
+        compared = told(self.instance, leaves, state, found, self.contract.bits_lost)
         assert len(compared) == len(self.specs), "an output was not compared"
-        worst, found = max(enumerate(compared), key=lambda pair: pair[1].error_ratio)
-        detail = self._words(worst, found, got_outputs[worst], truth, brief)
-        return self._result(variant, passed=not detail, detail=detail, ratio=found.error_ratio)
+        at, worst = max(enumerate(compared), key=lambda pair: pair[1].error_ratio)
+        detail = self._words(at, worst, got_outputs[at], truth, brief)
+        return self._result(variant, passed=not detail, detail=detail, ratio=worst.error_ratio)
 
     def _words(self, index: int, found: Comparison, answer: torch.Tensor, truth: Truth, brief: bool = False) -> str:
         """Empty where ``found`` keeps the contract."""
@@ -171,8 +172,7 @@ class Checker:
     def accepts(self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None) -> bool:
         """Whether the reference takes such inputs, and stays finite on them. Its answer serves the check of this call.
 
-        The same question as ``Instance.usable``, which runs eager on inputs of its own, once more: on a case of 16 MB
-        that was a quarter of a check.
+        ``Instance.usable`` asks it of inputs of its own: on a case of 16 MB that was a quarter of a check.
         """
         try:
             eager = self.instance.eager(leaves, state)
