@@ -96,7 +96,7 @@ def within(instance: Instance, variant: Variant, leaves: Answers, state: State |
     precise as ever, or without a size of its own."""
     if variant.beyond:
         return True
-    if not regular(instance, leaves, state, outputs) or logarithms.off(instance, leaves, state) > logarithms.LOST:
+    if not regular(instance, leaves, state, outputs) or logarithms.unsure(instance, leaves, state) > logarithms.LOST:
         return False
     if variant.group in FREE:
         return _scale_free(instance, leaves, state, outputs, variant.scale)

@@ -145,7 +145,7 @@ class _Largest(Float64Trace):
         return super().apply(func, args, kwargs)
 
 
-def off(instance: Instance, leaves: Sequence[torch.Tensor], state: State | None) -> float:
+def unsure(instance: Instance, leaves: Sequence[torch.Tensor], state: State | None) -> float:
     """The logarithm of what a softmax of these inputs may be off by where gradients compute it again."""
     if not (instance.contract.gradients and instance.steep) or instance.without_double:
         return 0.0
@@ -160,7 +160,7 @@ def told(
     that is computed again is off by over MOST: outputs are, there too."""
     first, count = len(instance.out_specs), len(instance.gradients)
     wrong = [at for at in range(first, first + count) if found[at].bits_lost > limit]
-    if not wrong or off(instance, leaves, state) <= MOST:
+    if not wrong or unsure(instance, leaves, state) <= MOST:
         return found
     none = replace(found[wrong[0]], error_ratio=0.0, bits_lost=0.0, nonfinite_mismatch=False, detail="")
     return [none if at in wrong else one for at, one in enumerate(found)]
