@@ -23,6 +23,7 @@ import torch
 
 from kernelwright.judge import asked, calls, health, incoming, race, skeletons, variants
 from kernelwright.judge.bench import Point
+from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.checks import RAISED, Wrong
 from kernelwright.judge.correctness import Correctness
 from kernelwright.judge.inputs import Variant
@@ -115,12 +116,9 @@ class Gradients(Correctness):
                 program.set_state(state)
             given = incoming.given(leaves, leaves.incoming, kind, dice.getrandbits(62))
             expanded = asked.EXPANDED if kind == incoming.EVEN else ""
-            program.leash.ask({"do": "need", "names": None, "written": expanded}, program.stage)
-            result = self._call(program, point, variant, buffers, 0, given, state)
-            program.leash.ask({"do": "need", "names": None}, program.stage)
-            if not result.passed:
-                reason = f"with incoming gradients {kind}: {result.name}: {result.detail}"
-                raise Wrong("verify", reason, result.detail)
+            self._asked_so(
+                program, point, buffers, (variant, given), state, expanded, f"with incoming gradients {kind}"
+            )
 
     @sharing
     def _written_between(self, program: Program, point: Point) -> None:
@@ -165,14 +163,22 @@ class Gradients(Correctness):
                 program.set_state(state)
             given = calls.Given(leaves)
             given.incoming = [torch.ones_like(one) if ones else one for one in leaves.incoming]
-            program.leash.ask({"do": "need", "names": None, "written": names}, program.stage)
-            result = self._call(program, point, variant, buffers, 0, given, state)
-            program.leash.ask({"do": "need", "names": None}, program.stage)
-            if not result.passed:
-                reason = f"gradients of backward() that are emptied one by one: {result.name}: {result.detail}"
-                raise Wrong("verify", reason, result.detail)
+            words = "gradients of backward() that are emptied one by one"
+            self._asked_so(program, point, buffers, (variant, given), state, names, words)
             if not point.dear:
                 self._state_as_left(program, [given], state, point)
+
+    def _asked_so(
+        self, program: Program, point: Point, buffers: Buffers, given: tuple[Variant, calls.Given], state: Any,
+        written: str | list[str], words: str,
+    ) -> None:  # fmt: skip
+        """A call whose gradients are asked for as ``asked.begin`` says of ``written`` is right, or Wrong is raised."""
+        variant, leaves = given
+        program.leash.ask({"do": "need", "names": None, "written": written}, program.stage)
+        result = self._call(program, point, variant, buffers, 0, leaves, state)
+        program.leash.ask({"do": "need", "names": None}, program.stage)
+        if not result.passed:
+            raise Wrong("verify", f"{words}: {result.name}: {result.detail}", result.detail)
 
 
 def apart(instance: Instance, leaves: calls.Given, state: Any) -> list[str]:
