@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from plain_tasks import instance
+from plain_tasks import GRADIENTS, instance
 
 from kernelwright.judge import stored
 from kernelwright.judge.inputs import Variant, generator
@@ -113,3 +113,36 @@ def test_other_operators_than_those_seen_are_noticed() -> None:
     leaves = asked.draw(GIVEN, 1)
     asked.doubled(leaves, None, mode := stored.Stored([], torch.float16, generator(1, "cpu")))
     assert not mode.known
+
+
+def test_the_sum_in_the_gradient_of_a_softmax_may_be_taken_of_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As fused attention takes it, of an answer in half precision, where one weight is nearly 1: little else is off
+    there. Of an answer in bfloat16 it is off by more."""
+    keys = "torch.cat([20 * torch.randn(4, 1, 32), torch.randn(4, 63, 32)], 1)"
+    inputs = f"[one.half() for one in (torch.randn(4, 64, 32), {keys}, torch.randn(4, 64, 32))]"
+    asked = instance("torch.softmax(q @ k.mT * 0.25, -1) @ v", inputs, args="q, k, v", contract=GRADIENTS)
+    leaves = asked.draw(GIVEN, 1)
+    exact = asked.oracle(leaves, None)[0][1]
+    with (seen := stored._Seen()):
+        asked.eager(leaves, None)
+    q, k, v = (leaf.float() for leaf in leaves)
+    weights = torch.softmax(q @ k.mT * 0.25, -1)
+    sure = (weights.amax(-1) > 0.99) & (weights.amax(-1) < 0.9998)
+
+    def error(found: torch.Tensor) -> float:
+        return float((found.double() - exact)[sure].square().mean().sqrt())
+
+    def drawn() -> float:
+        mode = stored.Stored(seen.kinds, torch.float16, generator(1, "cpu"))
+        return error(asked.doubled(leaves, None, mode)[1])
+
+    def fused(kept: torch.dtype) -> float:
+        assert asked.incoming is not None
+        incoming, answer = asked.incoming[0].float(), (weights.half().float() @ v).to(kept).float()
+        inner = weights * (incoming @ v.mT - (incoming * answer).sum(-1, keepdim=True))
+        return error((inner.half().float() * 0.25 @ k).half())
+
+    honest, coarse, allowed = fused(torch.float16), fused(torch.bfloat16), drawn()
+    monkeypatch.setattr(stored._Weighed, "off", lambda *args: None)
+    without = drawn()
+    assert 2 * without < honest < 1.25 * allowed < coarse / 4

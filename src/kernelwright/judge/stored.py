@@ -11,6 +11,10 @@ So an answer in half precision that is refused is held against DRAWS such runs t
 Operators are known by their order in a call of eager's. A bias is added to a product that was stored, and operands of
 products are in half precision: torch's own attention takes its weights so, also for a reference in float32 inside, and
 was refused for small elements, by 3 to 55 times the honest error where that of all is 1.3 times eager's.
+
+The gradient of a softmax's arguments is p (g - sum(p g)). Fused attention takes that sum as a product of its answer and
+the answer's gradient (FlashAttention, Dao et al. 2022, section B.2), and its answer was rounded: by so much a gradient
+is off where a weight is nearly 1 and the two cancel. One in three verdicts in float16 was a refusal by that.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from kernelwright.judge import noise
 from kernelwright.judge.floors import NO_FLOOR, Floor, Floors, Spread
 from kernelwright.judge.inputs import generator
 from kernelwright.judge.kinds import EXACT, Watching
+from kernelwright.judge.logarithms import PRODUCT, backward
 from kernelwright.judge.numerics import unit_roundoff
 from kernelwright.judge.oracle import Float64Trace
 
@@ -89,6 +94,35 @@ class _Seen(Watching):
         return out
 
 
+class _Weighed:
+    """Answers of products with weights of attention, which the gradients of those weights come from."""
+
+    def __init__(self) -> None:
+        self._answers: dict[tuple[int, int], torch.Tensor] = {}
+        """By where the second operand lies."""
+        self._last: tuple[torch.Tensor, torch.Tensor] | None = None
+        """An answer and its gradient: of the last such product of the backward pass."""
+
+    def note(self, func: Any, args: tuple[Any, ...], out: Any) -> None:
+        """After an operator."""
+        if func not in PRODUCT or not torch.is_grad_enabled() and not backward():
+            return
+        place = args[1].untyped_storage().data_ptr(), args[1].storage_offset()
+        if not backward():
+            self._answers[place] = out
+        elif place in self._answers and args[0].shape == self._answers[place].shape:
+            self._last = self._answers[place], args[0]
+
+    def off(self, values: torch.Tensor, kind: torch.dtype) -> torch.Tensor | None:
+        """What is added to the gradient of a softmax's arguments (its ``values``: of one row each, in the last axis)
+        where the answer is rounded to this kind: to the nearest, for where one weight is 1 the answer is a value."""
+        if self._last is None:
+            return None
+        answer, incoming = self._last
+        off = ((answer.to(kind).to(answer.dtype) - answer) * incoming).sum(-1).nan_to_num(0.0, 0.0, 0.0)
+        return values * off.reshape(*values.shape[:-1], 1) if off.numel() == values[..., 0].numel() else None
+
+
 class Stored(Float64Trace):
     """Float64, where each result that eager stored in half precision is rounded to that, at random."""
 
@@ -97,6 +131,7 @@ class Stored(Float64Trace):
         self._kind = kind
         """That of the answer."""
         self._kinds, self._at, self._pool = kinds, 0, noise.Pool(rng)
+        self._weighed = _Weighed()
         self.known = True
         """All operators so far are those of the call that was seen."""
 
@@ -112,8 +147,13 @@ class Stored(Float64Trace):
 
     def apply(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One operator."""
+        given = args
         args = self._operands(func, args) if self.known else args
         out = super().apply(func, args, kwargs)
+        self._weighed.note(func, given, out)
+        if func is aten._softmax_backward_data.default and args[1].numel() and args[2] in (-1, args[1].dim() - 1):
+            off = self._weighed.off(args[1], self._kind)
+            out = out if off is None else out + off
         if not self.known or not _rounds(func, out):
             return out
         seen, dtypes = self._kinds[self._at] if self._at < len(self._kinds) else (None, [])
