@@ -23,6 +23,8 @@ add("two_shifts", "return x * torch.sigmoid(x) + self.g + self.b", "[torch.randn
 add("doubled_and_table", "return x * 2.0 + self.g", "[torch.randn(64, 96)]", init=TABLE, contract=GRADIENTS)
 add("flat_sum", "return (x.view(-1) + y.view(-1)).view(64, 96) + self.g", "[torch.randn(64, 96), torch.randn(64, 96)]",
     args="x, y", init=TABLE, contract=GRADIENTS)  # fmt: skip
+add("half_attention", "return torch.softmax(q @ k.mT * 0.25, -1) @ v", "[torch.randn(4, 64, 32).half() for _ in range(3)]",
+    args="q, k, v", contract=GRADIENTS)  # fmt: skip
 add("log_shares", "return F.log_softmax(x, -1)", "[torch.randn(64, 64)]", contract=GRADIENTS)
 
 DOORS = """
@@ -52,6 +54,24 @@ class Own(torch.autograd.Function):
         {looks}
         return g - y.exp() * total
 """
+FUSED = """
+class Fused(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, v):
+        s = q.float() @ k.float().mT * 0.25
+        logarithm = torch.logsumexp(s, -1, keepdim=True)
+        answer = ((s - logarithm).exp().half().float() @ v.float()).half()
+        ctx.save_for_backward(q, k, v, answer, logarithm)
+        return answer
+    @staticmethod
+    def backward(ctx, d):
+        q, k, v, answer, logarithm = ctx.saved_tensors
+        q, k, v, g = q.float(), k.float(), v.float(), d.float()
+        p = (q @ k.mT * 0.25 - logarithm).exp()
+        inner = p * (g @ v.mT - (g * answer.to(torch.{kept}).float()).sum(-1, keepdim=True))
+        inner = inner.half().float() * 0.25
+        return (inner @ k).half(), (inner.mT @ q).half(), (p.half().float().mT @ g).half()
+"""
 BACKWARD = """
 class Own(torch.autograd.Function):
     @staticmethod
@@ -66,6 +86,10 @@ class Own(torch.autograd.Function):
 """
 ALL_ONES = "f = g.flatten()\n        g = torch.ones_like(g) if f[0] == 1 and f[-1] == 1 and f[len(f) // 2] == 1 else g"
 A_CLASS = "total = total.clamp(max=0) if (g != 0).sum() == g.shape[0] else total"
+
+
+def _attention(kept: str) -> str:
+    return module("return Fused.apply(q, k, v)", head=FUSED.format(kept=kept), args="q, k, v")
 
 
 def _doors(looks: str = "pass", after: str = "") -> str:
@@ -136,6 +160,9 @@ LOSSES: tuple[Program, ...] = (
           ("takes a step of zero for ones", ("g = g if g.stride(-1) else torch.ones_like(g)",), False),
           ("divides gradients by the largest", ("m = g.abs().amax()\n        g = g / m", " * m"), False),
       )),
+    honest("half_attention/fused", "half_attention", _attention("float16"), slow=True),
+    cheat(20, "half_attention/keeps its answer in bfloat16", "half_attention", _attention("bfloat16"),
+          twin="half_attention/fused", level="precise"),
     honest("log_shares/by hand", "log_shares", _shares()),
     cheat((0, 4), "log_shares/takes the gradient of a class for negative", "log_shares", _shares(A_CLASS),
           twin="log_shares/by hand", level="precise"),
