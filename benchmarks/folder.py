@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that are not in the repository through the judge: other projects' kernels, an attacker's.
 
-    python benchmarks/folder.py FOLDER [--device cpu|cuda:N] [--lanes 1] [--repeats 1] [--seconds 500] [--out FILE]
+    python benchmarks/folder.py FOLDER [--device cpu|cuda:N] [--lanes 1] [--repeats 1] [--seconds 500] [--gradients]
+        [--out FILE]
 
 Each NAME/ of FOLDER has a ``task.py`` in KernelBench's form and ``candidate.py``, ``.cu`` or ``.cpp``, and may have a
 ``twin.*``, an honest program for the same task. Each is judged at the precise level against eager, without admission,
@@ -11,6 +12,7 @@ Each NAME/ of FOLDER has a ``task.py`` in KernelBench's form and ``candidate.py`
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import queue
 import shlex
@@ -39,6 +41,7 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=500.0, help="begin none after this")
+    parser.add_argument("--gradients", action="store_true", help="of all of them, beside the answers")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     waiting: queue.SimpleQueue[Path] = queue.SimpleQueue()
@@ -58,7 +61,11 @@ def main() -> None:
                     place = waiting.get_nowait()
                 except queue.Empty:
                     return
-                row = {"name": place.parent.name, "file": place.name, "said": judged(worker, place, given.device)}
+                row = {
+                    "name": place.parent.name,
+                    "file": place.name,
+                    "said": judged(worker, place, given.device, given.gradients),
+                }
                 with writing:
                     record["rows"].append(row)
                     print(json.dumps(row), flush=True)
@@ -80,10 +87,12 @@ def programs(folder: Path) -> list[Path]:
     return [name / file for name in names for file in FILES if (name / file).is_file()]
 
 
-def judged(worker: LocalWorker, place: Path, device: str) -> str:
+def judged(worker: LocalWorker, place: Path, device: str, gradients: bool) -> str:
     """What the judge says of one, in words."""
     try:
         task = load_task(place.with_name("task.py"), device)
+        contract = dataclasses.replace(task.contract, gradients=gradients or task.contract.gradients)
+        task = dataclasses.replace(task, contract=contract)
         job = {
             "job": "judge", "device": device, "task": wire.to_data(task), "level": "precise", "baselines": ["eager"],
             "candidate": wire.to_data(load_candidate(place, task)), "admit": False,

@@ -264,19 +264,22 @@ def test_an_incoming_gradient_that_was_written_over_is_found() -> None:
     assert [0] == agreement.incoming_changed(buffers, {0: given})
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(64, 32), (512, 256), (64,), (64, 4)])
-def test_recombined_draws_stay_within_bounds(shape: tuple[int, ...]) -> None:
-    """Probabilities stay below one, which some references insist on; each draw is another one all the same. Numbers
-    that only seem to end somewhere go on beyond that."""
+def test_recombined_draws_stay_within_bounds(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Probabilities stay below one, which some references insist on; each draw is another one all the same, in numbers
+    of its own format: in half precision they had 24 bits once, and every program was said to change them."""
     dice = torch.Generator().manual_seed(3)
     made = recombined.Recombiner(torch.device("cpu"))
-    stock = [torch.rand(shape, generator=dice) for _ in range(3)]
+    stock = [torch.rand(shape, generator=dice).to(dtype) for _ in range(3)]
     if len(shape) == 1:
         stock = [values.sort().values for values in stock]
     draws = [made.of(stock[0], stock[0], dice) for _ in range(20)]
     draws += [drawn[0] for drawn in made.batch([[values] for values in stock], (), 20, dice)]
+    assert {dtype} == {values.dtype for values in draws}
     assert all(0.0 <= float(values.min()) and float(values.max()) <= 1.0 for values in draws)
-    assert all(float((values != stock[0]).float().mean()) > 0.8 for values in draws)
+    shares = [float((values != stock[0]).float().mean()) for values in draws]
+    assert min(shares) > 0.8 or dtype is torch.bfloat16 and sum(shares) > 0.6 * len(shares)  # steps of up to 0.8 %
     if len(shape) == 1:
         assert all(bool((values.diff() >= 0).all()) for values in draws[:20])
 

@@ -145,7 +145,7 @@ def _moved(values: torch.Tensor, chance: torch.Tensor, whole: torch.Tensor, boun
         return values.mul_(factors)
     if bounds.zero:
         factors = torch.where(whole, 1 - MOVED * chance, factors)
-    moved = values * factors
+    moved = (values * factors).to(values.dtype)
     return torch.where(whole, moved, bounds.kept(moved, values))
 
 
