@@ -28,6 +28,32 @@ def test_a_matrix_that_is_singular_but_for_rounding_is_outside(forward: str) -> 
     assert regular(plain, [matrix], None, plain.eager([matrix], None))
 
 
+def test_a_matrix_that_overflows_is_outside_too() -> None:
+    """Its singular values are an error in torch, which ended the whole judgement once."""
+    made = instance("torch.linalg.inv(x @ x.mT + torch.eye(6))", "[torch.randn(6, 8)]")
+    leaves = [torch.randn(6, 8, generator=torch.Generator().manual_seed(3)) * 1e25]
+    assert not regular(made, leaves, None, [torch.zeros(6, 6)])
+
+
+@pytest.mark.parametrize(
+    ("forward", "inside"),
+    [
+        ("x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)", False),
+        ("x / x.float().square().mean(-1, keepdim=True).sqrt().half()", True),
+        ("torch.softmax(x.masked_fill(x > 0, -float('inf')), -1)", True),
+    ],
+)
+def test_what_overflows_inside_in_half_precision_is_outside(forward: str, inside: bool) -> None:
+    """Squares of 1000 are infinite, and answers zeros, which were the oracle; infinities of a mask are so by design."""
+    made = instance(forward, "[torch.randn(8, 64).half()]")
+    leaves = [torch.randn(8, 64, generator=torch.Generator().manual_seed(1)).half() * 1000]
+    leaves[0][:, 0] = -leaves[0][:, 0].abs()
+    usual, large = ([leaves[0] / scale] for scale in (1000, 1))
+    given = Variant(name="scale 1000", required=True, scale=1000.0)
+    found = [within(made, given, each, None, made.eager(each, None)) for each in (usual, large)]
+    assert found == [True, inside]
+
+
 def test_infinities_that_only_float32_has_in_a_tasks_own_calls_are_no_design() -> None:
     """Of larger values float64 has the same, and an honest log_softmax has finite numbers there."""
     made = instance("torch.log(torch.softmax(x, -1))", "[torch.randn(4, 8) * 60.0]")

@@ -85,6 +85,20 @@ def test_operands_of_products_may_be_in_half_precision() -> None:
         assert passed == [True, False]
 
 
+def test_scores_of_thousands_are_still_held_against_float64() -> None:
+    """Two that round to one number share what one of them has alone in float64, and eager's gradients are others by
+    all of their size: its own sums in other orders were the oracle once, and float64's own numbers wrong."""
+    inputs = "[torch.randn(2, 256, 64).bfloat16() for _ in range(3)]"
+    asked = instance("torch.softmax(q @ k.mT / 8, -1) @ v", inputs, args="q, k, v", contract=GRADIENTS)
+    checker, off = Checker(asked, seed=3), []
+    for seed in range(8):
+        leaves = asked.draw(Variant(name="sizes", required=True, change="sizes by lot", factors=(1000.0,)), seed)
+        eager, exact = asked.eager(leaves, None), asked.oracle(leaves, None)[0]
+        off.append(float((eager[2].double() - exact[2]).norm() / exact[2].norm()))
+        assert checker.check(GIVEN, leaves, None, [one.bfloat16() for one in exact], leaves).passed
+    assert max(off) > 10.0 and checker.oracle == "float64"
+
+
 def test_a_sum_in_half_precision_is_refused() -> None:
     checker = Checker(instance("x.sum(-1)", "[torch.randn(32, 4096).half()]"), seed=3)
     leaves = checker.instance.draw(GIVEN, 0)

@@ -10,6 +10,7 @@ leaves out what they have in common finds another one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -50,6 +51,9 @@ class _Singular(Watching):
         """Called by torch for every operator below autograd."""
         if factored(func) and args[0].numel():
             matrix = args[0].detach()
+            if not numerics.finite(matrix):  # the singular values of an overflow are an error
+                self.met = True
+                return func(*args, **(kwargs or {}))
             if "upper" in (kwargs or {}) and "triangular" in func._schema.name:  # the other half is not looked at
                 matrix = matrix.triu() if kwargs["upper"] else matrix.tril()  # type: ignore[index]
             sizes = torch.linalg.svdvals(matrix.to(torch.complex128 if matrix.is_complex() else torch.float64))
@@ -75,6 +79,24 @@ class _Compared(Watching):
         return func(*args, **(kwargs or {}))
 
 
+class _Overflowing(Watching):
+    """How many results in float16 hold infinities, operator by operator; in float64, those of any kind."""
+
+    def __init__(self, kind: torch.dtype) -> None:
+        super().__init__()
+        self._kind = kind
+        self.counts: Counter[Any] = Counter()
+
+    def __torch_dispatch__(
+        self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for every operator below autograd."""
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor) and out.dtype is self._kind and not func.is_view:
+            self.counts[func] += bool(out.detach().isinf().any())
+        return out
+
+
 def shaped(outputs: Answers, specs: Sequence[TensorSpec]) -> bool:
     """Whether the outputs are of these shapes."""
     return [tuple(out.shape) for out in outputs] == [spec.shape for spec in specs]
@@ -97,6 +119,8 @@ def within(instance: Instance, variant: Variant, leaves: Answers, state: State |
     if variant.beyond:
         return True
     if not regular(instance, leaves, state, outputs) or logarithms.unsure(instance, leaves, state) > logarithms.LOST:
+        return False
+    if _overflowed(instance, leaves, state):
         return False
     if variant.group in FREE:
         return _scale_free(instance, leaves, state, outputs, variant.scale)
@@ -146,6 +170,20 @@ def _overflows(instance: Instance, leaves: Answers, state: State | None) -> bool
         mine is not None and (theirs is None or mine.shape == theirs.shape and bool((theirs & ~mine).any()))
         for mine, theirs in pairs
     )
+
+
+def _overflowed(instance: Instance, leaves: Answers, state: State | None) -> bool:
+    """Whether something inside is infinite in float16 alone: one over it is a zero, and finite. Such answers, all of
+    them zeros, were the oracle once, and an RMSNorm in float32 was refused for its right ones."""
+    if not any(spec.dtype == "float16" for spec in instance.all_specs()) or instance.without_double:
+        return False
+    with (own := _Overflowing(torch.float16)):
+        instance.eager(leaves, state)
+    if not own.counts.total():
+        return False
+    with (exact := _Overflowing(torch.float64)):
+        instance.doubled(leaves, state, Float64Trace())
+    return any(count > exact.counts[func] for func, count in own.counts.items())
 
 
 def regular(instance: Instance, leaves: Answers, state: State | None, outputs: Answers) -> bool:

@@ -124,13 +124,14 @@ class _Weighed:
 
 
 class Stored(Float64Trace):
-    """Float64, where each result that eager stored in half precision is rounded to that, at random."""
+    """Float64, where each result that eager stored in half precision is rounded to that, at random, or (``rng``: None)
+    to the nearest."""
 
-    def __init__(self, kinds: Kinds, kind: torch.dtype, rng: torch.Generator) -> None:
+    def __init__(self, kinds: Kinds, kind: torch.dtype, rng: torch.Generator | None) -> None:
         super().__init__()
         self._kind = kind
         """That of the answer."""
-        self._kinds, self._at, self._pool = kinds, 0, noise.Pool(rng)
+        self._kinds, self._at, self._pool = kinds, 0, None if rng is None else noise.Pool(rng)
         self._weighed = _Weighed()
         self.known = True
         """All operators so far are those of the call that was seen."""
@@ -182,9 +183,12 @@ class Stored(Float64Trace):
         """To either side, but what is a number of that kind; an overflow stays one of float64."""
         if value.dtype is not torch.float64:
             return value
+        nearest = value.to(dtype).to(torch.float64)
+        if self._pool is None:
+            return torch.where(nearest.isfinite(), nearest, value)
         half = torch.ldexp(torch.ones_like(value), torch.frexp(value).exponent - 1) * unit_roundoff(dtype)
         moved = value + self._pool.noise(value) * half
-        return torch.where(value.to(dtype).to(torch.float64) == value, value, moved)
+        return torch.where(nearest == value, value, moved)
 
 
 class Further(Floors):
@@ -202,6 +206,7 @@ class Further(Floors):
         self._call = instance, leaves, state, exact
         self._last: dict[int, tuple[int, Floor]] = {}
         self._halves: list[Floor] | None = None
+        self._nearest: list[Floor] | None = None
 
     def beyond(self, output: int, more: int, sure: float = 0.0) -> Floor | None:
         """The floor after ``more`` steps beyond the usual draws; None where there is none."""
@@ -212,24 +217,41 @@ class Further(Floors):
         steps, before = self._last.get(output, (0, self.whole(output)))
         if more != steps + 1 or not self._is_half(output):
             return None
+        return _larger(before, self.stored(output))
+
+    def stored(self, output: int) -> Floor:
+        """What half precision loses at an output by storing; nothing where it is of no such kind."""
+        if not self._is_half(output):
+            return NO_FLOOR
         if self._halves is None:
-            self._halves = self._stored()
-        return _larger(before, self._halves[output])
+            self._halves = self._runs(
+                [generator(self._call[0].seed + number, self._call[0].device) for number in range(DRAWS)]
+            )
+        return self._halves[output]
+
+    def explained(self, output: int) -> float:
+        """RMS error of the reference itself that follows from storing. To the nearest too, for two scores of thousands
+        that round to the same number share what one of them has alone in float64."""
+        if not self._is_half(output):
+            return 0.0
+        if self._nearest is None:
+            self._nearest = self._runs([None])
+        return max(self.stored(output).rms, self._nearest[output].rms)
 
     def _is_half(self, output: int) -> bool:
         instance = self._call[0]
         half = instance.all_specs()[output].dtype in NAMES
         return half and not instance.contract.random and not instance.without_double
 
-    def _stored(self) -> list[Floor]:
+    def _runs(self, generators: Sequence[torch.Generator | None]) -> list[Floor]:
         """The largest errors of a few runs at each output."""
         instance, leaves, state, exact = self._call
         with sdpa_kernel([SDPBackend.MATH]), (seen := _Seen()):
             instance.eager(leaves, state)
         found = [NO_FLOOR] * len(exact)
         kind = next(getattr(torch, spec.dtype) for spec in instance.all_specs() if spec.dtype in NAMES)
-        for number in range(DRAWS):
-            mode = Stored(seen.kinds, kind, generator(instance.seed + number, instance.device))
+        for rng in generators:
+            mode = Stored(seen.kinds, kind, rng)
             spreads = noise.errors(instance.doubled(leaves, state, mode), exact, 1.0)
             if not mode.known:
                 return [NO_FLOOR] * len(exact)

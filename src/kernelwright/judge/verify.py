@@ -194,7 +194,7 @@ class Checker:
         self,
         eager: Sequence[torch.Tensor],
         exact: Sequence[torch.Tensor],
-        floors: Floors,
+        floors: Further,
         yardsticks: Sequence[Yardstick | None],
     ) -> bool:
         """Whether eager and the oracle compute the same: they differ by little, or as much as rounding explains, or did
@@ -205,7 +205,8 @@ class Checker:
                 continue
             size, error = yardstick.sizes(out, truth)
             if error > max(IMPLAUSIBLE * size, torch.finfo(out.dtype).smallest_normal):
-                if error > 64 * floors.whole(index).rms * max(1.0, numerics.unit_roundoff(out.dtype) * 2.0**24):
+                rounded = 64 * floors.whole(index).rms * max(1.0, numerics.unit_roundoff(out.dtype) * 2.0**24)
+                if error > rounded and error > 64 * floors.explained(index):
                     return self._agreed and self.instance.sorts
         self._agreed = True
         return True
@@ -227,7 +228,7 @@ class Checker:
         state: State | None,
         eager: Sequence[torch.Tensor],
         exact: Sequence[torch.Tensor],
-    ) -> tuple[Floors, list[Yardstick | None]]:
+    ) -> tuple[Further, list[Yardstick | None]]:
         """All that answers to this call are held against, measured once; the floors only where somebody asks.
 
         They are most of what a check costs (eight runs of the reference in float64), and an answer that errs by no
