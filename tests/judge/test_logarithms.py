@@ -118,3 +118,19 @@ def test_gradients_that_say_nothing_are_no_matter_and_outputs_are(scale: float, 
     assert checker.check(given, leaves, None, right, leaves).passed
     assert checker.check(given, leaves, None, nothing, leaves).passed is not says
     assert not checker.check(given, leaves, None, [torch.zeros_like(right[0]), *right[1:]], leaves).passed
+
+
+def test_a_row_that_a_mask_fills_hides_no_gradient() -> None:
+    """Its logarithm is -1e9, and as exact as any: nothing was asked of a task that had one."""
+    forward = "torch.softmax((q @ k.mT).masked_fill(m, -1e9), -1) @ v"
+    inputs = "[*(torch.randn(24, 16) for _ in range(3)), torch.arange(24)[:, None].expand(24, 24) < 3]"
+    asked = instance(forward, inputs, args="q, k, v, m", contract=GRADIENTS)
+    given = asked.offered(0)[0]
+    leaves = asked.draw(given, 1)
+    right = asked.eager(leaves, None)
+    assert logarithms.unsure(asked, leaves, None) < 1e-5
+    assert logarithms.unsure(asked, [1e6 * leaf if leaf.is_floating_point() else leaf for leaf in leaves], None) > 1.0
+    checker = Checker(asked, seed=3)
+    assert checker.check(given, leaves, None, right, leaves).passed
+    wrong = [right[0], *(one + 1.0 for one in right[1:])]
+    assert not checker.check(given, leaves, None, wrong, leaves).passed

@@ -31,6 +31,25 @@ def test_only_programs_that_can_compile_get_time_to(language: str, source: str, 
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
+        ("self.run = torch.compile(self.plain)", True),
+        ("from torch.utils import cpp_extension", True),
+        ("x = 1  # as torch.compile has it\n", False),
+        ('"""No jit here."""\nx = 1\n', False),
+        ("import triton\n@triton.jit\ndef k(): pass\n", False),
+        ("import triton\nimport triton.language as tl\n@triton.autotune([], [])\n@triton.jit\ndef k(): pass\n", False),
+        ("import triton\nrun = torch.compile(k)\n", True),
+        ("def broken(:\n    torch.compile(k)\n", True),
+    ],
+)
+def test_a_word_in_a_comment_spares_no_program_a_check(source: str, expected: bool) -> None:
+    """One that compiles once more for each mode is called in few; a comment about it let anything through."""
+    made = Candidate(task="t", language="torch", entry="a.py::ModelNew", sources=(("a.py", source),), proposer="start")
+    assert expected == waiting.compiles_again(made)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
         ("import os\nN = os.cpu_count()\n", True),
         ("len(os.sched_getaffinity(0))", True),
         ("torch.get_num_threads()", True),

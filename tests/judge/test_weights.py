@@ -361,5 +361,26 @@ def test_rows_come_near_one_another_and_as_large_blocks(how: str, axis: int) -> 
         assert larger == list(range(larger[0], larger[0] + weights.BLOCK))
         assert torch.equal(rows[[at for at in range(len(rows)) if at not in larger]].sum(),
                            was[[at for at in range(len(rows)) if at not in larger]].sum())  # fmt: skip
-    for same in (torch.randn(9), torch.randn(1, 1), torch.randn(9, 9).half(), torch.zeros(0, 4), torch.randn(4, 0)):
+    for same in (torch.randn(9), torch.randn(1, 1), torch.zeros(0, 4), torch.randn(4, 0)):
         assert torch.equal(weights.moved(same, torch.Generator().manual_seed(1), how), same)
+    half = torch.randn(9, 9).half()
+    large = how in (weights.LARGE_ROWS, weights.LARGE_COLUMNS)
+    assert torch.equal(weights.moved(half, torch.Generator().manual_seed(1), how), half) is not large
+
+
+def test_of_several_matrices_any_axis_has_large_rows_and_a_codebook_in_a_buffer_too() -> None:
+    """A buffer that each construction draws; a table that is always the same stays."""
+    value, axes = torch.randn(4, 64, 6), set()
+    for seed in range(16):
+        made = weights.moved(value, torch.Generator().manual_seed(seed), weights.LARGE_ROWS)
+        axes |= {
+            axis for axis in range(3) if 0 < len({*torch.nonzero(made != value)[:, axis].tolist()}) < value.shape[axis]
+        }
+    assert axes == {0, 1}
+    model = torch.nn.Module()
+    for name in ("drawn", "table"):
+        model.register_buffer(name, torch.ones(64, 8))
+    first = [("drawn", torch.randn(64, 8)), ("table", torch.ones(64, 8))]
+    redrawn = {"drawn": torch.randn(64, 8), "table": torch.ones(64, 8)}
+    plain, large = (dict(weights.fresh(model, first, redrawn, 3, how)) for how in ("", weights.LARGE_ROWS))
+    assert torch.equal(plain["table"], large["table"]) and not torch.equal(plain["drawn"], large["drawn"])

@@ -124,12 +124,14 @@ class Gradients(Correctness):
     def _written_between(self, program: Program, point: Point) -> None:
         """Outputs, or inputs, that are written to after a call leave its gradients as they are, where they leave those
         of the reference so."""
-        if not point.instance.gradients or self.bench.contract.random or self.compiles or self.stateful:
+        if not point.instance.gradients or self.bench.contract.random or self.compiles:
             return
         variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0x51E)
         for written in asked.WRITTEN:
             if not _minds_not(point, variant, leaves, state, written):
                 continue
+            if self.stateful:
+                program.set_state(state)
             program.leash.ask({"do": "need", "names": None, "written": written}, program.stage)
             buffers = point.bind(program, variant, 1)
             race.fill(buffers, 0, leaves)
@@ -150,7 +152,7 @@ class Gradients(Correctness):
     def _accumulated(self, program: Program, point: Point) -> None:
         """Gradients that ``backward()`` leaves, and that share no memory with anything in the reference, share none:
         of normal incoming gradients, and of ones, for which a product by them may be left out."""
-        if not point.instance.gradients or self.bench.contract.random:
+        if not point.instance.gradients:
             return
         variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0xACC, plain=True)
         if not isinstance(leaves, calls.Given) or leaves.incoming is None:

@@ -294,7 +294,7 @@ class Session:
                     threads=self.threads,
                     aside=functools.partial(aside.begun, self.programs, candidate, device, self._lease(device)),
                     extras=self._tested(job, bench).cases,
-                    compiles=waiting.mentions_a_compiler(candidate),
+                    compiles=waiting.compiles_again(candidate),
                     counts=waiting.counts_cores(candidate),
                     disk=self.cache,
                     clocks=Clocks(bench.device),

@@ -44,13 +44,17 @@ aten = torch.ops.aten
 DRAWS = 3
 HALVES = frozenset({torch.float16, torch.bfloat16})
 NAMES = frozenset({"float16", "bfloat16"})
-Kinds = list[tuple[Any, list[torch.dtype | None]]]
-"""Operators that round, and the dtypes of their results; None of what is no half."""
+Kinds = list[tuple[Any, list[torch.dtype | None], list[bool]]]
+"""Operators that round, the dtypes of their results (None of what is no half), and which arguments are halves."""
 _OPERANDS = {
     **dict.fromkeys((aten.mm.default, aten.bmm.default, aten.convolution.default), (0, 1)),
     **dict.fromkeys((aten.addmm.default, aten.baddbmm.default), (1, 2)),
 }
 """Operators that multiply matrices, and which of their arguments these are."""
+_WEIGHTS = frozenset({aten._softmax.default, aten._softmax_backward_data.default})
+"""Operators whose results torch's own attention takes in half precision, also where a reference has them in float32."""
+_CARRIED = frozenset({"mul", "div", "_to_copy", "clone", "masked_fill", "where"})
+"""Operators whose results are still such weights."""
 
 
 def _rounds(func: Any, out: Any) -> bool:
@@ -90,7 +94,8 @@ class _Seen(Watching):
         out = func(*args, **(kwargs or {}))
         if _rounds(func, out):
             dtypes = [getattr(one, "dtype", None) for one in _results(out)]
-            self.kinds.append((func, [dtype if dtype in HALVES else None for dtype in dtypes]))
+            halves = [getattr(arg, "dtype", None) in HALVES for arg in args]
+            self.kinds.append((func, [dtype if dtype in HALVES else None for dtype in dtypes], halves))
         return out
 
 
@@ -133,6 +138,8 @@ class Stored(Float64Trace):
         """That of the answer."""
         self._kinds, self._at, self._pool = kinds, 0, None if rng is None else noise.Pool(rng)
         self._weighed = _Weighed()
+        self._weights: dict[int, torch.Tensor] = {}
+        """By where its memory begins: what may be an operand in half precision."""
         self.known = True
         """All operators so far are those of the call that was seen."""
 
@@ -152,12 +159,13 @@ class Stored(Float64Trace):
         args = self._operands(func, args) if self.known else args
         out = super().apply(func, args, kwargs)
         self._weighed.note(func, given, out)
+        self._mark(func, given, out)
         if func is aten._softmax_backward_data.default and args[1].numel() and args[2] in (-1, args[1].dim() - 1):
             off = self._weighed.off(args[1], self._kind)
             out = out if off is None else out + off
         if not self.known or not _rounds(func, out):
             return out
-        seen, dtypes = self._kinds[self._at] if self._at < len(self._kinds) else (None, [])
+        seen, dtypes, _ = self._kinds[self._at] if self._at < len(self._kinds) else (None, [], [])
         self._at += 1
         self.known = seen is func and len(dtypes) == len(_results(out))
         if not self.known:
@@ -175,9 +183,22 @@ class Stored(Float64Trace):
         return type(out)(found) if isinstance(out, tuple | list) else found[0]
 
     def _operands(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The arguments, with the operands of a product as units for half precision take them."""
+        """The arguments, with the operands of a product as units for half precision take them: those that eager has in
+        it, and weights of attention. Angles of a reference that takes them in float32 on purpose stay as they are."""
         places = _OPERANDS.get(func, ())
-        return tuple(self._rounded(arg, self._kind) if at in places else arg for at, arg in enumerate(args))
+        if not places or self._at >= len(self._kinds):
+            return args
+        halves = self._kinds[self._at][2]
+        own = [at for at in places if at < len(halves) and halves[at] or self._weighs(args[at])]
+        return tuple(self._rounded(arg, self._kind) if at in own else arg for at, arg in enumerate(args))
+
+    def _weighs(self, value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() in self._weights
+
+    def _mark(self, func: Any, args: tuple[Any, ...], out: Any) -> None:
+        name = func._schema.name.removeprefix("aten::").rstrip("_")
+        if isinstance(out, torch.Tensor) and (func in _WEIGHTS or name in _CARRIED and any(map(self._weighs, args))):
+            self._weights[out.untyped_storage().data_ptr()] = out
 
     def _rounded(self, value: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """To either side, but what is a number of that kind; an overflow stays one of float64."""

@@ -198,15 +198,14 @@ class Checker:
         yardsticks: Sequence[Yardstick | None],
     ) -> bool:
         """Whether eager and the oracle compute the same: they differ by little, or as much as rounding explains, or did
-        so once, and now chose others of nearly equal numbers. Floors hold float32's rounding; in half precision eager
-        rounds every step 2^13 or 2^16 times as much."""
+        so once, and now chose others of nearly equal numbers. Floors hold no rounding of halves: that is asked for."""
         for index, (out, truth, yardstick) in enumerate(zip(eager, exact, yardsticks, strict=True)):
             if yardstick is None or not out.numel():
                 continue
             size, error = yardstick.sizes(out, truth)
             if error > max(IMPLAUSIBLE * size, torch.finfo(out.dtype).smallest_normal):
-                rounded = 64 * floors.whole(index).rms * max(1.0, numerics.unit_roundoff(out.dtype) * 2.0**24)
-                if error > rounded and error > 64 * floors.explained(index):
+                rounded = floors.whole(index).rms * max(1.0, numerics.unit_roundoff(out.dtype) * 2.0**24)
+                if error > 64 * rounded and error > 64 * floors.explained(index):
                     return self._agreed and self.instance.sorts
         self._agreed = True
         return True

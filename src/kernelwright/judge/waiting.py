@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import ast
+import io
 import math
 import re
 import sys
+import tokenize
 from pathlib import PurePath
 
 from kernelwright.candidate import Candidate
@@ -27,6 +29,7 @@ COMPILE_SECONDS = 300.0
 JIT = frozenset({"torch", "triton"})
 """Languages whose candidates may start a compiler while they run."""
 _COMPILERS = re.compile(r"compile|triton|jit|inductor|load_inline|cpp_extension|subprocess", re.IGNORECASE)
+_KERNELS = re.compile(r"\btriton( *\. *(jit|autotune|heuristics|language))?\b")
 _COUNTS = re.compile(r"cpu_count|sched_getaffinity|get_num_threads")
 _EXTENSIONS = re.compile(r"load_inline|cpp_extension")
 _OTHERS = re.compile(r"importlib|__import__|\b(exec|eval|system|popen|spawn|posix_spawn|exec[lv]p?e?)\b", re.IGNORECASE)
@@ -58,6 +61,22 @@ def limit(eager_us: float, candidate: Candidate, patience: float | None, hanging
 def mentions_a_compiler(candidate: Candidate) -> bool:
     """Whether a program that hangs may be compiling: no word of it in the source, no five minutes of waiting."""
     return candidate.language in JIT and any(_COMPILERS.search(text) for _, text in candidate.sources)
+
+
+def compiles_again(candidate: Candidate) -> bool:
+    """Whether a program may compile once more for each mode it is called in: its code, without comments and texts, has
+    a word of a compiler in it. A kernel of Triton is compiled once for all of them."""
+    code = (_code(text) for name, text in candidate.sources if name.endswith(".py"))
+    return candidate.language in JIT and any(_COMPILERS.search(_KERNELS.sub("", text)) for text in code)
+
+
+def _code(text: str) -> str:
+    """A Python source without comments and texts; as it is where it does not parse."""
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
+    except (tokenize.TokenError, SyntaxError):
+        return text
+    return " ".join(token.string for token in tokens if token.type not in (tokenize.COMMENT, tokenize.STRING))
 
 
 def counts_cores(candidate: Candidate) -> bool:

@@ -107,7 +107,8 @@ def fresh(
     """New values for ``first``, of which another construction has ``redrawn``; tied tensors stay tied, and what is not
     trained in order. ``moving``: of parameters that are trained, see ``moved``; or CODES, of which most rows become the
     one furthest from zero; or FEW_OTHERS, or PATTERNED; or EXPONENTS and FURTHER, of which those with the names of
-    ``exponents`` are ``exponents.spread``, the latter as far as is said there."""
+    ``exponents`` are ``exponents.spread``, the latter as far as is said there. NEIGHBOURS also change what is drawn and
+    not trained: a codebook in a buffer."""
     trained = {name for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad}
     live = model.state_dict()
     made: dict[int, torch.Tensor] = {}
@@ -128,7 +129,7 @@ def fresh(
                     made[place] = spread(made[place], rng, DEVIATION if moving == EXPONENTS else exponents[name])
             elif moving == PATTERNED:
                 made[place] = almost.patterned(made[place], rng) if name in trained else made[place]
-            elif moving and name in trained:
+            elif moving and (name in trained or moving in NEIGHBOURS and not torch.equal(other, seen)):
                 other = moved(made[place], rng, SIZES if moving == FEW_OTHERS else moving)
                 made[place] = bounded(other, made[place], (exponents or {}).get(name, FAR))
             if moving == FEW_OTHERS and made[place].shape == seen.shape and numerics.finite(seen):
@@ -189,13 +190,15 @@ def moved(value: torch.Tensor, rng: torch.Generator, how: str) -> torch.Tensor:
 
 
 def _neighbours(value: torch.Tensor, rng: torch.Generator, how: str) -> torch.Tensor:
-    """A matrix whose rows, or columns, are near one of them, or of which some neighbouring ones are large. What has
-    fewer bits than float32 stays: it would tell few of such rows apart."""
-    axis = 0 if how in (NEAR_ROWS, LARGE_ROWS) else -1
-    if value.dim() < 2 or value.shape[axis] < 2 or value.itemsize < 4:
+    """A matrix whose rows, or columns, are near one of them, or of which some neighbouring ones are large; of several
+    matrices, along one of the other axes by lot. Near rows of fewer bits than float32 would be told apart by few."""
+    axis, near = -1, how in (NEAR_ROWS, NEAR_COLUMNS)
+    if value.dim() >= 2 and how in (NEAR_ROWS, LARGE_ROWS):
+        axis = int(torch.randint(value.dim() - 1, (), generator=rng, device=value.device))
+    if value.dim() < 2 or value.shape[axis] < 2 or value.itemsize < (4 if near else 2):
         return value
     made = value.movedim(axis, 0).clone(memory_format=torch.contiguous_format)
-    if how in (NEAR_ROWS, NEAR_COLUMNS):
+    if near:
         one = made[int(torch.randint(len(made), (), generator=rng, device=value.device))].clone()
         made.mul_(APART).add_(one)
     else:
