@@ -237,3 +237,16 @@ def test_rows_have_a_single_zero_too() -> None:
     (made,) = inputs.change_leaves([torch.ones(4, 6, 12)], Variant(name="", required=True, change="zero rows"), 3)
     zeros = (made == 0).sum(-1).flatten().tolist()
     assert 1 in zeros and 12 in zeros
+
+
+def test_incoming_gradients_on_a_device_begin_where_vectors_do() -> None:
+    """One half late, torch's own attention on a GPU ended the context of its backward pass;
+    who takes the memory for the gradient is told by a whole vector as well."""
+    found = [
+        layouts.of_gradient(TensorSpec.contiguous((6, 8), dtype), layout, torch.device(device)).offset
+        for dtype, layout, device in (
+            (torch.float16, "offset", "cuda"), (torch.float32, "offset", "cuda"), (torch.complex128, "offset", "cuda"),
+            (torch.float16, "offset", "cpu"), (torch.float16, "strided", "cuda"),
+        )
+    ]  # fmt: skip
+    assert found == [8, 4, 1, 1, 0]

@@ -19,7 +19,7 @@ from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.foresight import Say
 from kernelwright.judge.inputs import Variant, layout_for, mixed
 from kernelwright.judge.instance import Instance, State
-from kernelwright.judge.layouts import EXPANDED, spec_of
+from kernelwright.judge.layouts import EXPANDED, of_gradient, spec_of
 from kernelwright.judge.program import Program
 from kernelwright.judge.recombined import Recombiner
 from kernelwright.judge.reference import Reference
@@ -107,7 +107,7 @@ class Point:
             count = len(specs)
             specs = tuple(spec_of(spec, layout_for(variant, i, count)) for i, spec in enumerate(specs))
             if variant.layout != EXPANDED:
-                incoming = tuple(spec_of(spec, variant.layout) for spec in incoming)
+                incoming = tuple(of_gradient(spec, variant.layout, self.instance.device) for spec in incoming)
         return CallPlan(
             arguments=slices.handed(self.instance.skeleton, leaves, variant.name),
             inputs=specs,

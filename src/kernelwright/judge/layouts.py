@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -14,6 +15,8 @@ PAD, GAP = 3, 16
 """Elements between the rows of ``padded``, and the blocks of one axis in ``gap0``, ``gap1``. Their unit step is 1, and
 rows of the latter lie close, so a look at that says that all is as usual. Torch's attention on a GPU reads vectors of
 16 bytes whatever the step between batches: by 3 floats that would end the judge's context."""
+ALIGNED = 16
+"""Bytes of a vector on a GPU."""
 EXPANDED = "expanded"
 """The first axis has steps of zero, as ``x.expand(96, 64)`` has: one row for all, which lies in memory once."""
 
@@ -62,6 +65,15 @@ def spec_of(spec: TensorSpec, layout: str) -> TensorSpec:
     if layout == EXPANDED and expands(spec.shape, spec.dtype):
         stride = (0, *stride[1:])
     return TensorSpec(shape=spec.shape, stride=stride, offset=offset, dtype=spec.dtype)
+
+
+def of_gradient(spec: TensorSpec, layout: str, device: torch.device) -> TensorSpec:
+    """Where an incoming gradient of that shape lies. On a GPU it begins at a multiple of ALIGNED bytes, as what
+    autograd makes does but for odd slices: of any other the backward pass of torch's own attention ends the context."""
+    made = spec_of(spec, layout)
+    if device.type != "cuda" or not made.offset:
+        return made
+    return replace(made, offset=max(1, ALIGNED // skeletons.dtype(made.dtype).itemsize))
 
 
 def write(target: torch.Tensor, values: torch.Tensor) -> None:
