@@ -87,7 +87,7 @@ def programs(folder: Path) -> list[Path]:
     return [name / file for name in names for file in FILES if (name / file).is_file()]
 
 
-def judged(worker: LocalWorker, place: Path, device: str, gradients: bool) -> str:
+def judged(worker: LocalWorker, place: Path, device: str, gradients: bool = False) -> str:
     """What the judge says of one, in words."""
     try:
         task = load_task(place.with_name("task.py"), device)

@@ -46,6 +46,8 @@ def test_candidates_and_twins_are_judged_and_a_broken_one_ends_nothing(tmp_path:
     worker: Any = Worker({"is": "Timed", "speedup": 2.0, "speedup_low": 1.5, "conditions": ["level precise", charged]})
     assert folder.judged(worker, found[1], "cpu") == f"granted 2.000 (low 1.500); {charged}"
     assert worker.jobs[0]["level"] == "precise" and worker.jobs[0]["baselines"] == ["eager"]
+    folder.judged(worker, found[1], "cpu", gradients=True)
+    assert [job["task"]["contract"]["gradients"] for job in worker.jobs] == [False, True]
     refused: Any = Worker({"is": "Rejected", "stage": "verify", "reason": "wrong"})
     assert folder.judged(refused, found[2], "cpu") == "REFUSED verify: wrong"
     assert folder.judged(worker, found[0], "cpu").startswith("FAILED CandidateError")

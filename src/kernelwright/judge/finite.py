@@ -35,7 +35,7 @@ DEGREES = (0, 1, -1, 2)
 ROUNDED = 2.0**4
 """Unit roundoffs of a whole output by which a reference errs at the most that loses nothing to such numbers: chains
 and sums in blocks err by one to four."""
-_DESIGNED: WeakKeyDictionary[Instance, frozenset[int]] = WeakKeyDictionary()
+_DESIGNED: WeakKeyDictionary[Instance, tuple[frozenset[int], frozenset[int]]] = WeakKeyDictionary()
 
 
 class _Singular(Watching):
@@ -205,7 +205,8 @@ def regular(instance: Instance, leaves: Answers, state: State | None, outputs: A
         return True
     if not odd <= instance.infinite:
         return False
-    return odd <= _by_design(instance) & _as_exactly(instance, leaves, state, outputs, odd)
+    designed, without = _by_design(instance)
+    return _without_number(outputs) <= without and odd <= designed & _as_exactly(instance, leaves, state, outputs, odd)
 
 
 def _as_exactly(
@@ -216,10 +217,15 @@ def _as_exactly(
     return frozenset(i for i in odd if bool((numerics.classes(outputs[i]) == numerics.classes(exact[i])).all()))
 
 
-def _by_design(instance: Instance) -> frozenset[int]:
-    """Outputs of which that holds in a call of the task's own."""
+def _without_number(outputs: Answers) -> frozenset[int]:
+    return frozenset(index for index in infinite(outputs) if bool(torch.isnan(outputs[index]).any()))
+
+
+def _by_design(instance: Instance) -> tuple[frozenset[int], frozenset[int]]:
+    """Outputs of which that holds in a call of the task's own, and those that hold NaN there."""
     if instance not in _DESIGNED:
         leaves = instance.draw(Variant(name=AS_GIVEN, required=True), instance.seed)
         outputs = instance.eager(leaves, None)
-        _DESIGNED[instance] = _as_exactly(instance, leaves, None, outputs, instance.infinite)
+        exactly = _as_exactly(instance, leaves, None, outputs, instance.infinite)
+        _DESIGNED[instance] = exactly, _without_number(outputs)
     return _DESIGNED[instance]

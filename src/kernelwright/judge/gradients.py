@@ -31,6 +31,7 @@ from kernelwright.judge.instance import Instance
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.program import Program
 from kernelwright.sandbox.lease import sharing
+from kernelwright.trial import CaseResult
 
 
 class Gradients(Correctness):
@@ -43,19 +44,24 @@ class Gradients(Correctness):
         """Under torch.no_grad() the outputs, and what a call leaves, are the same as where gradients are wanted."""
         if not self.bench.contract.gradients or self.bench.contract.random:
             return
-        instance = point.instance
         variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0x0FF)
         buffers = point.bind(program, variant, 1)
-        race.fill(buffers, 0, leaves)
-        program.window([0], grad=False)
+        result = self._outputs_of(program, point, buffers, variant, leaves, state)
         if self.stateful:  # statistics are taken of a loader's batches without gradients
             self._state_as_left(program, [leaves], state, point)
-        gradients = point.checker.truth(variant, leaves, state).eager[len(instance.out_specs) :]
-        answers = [*buffers.outputs[0], *gradients[: len(instance.gradients)]]
-        check = point.checker.check
-        result = self.chance.passed(check(variant, leaves, state, answers, list(buffers.inputs[0])))
         if not result.passed:
             raise Wrong("verify", f"under torch.no_grad(): {result.name}: {result.detail}", result.detail)
+
+    def _outputs_of(
+        self, program: Program, point: Point, buffers: Buffers, variant: Variant, leaves: list[torch.Tensor], state: Any
+    ) -> CaseResult:
+        """What is said of the outputs of a call under ``torch.no_grad()``, of a task with gradients."""
+        instance = point.instance
+        race.fill(buffers, 0, leaves)
+        program.window([0], grad=False)
+        gradients = point.checker.truth(variant, leaves, state).eager[len(instance.out_specs) :]
+        answers = [*buffers.outputs[0], *gradients[: len(instance.gradients)]]
+        return self.chance.passed(point.checker.check(variant, leaves, state, answers, list(buffers.inputs[0])))
 
     @sharing
     def _some_gradients(self, program: Program, point: Point) -> None:

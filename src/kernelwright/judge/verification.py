@@ -230,15 +230,18 @@ class Verification(Gradients):
         """Calls of other values, half of them in the tensor objects of the call before (``left.kept``), as a loop
         writes its mask: who knows an input by being the same object answers with what was made of the last."""
         instance, dice, contract = point.instance, random.Random(self.seed ^ 0x0B1EC7), self.bench.contract
-        if contract.random or contract.gradients or point.dear:
+        if contract.random or point.dear:
             return
         program.set_state(state := instance.first_state)
         buffers = point.bind(program, point.as_given, 1)
         for _ in range(IN_ONE):
             if self.stateful:
                 program.set_state(state)
-            leaves = instance.draw(point.as_given, dice.getrandbits(62))
-            result = self._call(program, point, point.as_given, buffers, 0, leaves, state)
+            call = point.as_given, instance.draw(point.as_given, dice.getrandbits(62)), state
+            if contract.gradients:  # without them: a mask that is made anew for them is kept under no_grad
+                result = self._outputs_of(program, point, buffers, *call)
+            else:
+                result = self._call(program, point, call[0], buffers, 0, *call[1:])
             if not result.passed:
                 reason = f"with other values in the tensors of an earlier call: {result.name}: {result.detail}"
                 raise Wrong("verify", reason, result.detail)
