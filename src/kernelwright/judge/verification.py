@@ -243,7 +243,8 @@ class Verification(Gradients):
             else:
                 result = self._call(program, point, call[0], buffers, 0, *call[1:])
             if not result.passed:
-                reason = f"with other values in the tensors of an earlier call: {result.name}: {result.detail}"
+                how = ", under torch.no_grad()" if contract.gradients else ""
+                reason = f"with other values in the tensors of an earlier call{how}: {result.name}: {result.detail}"
                 raise Wrong("verify", reason, result.detail)
 
     def _zeros_in_turn(self, program: Program, point: Point) -> None:
