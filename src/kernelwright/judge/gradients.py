@@ -46,13 +46,13 @@ class Gradients(Correctness):
             return
         variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0x0FF)
         buffers = point.bind(program, variant, 1)
-        result = self._outputs_of(program, point, buffers, variant, leaves, state)
+        result = self._under_no_grad(program, point, buffers, variant, leaves, state)
         if self.stateful:  # statistics are taken of a loader's batches without gradients
             self._state_as_left(program, [leaves], state, point)
         if not result.passed:
             raise Wrong("verify", f"under torch.no_grad(): {result.name}: {result.detail}", result.detail)
 
-    def _outputs_of(
+    def _under_no_grad(
         self, program: Program, point: Point, buffers: Buffers, variant: Variant, leaves: list[torch.Tensor], state: Any
     ) -> CaseResult:
         """What is said of the outputs of a call under ``torch.no_grad()``, of a task with gradients."""

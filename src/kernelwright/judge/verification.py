@@ -239,7 +239,7 @@ class Verification(Gradients):
                 program.set_state(state)
             call = point.as_given, instance.draw(point.as_given, dice.getrandbits(62)), state
             if contract.gradients:  # without them: a mask that is made anew for them is kept under no_grad
-                result = self._outputs_of(program, point, buffers, *call)
+                result = self._under_no_grad(program, point, buffers, *call)
             else:
                 result = self._call(program, point, call[0], buffers, 0, *call[1:])
             if not result.passed:
