@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 from kernelwright import export, wire
 from kernelwright.candidate import Candidate
 from kernelwright.task import Contract, Task
-from kernelwright.trial import Timed, Trial
+from kernelwright.trial import CaseResult, Timed, Trial
 
 REFERENCE = '''"""Scale and square."""
 import torch
@@ -124,6 +125,15 @@ def trial(task: Task, sources: dict[str, str], language: str = "torch") -> Trial
         candidate=candidate, outcome=timed(), level="precise", machine="m1", versions=(("torch", "x"),),
         seconds=1.0, started_at=0.0,
     )  # fmt: skip
+
+
+def with_fault(won: Trial, name: str) -> Trial:
+    """The same trial, whose proof says that it fails on these calls, which nobody asked for."""
+    assert isinstance(won.outcome, Timed)
+    proof = won.outcome.proof
+    failed = CaseResult(name=name, required=False, passed=False, detail="it fails", error_ratio=0.0, calls=1)
+    proof = dataclasses.replace(proof, cases=(*proof.cases, failed))
+    return dataclasses.replace(won, outcome=dataclasses.replace(won.outcome, proof=proof))
 
 
 def make(

@@ -18,6 +18,7 @@ from export_bench import (
     leaf,
     make,
     trial,
+    with_fault,
 )
 
 from kernelwright import export, wire
@@ -53,6 +54,27 @@ def test_inside_the_proven_space_the_fast_program_answers(scale: Path) -> None:
 
     assert [True] * 12 == out
     assert [] == said
+
+
+def test_inputs_between_vectors_are_the_references_where_the_proof_says_so(tmp_path: Path) -> None:
+    """Those that begin at no multiple of 16 bytes, or whose rows do not; rows of any length that lie close do."""
+    task = Task(name="scale", form="folder", reference=REFERENCE)
+    export.write(tmp_path, task, with_fault(trial(task, {"fast.py": FAST}), "offset inputs"), cases=CASES)
+    out, said = alone(
+        tmp_path,
+        """
+        import optimized
+        model = optimized.ModelNew(33)
+        close, late, early = (torch.randn(n + 5 * 33)[n:].view(5, 33) for n in (0, 4, 1))
+        wide, odd = (torch.randn(5, n)[:, :33] for n in (36, 35))
+        with torch.no_grad():
+            for x in (close, late, early, wide, odd):
+                out.append(torch.equal(model(x, 2), (x * model.weight) ** 2 + 1))
+        """,
+    )
+
+    assert [True, True, False, True, False] == out
+    assert "not aligned to 16 bytes" in said[0]
 
 
 def test_outside_the_proven_space_the_reference_answers_and_says_so_once(scale: Path) -> None:

@@ -39,6 +39,9 @@ class Contract:
     layouts: tuple[str, ...] = ("contiguous", "strided", "offset")
     """Input layouts that must work: contiguous, strided (non-unit steps, and rows further apart than they are long),
     transposed, offset (misaligned storage)."""
+    any_address: bool = False
+    """True: ``offset`` must work on a GPU too. False: there, what fails on it alone is granted for inputs that begin at
+    multiples of 16 bytes, and that is reported."""
     free_strides: bool = False
     """True: outputs may be laid out in any order. False: row-major, or as the reference lays them out."""
     zero_size: bool = False

@@ -22,7 +22,7 @@ from typing import Any
 from kernelwright.candidate import Candidate
 from kernelwright.errors import RunFolderUnwritable
 from kernelwright.export.proof import proof, sha256
-from kernelwright.export.space import nesting, proven_space
+from kernelwright.export.space import by_vectors, nesting, proven_space
 from kernelwright.machine import Machine
 from kernelwright.neighbours import write as write_modules
 from kernelwright.task import Task
@@ -129,6 +129,7 @@ def _render(
     device = (machine.device if machine else _device_kind(candidate)).partition(":")[0]
     space |= {
         "layouts": list(contract.layouts),
+        "vectors": by_vectors(_proved(trial)),
         "gradients": contract.gradients,
         "autocast": contract.autocast,
         "training": contract.training,
@@ -159,6 +160,11 @@ def _render(
         "FUNCTION": _FUNCTION if stateless else "",
     }
     return re.sub(r"\{\{([A-Z_]+)\}\}", lambda match: values[match[1]], _template("drop_in")).rstrip() + "\n"
+
+
+def _proved(trial: Trial) -> Timed:
+    assert isinstance(trial.outcome, Timed)  # proof() refused everything else
+    return trial.outcome
 
 
 _BESIDE = f'[os.path.join(os.path.dirname(os.path.abspath(__file__)), "{MODULES}")]'
@@ -227,8 +233,7 @@ def literal(text: str) -> str:
 
 
 def _facts(task: Task, trial: Trial) -> str:
-    outcome = trial.outcome
-    assert isinstance(outcome, Timed)  # proof() refused everything else
+    outcome = _proved(trial)
     lines = [
         f"task       {task.digest()}",
         f"candidate  {trial.candidate.digest()} ({_plain(trial.candidate.proposer)})",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.judge import agreement, race, spot_checks, taken, variants
+from kernelwright.judge import agreement, odd_addresses, race, spot_checks, taken, variants
 from kernelwright.judge.bench import DEAR_BYTES, Bench, Point, load
 from kernelwright.judge.buffers import Buffers, laid_out_oddly
 from kernelwright.judge.by_chance import ByChance
@@ -75,6 +75,8 @@ class Checks:
     """Calls of the reference change parameters or buffers."""
     compiles: bool = False
     """It may compile when it first runs in another mode, which would cost more than all other checks."""
+    aligned: bool = False
+    """Inputs begin where vectors do: see ``odd_addresses``."""
     counts: bool = False
     """It may count the cores, or its threads."""
     aside: Callable[[Work], Fork[Found] | None] = lambda work: None
@@ -171,7 +173,7 @@ class Checks:
         """Check those that the reference accepts; which they were."""
         dice, state = random.Random(self.seed ^ 0x5EED), point.instance.first_state
         loaded, had, others = state, list[Variant](), Gathered(point, dice)
-        for variant in chosen:
+        for variant in odd_addresses.moved(chosen) if self.aligned else chosen:
             if self.beside is not None:
                 self.beside.glance()
             if variants.stood_in_for(variant, had):

@@ -17,6 +17,8 @@ rows of the latter lie close, so a look at that says that all is as usual. Torch
 16 bytes whatever the step between batches: by 3 floats that would end the judge's context."""
 ALIGNED = 16
 """Bytes of a vector on a GPU."""
+LATE, WIDE = "late", "wide"
+"""So many elements late, and so many between rows: they begin where vectors do, whatever the type."""
 EXPANDED = "expanded"
 """The first axis has steps of zero, as ``x.expand(96, 64)`` has: one row for all, which lies in memory once."""
 
@@ -30,9 +32,11 @@ def expands(shape: Sequence[int], dtype: torch.dtype | str) -> bool:
 
 def layout_of(shape: Sequence[int], layout: str) -> tuple[tuple[int, ...], int]:
     """(strides, storage offset) in elements of a layout: strided has unit step 2, rows of padded are PAD longer than
-    they seem, blocks of axis 0 in gap0 GAP, offset starts one element late."""
+    they seem, blocks of axis 0 in gap0 GAP, offset starts one element late. In wide and late it
+    is ALIGNED elements instead."""
     strides, step = [], 2 if layout == "strided" else 1
-    longer = {int(layout[3:]) + 1: GAP} if layout.startswith("gap") else {len(shape) - 1: PAD * (layout == "padded")}
+    rows = {"padded": PAD, WIDE: ALIGNED}.get(layout, 0)
+    longer = {int(layout[3:]) + 1: GAP} if layout.startswith("gap") else {len(shape) - 1: rows}
     order = list(range(len(shape)))
     if layout == "transposed" and len(shape) >= 2:
         order[-1], order[-2] = order[-2], order[-1]
@@ -41,7 +45,7 @@ def layout_of(shape: Sequence[int], layout: str) -> tuple[tuple[int, ...], int]:
         sizes[axis] = step
         step = step * max(int(shape[axis]), 1) + longer.get(axis, 0)
     strides = [sizes[axis] for axis in range(len(shape))]
-    return tuple(strides), 1 if layout == "offset" else 0
+    return tuple(strides), {"offset": 1, LATE: ALIGNED}.get(layout, 0)
 
 
 def lay_out(values: torch.Tensor, layout: str) -> torch.Tensor:

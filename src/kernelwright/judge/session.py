@@ -28,6 +28,7 @@ from kernelwright.judge import (
     calibration,
     facts,
     mathlib,
+    odd_addresses,
     pages,
     race,
     requests,
@@ -278,7 +279,8 @@ class Session:
                     if device != "cpu" or entrant is entrants[0]:
                         entrant.ready()  # on a CPU compiling goes on beside the checks; the race waits for it
                 entrants[0].required(bench.task.name)
-                judgement = Judgement(
+                made = functools.partial(
+                    Judgement,
                     bench=bench,
                     entry=candidate.entry,
                     start=functools.partial(self._start, bench, folder, candidate, job, level),
@@ -300,7 +302,7 @@ class Session:
                     clocks=Clocks(bench.device),
                     waiting="sleep" if "OMP_WAIT_POLICY" in self.programs.waiting else "spin",
                 )
-                outcome = by_own_names(judgement.run(), folder)
+                outcome = by_own_names(odd_addresses.judged(made), folder)
                 self.entrants.blame_disk(entrants)
                 self.entrants.blame_device(bench, outcome)
                 return outcome
@@ -314,12 +316,10 @@ class Session:
         contenders = [self.entrants.contender(bench, baseline.name) for baseline in outcome.baselines]
         seconds = waiting.limit(bench.eager_us, candidate, job.get("patience"), job.get("hanging"))
         own, includes = self.warm.aside(candidate), self.warm.includes(candidate)
-        contenders.append(
-            also.Contender(name="candidate", candidate=candidate, own=own, includes=includes, seconds=seconds)
-        )
+        mine = also.Contender(name="candidate", candidate=candidate, own=own, includes=includes, seconds=seconds)
         return also.Scene(
             bench=bench,
-            contenders=contenders,
+            contenders=[*contenders, mine],
             programs=self.programs,
             cache=self.cache,
             alone=self._lease(str(bench.device)).alone,
