@@ -14,6 +14,7 @@ from kernelwright.judge.rounding import Rounded
 
 aten = torch.ops.aten
 DIGITS = torch.randint(-4, 5, (8, 300), generator=torch.Generator().manual_seed(1)).double()
+WINDOWS = torch.randint(-1, 2, (3, 8, 3), generator=torch.Generator().manual_seed(5)).double()
 PLACES = torch.randint(0, 8, (300,), generator=torch.Generator().manual_seed(2))
 SUMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sum": lambda x: x.sum(-1),
@@ -22,6 +23,9 @@ SUMS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "product": lambda x: x @ (x / 32).T,
     "batched": lambda x: x[None] @ x.T[None],
     "scattered": lambda x: torch.zeros(8, 8, dtype=x.dtype).index_add(1, PLACES, x),
+    "windows": lambda x: torch.conv1d(x[None], WINDOWS, padding=1),
+    "pooled": lambda x: torch.nn.functional.avg_pool2d(x[None], 2),
+    "added": lambda x: torch.addmm(x[:, :8], x, x.T),
     "then scaled": lambda x: (x.cumsum(-1) / 4 - 1.5) * x,
 }
 

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from plain_tasks import instance
 
 from kernelwright.judge import extremes, factors, variants
-from kernelwright.judge.extremes import SLIGHT, SLIGHTER, VAST, WIDE
+from kernelwright.judge.extremes import LEAST, SLIGHT, SLIGHTER, VAST, WIDE
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.verify import Checker
 
 
 @pytest.mark.parametrize(
@@ -65,14 +68,14 @@ def test_operators_are_known_by_name_in_place_or_not() -> None:
 @pytest.mark.parametrize(
     ("forward", "held"),
     [
-        ("x / y", [*SLIGHTER, VAST]),
-        ("x * y", [SLIGHTER[1]]),
-        ("x / (y * y).sqrt()", [SLIGHTER[1]]),
-        ("torch.hypot(x, y)", [*SLIGHTER, VAST]),
+        ("x / y", [*SLIGHTER, LEAST, VAST]),
+        ("x * y", [SLIGHTER[1], LEAST]),
+        ("x / (y * y).sqrt()", [SLIGHTER[1], LEAST]),
+        ("torch.hypot(x, y)", [*SLIGHTER, LEAST, VAST]),
         ("x + y * y", []),
-        ("(x / (x + y)).argmax(-1)", [*SLIGHTER]),
+        ("(x / (x + y)).argmax(-1)", [*SLIGHTER, LEAST]),
         ("torch.softmax(x, -1)", []),
-        ("x / (y + 1e-20)", [VAST]),
+        ("x / (y + 1e-20)", [LEAST, VAST]),
     ],
 )
 def test_references_without_a_size_of_their_own_get_slighter_and_vaster_numbers(
@@ -81,6 +84,30 @@ def test_references_without_a_size_of_their_own_get_slighter_and_vaster_numbers(
     made = instance(forward, "[torch.rand(64) + 1.0, torch.rand(64) + 1.0]", args="x, y")
     free = [v for v in made.offered(1) if v.group in extremes.FREE]
     assert held == [v.scale for v in free if made.usable(v, 1)]
+
+
+STD = "x.std(-1)"
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        (lambda x: (x - x.mean(-1, keepdim=True)).square().sum(-1).div(15).sqrt(), True),  # in float32
+        (lambda x: x.std(-1).clamp(min=1e-28), False),
+        (lambda x: x.std(-1) * 1.01, False),
+        (lambda x: torch.where(x.std(-1) < 1e-9, 0.0, x.std(-1)), False),
+    ],
+)
+def test_squares_may_vanish_where_float32_has_none(answer: Callable[[torch.Tensor], torch.Tensor], right: bool) -> None:
+    """Torch takes standard deviations in float64; who takes them in float32 is right where that has squares."""
+    made = instance(STD, "[torch.rand(32, 16)]")
+    checker, checked = Checker(made), []
+    for variant in made.offered(1):
+        if variant.group in extremes.FREE and made.usable(variant, 1):
+            leaves = made.draw(variant, 7)
+            checked.append(checker.check(variant, leaves, None, [answer(leaves[0])]).passed)
+    assert len(checked) >= 3
+    assert right is all(checked)
 
 
 def test_of_slighter_numbers_the_least_that_a_reference_takes_come() -> None:

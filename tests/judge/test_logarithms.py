@@ -132,5 +132,6 @@ def test_a_row_that_a_mask_fills_hides_no_gradient() -> None:
     assert logarithms.unsure(asked, [1e6 * leaf if leaf.is_floating_point() else leaf for leaf in leaves], None) > 1.0
     checker = Checker(asked, seed=3)
     assert checker.check(given, leaves, None, right, leaves).passed
-    wrong = [right[0], *(one + 1.0 for one in right[1:])]
-    assert not checker.check(given, leaves, None, wrong, leaves).passed
+    for less in (lambda one: one + 1.0, lambda one: 0.9 * one, torch.zeros_like):
+        wrong = [*right[:3], less(right[3])]  # of the values: sums over all rows, those too
+        assert not checker.check(given, leaves, None, wrong, leaves).passed

@@ -11,7 +11,7 @@ import pytest
 import torch
 from plain_tasks import GRADIENTS, instance
 
-from kernelwright.judge import verify
+from kernelwright.judge import pooled, verify
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance
 from kernelwright.judge.verify import Checker
@@ -141,9 +141,9 @@ def test_pooling_keeps_the_worst_and_the_first_failure() -> None:
     """All calls of a case must pass."""
     base = CaseResult(name="a", required=True, passed=True, detail="", error_ratio=0.5, calls=1)
     bad = dataclasses.replace(base, passed=False, detail="wrong", error_ratio=3.0)
-    pooled = verify.pool([base, bad, base])
-    assert (CaseResult(name="a", required=True, passed=False, detail="wrong", error_ratio=3.0, calls=3),) == pooled
-    assert bad == verify.failure([base, bad])
+    found = pooled.pool([base, bad, base])
+    assert (CaseResult(name="a", required=True, passed=False, detail="wrong", error_ratio=3.0, calls=3),) == found
+    assert bad == pooled.failure([base, bad])
 
 
 def test_references_of_low_precision_and_ill_condition_are_named() -> None:

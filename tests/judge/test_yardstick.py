@@ -268,3 +268,15 @@ def test_infinite_elements_do_not_dilute_the_error_of_others(size: int) -> None:
     alone = Magnitudes(exact[~masked]).measure(answer[~masked])
     assert spread.rms == pytest.approx(alone.rms, rel=1e-12)
     assert list(spread.bands) == pytest.approx(list(alone.bands), rel=1e-12)
+
+
+def test_a_gradient_that_no_formula_has_to_have_may_be_any() -> None:
+    """0 times infinity in eager and in float64 is the true derivative by another formula; elsewhere numbers stay."""
+    none = torch.tensor([1.0, math.nan, math.nan, 2.0])
+    yardstick = Yardstick(none, none.double(), NO_FLOOR)
+    answer = torch.tensor([1.0, 0.0, math.inf, 2.0])
+    assert yardstick.compare(answer).nonfinite_mismatch
+    yardstick.may_lack = True
+    assert not yardstick.compare(answer).nonfinite_mismatch
+    assert yardstick.compare(torch.tensor([math.nan, 0.0, 0.0, 2.0])).nonfinite_mismatch
+    assert yardstick.compare(torch.tensor([1.0, 0.0, 0.0, 3.0])).bits_lost > 10.0

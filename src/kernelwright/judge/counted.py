@@ -23,6 +23,8 @@ SOME = 64
 _WITHIN = {aten.sum.default, aten.sum.dim_IntList, aten.cumsum.default}
 _PRODUCTS = {aten.mm.default, aten.bmm.default}
 _SCATTERED = {aten.scatter_add.default, aten.index_add.default}
+_ADDED = {aten.addmm.default, aten.baddbmm.default, aten.mv.default, aten.dot.default}
+_POOLED = {aten.convolution.default, aten.avg_pool2d.default}
 _SUMS = _WITHIN | _PRODUCTS | _SCATTERED
 _WRITTEN = {
     aten.scatter_add_.default, aten.index_add_.default, aten.index_put.default, aten.index_put_.default,
@@ -51,7 +53,8 @@ def met(func: Any, args: Sequence[Any], out: Any) -> bool:
     """Whether an operator makes floats of whole numbers, or adds up such as are whole."""
     if func is aten._to_copy.default:
         return bool(out.is_floating_point()) and not args[0].is_floating_point()
-    return (func in _SUMS or func in _WRITTEN) and args[0].is_floating_point() and whole(args[0])
+    known = func in _SUMS or func in _WRITTEN or func in _ADDED or func in _POOLED
+    return known and args[0].is_floating_point() and whole(args[0])
 
 
 def whole(leaf: torch.Tensor) -> bool:
@@ -67,6 +70,13 @@ def whole(leaf: torch.Tensor) -> bool:
 
 
 def _exact(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor | None:
+    if func in _ADDED and not kwargs and all(map(whole, args)):
+        return func(*(arg.abs() for arg in args)) <= LARGEST
+    if func is aten.convolution.default:
+        return _convolved(args)
+    if func is aten.avg_pool2d.default and whole(args[0]):
+        area = args[1][0] * args[1][-1]
+        return func(args[0].abs(), *args[1:], **kwargs) * area <= LARGEST if area.bit_count() == 1 else None
     if func not in _SUMS:
         return None
     places = (0, 3) if func in _SCATTERED else (0, 1) if func in _PRODUCTS else (0,)
@@ -81,6 +91,16 @@ def _exact(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Te
     else:
         odd = of(lambda value: _odd(value, finest))
     return (odd == 0) & (of(torch.abs) * 2.0**finest <= LARGEST)
+
+
+def _convolved(args: tuple[Any, ...]) -> torch.Tensor | None:
+    """Of windows with whole weights: a board's neighbours, matches of a pattern."""
+    values, weight, bias, *how = args
+    if not whole(weight) or not (bias is None or bool((bias == bias.round()).all())):
+        return None
+    sizes = aten.convolution(values.abs(), weight.abs(), None if bias is None else bias.abs(), *how)
+    odd = aten.convolution(_odd(values, 0), torch.ones_like(weight, dtype=torch.float64), None, *how)
+    return (odd.round() == 0) & (sizes <= LARGEST)
 
 
 def _odd(values: torch.Tensor, finest: int) -> torch.Tensor:

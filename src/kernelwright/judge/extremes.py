@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import torch
+
 from kernelwright.judge import borders, factors
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.domains import factored
@@ -18,9 +20,14 @@ from kernelwright.judge.inputs import Variant
 SLIGHT, WIDE, VAST = 2.0**-26, 2.0**40, 2.0**100
 """Scales: squares and cubes of the first are far from float32's least number; the second is beyond 32 bits and not
 beyond 64; of the last nothing is but sums, differences, and products with usual numbers."""
-SLIGHTER = 2.0**-80, 2.0**-50
-"""Of these the first for references that have no size of their own: of the second float32 still holds squares."""
-FREE = frozenset({"slighter", "vaster"})
+SLIGHTER = 2.0**-100, 2.0**-50
+"""Of these the first for references that have no size of their own: of the second float32 still holds squares. An
+epsilon of 1e-30 shows at the first, and at 2^-80 did not."""
+LEAST = 2.0**-40
+"""For such references too: float32 holds cubes of it, so what vanishes there is somebody's threshold."""
+HELD = 2.0**-63, 2.0**63
+"""Between these float32 holds squares of all numbers of that size."""
+FREE = frozenset({"slighter", "vaster", "least"})
 """Groups of draws for such references alone: what a program adds to be safe is of some size. Others, as a softmax, have
 equal answers for slight numbers that are not, of which some honest program may choose another."""
 GUARDED = frozenset({SLIGHT, WIDE, VAST})
@@ -61,6 +68,7 @@ def drawn(specs: Sequence[TensorSpec], traits: Collection[str]) -> list[Variant]
         return []
     found = [Variant(name=f"scale {SLIGHT:.2g}", required=True, scale=SLIGHT)]
     found += [Variant(name=f"scale {s:.2g}", required=True, scale=s, group="slighter") for s in SLIGHTER]
+    found.append(Variant(name=f"scale {LEAST:.2g}", required=True, scale=LEAST, group="least"))
     if {CHOOSES, PARTS} & set(traits):
         far = WIDE if PARTS in traits else VAST
         sizes = {far, WIDE}  # whose squares are no infinities: who takes 1e10 for one is wrong there
@@ -74,3 +82,21 @@ def drawn(specs: Sequence[TensorSpec], traits: Collection[str]) -> list[Variant]
     if {SOLVES, SPLITS} & set(traits):
         found.append(Variant(name=factors.ALIKE, required=True, change=factors.ALIKE, draws=4))
     return found
+
+
+def without_lost(
+    variant: Variant, answers: Sequence[torch.Tensor], eager: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Answers to draws of FREE groups so far from one that squares vanish or are infinite, with eager's in the place of
+    zeros and of what is not finite. Torch takes a standard deviation in float64 on a CPU: none in float32 passed there,
+    and no absolute value of a complex number by its squares."""
+    if variant.group not in FREE or HELD[0] <= abs(variant.scale) <= HELD[1]:
+        return list(answers)
+    return [_without(got, own) for got, own in zip(answers, eager, strict=True)]
+
+
+def _without(got: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    alike = (got.shape, got.dtype) == (own.shape, own.dtype)
+    if not alike or not (got.is_floating_point() or got.is_complex()):
+        return got
+    return torch.where((got == 0) | ~got.isfinite(), own.to(got.device), got)

@@ -10,6 +10,7 @@ leaves out what they have in common finds another one.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -80,7 +81,9 @@ class _Compared(Watching):
 
 
 class _Overflowing(Watching):
-    """How many results in float16 hold infinities, operator by operator; in float64, those of any kind."""
+    """How many results of a type hold positive infinities, operator by operator. Negative ones alone are masks: -1e9 is
+    one in float16, and so is the largest number of that with anything less added; each draw of a task with such a mask
+    was outside."""
 
     def __init__(self, kind: torch.dtype) -> None:
         super().__init__()
@@ -94,7 +97,7 @@ class _Overflowing(Watching):
         out = func(*args, **(kwargs or {}))
         made = isinstance(out, torch.Tensor) and out.dtype is self._kind and not func.is_view
         if made and "empty" not in func._schema.name:  # what nobody has written to yet may hold anything
-            self.counts[func] += bool(out.detach().isinf().any())
+            self.counts[func] += bool((out.detach() == math.inf).any())
         return out
 
 

@@ -79,9 +79,8 @@ class Logarithms:
         if func not in MADE or not torch.is_grad_enabled() or backward():
             return
         if out.dtype is torch.float64 and out.numel():
-            self._made[out.untyped_storage().data_ptr()] = Softmax(
-                out, _logarithm(func, args, kwargs), func is aten._log_softmax.default
-            )
+            level = _logarithm(func, args, kwargs).masked_fill(_even(func, args, kwargs), 0.0)
+            self._made[out.untyped_storage().data_ptr()] = Softmax(out, level, func is aten._log_softmax.default)
 
     def again(self, mode: Rounded, func: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Off | None]:
         """The arguments of an operator of a backward pass, with such softmaxes computed again; instead by what its
@@ -132,8 +131,7 @@ class Logarithms:
 
 
 class _Largest(Float64Trace):
-    """The largest logarithm of a sum of exponentials of a softmax, but of rows of one number: those that a mask fills
-    (-1e9 at each place) are as exact as any, and nothing was asked of a task that had one."""
+    """The largest logarithm of a sum of exponentials of a softmax, but of rows of one number."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,10 +140,8 @@ class _Largest(Float64Trace):
     def apply(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One operator."""
         if func in MADE and args[0].numel():
-            dim, sizes = bound(func, args, kwargs)["dim"], _logarithm(func, args, kwargs).nan_to_num(0.0, 0.0, 0.0)
-            rows = args[0].float()
-            masked = rows.amax(dim, keepdim=True) == rows.amin(dim, keepdim=True)
-            self.size = max(self.size, float(sizes.masked_fill(masked, 0.0).abs().max()))
+            sizes = _logarithm(func, args, kwargs).nan_to_num(0.0, 0.0, 0.0)
+            self.size = max(self.size, float(sizes.masked_fill(_even(func, args, kwargs), 0.0).abs().max()))
         return super().apply(func, args, kwargs)
 
 
@@ -173,6 +169,14 @@ def told(
 def _logarithm(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
     """Of the sum of the exponentials of a softmax's arguments."""
     return torch.logsumexp(args[0], bound(func, args, kwargs)["dim"], keepdim=True)
+
+
+def _even(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """Rows of one number in float32: those that a mask fills (-1e9 at each place), whose weights are as exact as any.
+    With a logarithm of 1e9 off by its rounding no gradient behind such a row was asked for. Torch's own fused attention
+    has weights of 1 there, of n places, which is as wrong as it looks."""
+    rows, dim = args[0].float(), bound(func, args, kwargs)["dim"]
+    return rows.amax(dim, keepdim=True) == rows.amin(dim, keepdim=True)
 
 
 def _as(arg: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:

@@ -14,13 +14,25 @@ from dataclasses import dataclass
 
 import torch
 
-from kernelwright.judge import agreement, as_laid, calls, choices, distribution, draws, finite, health, numerics
+from kernelwright.judge import (
+    agreement,
+    as_laid,
+    calls,
+    choices,
+    distribution,
+    draws,
+    extremes,
+    finite,
+    health,
+    numerics,
+)
 from kernelwright.judge.conditioned import Conditioned
 from kernelwright.judge.floors import NO_FLOOR, Floors, Spread
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.logarithms import told
 from kernelwright.judge.numerics import Comparison
+from kernelwright.judge.pooled import failure, pool
 from kernelwright.judge.stored import Further
 from kernelwright.judge.taken import ANSWERED
 from kernelwright.judge.variants import HEAVY, LIGHT
@@ -103,6 +115,7 @@ class Checker:
             return self._check_random(variant, leaves, state, got_outputs)
         truth = self.truth(variant, leaves, state)
         answers = [got.to(self.instance.device) for got in got_outputs]
+        answers = extremes.without_lost(variant, answers, truth.eager)
         found = [self._leaf(index, answers, truth, brief) for index in range(len(answers))]
         compared = told(self.instance, leaves, state, found, self.contract.bits_lost)
         assert len(compared) == len(self.specs), "an output was not compared"
@@ -243,6 +256,10 @@ class Checker:
             )
             for index, (out, true, size) in enumerate(zip(eager, exact, scales, strict=True))
         ]
+        outputs, wanted = len(self.instance.out_specs), len(self.instance.wanted or ())
+        for yardstick in made[outputs : outputs + wanted]:
+            if yardstick is not None:
+                yardstick.may_lack = not self.contract.special_values
         as_laid.allow(self.instance, variant, leaves, state, made)
         return floors, made
 
@@ -333,30 +350,6 @@ class Checker:
             error_ratio=ratio,
             calls=1,
         )
-
-
-def pool(results: Sequence[CaseResult]) -> tuple[CaseResult, ...]:
-    """One result per case and variant: all calls must pass; the worst ratio and the first failure are kept."""
-    merged: dict[str, CaseResult] = {}
-    for result in results:
-        known = merged.get(result.name)
-        if known is None:
-            merged[result.name] = result
-            continue
-        merged[result.name] = CaseResult(
-            name=result.name,
-            required=known.required or result.required,
-            passed=known.passed and result.passed,
-            detail=known.detail or result.detail,
-            error_ratio=max(known.error_ratio, result.error_ratio),
-            calls=known.calls + result.calls,
-        )
-    return tuple(merged.values())
-
-
-def failure(results: Sequence[CaseResult]) -> CaseResult | None:
-    """The first required result that failed, or None."""
-    return next((result for result in results if result.required and not result.passed), None)
 
 
 def verified(

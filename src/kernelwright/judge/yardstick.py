@@ -36,6 +36,8 @@ MANY, GROSS = 64, 16.0
 order of summation makes an honest error 2^16 times eager's largest and 2^16 roundings of the largest element. What
 cancels does: the gradient of a saturated softmax is zero, exactly, to eager and to the oracle, and its terms are not.
 So the first draw is made, but where it is dear and eager errs at all."""
+NAN = 1
+"""Of ``numerics.classes``."""
 CLOSE = 4.0
 """Bits lost up to which an answer is refused by a floor of ``floors.LEAST`` draws only: 16 times the honest error, and
 half precision errs by thousands. Of an answer in half precision up to GROSS: what eager stores in it may cancel there,
@@ -230,6 +232,9 @@ class Yardstick:
         self._sure = dear and spread.peak > 0.0
         self.honest = 0.0
         """RMS of the honest error."""
+        self.may_lack = False
+        """Where neither eager nor the oracle has a number, any answer is right: a gradient that is 0 times infinity by
+        one formula is one by another."""
         self.times = 1.0
         """How much more than the honest error counts as that."""
         self._beyond = beyond
@@ -300,7 +305,10 @@ class Yardstick:
     def odd(self, flat: torch.Tensor) -> torch.Tensor:
         """Which elements differ from eager's, and from the oracle's, in being NaN or infinite."""
         kinds = numerics.classes(flat)
-        return kinds != 0 if self.plain else (kinds != self._honest) & (kinds != self._ideal)
+        if self.plain:
+            return kinds != 0
+        found = (kinds != self._honest) & (kinds != self._ideal)
+        return found & ((self._honest != NAN) | (self._ideal != NAN)) if self.may_lack else found
 
     def _irregular(self, got: torch.Tensor, flat: torch.Tensor) -> Comparison | None:
         """What is wrong with an answer before its errors are measured: elements never written, NaN or Inf."""
