@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from kernelwright.sandbox.forked import Fork
 
 DETAIL = 4000
+DEAR_TO_COMPILE = ODD, MODES, NEEDED, WRITTEN, TWINS = "odd calls", "modes", "needed", "written", "twins"
+"""Checks for which ``torch.compile`` compiles again, some 10 s each."""
 RAISED = "raised "
 """How the reason of a program begins that raised an error."""
 Call = tuple[Variant, list[torch.Tensor]]
@@ -74,7 +76,7 @@ class Checks:
     stateful: bool = False
     """Calls of the reference change parameters or buffers."""
     compiles: bool = False
-    """It may compile when it first runs in another mode, which would cost more than all other checks."""
+    """It may compile when it first runs in another mode, which costs more than all other checks: see ``spares``."""
     aligned: bool = False
     """Inputs begin where vectors do: see ``odd_addresses``."""
     counts: bool = False
@@ -89,6 +91,10 @@ class Checks:
 
     def __post_init__(self) -> None:
         self.chance = ByChance(self.bench.contract.bits_lost)
+
+    def spares(self, check: str) -> bool:
+        """Whether a program that may compile for it is spared one of DEAR_TO_COMPILE: all but one, by lot."""
+        return self.compiles and random.Random(self.seed ^ 0xC0).choice(DEAR_TO_COMPILE) != check
 
     @sharing
     def _loaded(self, point: Point | None = None, threads: int = 0) -> Program:
@@ -233,7 +239,7 @@ class Checks:
         state = point.instance.first_state
         wanted = self._fresh_state(point, dice.getrandbits(62), variant.moved) if variant.fresh_weights else state
         seeds = range(first := dice.getrandbits(62), first + variant.draws)  # in turn, for ``almost``
-        if self.compiles and (variant.apart or variant.name == ITSELF):  # it would compile once more for each
+        if (variant.apart or variant.name == ITSELF) and self.spares(ODD):  # it would compile once more for each
             return loaded, False
         leaves = point.instance.draw(variant, seeds[0])
         if not point.accepts(variant, leaves, wanted):

@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import asked, calls, health, incoming, race, skeletons, variants
+from kernelwright.judge import asked, calls, health, incoming, race, singled, skeletons, variants
 from kernelwright.judge.bench import Point
 from kernelwright.judge.buffers import Buffers
-from kernelwright.judge.checks import RAISED, Wrong
+from kernelwright.judge.checks import NEEDED, ODD, RAISED, WRITTEN, Wrong
 from kernelwright.judge.correctness import Correctness
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance
@@ -52,6 +52,25 @@ class Gradients(Correctness):
         if not result.passed:
             raise Wrong("verify", f"under torch.no_grad(): {result.name}: {result.detail}", result.detail)
 
+    @sharing
+    def _one_for_all(self, program: Program, point: Point) -> None:
+        """One tensor as several inputs, as self-attention is called, under torch.no_grad(): its gradients would be
+        those of all its places."""
+        instance, contract = point.instance, self.bench.contract
+        variant = singled.itself(instance.specs)
+        if variant is None or contract.random or contract.mutates or point.dear or self.spares(ODD):
+            return
+        if not contract.gradients:  # a variant as any other, there
+            return
+        leaves, state = instance.draw(variant, random.Random(self.seed ^ 0x1AF).getrandbits(62)), instance.first_state
+        if not point.checker.accepts(variant, leaves, state):
+            return
+        program.set_state(state)
+        buffers = point.bind(program, variant, 1, leaves)
+        result = self._under_no_grad(program, point, buffers, variant, leaves, state)
+        if not result.passed:
+            raise Wrong("verify", f"under torch.no_grad(): {result.name}: {result.detail}", result.detail)
+
     def _under_no_grad(
         self, program: Program, point: Point, buffers: Buffers, variant: Variant, leaves: list[torch.Tensor], state: Any
     ) -> CaseResult:
@@ -68,7 +87,7 @@ class Gradients(Correctness):
         """Where only some inputs and parameters need gradients they are those of a call in which all do."""
         instance = point.instance
         groups = asked.groups([name for name, _ in instance.gradients], random.Random(self.seed ^ 0x50E))
-        if self.bench.contract.random or self.compiles or not groups:
+        if self.bench.contract.random or self.spares(NEEDED) or not groups:
             return
         variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0x50F)
         truth = point.checker.truth(variant, leaves, state).eager[len(instance.out_specs) :]
@@ -130,7 +149,7 @@ class Gradients(Correctness):
     def _written_between(self, program: Program, point: Point) -> None:
         """Outputs, or inputs, that are written to after a call leave its gradients as they are, where they leave those
         of the reference so."""
-        if not point.instance.gradients or self.bench.contract.random or self.compiles:
+        if not point.instance.gradients or self.bench.contract.random or self.spares(WRITTEN):
             return
         variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0x51E)
         for written in asked.WRITTEN:

@@ -10,6 +10,7 @@ from kernelwright.judge.almost import REPEATED, SET, SORTED
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.slices import CANCELLING
 from kernelwright.judge.weights import (
+    ALIKE,
     CODES,
     EXPONENTS,
     FEW_OTHERS,
@@ -55,5 +56,5 @@ def _ranked() -> list[Variant]:
 def of_weights(variant: Variant) -> bool:
     """Whether it is one of several ways of having other weights, of which others cost as much and show more: where
     weights are dear (256 MB take over a second each time) cases smaller than that had them."""
-    others = (SIZES, PRUNED, OUTLYING, FEW_OTHERS, PATTERNED, CODES, EXPONENTS, FURTHER, *NEIGHBOURS)
+    others = (SIZES, PRUNED, OUTLYING, FEW_OTHERS, PATTERNED, CODES, EXPONENTS, FURTHER, ALIKE, *NEIGHBOURS)
     return variant.moved in others or (variant.fresh_weights and variant.change == "sparse")

@@ -24,7 +24,7 @@ from kernelwright.judge.centred import Centred
 from kernelwright.judge.decays import Decays
 from kernelwright.judge.exchanged import Equal, Kept
 from kernelwright.judge.kinds import EXACT, TAKEN_APART, bound
-from kernelwright.judge.logarithms import Logarithms
+from kernelwright.judge.logarithms import Logarithms, less_logarithm
 from kernelwright.judge.noise import Pool, finite, stretches
 from kernelwright.judge.oracle import Float64Trace, convolved
 from kernelwright.judge.swallowed import LONGEST, by_row, equal, equal_terms
@@ -82,6 +82,7 @@ class Rounded(Float64Trace):
         out = self._applied(func, args, kwargs)
         out = out if off is None else out * off.factor + off.more
         if not self._open:
+            out = less_logarithm(self, func, args, kwargs, out)
             self._logarithms.note(func, args, kwargs, out)
         self.decays.spread(args, out)
         return out

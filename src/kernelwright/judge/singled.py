@@ -103,9 +103,13 @@ def twice(specs: Sequence[TensorSpec], contract: Contract) -> list[Variant]:
     """Where two inputs are of one shape and type: one that is another moved along, and one tensor for both. Not where
     inputs are written to, or have gradients, which are those of all its places then."""
     found = [(spec.shape, spec.dtype) for spec in specs if math.prod(spec.shape) > 1 and spec.dtype != "bool"]
-    floats = [kind for kind in found if kind[1].startswith(("float", "bfloat"))]
     moved = Variant(name=ALONG, required=True, change=ALONG, draws=4)
-    same = [Variant(name=ITSELF, required=True, change="one for all")] if len(set(floats)) < len(floats) else []
-    if contract.gradients or contract.mutates:
-        same = []
-    return [moved, *same] if len(set(found)) < len(found) else []
+    same = None if contract.gradients or contract.mutates else itself(specs)
+    return [moved, *([same] if same else [])] if len(set(found)) < len(found) else []
+
+
+def itself(specs: Sequence[TensorSpec]) -> Variant | None:
+    """One tensor for all inputs of floats that are of one shape and type; None where no two are."""
+    floats = [(spec.shape, spec.dtype) for spec in specs if spec.dtype.startswith(("float", "bfloat"))]
+    floats = [kind for kind in floats if math.prod(kind[0]) > 1]
+    return Variant(name=ITSELF, required=True, change="one for all") if len(set(floats)) < len(floats) else None

@@ -45,7 +45,8 @@ DRAWS = 3
 HALVES = frozenset({torch.float16, torch.bfloat16})
 NAMES = frozenset({"float16", "bfloat16"})
 Kinds = list[tuple[Any, list[torch.dtype | None], list[bool]]]
-"""Operators that round, the dtypes of their results (None of what is no half), and which arguments are halves."""
+"""Operators that round, the dtypes of their results (None of what is no half), and which arguments are halves, or came
+of some as they are."""
 _OPERANDS = {
     **dict.fromkeys((aten.mm.default, aten.bmm.default, aten.convolution.default), (0, 1)),
     **dict.fromkeys((aten.addmm.default, aten.baddbmm.default), (1, 2)),
@@ -86,17 +87,25 @@ class _Seen(Watching):
     def __init__(self) -> None:
         super().__init__()
         self.kinds: Kinds = []
+        self._wider: dict[int, torch.Tensor] = {}
+        """Halves in a wider type, by where their memory begins."""
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Called by torch for every operator below autograd."""
         out = func(*args, **(kwargs or {}))
+        if func in (aten._to_copy.default, aten.clone.default) and self._is_half(args[0]):
+            self._wider[out.untyped_storage().data_ptr()] = out
         if _rounds(func, out):
             dtypes = [getattr(one, "dtype", None) for one in _results(out)]
-            halves = [getattr(arg, "dtype", None) in HALVES for arg in args]
+            halves = [self._is_half(arg) for arg in args]
             self.kinds.append((func, [dtype if dtype in HALVES else None for dtype in dtypes], halves))
         return out
+
+    def _is_half(self, value: Any) -> bool:
+        plain = isinstance(value, torch.Tensor) and value.layout is torch.strided
+        return plain and (value.dtype in HALVES or value.untyped_storage().data_ptr() in self._wider)
 
 
 class _Weighed:
@@ -184,12 +193,14 @@ class Stored(Float64Trace):
 
     def _operands(self, func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments, with the operands of a product as units for half precision take them: those that eager has in
-        it, and weights of attention. Angles of a reference that takes them in float32 on purpose stay as they are."""
+        it, and weights of attention of what eager had in it. Angles of a reference that takes them in float32 on
+        purpose stay as they are, and so do weights of places in an image."""
         places = _OPERANDS.get(func, ())
         if not places or self._at >= len(self._kinds):
             return args
         halves = self._kinds[self._at][2]
-        own = [at for at in places if at < len(halves) and halves[at] or self._weighs(args[at])]
+        own = [at for at in places if at < len(halves) and halves[at]]
+        own += [at for at in places if own and self._weighs(args[at])]
         return tuple(self._rounded(arg, self._kind) if at in own else arg for at, arg in enumerate(args))
 
     def _weighs(self, value: Any) -> bool:

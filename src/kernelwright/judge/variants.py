@@ -20,7 +20,7 @@ from kernelwright.judge.marks import Marks, alone
 from kernelwright.judge.near_numbers import NEAR
 from kernelwright.judge.singled import TAKEN
 from kernelwright.judge.slices import ALONG, BLANK, COMMON, EMPTY, EQUAL
-from kernelwright.judge.weights import CODES, EXPONENTS, FURTHER, OUTLYING, PRUNED, SIGNS, SIZES
+from kernelwright.judge.weights import ALIKE, CODES, EXPONENTS, FURTHER, OUTLYING, PRUNED, SIGNS, SIZES
 from kernelwright.judge.whole import ADDED, EMPTIED, LINES
 from kernelwright.task import Contract
 
@@ -122,8 +122,9 @@ def offered(
         even = level.draws(specs)
         dealt += [on, *([replace(on, name=level.NAME, strewn=level.LEVEL, draws=even)] if even else [])]
     dealt += [*singled.looked_for(marks, wraps), *_throughout(specs, marks, hidden_seed)] if small else []
-    for how in (EXPONENTS, FURTHER) if exponents and weights and small else ():
-        dealt.append(Variant(name=f"weights as {how}", required=True, fresh_weights=True, moved=how))
+    for how in (EXPONENTS, FURTHER, ALIKE) if exponents and weights and small else ():
+        given = "one for all" if how == ALIKE else ""
+        dealt.append(Variant(name=f"weights as {how}", required=True, fresh_weights=True, moved=how, change=given))
     dealt += singled.rooted(roots, hidden_seed) if small and contract.gradients else []
     floats = any(spec.dtype in _FLOATS for spec in specs)
     if constants and not autocast:

@@ -26,7 +26,7 @@ from kernelwright.judge import (
 )
 from kernelwright.judge.bench import DEAR_BYTES, Point
 from kernelwright.judge.buffers import Buffers
-from kernelwright.judge.checks import RAISED, Wrong
+from kernelwright.judge.checks import MODES, RAISED, TWINS, Wrong
 from kernelwright.judge.correctness import HELD_BYTES
 from kernelwright.judge.gradients import Gradients
 from kernelwright.judge.leash import ChildFailure
@@ -69,6 +69,7 @@ class Verification(Gradients):
         self._into_one_tensor(program, timed)
         program.set_state(timed.instance.first_state)
         self._without_gradients(program, timed)
+        self._one_for_all(program, timed)
         self._some_gradients(program, timed)
         self._as_of_losses(program, timed)
         self._written_between(program, timed)
@@ -86,12 +87,10 @@ class Verification(Gradients):
         tells weights by how often they were written to, where that is not as often for both."""
         contract, point = self.bench.contract, min(self.points, key=lambda one: one.instance.work)
         first, timed = point.instance.first_state, self.points[0]
-        if contract.random:
-            return
         small = timed.call_bytes <= aside.CALL_BYTES and timed.state_bytes <= DEAR_BYTES
         small = small and timed.instance.work <= HEAVY
         if contract.frozen_parameters or not first:
-            if small and not self.compiles and self._has_twin(program):
+            if small and not (contract.random or self.spares(TWINS)) and self._has_twin(program):
                 self._in_turns(program, timed, timed.instance.first_state)
                 program.leash.ask({"do": "twin"}, program.stage)  # the first one again, and the other gone
                 program.leash.ask({"do": "turns", "sets": []}, program.stage)
@@ -112,8 +111,9 @@ class Verification(Gradients):
                 if not result.passed:
                     reason = f"with two instances of it: {result.name}: {result.detail}"
                     raise Wrong("verify", reason, result.detail)
-            self._in_turns(program, point, fresh)
-            self._made_anew(program, point, dice)
+            if not contract.random:
+                self._in_turns(program, point, fresh)
+                self._made_anew(program, point, dice)
 
     def _has_twin(self, program: Program) -> bool:
         """Whether there can be another instance of a program without weights, in its process; the first one answers."""
@@ -159,7 +159,7 @@ class Verification(Gradients):
         such programs four answered by weights that were gone. One that notes in its constructor where its weights lie
         is not asked for those of another: it would be wrong wherever they are moved to."""
         buffers, until = point.bind(program, point.as_given, 1), measure.clock() + ANEW_NS
-        for how in () if self.compiles else ANEW:
+        for how in () if self.spares(TWINS) else ANEW:
             if measure.clock() > until:
                 break
             program.leash.ask({"do": "anew", "how": how}, program.stage)
@@ -313,9 +313,12 @@ class Verification(Gradients):
         """Where train() and eval() are one to the reference, they are to the candidate too."""
         contract, instance = self.bench.contract, point.instance
         name = "eval()" if instance.training else "train()"
-        if contract.both_modes or contract.random:
+        if contract.both_modes:
             return
-        if self.compiles or instance.work > HEAVY:
+        if contract.random:
+            self.conditions.append(f"not judged in {name} mode, where results are random")
+            return
+        if self.spares(MODES) or instance.work > HEAVY:
             self.conditions.append(f"not judged in {name} mode: too dear")
             return
         variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0x0DD)

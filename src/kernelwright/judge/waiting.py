@@ -29,7 +29,8 @@ COMPILE_SECONDS = 300.0
 JIT = frozenset({"torch", "triton"})
 """Languages whose candidates may start a compiler while they run."""
 _COMPILERS = re.compile(r"compile|triton|jit|inductor|load_inline|cpp_extension|subprocess", re.IGNORECASE)
-_KERNELS = re.compile(r"\btriton( *\. *(jit|autotune|heuristics|language))?\b")
+_AGAIN = re.compile(r"(?<!\bre\.)(?<!\bre \. )\bcompile\b|\b_?(dynamo|inductor)\b")
+"""Names in code of what compiles a module once more for each mode, or for one tensor in the place of two."""
 _COUNTS = re.compile(r"cpu_count|sched_getaffinity|get_num_threads")
 _EXTENSIONS = re.compile(r"load_inline|cpp_extension")
 _OTHERS = re.compile(r"importlib|__import__|\b(exec|eval|system|popen|spawn|posix_spawn|exec[lv]p?e?)\b", re.IGNORECASE)
@@ -64,10 +65,10 @@ def mentions_a_compiler(candidate: Candidate) -> bool:
 
 
 def compiles_again(candidate: Candidate) -> bool:
-    """Whether a program may compile once more for each mode it is called in: its code, without comments and texts, has
-    a word of a compiler in it. A kernel of Triton is compiled once for all of them."""
+    """Whether a program may compile once more for each mode it is called in, as ``torch.compile`` does, by names in its
+    code, without comments and texts. Kernels, extensions and scripts are compiled once for all of them."""
     code = (_code(text) for name, text in candidate.sources if name.endswith(".py"))
-    return candidate.language in JIT and any(_COMPILERS.search(_KERNELS.sub("", text)) for text in code)
+    return candidate.language in JIT and any(map(_AGAIN.search, code))
 
 
 def _code(text: str) -> str:

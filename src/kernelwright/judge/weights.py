@@ -53,6 +53,9 @@ def _double(value: torch.Tensor) -> torch.dtype:
 
 SIGNS, SIZES, PRUNED, OUTLYING = "signs", "sizes", "zero rows", "outliers"
 CODES, EXPONENTS, FURTHER = "largest codes", "exponents", "large exponents"
+ALIKE = "large exponents beside equal ones"
+"""FURTHER, and matrices of one shape are the same: a query's and a key's, whose products with one another are as large
+as any, under the largest temperature."""
 FEW_OTHERS = "few others"
 """All as they were made, but for a few elements of each: a norm whose factors are ones, all but one, as a program that
 looks at the first and the last of them does not see."""
@@ -112,6 +115,7 @@ def fresh(
     trained = {name for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad}
     live = model.state_dict()
     made: dict[int, torch.Tensor] = {}
+    first_of: dict[Any, torch.Tensor] = {}
     out: State = []
     for index, (name, seen) in enumerate(first):
         place = live[name].data_ptr() if seen.numel() else -index - 1
@@ -124,9 +128,10 @@ def fresh(
             if moving == CODES:
                 if made[place].dtype in (torch.int8, torch.uint8):
                     made[place] = whole.largest(made[place], rng)
-            elif moving in (EXPONENTS, FURTHER):
+            elif moving in (EXPONENTS, FURTHER, ALIKE):
                 if exponents and name in trained and name in exponents:
                     made[place] = spread(made[place], rng, DEVIATION if moving == EXPONENTS else exponents[name])
+                    made[place] = made[place].abs() if moving == ALIKE and seen.numel() == 1 else made[place]
             elif moving == PATTERNED:
                 made[place] = almost.patterned(made[place], rng) if name in trained else made[place]
             elif moving and (name in trained or moving in NEIGHBOURS and not torch.equal(other, seen)):
@@ -135,6 +140,8 @@ def fresh(
             if moving == FEW_OTHERS and made[place].shape == seen.shape and numerics.finite(seen):
                 few = almost.spared(made[place], seen, rng) if seen.is_floating_point() and seen.numel() > 1 else seen
                 made[place] = few if name in trained else renewed.in_order(few, seen, seen)
+            if moving == ALIKE and name in trained and seen.dim() > 1 and seen.is_floating_point():
+                made[place] = first_of.setdefault((seen.shape, seen.dtype), made[place])
         value = made[place]
         out.append((name, value if value.shape == seen.shape else seen.clone()))
     return out
