@@ -122,14 +122,19 @@ def offered(
         even = level.draws(specs)
         dealt += [on, *([replace(on, name=level.NAME, strewn=level.LEVEL, draws=even)] if even else [])]
     dealt += [*singled.looked_for(marks, wraps), *_throughout(specs, marks, hidden_seed)] if small else []
-    for how in (EXPONENTS, FURTHER, ALIKE) if exponents and weights and small else ():
-        given = "one for all" if how == ALIKE else ""
-        dealt.append(Variant(name=f"weights as {how}", required=True, fresh_weights=True, moved=how, change=given))
+    dealt += _exponents() if exponents and weights and small else []
     dealt += singled.rooted(roots, hidden_seed) if small and contract.gradients else []
     floats = any(spec.dtype in _FLOATS for spec in specs)
     if constants and not autocast:
         dealt.append(Variant(name=CONSTANTS, required=True, change="constants", constants=constants, draws=2))
     return [v for v in dealt if floats or (v.change in _OF_NUMBERS and v.scale == 1.0)]
+
+
+def _exponents() -> list[Variant]:
+    """Weights that an exponential is taken of, moved; under the largest, inputs and weights that are equal."""
+    kinds = {EXPONENTS: "", FURTHER: "", ALIKE: "one for all"}
+    made = Variant(name="", required=True, fresh_weights=True)
+    return [replace(made, name=f"weights as {how}", moved=how, change=change) for how, change in kinds.items()]
 
 
 def further(contract: Contract, reach: float, depth: float, exponential: bool) -> tuple[float, ...]:
