@@ -135,3 +135,16 @@ def test_a_row_that_a_mask_fills_hides_no_gradient() -> None:
     for less in (lambda one: one + 1.0, lambda one: 0.9 * one, torch.zeros_like):
         wrong = [*right[:3], less(right[3])]  # of the values: sums over all rows, those too
         assert not checker.check(given, leaves, None, wrong, leaves).passed
+
+
+def test_a_loss_of_rows_that_are_all_sure_may_be_a_logarithm_less_an_argument() -> None:
+    """Each rounds to the same side where rows are alike; a coarser one is refused, and so is a loss of nothing."""
+    asked = instance("F.cross_entropy(x, t)", "[torch.randn(64, 64), torch.arange(64)]", args="x, t")
+    given = asked.offered(0)[0]
+    leaves = [14.3 * (torch.eye(64) + 0.001 * torch.randn(64, 64, generator=RNG)), torch.arange(64)]
+    labels = leaves[0].diagonal()
+    less = (torch.logsumexp(leaves[0], -1) - labels).mean()
+    checker = Checker(asked, seed=3)
+    assert float(less) > 0.0 and checker.check(given, leaves, None, [less], leaves).passed
+    assert not checker.check(given, leaves, None, [less + 1e-5], leaves).passed
+    assert not checker.check(given, leaves, None, [torch.zeros(())], leaves).passed

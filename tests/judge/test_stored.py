@@ -85,6 +85,18 @@ def test_operands_of_products_may_be_in_half_precision() -> None:
         assert passed == [True, False]
 
 
+def test_weights_beside_what_is_in_float32_on_purpose_are_no_such_operands() -> None:
+    """Of places in an image, which a flow is the difference of: 12 times the error of eager was granted."""
+    forward = "(torch.softmax(a @ b.mT, -1) @ g - g).bfloat16()"
+    inputs = "(lambda a: [a, a + 0.1 * torch.randn(256, 32), 8.0 * torch.arange(256.0)[:, None]])(torch.randn(256, 32))"
+    asked = instance(forward, inputs, args="a, b, g")
+    checker = Checker(asked, seed=3)
+    a, b, g = leaves = asked.draw(GIVEN, 1)
+    weights = torch.softmax(a @ b.mT, -1)
+    for kept, passes in ((weights, True), (weights.bfloat16().float(), False)):
+        assert checker.check(GIVEN, leaves, None, [(kept @ g - g).bfloat16()], leaves).passed is passes
+
+
 def test_scores_of_thousands_are_still_held_against_float64() -> None:
     """Two that round to one number share what one of them has alone in float64, and eager's gradients are others by
     all of their size: its own sums in other orders were the oracle once, and float64's own numbers wrong."""

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import collections
+from types import SimpleNamespace
+
 import pytest
 
 from kernelwright.candidate import Candidate
 from kernelwright.judge import waiting
+from kernelwright.judge.checks import DEAR_TO_COMPILE, Checks
 
 
 @pytest.mark.parametrize(
@@ -120,3 +124,15 @@ def test_the_limit_grows_with_the_task() -> None:
         waiting.seconds(0.0, False), waiting.seconds(1000.0, False), waiting.seconds(0.0, True)
     ]  # fmt: skip
     assert [28.0, 620.0] == [waiting.seconds(1e4, False), waiting.seconds(3e6, False)]
+
+
+def test_of_the_checks_that_compile_again_one_is_asked_by_lot() -> None:
+    """Four of five are spared, none always; a program that compiles nothing is spared none."""
+    asked = collections.Counter(
+        check
+        for seed in range(500)
+        for check in DEAR_TO_COMPILE
+        if not Checks.spares(SimpleNamespace(compiles=True, seed=seed), check)
+    )
+    assert asked.total() == 500 and set(asked) == set(DEAR_TO_COMPILE) and min(asked.values()) > 60
+    assert not any(Checks.spares(SimpleNamespace(compiles=False, seed=1), check) for check in DEAR_TO_COMPILE)

@@ -290,6 +290,15 @@ def test_a_single_exponent_is_far_off_in_every_draw() -> None:
         assert -21 < low < -9 and 89 < high < 201
 
 
+def test_equal_matrices_under_the_largest_exponent() -> None:
+    """A temperature far above zero, where it else is far below, and matrices of one shape that are the same."""
+    init = "self.q, self.k, self.t = nn.Linear(8, 8), nn.Linear(8, 8), nn.Parameter(torch.tensor(2.66))"
+    made = instance("torch.softmax(self.q(x) @ self.k(x).mT * self.t.exp(), -1)", "[torch.randn(4, 8)]", init=init)
+    state = dict(made.draw_state(3, weights.ALIKE))
+    assert torch.equal(state["q.weight"], state["k.weight"]) and not torch.equal(state["q.bias"], state["k.bias"])
+    assert float(state["t"]) >= 10.0 > 0.0 > float(dict(made.draw_state(3, weights.FURTHER))["t"])
+
+
 @pytest.mark.parametrize(("taken", "bare"), [("torch.exp(self.a)", True), ("F.softplus(self.a)", False)])
 def test_an_exponent_is_not_moved_to_where_its_exponential_is_infinite(taken: str, bare: bool) -> None:
     """Few elements become 16 to 1024 times as large, which no decay survives; a softplus does."""
