@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from plain_tasks import instance
+from plain_tasks import GRADIENTS, instance
 
 from kernelwright.judge import choices
 from kernelwright.judge.floors import Floor
@@ -259,3 +259,26 @@ def test_infinities_that_no_draw_has_are_wrong(value: float) -> None:
     """Of a reference whose answers are finite, and jump."""
     signs = "torch.where(x.sum(-1) > 0, 1.0, -1.0)"
     assert not passes(signs, CANCEL, lambda x: x.sum(-1).sign().index_fill(0, ONE, value))
+
+
+@pytest.mark.parametrize(
+    ("forward", "at", "times", "right"),
+    [
+        ("F.hardswish(x)", 3.0, 1.5, True),
+        ("F.hardswish(x)", 3.0, 1.0, True),
+        ("F.hardswish(x)", 3.0, 1.7, False),
+        ("F.hardswish(x)", 2.9, 1.5, False),
+        ("torch.relu(x)", 0.0, 1.0, False),
+    ],
+)
+def test_a_gradient_at_a_kink_is_that_of_either_side_but_at_zero(
+    forward: str, at: float, times: float, right: bool
+) -> None:
+    """One number in many lies there; zeros are what other layers make, of half of all."""
+    made = instance(forward, "[torch.randn(16, 64)]", contract=GRADIENTS)
+    given = made.offered(0)[0]
+    leaves = made.draw(given, 1)
+    leaves[0][3, 5] = at
+    output, gradient = made.eager(leaves, None)
+    gradient[3, 5] = times * leaves.incoming[0][3, 5]
+    assert Checker(made, seed=3).check(given, leaves, None, [output, gradient], leaves).passed is right

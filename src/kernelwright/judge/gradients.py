@@ -57,10 +57,8 @@ class Gradients(Correctness):
         """One tensor as several inputs, as self-attention is called, under torch.no_grad(): its gradients would be
         those of all its places."""
         instance, contract = point.instance, self.bench.contract
-        variant = singled.itself(instance.specs)
+        variant = singled.itself(instance.specs) if contract.gradients else None  # elsewhere it is one of all variants
         if variant is None or contract.random or contract.mutates or point.dear or self.spares(ODD):
-            return
-        if not contract.gradients:  # a variant as any other, there
             return
         leaves, state = instance.draw(variant, random.Random(self.seed ^ 0x1AF).getrandbits(62)), instance.first_state
         if not point.checker.accepts(variant, leaves, state):
