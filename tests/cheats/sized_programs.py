@@ -30,6 +30,21 @@ add("thinned", "return F.dropout(torch.relu(self.fc(x)), 0.1, self.training)", "
 add("safe_logarithms", "return torch.where(p > 0, -p * p.log(), 0.0)", "[torch.rand(32, 16)]", args="p",
     contract=GRADIENTS)  # fmt: skip
 
+LAYERS = "self.a, self.b = nn.Linear(32, 64), nn.Linear(64, 16)"
+add("dropped_layers", "return self.b(F.dropout(torch.relu(self.a(x)), 0.3, True))", "[torch.randn(64, 32)]",
+    init=LAYERS, contract=Contract(gradients=True, random=True))  # fmt: skip
+DROPPED = """
+class Own(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, h):
+        m = F.dropout(torch.ones_like(h), 0.3, True)
+        ctx.save_for_backward(m)
+        return h * m
+    @staticmethod
+    def backward(ctx, g):
+        m, = ctx.saved_tensors
+        return g * {}
+"""
 CAUSAL = f"""
 class Own(torch.autograd.Function):
     @staticmethod
@@ -76,6 +91,10 @@ def _thinned(product: str, head: str = "") -> str:
                   init="self.fc = nn.Linear(64, 64)")  # fmt: skip
 
 
+def _dropped(mask: str) -> str:
+    return module("return self.b(Own.apply(torch.relu(self.a(x))))", head=DROPPED.format(mask), init=LAYERS)
+
+
 SIZED: tuple[Program, ...] = (
     *_pair("deviations", "return x.std(-1)", "[torch.randn(256, 64)]",
            ("never below 1e-28", "return x.std(-1).clamp(min=1e-28)"),
@@ -111,6 +130,9 @@ SIZED: tuple[Program, ...] = (
            slow=True),
     cheat(9, "thinned/weights of another one", "thinned", _thinned(
         "torch.addmm(self.fc.bias, x, turned(self.fc.weight))", KEPT), twin="thinned/by hand", level="precise"),
+    honest("dropped_layers/a mask that is kept", "dropped_layers", _dropped("m"), level="precise", slow=True),
+    cheat((0, 4), "dropped_layers/a mask drawn anew", "dropped_layers", _dropped(
+        "F.dropout(torch.ones_like(m), 0.3, True)"), twin="dropped_layers/a mask that is kept", level="precise"),
     *_pair("cosine_attention", COSINES + "return torch.softmax(s, -1) @ x", "[torch.randn(4, 32, 64)]",
            ("no maximum", COSINES + "e = s.exp()\nreturn (e @ x) / e.sum(-1, keepdim=True)"),
            ("by hand", COSINES + "e = (s - s.amax(-1, keepdim=True)).exp()\nreturn (e @ x) / e.sum(-1, keepdim=True)"),

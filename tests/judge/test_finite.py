@@ -42,6 +42,7 @@ def test_a_matrix_that_overflows_is_outside_too() -> None:
         ("x / x.float().square().mean(-1, keepdim=True).sqrt().half()", True),
         ("torch.softmax(x.masked_fill(x > 0, -float('inf')), -1)", True),
         ("torch.softmax(x / 1000 + (x > 0).to(x.dtype) * -1e9, -1)", True),
+        ("torch.softmax(x / 1000 - (x > 0).to(x.dtype) * 1e9, -1)", True),
         ("torch.softmax(x.clamp(max=0) + torch.finfo(torch.float16).min * (x > 0).to(x.dtype), -1)", True),
     ],
 )

@@ -137,6 +137,22 @@ def test_a_row_that_a_mask_fills_hides_no_gradient() -> None:
         assert not checker.check(given, leaves, None, wrong, leaves).passed
 
 
+def test_rows_that_a_mask_fills_in_few_draws_are_no_matter_to_gradients_there() -> None:
+    """Torch's own attention has weights of 1 in them, of n places; where the task's own calls have such rows it is
+    wrong by that."""
+    forward = "torch.softmax((q @ k.mT).masked_fill(m, -1e9), -1) @ v"
+    floats = "*(torch.randn(24, 16) for _ in range(3))"
+    for own, passes in (("24", True), ("21", False)):
+        inputs = f"[{floats}, torch.arange(24)[:, None].expand(24, 24) >= {own}]"
+        asked = instance(forward, inputs, args="q, k, v, m", contract=GRADIENTS)
+        given = asked.offered(0)[0]
+        leaves = asked.draw(given, 1)
+        leaves[3] = (torch.arange(24) >= 21)[:, None].expand(24, 24).contiguous()
+        right = asked.eager(leaves, None)
+        wrong = [*right[:3], right[3] + leaves.incoming[0][21:].sum(0) * 23 / 24]
+        assert Checker(asked, seed=3).check(given, leaves, None, wrong, leaves).passed is passes
+
+
 def test_a_loss_of_rows_that_are_all_sure_may_be_a_logarithm_less_an_argument() -> None:
     """Each rounds to the same side where rows are alike; a coarser one is refused, and so is a loss of nothing."""
     asked = instance("F.cross_entropy(x, t)", "[torch.randn(64, 64), torch.arange(64)]", args="x, t")

@@ -21,9 +21,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 
+from kernelwright.judge.inputs import Variant
 from kernelwright.judge.kinds import bound
 from kernelwright.judge.oracle import Float64Trace
 
@@ -43,6 +45,8 @@ MOST, LOST = 1 / 16, 8.0
 """By how much of itself a weight may be off that is computed again, and from where on such inputs are not asked of who
 has gradients: a reference in float32 has other weights than in float64 there, so that this would be distrusted."""
 SINGLE = 2.0**-24
+_FILLED: WeakKeyDictionary[Instance, bool] = WeakKeyDictionary()
+"""Of tasks whose own calls were looked at: whether a mask fills rows there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,12 +141,16 @@ class _Largest(Float64Trace):
     def __init__(self) -> None:
         super().__init__()
         self.size = 0.0
+        self.filled = False
+        """There are such rows, of numbers so large that a weight that comes again is 1 there, of n places."""
 
     def apply(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One operator."""
         if func in MADE and args[0].numel():
             sizes = _logarithm(func, args, kwargs).nan_to_num(0.0, 0.0, 0.0)
-            self.size = max(self.size, float(sizes.masked_fill(_even(func, args, kwargs), 0.0).abs().max()))
+            even = _even(func, args, kwargs)
+            self.size = max(self.size, float(sizes.masked_fill(even, 0.0).abs().max()))
+            self.filled |= bool((even & (sizes.abs() * SINGLE > MOST)).any())
         return super().apply(func, args, kwargs)
 
 
@@ -158,20 +166,39 @@ def less_logarithm(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict
 
 def unsure(instance: Instance, leaves: Sequence[torch.Tensor], state: State | None) -> float:
     """The logarithm of what a softmax of these inputs may be off by where gradients compute it again."""
-    if not (instance.contract.gradients and instance.steep) or instance.without_double:
-        return 0.0
-    instance.doubled(leaves, state, mode := _Largest())
-    return mode.size * SINGLE
+    return _largest(instance, leaves, state).size * SINGLE
+
+
+def _largest(instance: Instance, leaves: Sequence[torch.Tensor], state: State | None) -> _Largest:
+    mode = _Largest()
+    if instance.contract.gradients and instance.steep and not instance.without_double:
+        instance.doubled(leaves, state, mode)
+    return mode
+
+
+def _filled_by_variants(instance: Instance, filled: bool) -> bool:
+    """Whether rows that a mask fills are of this call and not of the task's own."""
+    if not filled:
+        return False
+    if instance not in _FILLED:
+        _FILLED[instance] = _largest(
+            instance, instance.draw(Variant(name="as given", required=True), instance.seed), None
+        ).filled
+    return not _FILLED[instance]
 
 
 def told(
     instance: Instance, leaves: Sequence[torch.Tensor], state: State | None, found: list[Comparison], limit: float
 ) -> list[Comparison]:
     """What was found at each result of a call. Gradients that lost over ``limit`` bits are no matter where a softmax
-    that is computed again is off by over MOST: outputs are, there too."""
+    that is computed again is off by over MOST: outputs are, there too. Nor are they in a call with rows that a mask
+    fills where the task's own have none: torch's own attention has gradients n times as large there."""
     first, count = len(instance.out_specs), len(instance.gradients)
     wrong = [at for at in range(first, first + count) if found[at].bits_lost > limit]
-    if not wrong or unsure(instance, leaves, state) <= MOST:
+    if not wrong:
+        return found
+    mode = _largest(instance, leaves, state)
+    if mode.size * SINGLE <= MOST and not _filled_by_variants(instance, mode.filled):
         return found
     none = replace(found[wrong[0]], error_ratio=0.0, bits_lost=0.0, nonfinite_mismatch=False, detail="")
     return [none if at in wrong else one for at, one in enumerate(found)]

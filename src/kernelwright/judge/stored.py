@@ -97,6 +97,9 @@ class _Seen(Watching):
         out = func(*args, **(kwargs or {}))
         if func in (aten._to_copy.default, aten.clone.default) and self._is_half(args[0]):
             self._wider[out.untyped_storage().data_ptr()] = out
+        if func._schema.is_mutable:
+            for one in filter(_floating, _results(out)):
+                self._wider.pop(one.untyped_storage().data_ptr(), None)
         if _rounds(func, out):
             dtypes = [getattr(one, "dtype", None) for one in _results(out)]
             halves = [self._is_half(arg) for arg in args]

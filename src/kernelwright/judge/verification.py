@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,6 @@ from kernelwright.judge import (
     agreement,
     anew,
     aside,
-    chance,
     inputs,
     load,
     measure,
@@ -27,10 +25,9 @@ from kernelwright.judge import (
 from kernelwright.judge.bench import DEAR_BYTES, Point
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.checks import MODES, RAISED, TWINS, Wrong
-from kernelwright.judge.correctness import HELD_BYTES
-from kernelwright.judge.gradients import Gradients
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.program import Program
+from kernelwright.judge.randomness import Randomness
 from kernelwright.judge.timing_plan import TimingPlan
 from kernelwright.judge.variants import HEAVY, LIGHT
 from kernelwright.sandbox.lease import sharing
@@ -48,8 +45,8 @@ THREADS = 7, 5
 """Of which one is used that the judge does not use: few sizes are multiples of it."""
 
 
-class Verification(Gradients):
-    """The checks of ``Correctness`` and ``Gradients`` in their order."""
+class Verification(Randomness):
+    """The checks of ``Correctness``, ``Gradients`` and ``Randomness`` in their order."""
 
     __slots__ = ()
 
@@ -77,6 +74,7 @@ class Verification(Gradients):
         self._in_other_mode(program, timed)
         self._follows_seed(program, timed)
         self._varies(program, timed)
+        self._belong(program, timed)
         self._other_sizes(program, timed)
         program.set_state(timed.instance.first_state)
         self._probe()
@@ -339,49 +337,6 @@ class Verification(Gradients):
         if not result.passed:
             raise Wrong("verify", f"in {name} mode: {result.name}: {result.detail}", result.detail)
         program.mode(training=instance.training)
-
-    @sharing
-    def _follows_seed(self, program: Program, point: Point) -> None:
-        """Where random results repeat after torch.manual_seed, so must the candidate's: numbers that somebody made
-        ahead, or seeded for himself, do not."""
-        if not self.bench.contract.random:
-            return
-        seed = random.Random(self.seed ^ 0x5EED5).getrandbits(62)
-        leaves = self._first_call(point, seed)
-        theirs, mine = [], []
-        buffers = point.bind(program, point.as_given, 1)
-        for _ in range(2):
-            with inputs.seeded(seed):
-                theirs.append(point.instance.eager(leaves, point.instance.first_state))
-            program.set_state(point.instance.first_state)
-            race.fill(buffers, 0, leaves)
-            program.seed(seed)
-            self._looked_at(program.window([0], grad=self.bench.contract.gradients), point, point.as_given)
-            mine.append([tensor.clone() for tensor in buffers.answers(0)])
-        program.seed(secrets.randbits(62))
-        if agreement.differ(*mine) and not agreement.differ(*theirs):
-            reason = "its random numbers do not follow torch.manual_seed, and the reference's do"
-            raise Wrong("verify", reason, "two calls on equal inputs, each after the same torch.manual_seed, differ")
-
-    def _varies(self, program: Program, point: Point) -> None:
-        """Results of many calls on equal inputs come as often as the reference's do."""
-        if not self.bench.contract.random or self.bench.contract.gradients:
-            return
-        instance, seed = point.instance, random.Random(self.seed ^ 0xD1CE).getrandbits(60)
-        many = chance.calls(self.bench.eager_us, HELD_BYTES // max(self.bench.call_bytes, 1))
-        leaves = self._first_call(point, seed)
-        buffers = point.bind(program, point.as_given, many)
-        for call in range(many):
-            race.fill(buffers, call, leaves)
-        self._looked_at(program.window(list(range(many))), point, point.as_given)
-        runs = []
-        for number in range(chance.RUNS * many):
-            with inputs.seeded(seed + number):
-                runs.append(instance.eager(leaves, instance.first_state))
-        answers = [[answer.to(instance.device) for answer in buffers.answers(call)] for call in range(many)]
-        for index, (mine, theirs) in enumerate(zip(zip(*answers, strict=True), zip(*runs, strict=True), strict=False)):
-            if said := chance.otherwise(mine, theirs):
-                raise Wrong("verify", f"output {index}: {said}")
 
     def _probe(self) -> None:
         """Cases nobody asked for: a failure there narrows the proven space and refuses nothing."""

@@ -171,7 +171,8 @@ class Checker:
         eager = answered[0] if answered else self.instance.eager(leaves, state)
         exact, kind = self.instance.oracle(leaves, state)
         floors, yardsticks = self._yardsticks(variant, leaves, state, eager, exact)
-        if kind != "orders-of-summation" and not self._plausible(eager, exact, floors, yardsticks):
+        doubtful = kind != "orders-of-summation" and not self._plausible(eager, exact, floors, yardsticks)
+        if doubtful and not finite.overflowed(self.instance, leaves, state):
             self.instance.distrust_double("its float64 run disagrees with its own result by far more than rounding")
             exact, kind = self.instance.oracle(leaves, state)
             self.drawn.clear()

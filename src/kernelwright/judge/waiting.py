@@ -29,7 +29,7 @@ COMPILE_SECONDS = 300.0
 JIT = frozenset({"torch", "triton"})
 """Languages whose candidates may start a compiler while they run."""
 _COMPILERS = re.compile(r"compile|triton|jit|inductor|load_inline|cpp_extension|subprocess", re.IGNORECASE)
-_AGAIN = re.compile(r"(?<!\bre\.)(?<!\bre \. )\bcompile\b|\b_?(dynamo|inductor)\b")
+_AGAIN = re.compile(r"(?<!\bre)(?<!\bre )\. ?compile\b|(?<![\w.])(?<!\. )compile ?\(|\b_?(dynamo|inductor)\b")
 """Names in code of what compiles a module once more for each mode, or for one tensor in the place of two."""
 _COUNTS = re.compile(r"cpu_count|sched_getaffinity|get_num_threads")
 _EXTENSIONS = re.compile(r"load_inline|cpp_extension")

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random results: that they follow the seed, vary as the reference's do, and that gradients are of the numbers drawn.
+
+Under one seed a call is a function like any other. Moved along its gradient by a little it changes by so much as that
+says, if the backward pass has the numbers of the forward pass: one that draws its mask of dropout anew has gradients of
+the right law, and trains another network.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kernelwright.judge import agreement, calls, chance, inputs, numerics, race
+from kernelwright.judge.bench import Point
+from kernelwright.judge.checks import Wrong
+from kernelwright.judge.correctness import HELD_BYTES
+from kernelwright.judge.gradients import Gradients
+from kernelwright.judge.instance import Instance
+from kernelwright.judge.program import Program
+from kernelwright.sandbox.lease import sharing
+
+STEP = 2.0**-8
+"""By how much of its size (RMS) an input or parameter is moved."""
+OFF = 0.04
+"""By how much of what a gradient says an answer may change otherwise than the reference's does. A mask of dropout that
+drops one in ten, drawn anew, is 0.1."""
+MOST = 6
+"""Inputs and parameters that are moved, one at a time, so that what goes round a branch hides none of it."""
+Run = Callable[[list[torch.Tensor], Any], list[torch.Tensor]]
+
+
+class Randomness(Gradients):
+    """The checks of random results that distributions do not show."""
+
+    __slots__ = ()
+
+    @sharing
+    def _follows_seed(self, program: Program, point: Point) -> None:
+        """Where random results repeat after torch.manual_seed, so must the candidate's: numbers that somebody made
+        ahead, or seeded for himself, do not."""
+        if not self.bench.contract.random:
+            return
+        seed = random.Random(self.seed ^ 0x5EED5).getrandbits(62)
+        leaves = self._first_call(point, seed)
+        theirs, mine = [], []
+        buffers = point.bind(program, point.as_given, 1)
+        for _ in range(2):
+            with inputs.seeded(seed):
+                theirs.append(point.instance.eager(leaves, point.instance.first_state))
+            program.set_state(point.instance.first_state)
+            race.fill(buffers, 0, leaves)
+            program.seed(seed)
+            self._looked_at(program.window([0], grad=self.bench.contract.gradients), point, point.as_given)
+            mine.append([tensor.clone() for tensor in buffers.answers(0)])
+        program.seed(secrets.randbits(62))
+        if agreement.differ(*mine) and not agreement.differ(*theirs):
+            reason = "its random numbers do not follow torch.manual_seed, and the reference's do"
+            raise Wrong("verify", reason, "two calls on equal inputs, each after the same torch.manual_seed, differ")
+
+    def _varies(self, program: Program, point: Point) -> None:
+        """Results of many calls on equal inputs come as often as the reference's do."""
+        if not self.bench.contract.random or self.bench.contract.gradients:
+            return
+        instance, seed = point.instance, random.Random(self.seed ^ 0xD1CE).getrandbits(60)
+        many = chance.calls(self.bench.eager_us, HELD_BYTES // max(self.bench.call_bytes, 1))
+        leaves = self._first_call(point, seed)
+        buffers = point.bind(program, point.as_given, many)
+        for call in range(many):
+            race.fill(buffers, call, leaves)
+        self._looked_at(program.window(list(range(many))), point, point.as_given)
+        runs = []
+        for number in range(chance.RUNS * many):
+            with inputs.seeded(seed + number):
+                runs.append(instance.eager(leaves, instance.first_state))
+        answers = [[answer.to(instance.device) for answer in buffers.answers(call)] for call in range(many)]
+        for index, (mine, theirs) in enumerate(zip(zip(*answers, strict=True), zip(*runs, strict=True), strict=False)):
+            if said := chance.otherwise(mine, theirs):
+                raise Wrong("verify", f"output {index}: {said}")
+
+    @sharing
+    def _belong(self, program: Program, point: Point) -> None:
+        """Under one seed gradients are those of the answer, where the reference's are."""
+        contract, instance = self.bench.contract, point.instance
+        if not (contract.random and instance.gradients) or point.dear:
+            return
+        dice = random.Random(self.seed ^ 0xBE10)
+        seed, names = dice.getrandbits(62), [name for name, _ in instance.gradients]
+        leaves, state = instance.draw(point.as_given, seed), instance.first_state
+        if not isinstance(leaves, calls.Given) or leaves.incoming is None:
+            return
+        buffers = point.bind(program, point.as_given, 1)
+
+        def theirs(given: list[torch.Tensor], weights: Any) -> list[torch.Tensor]:
+            with inputs.seeded(seed):
+                return instance.eager(given, weights)
+
+        def mine(given: list[torch.Tensor], weights: Any) -> list[torch.Tensor]:
+            program.set_state(weights)
+            race.fill(buffers, 0, given)
+            program.seed(seed)
+            program.window([0], grad=True)
+            return [tensor.clone().to(instance.device) for tensor in (*buffers.outputs[0], *buffers.grads[0])]
+
+        for name in dice.sample(names, min(len(names), MOST)):
+            honest = followed(instance, leaves, state, theirs, name)
+            if not abs(honest - 1.0) < OFF:  # it passes gradients straight through a step, or there are none
+                continue
+            found = followed(instance, leaves, state, mine, name)
+            if not abs(found - honest) < OFF:
+                said = f"moved along it, an answer changes by {found:.3g} of what it says"
+                raise Wrong("verify", f"the gradient of {name} is not of the numbers that it drew: {said}")
+        program.seed(secrets.randbits(62))
+        program.set_state(state)
+
+
+def followed(instance: Instance, leaves: calls.Given, state: Any, run: Run, name: str) -> float:
+    """How an answer changes where an input or parameter is moved along its gradient, and back, over what that says:
+    near 1 where it is the answer's own. NaN where there is none."""
+    first, incoming = run(leaves, state), leaves.incoming or ()
+    at = [known for known, _ in instance.gradients].index(name)
+    gradient = first[len(instance.out_specs) + at]
+    change = said = 0.0
+    for side in (1.0, -1.0):
+        moved, weights, gain = _along(leaves, state, name, gradient, side * STEP)
+        answers = run(moved, weights)
+        for output in instance.seeds:
+            change += side * float((numerics.wide(answers[output]) * numerics.wide(incoming[output])).sum())
+        said += side * gain
+    return change / said if said else math.nan
+
+
+def _along(
+    leaves: calls.Given, state: Any, name: str, gradient: torch.Tensor, step: float
+) -> tuple[calls.Given, Any, float]:
+    """Inputs and weights, the one of that name moved along its gradient by ``step`` of its own size, and what that
+    comes to by the gradient."""
+    made, (kind, _, which) = calls.Given(leaves), name.partition(":")
+    made.incoming, weights = leaves.incoming, dict(state or ())
+    value = made[int(which)] if kind == "input" else weights.get(which)
+    if value is None or not (value.is_floating_point() and numerics.finite(gradient)):
+        return made, state, 0.0
+    size, steep = numerics.rms(numerics.wide(value)), numerics.rms(numerics.wide(gradient))
+    if not (size and steep):
+        return made, state, 0.0
+    moved = (numerics.wide(value) + numerics.wide(gradient) * (step * size / steep)).to(value.dtype)
+    gain = float((numerics.wide(gradient) * (numerics.wide(moved) - numerics.wide(value))).sum())
+    if kind == "input":
+        made[int(which)] = moved
+    else:
+        weights[which] = moved
+    return made, [(key, weights[key]) for key, _ in state or ()], gain
