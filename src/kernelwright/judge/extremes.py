@@ -27,14 +27,15 @@ LEAST = 2.0**-40
 """For such references too: float32 holds cubes of it, so what vanishes there is somebody's threshold."""
 HELD = 2.0**-63, 2.0**63
 """Between these float32 holds squares of all numbers of that size."""
-FREE = frozenset({"slighter", "vaster", "least"})
+_LENIENT = frozenset({"slighter", "vaster"})
+FREE = _LENIENT | {"least", "slighter, by design", "vaster, by design"}
 """Groups of draws for such references alone: what a program adds to be safe is of some size. Others, as a softmax, have
 equal answers for slight numbers that are not, of which some honest program may choose another."""
 GUARDED = frozenset({SLIGHT, WIDE, VAST})
 """Those at which a reference has to be as precise as ever."""
-CHOOSES, PARTS, SOLVES, SPLITS = "chooses", "parts", "solves", "splits"
-"""Said of a reference that takes largest and smallest numbers, whole parts, and of one that factors matrices, or finds
-eigenvalues or singular ones."""
+CHOOSES, PARTS, SOLVES, SPLITS, SAFE = "chooses", "parts", "solves", "splits", "safe"
+"""Said of a reference that takes largest and smallest numbers, whole parts, of one that factors matrices, or finds
+eigenvalues or singular ones, and of one that takes a root of squares by ``hypot``, whose point is that none is lost."""
 _PARTS = {"floor", "ceil", "trunc", "round", "frac"}
 _SPLITTING = {"_linalg_eigh", "_linalg_svd", "linalg_eig"}
 _CHOOSING = {
@@ -48,6 +49,7 @@ TRAITS: dict[str, Callable[[Any], bool]] = {
     PARTS: lambda func: borders.named(func) in _PARTS,
     SOLVES: factored,
     SPLITS: lambda func: borders.named(func) in _SPLITTING,
+    SAFE: lambda func: borders.named(func) == "hypot",
 }
 """Whether an operator makes a reference such a one."""
 
@@ -66,8 +68,8 @@ def drawn(specs: Sequence[TensorSpec], traits: Collection[str]) -> list[Variant]
     directions are alike; these for who ``SPLITS`` too."""
     if any(spec.dtype.startswith(("float16", "float8")) for spec in specs):
         return []
-    found = [Variant(name=f"scale {SLIGHT:.2g}", required=True, scale=SLIGHT)]
-    found += [Variant(name=f"scale {s:.2g}", required=True, scale=s, group="slighter") for s in SLIGHTER]
+    found, safe = [Variant(name=f"scale {SLIGHT:.2g}", required=True, scale=SLIGHT)], ", by design" * (SAFE in traits)
+    found += [Variant(name=f"scale {s:.2g}", required=True, scale=s, group=f"slighter{safe}") for s in SLIGHTER]
     found.append(Variant(name=f"scale {LEAST:.2g}", required=True, scale=LEAST, group="least"))
     if {CHOOSES, PARTS} & set(traits):
         far = WIDE if PARTS in traits else VAST
@@ -76,7 +78,7 @@ def drawn(specs: Sequence[TensorSpec], traits: Collection[str]) -> list[Variant]
         found += [Variant(name=f"all at {s * far:.2g}", required=True, change="far", scale=s * far) for s in (-1, 1)]
         found.append(Variant(name=f"one at {far:.2g}", required=True, change="outliers", factors=(far,)))
     else:
-        found.append(Variant(name=f"scale {VAST:.2g}", required=True, scale=VAST, group="vaster"))
+        found.append(Variant(name=f"scale {VAST:.2g}", required=True, scale=VAST, group=f"vaster{safe}"))
     if SOLVES in traits:
         found.append(Variant(name=factors.CONDITION, required=True, change=factors.CONDITION, draws=3))
     if {SOLVES, SPLITS} & set(traits):
@@ -90,7 +92,7 @@ def without_lost(
     """Answers to draws of FREE groups so far from one that squares vanish or are infinite, with eager's in the place of
     zeros and of what is not finite. Torch takes a standard deviation in float64 on a CPU: none in float32 passed there,
     and no absolute value of a complex number by its squares."""
-    if variant.group not in FREE or HELD[0] <= abs(variant.scale) <= HELD[1]:
+    if variant.group not in _LENIENT or HELD[0] <= abs(variant.scale) <= HELD[1]:
         return list(answers)
     return [_without(got, own) for got, own in zip(answers, eager, strict=True)]
 

@@ -31,7 +31,7 @@ def judged(made: Callable[..., Judgement]) -> Outcome | None:
     such that do not and the contract leaves that open. ``made``: another judgement each time, with more fields."""
     first = made()
     outcome = first.run()
-    if not (left_open(first.bench) and isinstance(outcome, Rejected) and fails_there(outcome)):
+    if not (isinstance(outcome, Rejected) and fails_there(outcome) and left_open(first.bench)):
         return outcome
     detail = f"{outcome.stage}: {outcome.reason}"[:300]
     failed = CaseResult(name=NAME, required=False, passed=False, detail=detail, error_ratio=0.0, calls=1)
