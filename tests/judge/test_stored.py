@@ -97,6 +97,19 @@ def test_weights_beside_what_is_in_float32_on_purpose_are_no_such_operands() -> 
         assert checker.check(GIVEN, leaves, None, [(kept @ g - g).bfloat16()], leaves).passed is passes
 
 
+@pytest.mark.parametrize(
+    ("values", "half"), [("v.float()", True), ("v.float() + p", False), ("v.float().add_(p)", False)]
+)
+def test_halves_in_a_wider_type_are_halves_until_they_are_written_to(values: str, half: bool) -> None:
+    """A position added in place, in float32: who rounded the sum as an operand was granted, 22 times further off."""
+    inputs = "[torch.randn(64, 64), torch.randn(64, 8).half(), torch.rand(64, 8)]"
+    asked = instance(f"(s @ ({values})).half()", inputs, args="s, v, p")
+    leaves = asked.draw(GIVEN, 1)
+    with (seen := stored._Seen()):
+        asked.eager(leaves, None)
+    assert [[False, half]] == [halves for func, _, halves in seen.kinds if func is torch.ops.aten.mm.default]
+
+
 def test_scores_of_thousands_are_still_held_against_float64() -> None:
     """Two that round to one number share what one of them has alone in float64, and eager's gradients are others by
     all of their size: its own sums in other orders were the oracle once, and float64's own numbers wrong."""

@@ -28,6 +28,7 @@ import torch
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.kinds import bound
 from kernelwright.judge.oracle import Float64Trace
+from kernelwright.judge.variants import AS_GIVEN
 
 if TYPE_CHECKING:
     from kernelwright.judge.instance import Instance
@@ -182,7 +183,7 @@ def _filled_by_variants(instance: Instance, filled: bool) -> bool:
         return False
     if instance not in _FILLED:
         _FILLED[instance] = _largest(
-            instance, instance.draw(Variant(name="as given", required=True), instance.seed), None
+            instance, instance.draw(Variant(name=AS_GIVEN, required=True), instance.seed), None
         ).filled
     return not _FILLED[instance]
 
