@@ -238,3 +238,16 @@ def test_answers_are_kept_for_the_calls_of_a_window_where_they_are_small(
     for leaves in reversed(draws):
         checker.check(GIVEN, leaves, None, [leaves[0].softmax(-1)], leaves)
     assert len(ran) == 8 - known
+
+
+def test_a_sum_that_nearly_cancels_rounds_like_one_that_does_not() -> None:
+    """Floors of a dear case are drawn once; that of a sum near 0 was that of a large one, 4000 times as narrow."""
+    checker = Checker(instance("x.sum()", "[torch.randn(1024, 2048)]"), seed=3)
+    assert checker.instance.work > verify.LIGHT
+    one = checker.instance.draw(GIVEN, 1)[0]
+    even = (one - one.double().mean()).float()
+    for leaf in (one, even):
+        exact = leaf.double().sum()
+        near, far = (exact + 8e-3).float(), (exact + 0.2).float()
+        assert not checker.check(GIVEN, [leaf], None, [far], [leaf]).passed
+        assert checker.check(GIVEN, [leaf], None, [near], [leaf]).passed

@@ -27,7 +27,7 @@ from kernelwright.judge import (
     numerics,
 )
 from kernelwright.judge.conditioned import Conditioned
-from kernelwright.judge.floors import NO_FLOOR, Floors, Spread
+from kernelwright.judge.floors import NO_FLOOR, SOME, Floors, Spread
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.logarithms import told
@@ -297,11 +297,12 @@ class Checker:
     def _floors(
         self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None, exact: Sequence[Magnitudes]
     ) -> Floors:
-        """Drawn for this call where that is cheap; else once per variant, scaled with the size of the outputs."""
+        """Drawn for this call where that is cheap; else once per variant, scaled with the size of the outputs. Of few
+        numbers that says nothing of their addends: a sum of 4 Mi of either sign is 2000 or 0.6, and rounds alike."""
         own = self.instance.floors(leaves, state, exact, self.seed + self._count, few=variant.change == "borders")
         if self.instance.work <= LIGHT:
             return own
-        sizes = [scale.own.rms for scale in exact]
+        sizes = [scale.own.rms if scale.exact.numel() > SOME else 1.0 for scale in exact]
         drawn = self.drawn.setdefault(variant.name, [])
 
         def draw(index: int) -> Sequence[Spread]:
