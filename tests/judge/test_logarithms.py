@@ -151,6 +151,8 @@ def test_rows_that_a_mask_fills_in_few_draws_are_no_matter_to_gradients_there() 
         right = asked.eager(leaves, None)
         wrong = [*right[:3], right[3] + leaves.incoming[0][21:].sum(0) * 23 / 24]
         assert Checker(asked, seed=3).check(given, leaves, None, wrong, leaves).passed is passes
+        wrong[1] = right[1].index_fill(0, torch.tensor([22]), torch.nan)  # a mask of -inf behind one of -1e9
+        assert not Checker(asked, seed=3).check(given, leaves, None, wrong, leaves).passed
 
 
 def test_a_loss_of_rows_that_are_all_sure_may_be_a_logarithm_less_an_argument() -> None:

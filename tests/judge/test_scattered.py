@@ -13,6 +13,7 @@ from kernelwright.judge import rounding
 from kernelwright.judge.inputs import generator
 
 UNIT = 2.0**-24
+aten = torch.ops.aten
 Made = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -31,7 +32,17 @@ def halves(at: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return at // 4 - 5, at % 4
 
 
+def of_bags(at: torch.Tensor, x: torch.Tensor, each: int) -> torch.Tensor:
+    """The gradient of a table of which so many rows are added up, or their mean, in each bag."""
+    bags = torch.arange(0, len(at), each)
+    at_bag, sizes = torch.arange(len(at)) // each, torch.full((len(bags),), each)
+    given = x[: len(bags)], at, bags, at_bag, sizes, torch.empty(0, dtype=torch.int64)
+    return aten._embedding_bag_backward(*given, 20, False, int(each > 1), False, None)
+
+
 SUMS: dict[str, Made] = {
+    "table": lambda at, x: aten.embedding_dense_backward(x, at, 20, -1, False),
+    "table_of_bags": lambda at, x: of_bags(at, x, 1),
     "index_add": lambda at, x: zeros().index_add(0, at, x, alpha=2),
     "index_add_": lambda at, x: zeros().index_add_(0, at, x),
     "scatter_add": lambda at, x: zeros().scatter_add(0, spread(at), x),
@@ -46,6 +57,7 @@ SUMS: dict[str, Made] = {
     ),
 }
 MEANS: dict[str, Made] = {
+    "table_of_means": lambda at, x: of_bags(at, x, 2),
     "mean": lambda at, x: zeros().scatter_reduce(0, spread(at), x, "mean", include_self=False),
     "rows": lambda at, x: zeros().index_reduce(0, at, x, "mean", include_self=False),
     "rows_": lambda at, x: zeros().index_reduce_(0, at, x, "mean"),

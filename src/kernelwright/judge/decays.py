@@ -102,6 +102,8 @@ class Decays:
             self._made[out] = (lambda x: torch.log1p(-log(x).exp())), taken
 
     def _viewed(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        if not isinstance(args[0], torch.Tensor):  # a complex constant, which a backward pass conjugates
+            return
         log, value = self._made.get(args[0], (None, None))
         if log is None:
             return

@@ -193,14 +193,19 @@ def told(
 ) -> list[Comparison]:
     """What was found at each result of a call. Gradients that lost over ``limit`` bits are no matter where a softmax
     that is computed again is off by over MOST: outputs are, there too. Nor are they in a call with rows that a mask
-    fills where the task's own have none: torch's own attention has gradients n times as large there."""
+    fills where the task's own have none, if they are numbers: torch's own attention has them n times as large there,
+    and one NaN more in a padded batch makes all weights NaN."""
     first, count = len(instance.out_specs), len(instance.gradients)
     wrong = [at for at in range(first, first + count) if found[at].bits_lost > limit]
     if not wrong:
         return found
     mode = _largest(instance, leaves, state)
-    if mode.size * SINGLE <= MOST and not _filled_by_variants(instance, mode.filled):
-        return found
+    if mode.size * SINGLE <= MOST:
+        if not _filled_by_variants(instance, mode.filled):
+            return found
+        wrong = [at for at in wrong if not found[at].nonfinite_mismatch]
+        if not wrong:
+            return found
     none = replace(found[wrong[0]], error_ratio=0.0, bits_lost=0.0, nonfinite_mismatch=False, detail="")
     return [none if at in wrong else one for at, one in enumerate(found)]
 

@@ -134,6 +134,32 @@ def bagged(mode: Mode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     return (summed, *found[1:])
 
 
+def taken(mode: Mode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The gradient of a table whose rows were taken: each is a sum of those of its places."""
+    grad, ids, count, padding, scaled = args[:5]
+    if scaled or ids.numel() == 0 or grad.numel() == 0:
+        return func(*args, **kwargs)
+    at = ids.reshape(-1)
+    rows = grad.reshape(at.numel(), -1) * (at != padding)[:, None]
+    out = torch.zeros((int(count), rows.shape[1]), dtype=grad.dtype, device=grad.device)
+    return added(mode, aten.index_add.default, (out, 0, at, rows), {})
+
+
+def taken_in_bags(mode: Mode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The gradient of a table of which rows were added up in bags."""
+    grad, ids, starts, _, sizes, _, count, scaled, how, sparse, weights, *more = args
+    padding = more[0] if more else kwargs.get("padding_idx", -1)
+    if scaled or sparse or how not in (SUMS, MEANS) or ids.numel() == 0 or grad.numel() == 0:
+        return func(*args, **kwargs)
+    bags = torch.bucketize(torch.arange(ids.numel(), device=ids.device), starts, right=True) - 1
+    rows = grad.index_select(0, bags)
+    if how == MEANS:
+        rows = mode.roughen(rows / sizes.index_select(0, bags).clamp_min(1)[:, None])
+    if weights is not None:
+        rows = mode.roughen(rows * weights[:, None])
+    return taken(mode, aten.embedding_dense_backward.default, (rows, ids, count, padding, False), {})
+
+
 _Rule = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
@@ -154,6 +180,8 @@ RULES: dict[Any, _Rule] = {
     aten.index_reduce.default: reduced_rows,
     aten._embedding_bag.default: bagged,
     aten._embedding_bag_forward_only.default: bagged,
+    aten.embedding_dense_backward.default: taken,
+    aten._embedding_bag_backward.default: taken_in_bags,
     aten.scatter_add_.default: _written(aten.scatter_add.default, added),
     aten.index_add_.default: _written(aten.index_add.default, added),
     aten.index_put_.default: _written(aten.index_put.default, put),
