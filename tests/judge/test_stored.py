@@ -98,7 +98,13 @@ def test_weights_beside_what_is_in_float32_on_purpose_are_no_such_operands() -> 
 
 
 @pytest.mark.parametrize(
-    ("values", "half"), [("v.float()", True), ("v.float() + p", False), ("v.float().add_(p)", False)]
+    ("values", "half"),
+    [
+        ("v.float()", True),
+        ("v.float() + p", False),
+        ("v.float().add_(p)", False),
+        ("(lambda w: (torch._foreach_add_([w], [p]), w)[1])(v.float())", False),
+    ],
 )
 def test_halves_in_a_wider_type_are_halves_until_they_are_written_to(values: str, half: bool) -> None:
     """A position added in place, in float32: who rounded the sum as an operand was granted, 22 times further off."""

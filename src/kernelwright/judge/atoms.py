@@ -21,19 +21,28 @@ what is kept is told from what is a 32nd larger."""
 def close(runs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Distance of each element (float64) up to which two of its values are the same number, rounded to ``dtype``.
 
-    Of the size of all where the element varies, or is nothing beside that: a number that is the same in all runs,
-    beside much larger ones, is held to its own. Zeros of all runs may be rounding: a GELU's slope below -7 is 0 by erf
-    and -4e-14 by erfc.
+    Of the size of all where the element varies, or is nothing beside that. A number that is the same in all runs is a
+    sum perhaps: it is held to the size of all such, and SHARE of its own, beside however large ones. Zeros of all runs
+    may be rounding: a GELU's slope below -7 is 0 by erf and -4e-14 by erfc.
     """
     if not dtype.is_floating_point:
         return torch.zeros_like(runs[0])
     low, high = runs.amin(0), runs.amax(0)
     largest, eps = torch.maximum(low.abs(), high.abs()), torch.finfo(dtype).eps
-    unit = min(eps, torch.finfo(torch.float32).eps) * float(runs.square().mean().sqrt())
+    unit = unit_of(runs, eps)
     own = FEW * eps * largest
     wide = own.clamp_min(MANY * unit)
+    settled = largest[high == low]
+    if settled.numel():
+        sums = MANY * unit_of(settled, eps)
+        own = torch.maximum(own, (SHARE * largest).clamp_max(sums))
     own = torch.where(largest <= FEW * unit, own.clamp_min(FEW * unit), own)
     return torch.where(high > low, torch.minimum(wide, SHARE * (high - low)), own)
+
+
+def unit_of(values: torch.Tensor, eps: float) -> float:
+    """A rounding of float32, or of a finer type, of the size (RMS) of all."""
+    return min(eps, torch.finfo(torch.float32).eps) * float(values.square().mean().sqrt())
 
 
 def snapped(value: torch.Tensor, base: torch.Tensor, near: torch.Tensor) -> torch.Tensor:
