@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +33,11 @@ OFF = 0.04
 drops one in ten, drawn anew, is 0.1."""
 MOST = 6
 """Inputs and parameters that are moved, one at a time, so that what goes round a branch hides none of it."""
+LEAST, THIRDS = 6, 2
+"""Of each of these, thirds along an axis of so many places that are moved alone: a head's rows for a variance have a
+hundredth of the gradient that those for a mean have, and one that drew their noise anew for it was granted."""
+Part = tuple[slice, ...]
+WHOLE: Part = ()
 Run = Callable[[list[torch.Tensor], Any], list[torch.Tensor]]
 
 
@@ -109,23 +114,36 @@ class Randomness(Gradients):
             return [tensor.clone().to(instance.device) for tensor in (*buffers.outputs[0], *buffers.grads[0])]
 
         for name in dice.sample(names, min(len(names), MOST)):
-            honest = followed(instance, leaves, state, theirs, name)
-            if not abs(honest - 1.0) < OFF:  # it passes gradients straight through a step, or there are none
-                continue
-            found = followed(instance, leaves, state, mine, name)
-            if not abs(found - honest) < OFF:
-                said = f"moved along it, an answer changes by {found:.3g} of what it says"
-                raise Wrong("verify", f"the gradient of {name} is not of the numbers that it drew: {said}")
+            shape = instance.gradients[names.index(name)][1].shape
+            for part in (WHOLE, *(third(shape, dice) for _ in range(1 if point.dear else THIRDS))):
+                honest = followed(instance, leaves, state, theirs, name, part)
+                if not abs(honest - 1.0) < OFF:  # it passes gradients straight through a step, or there are none
+                    continue
+                found = followed(instance, leaves, state, mine, name, part)
+                if not abs(found - honest) < OFF:
+                    said = f"along {'a part of ' if part else ''}it, an answer changes by {found:.3g} of what it says"
+                    raise Wrong("verify", f"the gradient of {name} is not of the numbers that it drew: moved {said}")
         program.seed(secrets.randbits(62))
         program.set_state(state)
 
 
-def followed(instance: Instance, leaves: calls.Given, state: Any, run: Run, name: str) -> float:
-    """How an answer changes where an input or parameter is moved along its gradient, and back, over what that says:
-    near 1 where it is the answer's own. NaN where there is none."""
+def third(shape: Sequence[int], dice: random.Random) -> Part:
+    """A third along an axis, by lot; all where none is long enough."""
+    axes = [axis for axis, size in enumerate(shape) if size >= LEAST]
+    if not axes:
+        return WHOLE
+    axis, which = dice.choice(axes), dice.randrange(3)
+    return (*[slice(None)] * axis, slice(shape[axis] * which // 3, shape[axis] * (which + 1) // 3))
+
+
+def followed(instance: Instance, leaves: calls.Given, state: Any, run: Run, name: str, part: Part = WHOLE) -> float:
+    """How an answer changes where an input or parameter, or a part, is moved along its gradient, and back, over what
+    that says: near 1 where it is the answer's own. NaN where there is none."""
     first, incoming = run(leaves, state), leaves.incoming or ()
     at = [known for known, _ in instance.gradients].index(name)
-    gradient = first[len(instance.out_specs) + at]
+    whole = first[len(instance.out_specs) + at]
+    gradient = torch.zeros_like(whole)
+    gradient[part] = whole[part]
     change = said = 0.0
     for side in (1.0, -1.0):
         moved, weights, gain = _along(leaves, state, name, gradient, side * STEP)
