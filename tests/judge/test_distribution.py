@@ -388,3 +388,13 @@ def test_what_is_not_random_beside_random_numbers_is_compared_as_ever() -> None:
     assert "" == said[0]
     assert said[1].startswith("output 1 at (3,): ")
     assert said[2].startswith("output 2 at (): ")
+
+
+def test_the_distance_of_two_samples_is_the_largest_of_all_places() -> None:
+    """Looked for at the places of the smaller one alone; ties and samples of one number among them."""
+    dice = torch.Generator().manual_seed(1)
+    for first, second in ((1, 40), (40, 1), (7, 7), (30, 200), (200, 30)):
+        for _ in range(20):
+            one, other = (torch.randint(0, 9, (n,), generator=dice).double() for n in (first, second))
+            far = max(abs(float((one <= x).double().mean() - (other <= x).double().mean())) for x in range(9))
+            assert distribution.distance(one, other) == pytest.approx(far, abs=1e-12)

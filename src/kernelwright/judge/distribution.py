@@ -85,11 +85,17 @@ def _ordered(sample: torch.Tensor) -> np.ndarray:
 
 
 def _between(first: np.ndarray, second: np.ndarray) -> float:
-    """``distance`` of two samples in order."""
-    both = np.sort(np.concatenate([first, second]), kind="stable")  # two runs in order: merged, not sorted
-    left = np.searchsorted(first, both, side="right") / len(first)
-    right = np.searchsorted(second, both, side="right") / len(second)
-    return float(np.abs(left - right).max())
+    """``distance`` of two samples in order.
+
+    Between two places of the smaller sample its own share stays and the other's rises, so that they lie furthest apart
+    at one of these places or right before it: of 37 runs against all of them together that is 1 place in 37.
+    """
+    few, many = (first, second) if len(first) <= len(second) else (second, first)
+    found = 0.0
+    for side in ("left", "right"):
+        here, there = np.searchsorted(few, few, side), np.searchsorted(many, few, side)
+        found = max(found, float(np.abs(here / len(few) - there / len(many)).max()))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
