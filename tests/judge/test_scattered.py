@@ -112,3 +112,11 @@ def test_places_that_are_overwritten_are_not_sums() -> None:
         lambda at, x: zeros().scatter_reduce(0, spread(at), x, "amax"),
     ):
         assert 0.0 == float(off(made, torch.arange(400) % 20, VALUES[:1].expand(400, 4)).max())
+
+
+def test_a_padded_place_of_a_table_gets_nothing_whatever_comes_in() -> None:
+    """Its incoming gradient may be NaN, which times 0 is none."""
+    given = torch.where((PLACES == 3)[:, None], torch.nan, VALUES)
+    with rounding.Rounded(UNIT, generator(3, "cpu")):
+        found = aten.embedding_dense_backward(given, PLACES, 20, 3, False)
+    assert found.isfinite().all() and not found[3].any()

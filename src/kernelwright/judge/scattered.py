@@ -140,7 +140,7 @@ def taken(mode: Mode, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if scaled or ids.numel() == 0 or grad.numel() == 0:
         return func(*args, **kwargs)
     at = ids.reshape(-1)
-    rows = grad.reshape(at.numel(), -1) * (at != padding)[:, None]
+    rows = grad.reshape(at.numel(), -1).masked_fill((at == padding)[:, None], 0.0)
     out = torch.zeros((int(count), rows.shape[1]), dtype=grad.dtype, device=grad.device)
     return added(mode, aten.index_add.default, (out, 0, at, rows), {})
 

@@ -98,10 +98,10 @@ class _Seen(Watching):
         if func in (aten._to_copy.default, aten.clone.default) and self._is_half(args[0]):
             self._wider[out.untyped_storage().data_ptr()] = out
         if func._schema.is_mutable:
-            given = zip(func._schema.arguments, args, strict=False)  # _foreach_add_ gives none of them back
-            written = [value for known, value in given if known.alias_info and known.alias_info.is_write]
-            for one in (one for value in written for one in filter(_floating, _results(value))):
-                self._wider.pop(one.untyped_storage().data_ptr(), None)
+            for known, value in zip(func._schema.arguments, args, strict=False):  # _foreach_add_ gives nothing back
+                if known.alias_info and known.alias_info.is_write:
+                    for one in filter(_floating, _results(value)):
+                        self._wider.pop(one.untyped_storage().data_ptr(), None)
         if _rounds(func, out):
             dtypes = [getattr(one, "dtype", None) for one in _results(out)]
             halves = [self._is_half(arg) for arg in args]
