@@ -29,18 +29,18 @@ def close(runs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         return torch.zeros_like(runs[0])
     low, high = runs.amin(0), runs.amax(0)
     largest, eps = torch.maximum(low.abs(), high.abs()), torch.finfo(dtype).eps
-    unit = unit_of(runs, eps)
+    unit = _unit(runs, eps)
     own = FEW * eps * largest
     wide = own.clamp_min(MANY * unit)
     settled = largest[high == low]
     if settled.numel():
-        sums = MANY * unit_of(settled, eps)
+        sums = MANY * _unit(settled, eps)
         own = torch.maximum(own, (SHARE * largest).clamp_max(sums))
     own = torch.where(largest <= FEW * unit, own.clamp_min(FEW * unit), own)
     return torch.where(high > low, torch.minimum(wide, SHARE * (high - low)), own)
 
 
-def unit_of(values: torch.Tensor, eps: float) -> float:
+def _unit(values: torch.Tensor, eps: float) -> float:
     """A rounding of float32, or of a finer type, of the size (RMS) of all."""
     return min(eps, torch.finfo(torch.float32).eps) * float(values.square().mean().sqrt())
 

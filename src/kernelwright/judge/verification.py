@@ -228,7 +228,7 @@ class Verification(Randomness):
         """Calls of other values, half of them in the tensor objects of the call before (``left.kept``), as a loop
         writes its mask: who knows an input by being the same object answers with what was made of the last."""
         instance, dice, contract = point.instance, random.Random(self.seed ^ 0x0B1EC7), self.bench.contract
-        if point.dear or contract.random and contract.gradients:
+        if point.dear or (contract.random and contract.gradients):  # those of a call without them are of other numbers
             return
         program.set_state(state := instance.first_state)
         buffers = point.bind(program, point.as_given, 1)
