@@ -249,7 +249,7 @@ def test_the_scatter_of_few_slices_is_a_standard_normal_number() -> None:
     """With two or eight slices, 4000 honest runs: no more than a normal number's tail beyond 3.5."""
     for count in (2, 8):
         slices = torch.rand(4000, count, 64, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
-        scatter = patterns._excess(slices)
+        scatter = patterns._excess(patterns._apart(slices))
         assert abs(float(scatter.mean())) < 0.1
         assert abs(float(scatter.std()) - 1) < 0.1
         assert int((scatter > 3.5).sum()) < 8

@@ -23,14 +23,13 @@ import torch
 
 from kernelwright.judge import atoms, lasting, patterns
 from kernelwright.judge.patterns import SLICE_LEAST, Sign
-from kernelwright.judge.repeats import MOST_SHIFTED
 
 RUNS = 32
 HELD_OUT = 4
 CHANCE = 1e-9
 """How often an honest program may be refused by the Kolmogorov-Smirnov distance alone."""
-MOST, SOME = 1 << 17, 8
-"""Elements of a run that are looked at slice by slice; and runs of larger ones that repeats are held against."""
+MOST = 1 << 15
+"""Elements of a run that are looked at."""
 REMEMBERED = 12
 """Earlier calls that a call is compared with."""
 LEAST_ERROR = 0.1
@@ -127,14 +126,16 @@ def differs(got: torch.Tensor, runs: Sequence[torch.Tensor]) -> str:
 
 
 def look(got: torch.Tensor, runs: Sequence[torch.Tensor]) -> Look:
-    """Whether ``got`` may be one more of ``runs`` (RUNS + HELD_OUT of them)."""
-    stacked = torch.stack([run.to(torch.float64) for run in runs])
-    value = got.to(torch.float64)
-    unfinished = list(_unfinished(value, stacked, got.dtype))
-    stacked, value = stacked.nan_to_num(0.0, 0.0, 0.0), value.nan_to_num(0.0, 0.0, 0.0)
-    everyone, near = _thinned(torch.cat([stacked, value[None]])), atoms.close(stacked, got.dtype)
-    for one in (*stacked[-HELD_OUT:], value):
-        one.copy_(atoms.snapped(one, stacked[:-HELD_OUT], near))
+    """Whether ``got`` may be one more of ``runs`` (RUNS + HELD_OUT of them).
+
+    Of more than MOST elements some, evenly spread and beginning anywhere; whether numbers come again is seen of the
+    first ones. All of them, 2^20, took 15 s of two cores for each call.
+    """
+    unfinished = list(_unfinished(got, runs))
+    cut = _cut(tuple(got.shape))
+    stacked, value = _wide([run[cut] for run in runs]), _wide([got[cut]])[0]
+    everyone = torch.cat([stacked, value[None]])
+    _snap(stacked, value, got.dtype)
     mine = features(value, stacked[:-HELD_OUT])
     everyone, sizes = _leveled(everyone, got.dtype)
     ranks = _ranks_among(everyone), _ranks_among(sizes)
@@ -145,25 +146,42 @@ def look(got: torch.Tensor, runs: Sequence[torch.Tensor]) -> Look:
         if sign.certain:
             return Look(sign.words, "", ())
         doubt = doubt or sign.words
+    if value.numel() < got.numel():
+        stacked = _wide([run.reshape(-1)[:MOST] for run in runs])
+        value = _wide([got.reshape(-1)[:MOST]])[0]
+        _snap(stacked, value, got.dtype)
+        mine = features(value, stacked[:-HELD_OUT])
     theirs = functools.cache(functools.partial(_each, stacked))
     return Look("", doubt, _tilts(everyone, *ranks), lasting.offsets(shape, ranks), mine, theirs)
 
 
+def _wide(values: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Runs in one tensor, float64; 0 for what is not finite."""
+    return torch.stack([one.to(torch.float64) for one in values]).nan_to_num(0.0, 0.0, 0.0)
+
+
+def _snap(runs: torch.Tensor, value: torch.Tensor, dtype: torch.dtype) -> None:
+    """Move what lies within rounding of the first runs onto them, in place, of the last runs as of ``value``."""
+    near = atoms.close(runs, dtype)
+    for one in (*runs[-HELD_OUT:], value):
+        one.copy_(atoms.snapped(one, runs[:-HELD_OUT], near))
+
+
 def _each(runs: torch.Tensor) -> list[Drawn]:
-    """Features of each run among the others, as far as ``repeats`` reads; of large ones of some."""
-    flat = runs.reshape(len(runs), -1)[:, :MOST_SHIFTED]
-    some = range(len(runs) if flat.shape[1] <= MOST else SOME)
-    return [features(flat[index], _without(flat, index)) for index in some]
+    """Features of each run among the others."""
+    return [features(one, _without(runs, index)) for index, one in enumerate(runs)]
 
 
 def _without(runs: torch.Tensor, index: int) -> torch.Tensor:
     return torch.cat([runs[:index], runs[index + 1 :]])
 
 
-def _unfinished(value: torch.Tensor, runs: torch.Tensor, dtype: torch.dtype) -> Iterator[Sign]:
+def _unfinished(value: torch.Tensor, runs: Sequence[torch.Tensor]) -> Iterator[Sign]:
     """Whether NaN and Inf come where they do in the runs: an overflow by chance is where that of no other run is.
     Certain where the runs are far from any overflow."""
-    known, finite = torch.isfinite(runs), torch.isfinite(value)
+    finite, known = torch.isfinite(value), torch.stack([torch.isfinite(run) for run in runs])
+    if bool(finite.all() and known.all()):
+        return
     count = known.sum(0)
 
     def alone(one: torch.Tensor, others: torch.Tensor, so_many: int) -> int:
@@ -172,8 +190,9 @@ def _unfinished(value: torch.Tensor, runs: torch.Tensor, dtype: torch.dtype) -> 
     wrong, honest = alone(finite, count, len(runs)), [alone(one, count - one.int(), len(runs) - 1) for one in known]
     if wrong > 4 * max(honest):
         words = f"differs in NaN or Inf: {wrong} of {value.numel()} elements as in no run of the reference"
-        room = math.sqrt(torch.finfo(dtype).max) if dtype.is_floating_point else math.inf
-        yield Sign(words, certain=bool(known.all()) and float(runs.abs().max()) < room)
+        room = math.sqrt(torch.finfo(value.dtype).max) if value.dtype.is_floating_point else math.inf
+        sure = bool(known.all()) and max(float(run.abs().max()) for run in runs) < room
+        yield Sign(words, certain=sure)
 
 
 def _otherwise(mine: Drawn, runs: torch.Tensor, everyone: torch.Tensor) -> Iterator[Sign]:
@@ -257,14 +276,16 @@ def _leveled(everyone: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, 
     return atoms.leveled(everyone, near), atoms.leveled(everyone.abs(), near)
 
 
-def _thinned(everyone: torch.Tensor) -> torch.Tensor:
-    """At most MOST elements of each run: evenly spread along the longest dimension, beginning anywhere."""
-    while everyone[0].numel() > MOST:
-        dim = max(range(1, everyone.dim()), key=lambda d: everyone.shape[d])
-        step = min(everyone.shape[dim], -(-everyone[0].numel() // MOST))
-        start = int(torch.randint(step, ()))
-        everyone = everyone[(slice(None),) * dim + (slice(start, None, step),)]
-    return everyone
+def _cut(shape: tuple[int, ...]) -> tuple[slice, ...]:
+    """Of so many elements at most MOST: every second along the longest dimension, again and again, beginning anywhere.
+    Of one dimension alone it would be 1 of 64 channels, all of which were dropped or kept as one."""
+    cut, sizes = [slice(None)] * len(shape), list(shape)
+    while math.prod(sizes) > MOST:
+        dim = max(range(len(sizes)), key=sizes.__getitem__)
+        step = 2 * (cut[dim].step or 1)
+        cut[dim] = slice(int(torch.randint(min(step, shape[dim]), ())), None, step)
+        sizes[dim] = len(range(shape[dim])[cut[dim]])
+    return tuple(cut)
 
 
 def _ranks_among(everyone: torch.Tensor) -> torch.Tensor:
@@ -302,8 +323,7 @@ def _strange(value: torch.Tensor, runs: torch.Tensor) -> Iterator[Sign]:
     some = max(2, value.numel() // 200)
     if int(found.sum()) <= some + 4 * max(int(outside(one, low, high).sum()) for one in runs[-HELD_OUT:]):
         return
-    everyone = _thinned(torch.cat([runs, value[None]]))
-    runs, value, honest = everyone[:-1], everyone[-1], 0
+    honest = 0
     for index, one in enumerate(runs):
         others = _without(runs, index)
         honest = max(honest, int(outside(one, others.amin(0), others.amax(0)).sum()))

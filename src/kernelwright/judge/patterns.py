@@ -74,11 +74,12 @@ def signs(shape: tuple[int, ...], by_value: torch.Tensor, by_size: torch.Tensor)
             if members < SLICE_LEAST:
                 continue
             seldom, said = _seldom(slices), f"slices of dimension {dim} are drawn otherwise ({name}: "
-            for kind, sure in ((slices[:, ~seldom], True), (slices[:, seldom], False)):
+            apart = _apart(slices)
+            for kind, sure in ((apart[:, ~seldom], True), (apart[:, seldom], False)):
                 if kind.shape[1]:
                     one = f"a slice of dimension {dim} is drawn otherwise ({name}: "
-                    yield from _beyond(_farthest(kind), kind.shape[1], one, sure=sure)
-            yield from _beyond(_excess(slices), 0, said, sure=not bool(seldom.any()))
+                    yield from _beyond(kind.abs().amax(1), kind.shape[1], one, sure=sure)
+            yield from _beyond(_excess(apart), 0, said, sure=not bool(seldom.any()))
             yield from _too_even(slices, said)
             if name == "size":
                 said = f"slices of dimension {dim} share their random numbers ("
@@ -122,19 +123,14 @@ def _apart(slices: torch.Tensor) -> torch.Tensor:
     return (means - (means.sum(0) - means) / others) / (error * math.sqrt(1 + 1 / others))
 
 
-def _farthest(slices: torch.Tensor) -> torch.Tensor:
-    """Per run, the largest distance of a slice's mean."""
-    return _apart(slices).abs().amax(1)
-
-
-def _excess(slices: torch.Tensor) -> torch.Tensor:
+def _excess(apart: torch.Tensor) -> torch.Tensor:
     """Per run, how much its slices' means scatter beyond chance, as a standard normal number.
 
     By Wilson and Hilferty's (1931) cube root: a chi-squared number of two slices, merely standardised, would lie
     beyond the limits of ``_beyond`` once in 500 calls.
     """
-    part = 2 / (9 * slices.shape[1])
-    return (_apart(slices).square().mean(1).pow(1 / 3) - (1 - part)) / math.sqrt(part)
+    part = 2 / (9 * apart.shape[1])
+    return (apart.square().mean(1).pow(1 / 3) - (1 - part)) / math.sqrt(part)
 
 
 def _too_even(slices: torch.Tensor, said: str) -> Iterator[Sign]:

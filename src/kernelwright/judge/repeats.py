@@ -33,9 +33,8 @@ LEAST = 16
 BEYOND = 1.5
 """How many times as much as the most of honest runs of that call: one of nine crops, or a batch turned or not, comes
 again and again."""
-SHIFTED, MOST_SHIFTED = 1 << 12, 1 << 20
-"""Elements from which on shifted numbers are looked for (of so many places the luckiest correlates by 0.06), and of how
-many."""
+SHIFTED = 1 << 12
+"""Elements from which on shifted numbers are looked for: of so many places the luckiest correlates by 0.06."""
 
 
 def repeated(first: Drawn, second: Drawn, honest: Callable[[], Sequence[Drawn]]) -> Sign | None:
@@ -63,8 +62,7 @@ def _alike(first: torch.Tensor, second: torch.Tensor) -> float:
 
     By the cross-correlation theorem: all turns for the price of three Fourier transforms.
     """
-    x, y = (feature[:MOST_SHIFTED] for feature in (first, second))
-    x, y = x - x.mean(), y - y.mean()
+    x, y = first - first.mean(), second - second.mean()
     size = float((x.square().sum() * y.square().sum()).sqrt())
     if size <= 0:
         return 0.0
