@@ -10,9 +10,9 @@ import pytest
 import torch
 from plain_tasks import instance
 
-from kernelwright.judge import level
+from kernelwright.judge import level, slices
 from kernelwright.judge.borders import few_bits
-from kernelwright.judge.inputs import Variant, generator
+from kernelwright.judge.inputs import Variant, change_leaves, generator
 from kernelwright.judge.verify import Checker
 
 ROWS, IMAGES = "[torch.randn(32, 48)]", "[torch.randn(8, 6, 12, 12)]"
@@ -130,3 +130,17 @@ def test_an_infinity_is_not_spread_over_a_row() -> None:
     for seed in range(20):
         made = level.levelled(leaf, generator(seed, leaf.device))
         assert int(made.isinf().sum()) <= int(leaf.isinf().sum())
+
+
+@pytest.mark.parametrize("change", sorted(slices.CHANGES))
+def test_inputs_of_eight_bits_are_changed_like_others(change: str) -> None:
+    """Torch neither orders them nor fills some: the judge of each task that has such inputs ended."""
+    torch.manual_seed(5)
+    wide = [torch.randn(8, 16), torch.randn(8, 16)]
+    leaves = [leaf.to(torch.float8_e4m3fn) for leaf in wide]
+    made = change_leaves(leaves, Variant(name=change, required=True, change=change), 7)
+    assert [leaf.dtype for leaf in made] == [torch.float8_e4m3fn] * 2
+    assert all(bool(leaf.float().isfinite().all()) for leaf in made)
+    if change == "blank samples":
+        empty = (made[0].float() == 0).all(1)
+        assert bool(empty.any()) and not bool(empty.all())

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import torch
+from plain_tasks import instance
 
 from kernelwright.judge import orders
-from kernelwright.judge.inputs import generator
+from kernelwright.judge.floors import OF_FEW
+from kernelwright.judge.inputs import Variant, generator
+from kernelwright.judge.yardstick import Magnitudes
 
 
 def test_sums_and_products_really_change_their_order() -> None:
@@ -32,3 +35,17 @@ def test_integers_take_the_first_answer() -> None:
     """A mean of indices means nothing."""
     answers = [[torch.tensor([1.0]), torch.tensor([4])], [torch.tensor([2.0]), torch.tensor([9])]]
     assert [1.5, 4] == [float(orders.centre(answers)[0]), int(orders.centre(answers)[1])]
+
+
+def test_of_few_numbers_more_draws_are_made_than_there_are_orders_at_once() -> None:
+    """Twelve, for an answer that is refused by little; the first ones are those of before."""
+    made = instance("x.sum(-1)", "[torch.randn(4, 64)]")
+    made.distrust_double("a test")
+    leaves = made.draw(Variant(name="as given", required=True), 3)
+    exact = [Magnitudes(answer) for answer in made.oracle(leaves, None)[0]]
+    floors = made.floors(leaves, None, exact)
+    usual = floors.whole(0)
+    found = floors.beyond(0, 1, sure=2.0)
+    assert found is not None and found.rms >= usual.rms > 0.0
+    assert len(floors._draws) == OF_FEW > orders.RUNS
+    assert floors._draws[0] != floors._draws[orders.RUNS]

@@ -209,7 +209,10 @@ def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int, sorts
             leaf = changed if variant.beyond or changed is leaf or numerics.finite(leaf) else _as_masked(leaf, changed)
         out.append(leaf)
     if variant.change in slices.CHANGES:
-        out = slices.CHANGES[variant.change](out, generator(seed, leaves[0].device))
+        kinds = [leaf.dtype for leaf in out]
+        wider = [leaf.float() if numerics.tiny(leaf) else leaf for leaf in out]
+        wider = slices.CHANGES[variant.change](wider, generator(seed, leaves[0].device))
+        out = [leaf.to(kind) for leaf, kind in zip(wider, kinds, strict=True)]
     out = list(map(whole.in_order, leaves, out)) if sorts else out
     out = list(map(whole.in_place_of, leaves, out))
     return list(map(slices.again, given, out))

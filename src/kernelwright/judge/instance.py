@@ -373,8 +373,8 @@ class Instance:
     ) -> Floors:
         """What an honest program may be wrong by on these leaves, per output (``rounding``, ``borders``)."""
         if self.without_double:  # twice the spread: six orders see less than the least careful sensible one
-            runs = functools.cache(lambda: self._several(leaves, state, seed + 1))
-            return Floors(lambda index: noise.errors(runs()[index], exact, 2.0), orders.RUNS)
+            runs = functools.cache(lambda number: self._several(leaves, state, seed + 1 + number))
+            return Floors(lambda at: noise.errors(runs(at // orders.RUNS)[at % orders.RUNS], exact, 2.0), orders.RUNS)
         unit, few = rounding.unit_of(self.out_specs), few or bool(self.bonds.flags) or self.counts
         ties = functools.cache(lambda: rounding.equal_keys(lambda mode: self.doubled(leaves, state, mode), self.sorts))
 

@@ -65,7 +65,7 @@ def _cut(values: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
     it where that would leave the range of the leaf: what is 0.1 at the least becomes no less."""
     mantissa, exponent = torch.frexp(values.to(torch.float64))
     near, far = (torch.ldexp(end(mantissa * 2.0**BITS), exponent - BITS) for end in (torch.trunc, _outwards))
-    low, high = (float(end) for end in torch.aminmax(leaf))
+    low, high = (float(end) for end in torch.aminmax(leaf.to(torch.float64)))
     made = torch.where((near >= low) & (near <= high), near, far)
     return made.to(leaf.dtype)
 

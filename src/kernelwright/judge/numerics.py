@@ -84,8 +84,15 @@ def peak(values: torch.Tensor) -> float:
     """Largest absolute value; 0.0 of nothing."""
     if not values.numel():
         return 0.0
+    if tiny(values):
+        values = values.float()
     low, high = torch.stack(torch.aminmax(values)).tolist()  # at once: a device is waited for each time it is asked
     return max(-float(low), float(high)) if low == low else math.nan
+
+
+def tiny(values: torch.Tensor) -> bool:
+    """Whether they are floats of eight bits, of which torch neither says which is larger nor fills some."""
+    return values.is_floating_point() and values.itemsize < 2
 
 
 def held_bytes(tensors: Iterable[torch.Tensor]) -> int:
