@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Callable
 
+import pytest
 import torch
 import torch.nn.functional as F
 from plain_tasks import instance
@@ -74,3 +77,59 @@ def test_a_checker_takes_it_for_usual_and_nothing_else() -> None:
     found = {tuple(Checker(made, seed=k).check(given, leaves, None, [one]).passed for one in answers) for k in range(6)}
     assert found <= {(True, True, False), (True, True, True)}, "the latter where one of the first runs has drawn it"
     assert (True, True, False) in found
+
+
+def _last_larger(value: torch.Tensor) -> torch.Tensor:
+    value[-1, -2:] *= 1000
+    return value
+
+
+def _last_kept(value: torch.Tensor) -> torch.Tensor:
+    value[-1, -2:] = X[-1, -2:]
+    return value
+
+
+@pytest.mark.parametrize(("other", "refused"), [(lambda v: v, False), (_last_larger, True), (_last_kept, True)])
+def test_one_element_of_thousands_that_is_like_in_no_run_shows_over_calls(
+    other: Callable[[torch.Tensor], torch.Tensor], refused: bool
+) -> None:
+    """Two numbers a thousand times as large where they are not dropped, and two that are neither dropped nor scaled."""
+    draws = Draws()
+    said = [draws.told(0, other(dropped(500 + seed)), runs(seed)) for seed in range(40)]
+    assert refused is any("elements are like in no run of the reference" in words for words in said)
+    assert refused or not any(said)
+
+
+ALIKE = "F.dropout((x - x.mean(0)) * (x.var(0, unbiased=False) + 1e-5).rsqrt(), 0.5, True)"
+
+
+def _in_float64(x: torch.Tensor, rate: float) -> torch.Tensor:
+    wide = x.double()
+    normed = (wide - wide.mean(0)) * (wide.var(0, unbiased=False) + 1e-5).rsqrt()
+    return F.dropout(normed.float(), rate, True)
+
+
+def test_a_norm_of_numbers_nearly_alike_is_each_program_s_own_rounding() -> None:
+    """Half of the columns vary by a rounding alone, so what is kept of them is another number; another rate shows."""
+    made = instance(ALIKE, "[torch.randn(32, 64)]", contract=Contract(random=True))
+    torch.manual_seed(3)
+    x, given = torch.randn(32, 64), Variant(name="as given", required=True)
+    x[:, ::2] = 3.0 + (x[:, ::2] > 0) * 2.0**-22
+    for rate, passes in ((0.5, True), (0.3, False)):
+        checker = Checker(made, seed=3)
+        torch.manual_seed(7)
+        assert passes is all(checker.check(given, [x], None, [_in_float64(x, rate)], None).passed for _ in range(6))
+    column = [run(made, [x], None, 5, number)[0] for number in range(distribution.RUNS + distribution.HELD_OUT)]
+    assert distribution.differs(_in_float64(x, 0.5), column), "without that the honest one is refused"
+
+
+def test_of_many_numbers_some_of_each_dimension_are_looked_at() -> None:
+    """No dimension is left with few places while another has many, and each place comes."""
+    shape, seen = (32, 64, 56, 28), torch.zeros(64, dtype=torch.bool)
+    for _ in range(60):
+        cut = distribution._cut(shape)
+        sizes = [len(range(size)[part]) for size, part in zip(shape, cut, strict=True)]
+        assert distribution.MOST / 4 < math.prod(sizes) <= distribution.MOST and min(sizes) >= 7
+        seen[cut[1]] = True
+    assert bool(seen.all())
+    assert distribution._cut((3, 1 << 20)) != distribution._cut((2, 3)) == (slice(None), slice(None))

@@ -17,14 +17,17 @@ size (RMS) of all, for sums: of 1024 products in another order near zero lie hun
 SHARE = 1 / 32
 """The same in parts of the element's range over the runs of the reference: noise of a few roundings is still noise, and
 what is kept is told from what is a 32nd larger."""
+NOISE = 4.0
+"""Times what runs were seen to change by: a norm of numbers that are nearly alike is rounding, each program's own."""
 
 
-def close(runs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def close(runs: torch.Tensor, dtype: torch.dtype, noise: torch.Tensor | None = None) -> torch.Tensor:
     """Distance of each element (float64) up to which two of its values are the same number, rounded to ``dtype``.
 
     Of the size of all where the element varies, or is nothing beside that. A number that is the same in all runs is a
     sum perhaps: it is held to the size of all such, and SHARE of its own, beside however large ones. Zeros of all runs
-    may be rounding: a GELU's slope below -7 is 0 by erf and -4e-14 by erfc.
+    may be rounding: a GELU's slope below -7 is 0 by erf and -4e-14 by erfc. ``noise``: by how much a run changes where
+    inputs are moved by half a rounding; NOISE times that is one number, however little the element varies.
     """
     if not dtype.is_floating_point:
         return torch.zeros_like(runs[0])
@@ -38,7 +41,8 @@ def close(runs: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         sums = MANY * _unit(settled, eps)
         own = torch.maximum(own, (SHARE * largest).clamp_max(sums))
     own = torch.where(largest <= FEW * unit, own.clamp_min(FEW * unit), own)
-    return torch.where(high > low, torch.minimum(wide, SHARE * (high - low)), own)
+    near = torch.where(high > low, torch.minimum(wide, SHARE * (high - low)), own)
+    return near if noise is None else torch.maximum(near, NOISE * noise)
 
 
 def _unit(values: torch.Tensor, eps: float) -> float:

@@ -39,6 +39,9 @@ USUAL = (0.25, 2.2)
 """Standard errors that the Kolmogorov-Smirnov distance of a run is, at the least on the mean over runs and at the most
 of one, where each element has numbers of its own (0.87 of continuous ones). It is less where nothing varies: the
 nearest run is at distance 0 from all that are dropped, unless a row is that no other run has dropped."""
+ALONE, ALONE_LEAST = (1 / 32, 1 / 2), 1 / 32
+"""Parts of the range of an element over all runs, of the whole output's size (RMS) at the least, that the nearest of
+the others is away: one of dropout that is kept and not scaled lies between two numbers, one of noise far outside."""
 MOST_RELATED = 1 << 12
 """Elements of two outputs that are looked at together: a standard error is 1/64."""
 RELATED = 4.0
@@ -125,8 +128,8 @@ def differs(got: torch.Tensor, runs: Sequence[torch.Tensor]) -> str:
     return look(got, runs).detail
 
 
-def look(got: torch.Tensor, runs: Sequence[torch.Tensor]) -> Look:
-    """Whether ``got`` may be one more of ``runs`` (RUNS + HELD_OUT of them).
+def look(got: torch.Tensor, runs: Sequence[torch.Tensor], noise: torch.Tensor | None = None) -> Look:
+    """Whether ``got`` may be one more of ``runs`` (RUNS + HELD_OUT of them), which rounding moves by ``noise``.
 
     Of more than MOST elements some, evenly spread and beginning anywhere; whether numbers come again is seen of the
     first ones. All of them, 2^20, took 15 s of two cores for each call.
@@ -135,21 +138,22 @@ def look(got: torch.Tensor, runs: Sequence[torch.Tensor]) -> Look:
     cut = _cut(tuple(got.shape))
     stacked, value = _wide([run[cut] for run in runs]), _wide([got[cut]])[0]
     everyone = torch.cat([stacked, value[None]])
-    _snap(stacked, value, got.dtype)
+    _snap(stacked, value, got.dtype, None if noise is None else noise[cut])
     mine = features(value, stacked[:-HELD_OUT])
-    everyone, sizes = _leveled(everyone, got.dtype)
+    everyone, sizes = _leveled(everyone, got.dtype, None if noise is None else noise[cut])
     ranks = _ranks_among(everyone), _ranks_among(sizes)
     shape = tuple(everyone.shape[1:])
     sliced = patterns.signs(shape, *ranks)
     doubt = ""
-    for sign in itertools.chain(unfinished, _strange(value, stacked), _otherwise(mine, stacked, everyone), sliced):
+    strange = _strange(value, stacked), _alone(everyone)
+    for sign in itertools.chain(unfinished, *strange, _otherwise(mine, stacked, everyone), sliced):
         if sign.certain:
             return Look(sign.words, "", ())
         doubt = doubt or sign.words
     if value.numel() < got.numel():
         stacked = _wide([run.reshape(-1)[:MOST] for run in runs])
         value = _wide([got.reshape(-1)[:MOST]])[0]
-        _snap(stacked, value, got.dtype)
+        _snap(stacked, value, got.dtype, None if noise is None else noise.reshape(-1)[:MOST])
         mine = features(value, stacked[:-HELD_OUT])
     theirs = functools.cache(functools.partial(_each, stacked))
     return Look("", doubt, _tilts(everyone, *ranks), lasting.offsets(shape, ranks), mine, theirs)
@@ -160,9 +164,9 @@ def _wide(values: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.stack([one.to(torch.float64) for one in values]).nan_to_num(0.0, 0.0, 0.0)
 
 
-def _snap(runs: torch.Tensor, value: torch.Tensor, dtype: torch.dtype) -> None:
+def _snap(runs: torch.Tensor, value: torch.Tensor, dtype: torch.dtype, noise: torch.Tensor | None) -> None:
     """Move what lies within rounding of the first runs onto them, in place, of the last runs as of ``value``."""
-    near = atoms.close(runs, dtype)
+    near = atoms.close(runs, dtype, noise)
     for one in (*runs[-HELD_OUT:], value):
         one.copy_(atoms.snapped(one, runs[:-HELD_OUT], near))
 
@@ -223,6 +227,25 @@ def _among_all(name: str, everyone: torch.Tensor) -> Iterator[Sign]:
         yield Sign(words, usual)
 
 
+def _alone(everyone: torch.Tensor) -> Iterator[Sign]:
+    """Whether the last run has elements like in none of the others, more than any of these. All runs are exchangeable
+    if it is one more of them, so by chance it is the first of 37 once in 37 calls."""
+    columns = np.ascontiguousarray(everyone.reshape(len(everyone), -1).cpu().numpy().T)
+    order = np.argsort(columns, axis=1)
+    ordered = np.take_along_axis(columns, order, axis=1)
+    steps = np.diff(ordered, axis=1, prepend=-math.inf, append=math.inf)
+    nearest = np.minimum(steps[:, :-1], steps[:, 1:])
+    range_ = ordered[:, -1:] - ordered[:, :1]
+    least = ALONE_LEAST * math.sqrt(float(np.square(columns).mean()))
+    for share in ALONE:
+        places = np.zeros(columns.shape, dtype=bool)
+        np.put_along_axis(places, order, nearest > np.maximum(share * range_, least), axis=1)
+        *others, mine = places.sum(0).tolist()
+        if mine > 2 * max(others):
+            words = f"{mine} elements are like in no run of the reference, of which none has more than {max(others)}"
+            yield Sign(words, certain=False)
+
+
 def _tilts(everyone: torch.Tensor, by_value: torch.Tensor, by_size: torch.Tensor) -> tuple[float, ...]:
     """``Look.tilts`` of the last run of ``everyone``; elements that are not random take no part."""
     flat = everyone.reshape(len(everyone), -1)
@@ -270,9 +293,11 @@ def unrelated(values: Sequence[torch.Tensor], columns: Sequence[Sequence[torch.T
     return ""
 
 
-def _leveled(everyone: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+def _leveled(
+    everyone: torch.Tensor, dtype: torch.dtype, noise: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Runs of which the last is another's, and their magnitudes, less what is rounding (``atoms``)."""
-    near = atoms.close(everyone[:-1], dtype)
+    near = atoms.close(everyone[:-1], dtype, noise)
     return atoms.leveled(everyone, near), atoms.leveled(everyone.abs(), near)
 
 

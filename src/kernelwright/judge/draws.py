@@ -6,12 +6,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.judge import agreement, distribution, repeats, seldom
-from kernelwright.judge.inputs import seeded
+from kernelwright.judge import agreement, calls, distribution, orders, repeats, seldom
+from kernelwright.judge.inputs import generator, seeded
 from kernelwright.judge.lasting import Lasting
 from kernelwright.judge.patterns import Sign
 
@@ -33,6 +33,8 @@ DOUBTS = 1e-8
 FEW_DRIFT = 24.0
 """-log of how often an honest program's mean rank may be off by ``limit_of_few``, to one side: 4 in 10^11."""
 
+SHAKEN = 12
+"""Runs of which it is asked how rounding moves them."""
 FURTHER = 1 << 32
 """Numbers from which on runs are others than those that each call is compared with."""
 
@@ -68,9 +70,18 @@ class Draws:
         given others after that: numbers that were made by its constructor are those of the first again."""
         self._begun.clear()
 
-    def told(self, index: int, value: torch.Tensor, column: Sequence[torch.Tensor]) -> str:
-        """Empty where output ``index`` may be one more of ``column``, runs of the reference on equal inputs."""
+    def told(
+        self,
+        index: int,
+        value: torch.Tensor,
+        column: Sequence[torch.Tensor],
+        noise: Callable[[], Sequence[torch.Tensor]] | None = None,
+    ) -> str:
+        """Empty where output ``index`` may be one more of ``column``, runs of the reference on equal inputs. ``noise``:
+        by how much rounding moves its outputs, which is asked for where this one does not look like one."""
         look = distribution.look(value, column)
+        if noise is not None and (look.detail or look.doubt):
+            look = distribution.look(value, column, noise()[index])
         if look.detail:
             return look.detail
         if look.tilts:
@@ -119,6 +130,21 @@ def run(
     """One run of the reference of many on equal inputs."""
     with seeded(seed + number):
         return instance.eager(leaves, state)
+
+
+def noise(
+    instance: Instance, leaves: Sequence[torch.Tensor], state: State | None, seed: int, runs: Sequence[Any]
+) -> list[torch.Tensor]:
+    """By how much the first of ``runs`` (``run``) change where inputs are moved by half a rounding, float64, the most
+    of SHAKEN: what is dropped in one of them shows nothing there."""
+    found = [torch.zeros(out.shape, dtype=torch.float64, device=out.device) for out in runs[0]]
+    for number, before in enumerate(runs[:SHAKEN]):
+        moved = calls.Given(orders.moved_by_an_ulp(leaves, generator(seed + number, instance.device), halves=True))
+        moved.incoming = leaves.incoming if isinstance(leaves, calls.Given) else None
+        for most, one, other in zip(found, before, run(instance, moved, state, seed, number), strict=True):
+            change = (other.to(torch.float64) - one.to(torch.float64)).abs_().nan_to_num_(0.0, 0.0, 0.0)
+            most.copy_(torch.maximum(most, change))
+    return found
 
 
 def _doubtful(calls: list[str], doubt: str) -> str:

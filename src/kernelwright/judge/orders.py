@@ -12,6 +12,7 @@ from kernelwright.judge.kinds import Watching
 
 RUNS = 6
 """Orders tried; their mean stands in for the oracle."""
+MOVED, HALVES = (torch.float32, torch.float64), (torch.float16, torch.bfloat16)
 
 aten = torch.ops.aten
 
@@ -46,15 +47,15 @@ class Reordered(Watching):
         return left.index_select(-1, order), right.index_select(-2, order)
 
 
-def moved_by_an_ulp(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
+def moved_by_an_ulp(leaves: Sequence[torch.Tensor], rng: torch.Generator, halves: bool = False) -> list[torch.Tensor]:
     """float32 and float64 leaves moved by half an ulp up or down or not at all; others unchanged.
 
     This is what shows the rounding of kernels that no operator order reaches. Half precision stays as it is: half an
-    ulp there is far more than its programs, which accumulate in float32, may lose.
+    ulp there is far more than its programs, which accumulate in float32, may lose; with ``halves`` it moves too.
     """
-    out = []
+    kinds, out = (*MOVED, *HALVES) if halves else MOVED, []
     for leaf in leaves:
-        if leaf.dtype in (torch.float32, torch.float64):
+        if leaf.dtype in kinds:
             step = torch.randint(-1, 2, leaf.shape, generator=rng, device=leaf.device).to(leaf.dtype)
             out.append(leaf + leaf * step * (torch.finfo(leaf.dtype).eps / 2))
         else:

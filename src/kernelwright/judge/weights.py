@@ -99,6 +99,12 @@ def numbered(first: State, redrawn: Mapping[str, torch.Tensor]) -> State | None:
     )
 
 
+def tied(model: torch.nn.Module, name: str) -> list[str]:
+    """All names of the tensor that has this one."""
+    live = model.state_dict()
+    return [other for other, value in live.items() if value.data_ptr() == live[name].data_ptr()] if name in live else []
+
+
 def fresh(
     model: torch.nn.Module,
     first: State,
