@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from plain_tasks import task
+from plain_tasks import instance, task
 
-from kernelwright.errors import BudgetTooSmall, TaskError
+from kernelwright.errors import BudgetTooSmall, ReferenceFails, TaskError
 from kernelwright.judge import foresight
 from kernelwright.judge.instance import Instance
 from kernelwright.judge.reference import Reference
@@ -16,9 +16,9 @@ from kernelwright.judge.reference import Reference
 def slow(seconds: float) -> Instance:
     """An instance whose reference seems to take so long."""
     made = task("x * 2", "[torch.rand(4, 8)]")
-    instance = Reference(made, "cpu").instance(made.timed_case())
-    instance.call_seconds = instance.draw_seconds = seconds
-    return instance
+    found = Reference(made, "cpu").instance(made.timed_case())
+    found.call_seconds = found.draw_seconds = seconds
+    return found
 
 
 def test_a_budget_that_cannot_hold_a_proof_is_refused_with_numbers() -> None:
@@ -84,3 +84,21 @@ def test_a_call_in_float64_that_is_far_dearer_than_eager_is_foreseen(monkeypatch
     instance.work = 10**11
     assert usual.proof < foresight.foresee(instance).proof < dear.proof / 2
     foresight.look_again(instance, 60.0, said.append)
+
+
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ("x * 2, x.sum().item()", "depends on values"),
+        ("x * 2, bool((x > -0.5).any())", "depends on values"),
+        ("x * 2, x.shape[0] * 3, 0.5, True", ""),
+    ],
+)
+def test_a_number_beside_tensors_is_the_same_for_all_variants(answers: str, said: str) -> None:
+    """A flag that is true of most draws is none of the inputs that are far below zero."""
+    made = instance(answers, "[torch.randn(8, 16)]")
+    if not said:
+        foresight.look(made, None, lambda text: None)
+        return
+    with pytest.raises(ReferenceFails, match=said):
+        foresight.look(made, None, lambda text: None)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelwright.errors import JudgeFailed, KernelwrightError, ReferenceFails
-from kernelwright.judge import health
+from kernelwright.judge import health, refusals, skeletons
 from kernelwright.judge.intervals import Met
 from kernelwright.judge.program import Program
 
@@ -20,8 +20,6 @@ _OF_ITS_OWN = ("raised ", "endless output")
 _OTHER_SHAPE = re.compile(r"wrong structure: output \d+ is (\[[^]]*\]).*, expected (?!\1)\[")
 """In a failure's words: a draw of values had another shape than the one before it."""
 _OTHER_NUMBER = re.compile(r"wrong structure: returned (.*), expected (.*)", re.DOTALL)
-_NUMBER = re.compile(r"[+-]?\b(?:\d[\d.]*(?:e[+-]?\d+)?|inf|nan)j?\b")
-"""In such words: something that is no tensor, which the runner may have cut short."""
 
 
 @dataclass(slots=True)
@@ -75,13 +73,7 @@ class Entrant:
                 "padded to its largest size and a count",
             )
         if _of_numbers(self.failure):
-            raise ReferenceFails(
-                f"A number that the reference of {task} returns depends on values: two draws differ in it.",
-                got=self.failure,
-                expected="tensors of what is computed: numbers that are none are compared as a part of the structure",
-                what_next="return the tensor that it was taken from, without .item(), int() or float(), or "
-                "torch.tensor(number)",
-            )
+            raise refusals.of_numbers(task, self.failure)
         if os.strerror(errno.EFBIG) in self.failure:
             raise health.full(self.failure)
         if not any(sign in self.failure for sign in _OF_ITS_OWN):
@@ -126,5 +118,5 @@ def _of_numbers(failure: str) -> bool:
     told = _OTHER_NUMBER.search(failure)
     if told is None:
         return False
-    got, expected = (_NUMBER.sub("#", words) for words in told.groups())
+    got, expected = (skeletons.NUMBER.sub("#", words) for words in told.groups())
     return "#" in got and (got.startswith(expected) or expected.startswith(got))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelwright.errors import BudgetTooSmall
-from kernelwright.judge import calls, health, refusals, room
+from kernelwright.judge import calls, health, refusals, room, skeletons
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance
 from kernelwright.judge.variants import AS_GIVEN, HEAVY
@@ -64,6 +64,7 @@ def look(instance: Instance, left: float | None, say: Say) -> None:
     depends on values."""
     room.check_answers(instance)
     _of_one_shape(instance)
+    _of_one_structure(instance)
     expected = foresee(instance)
     if expected.admission > WORTH_SAYING_S:
         say(expected.words())
@@ -80,6 +81,21 @@ def _of_one_shape(instance: Instance) -> None:
             health.pass_on(error)
             continue
         refusals.of_one_shape(instance.reference, instance.out_specs, answers)
+
+
+def _of_one_structure(instance: Instance) -> None:
+    """A call of each variant, where numbers that are no tensors are answered: whether any element is positive is true
+    of most draws, and a program that says so of the others too was refused for it."""
+    usual = skeletons.shown(instance.out_skeleton)
+    for variant in instance.offered(instance.seed) if skeletons.NUMBER.search(usual) else ():
+        try:
+            found = skeletons.shown(instance.answered(instance.model, instance.draw(variant, instance.seed)).skeleton)
+        except calls.CAUGHT as error:
+            health.pass_on(error)
+            continue
+        if found != usual:
+            got = f"{usual:.200} as given, {found:.200} of {variant.name}"
+            raise refusals.of_numbers(instance.reference.task.name, got)
 
 
 def look_again(instance: Instance, left: float | None, say: Say) -> None:

@@ -142,7 +142,7 @@ class Instance:
         """Run once, learn the output tree; run again, refuse randomness that was not declared. The first answer."""
         try:
             with seeded(11), Counting(leaves, self.model) as count:
-                before, outputs = refusals.counts(self.model), (answer := self._call(self.model, leaves)).outputs
+                before, outputs = refusals.counts(self.model), (answer := self.answered(self.model, leaves)).outputs
             self.work, self.searches, self.particular = count.work, count.searches, count.particular
             """Multiply-adds of one call, roughly; whether it searches in an input; what it asks of values."""
             self.factors, self.sized, self.sorts = count.factors, count.sized, count.sorts
@@ -158,10 +158,10 @@ class Instance:
             kept_apart = refusals.kept_apart(before, self.model, self.notes)
             if (kept_apart or not self.giver.keeps) and not self.contract.random:
                 given, anew = (leaves, self._raw(seed + 1)[0]), (lambda: self._construct(seed)) if kept_apart else None
-                refusals.carried(self.reference, outputs, self.model, self._call, given, 11, anew)
+                refusals.carried(self.reference, outputs, self.model, self.answered, given, 11, anew)
             self._restore()  # in train() mode buffers have changed
             with seeded(12):
-                again, self.call_seconds = timed(lambda: self._call(self.model, leaves).outputs)
+                again, self.call_seconds = timed(lambda: self.answered(self.model, leaves).outputs)
         except KernelwrightError:
             raise
         except TypeError as error:
@@ -182,11 +182,10 @@ class Instance:
         """Gradients compared after the outputs, by name."""
         if self.contract.gradients:
             rng = inputs.generator(seed, self.device)
-            self.incoming = [calls.incoming_for(out, rng) for out in outputs]
-            self._first_incoming = self.incoming
+            self.incoming = self._first_incoming = [calls.incoming_for(out, rng) for out in outputs]
         if not self.contract.random and agreement.differ(outputs, again):
             anew = functools.partial(self._construct, seed)
-            raise refusals.differing(self.reference, outputs, again, lambda: self._call(anew(), leaves).outputs)
+            raise refusals.differing(self.reference, outputs, again, lambda: self.answered(anew(), leaves).outputs)
         return outputs
 
     def in_other_mode(self, leaves: Leaves, state: State) -> list[torch.Tensor] | None:
@@ -218,7 +217,7 @@ class Instance:
         if state is not None:
             self.giver.give(self.model, state, lasting=False)
         try:
-            outputs = self._call(self.model, leaves).outputs
+            outputs = self.answered(self.model, leaves).outputs
         except calls.CAUGHT as error:
             health.pass_on(error)
             return None
@@ -296,7 +295,8 @@ class Instance:
 
     # -- results -------------------------------------------------------------------------------------------------
 
-    def _call(self, model: torch.nn.Module, leaves: Leaves, written: str = "") -> calls.Answer:
+    def answered(self, model: torch.nn.Module, leaves: Leaves, written: str = "") -> calls.Answer:
+        """All that a call of a module in the reference's place gives back."""
         self.adopt(leaves)
         kind = skeletons.dtype(self.autocast) if self.autocast else None
         cast = torch.autocast(self.device.type, dtype=kind, enabled=bool(self.autocast))
@@ -305,7 +305,7 @@ class Instance:
 
     def run(self, model: torch.nn.Module, leaves: Leaves, written: str = "") -> list[torch.Tensor]:
         """Outputs, gradients, inputs written to, of a module in the reference's place."""
-        return self._everything(self._call(model, leaves, written))
+        return self._everything(self.answered(model, leaves, written))
 
     def _everything(self, answer: calls.Answer) -> list[torch.Tensor]:
         return [*answer.outputs, *answer.gradients, *(answer.inputs[index] for index in self.contract.mutates)]
@@ -354,7 +354,7 @@ class Instance:
     def doubled(self, leaves: Leaves, state: State | None, mode: Float64Trace, move: Any = None) -> list[torch.Tensor]:
         if self._double is None:
             self._double = weights.doubled(self.model)
-        double, mode.single = self._double, rounding.unit_of(self.out_specs) > 2.0**-30
+        double, mode.single, mode.fills = self._double, rounding.unit_of(self.out_specs) > 2.0**-30, self.steep
         self.giver.give(double, self.first_state if state is None else state, lasting=move is None)
         if move is not None:  # where they lie: two copies of 512 MB were up to 2.5 s of a draw, with new pages
             move(weights.once(double), write=True)

@@ -46,6 +46,9 @@ MOST, LOST = 1 / 16, 8.0
 """By how much of itself a weight may be off that is computed again, and from where on such inputs are not asked of who
 has gradients: a reference in float32 has other weights than in float64 there, so that this would be distrusted."""
 SINGLE = 2.0**-24
+GONE, FAR = 128.0, -(2.0**26)
+"""By how much an argument is below the largest that has no weight in float32; and what the largest of a row is below
+that a mask fills, where it is there once."""
 _FILLED: WeakKeyDictionary[Instance, bool] = WeakKeyDictionary()
 """Of tasks whose own calls were looked at: whether a mask fills rows there."""
 
@@ -216,11 +219,16 @@ def _logarithm(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torc
 
 
 def _even(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    """Rows of one number in float32: those that a mask fills (-1e9 at each place), whose weights are as exact as any.
+    """Rows of one number in float32, and others so far below it that they have no weight: those that a mask fills (-1e9
+    at each place, -2e9 where two masks do), whose weights are as exact as any.
     With a logarithm of 1e9 off by its rounding no gradient behind such a row was asked for. Torch's own fused attention
     has weights of 1 there, of n places, which is as wrong as it looks."""
     rows, dim = args[0].float(), bound(func, args, kwargs)["dim"]
-    return rows.amax(dim, keepdim=True) == rows.amin(dim, keepdim=True)
+    most = rows.amax(dim, keepdim=True)
+    equal = rows == most
+    alone = (equal == (rows > most - GONE)).all(dim, keepdim=True)
+    alone &= (equal.sum(dim, keepdim=True) > 1) | (most < FAR)
+    return alone | (most == rows.amin(dim, keepdim=True))
 
 
 def _as(arg: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:

@@ -21,6 +21,7 @@ from kernelwright.judge import (
     exponents,
     extremes,
     far,
+    filled,
     marks,
     sparse,
     steps,
@@ -93,6 +94,8 @@ class Float64Trace(Watching):
         self.work = 0
         self.single = True
         """Numbers that it clamps by are those of float32."""
+        self.fills = False
+        """What a mask puts in swallows a score as it does in float32."""
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -110,7 +113,12 @@ class Float64Trace(Watching):
         """Run one operator whose arguments are double; subclasses change how."""
         if func is torch.ops.aten.convolution.default and not kwargs:
             return convolved(func, *args)
-        return func(*args, **kwargs)
+        out = func(*args, **kwargs)
+        return filled.kept(func, args, out, out) if self.fills_by(func, kwargs, out) else out
+
+    def fills_by(self, func: Any, kwargs: dict[str, Any], out: Any) -> bool:
+        """Whether an operator puts in what swallows all else, in float32."""
+        return self.fills and self.single and filled.found(func, kwargs, out)
 
     @staticmethod
     def refuse_bits(func: Any, args: Sequence[Any]) -> None:

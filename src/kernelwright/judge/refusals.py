@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.errors import EmptyShape, NoTensorOutput, ReferenceIsRandom, TaskError, TaskIncomplete, WrongDevice
+from kernelwright.errors import (
+    EmptyShape,
+    NoTensorOutput,
+    ReferenceFails,
+    ReferenceIsRandom,
+    TaskError,
+    TaskIncomplete,
+    WrongDevice,
+)
 from kernelwright.judge import agreement, calls, skeletons
 from kernelwright.judge.inputs import FLOATS, seeded
 from kernelwright.judge.numerics import EXACT_DTYPES
@@ -301,6 +309,17 @@ def of_values(task: str, got: str) -> TaskError:
         got=got,
         expected="answers of one shape for inputs of one shape",
         what_next="let forward fill up to the most there may be, or return a mask instead",
+    )
+
+
+def of_numbers(task: str, got: str) -> ReferenceFails:
+    """The error for answers with numbers that are no tensors and depend on values."""
+    return ReferenceFails(
+        f"A number that the reference of {task} returns depends on values: two draws differ in it.",
+        got=got,
+        expected="tensors of what is computed: numbers that are none are compared as a part of the structure",
+        what_next="return the tensor that it was taken from, without .item(), int(), float() or bool(), or "
+        "torch.tensor(number)",
     )
 
 

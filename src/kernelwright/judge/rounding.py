@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch._decomp import decomposition_table
 
-from kernelwright.judge import borders, counted, interpolated, scattered, sparse, steps, sweeps, waves
+from kernelwright.judge import borders, counted, filled, interpolated, scattered, sparse, steps, sweeps, waves
 from kernelwright.judge.addends import Chain
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.centred import Centred
@@ -126,17 +126,17 @@ class Rounded(Float64Trace):
     def _rounded(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = func(*args, **kwargs)
         name = func._schema.name.removeprefix("aten::")
-        if (
-            sparse.found([out]) or func.is_view or name in EXACT or name.rstrip("_") in EXACT
-        ):  # in place too: a whole number stays one
+        exact = func.is_view or name in EXACT or name.rstrip("_") in EXACT  # in place too: a whole number stays one
+        if exact or sparse.found([out]):
             return self._followed(func, args, kwargs, out)
         if func._schema.is_mutable:
-            return self.decays.followed(self, func, args, kwargs, self._roughen_written(func, args, out))
+            return self.decays.followed(self, func, args, kwargs, self._roughen_written(func, args, kwargs, out))
         if isinstance(out, torch.Tensor) and out.dtype is torch.float64:
             shared = any(isinstance(arg, torch.Tensor) and arg.data_ptr() == out.data_ptr() for arg in args)
-            known = self.few and borders.exact(func, args)
-            rough = self.chain.joined(self, func, args, self.roughen(out.clone() if shared or known else out))
+            known, fills = self.few and borders.exact(func, args), self.fills_by(func, kwargs, out)
+            rough = self.chain.joined(self, func, args, self.roughen(out.clone() if shared or known or fills else out))
             rough = self._followed(func, args, kwargs, rough)
+            rough = filled.kept(func, args, out, rough) if fills else rough
             return borders.kept(out, rough, borders.divisor(func, args)) if known else rough
         return waves.rounded(self, func, args, out)
 
@@ -150,12 +150,14 @@ class Rounded(Float64Trace):
         first = next((arg for arg in args if isinstance(arg, torch.Tensor)), None)
         return first is not None and first.dtype is torch.float64
 
-    def _roughen_written(self, func: Any, args: tuple[Any, ...], out: Any) -> Any:
+    def _roughen_written(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
         """In-place operators: perturb the tensor that was written, where its values were computed."""
         if isinstance(out, torch.Tensor) and out.dtype is torch.float64 and torch.Tag.pointwise in func.tags:
-            before = out.clone() if self.few and borders.exact(func, args) else None
+            known, fills = self.few and borders.exact(func, args), self.fills_by(func, kwargs, out)
+            before = out.clone() if known or fills else out
             out.mul_(self.noise(out) * self.unit + 1.0)
-            return out if before is None else borders.kept(before, out, borders.divisor(func, args))
+            out = filled.kept(func, args, before, out) if fills else out
+            return borders.kept(before, out, borders.divisor(func, args)) if known else out
         return out
 
     def noise(self, like: torch.Tensor) -> torch.Tensor:

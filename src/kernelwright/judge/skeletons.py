@@ -10,11 +10,15 @@ of arguments ``{"named": [type's name, [field, ...], [...]]}``, a tuple whose me
 from __future__ import annotations
 
 import functools
+import re
 from collections import defaultdict, namedtuple
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
+
+NUMBER = re.compile(r"[+-]?\b(?:\d[\d.]*(?:e[+-]?\d+)?|inf|nan|True|False)j?\b")
+"""In what is ``shown``: something that is no tensor, perhaps cut short."""
 
 
 def flatten(value: Any, *, named: bool = False) -> tuple[Any, list[torch.Tensor]]:
