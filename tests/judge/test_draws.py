@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from plain_tasks import instance
 
 from kernelwright.judge import distribution
-from kernelwright.judge.draws import Draws, run
+from kernelwright.judge.draws import SHAKEN, Draws, noise, run
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.verify import Checker
 from kernelwright.task import Contract
@@ -133,3 +133,28 @@ def test_of_many_numbers_some_of_each_dimension_are_looked_at() -> None:
         seen[cut[1]] = True
     assert bool(seen.all())
     assert distribution._cut((3, 1 << 20)) != distribution._cut((2, 3)) == (slice(None), slice(None))
+
+
+def test_what_jumps_is_no_rounding() -> None:
+    """A fifth of the numbers is where a whole number is 3: moved by half a rounding it is not. So of fractions."""
+    for given in ("torch.randint(0, 5, (64, 64)).float()", "torch.randint(0, 5, (64, 64)) / 7"):
+        forward = f"x + torch.where(k == {'3' if 'float' in given else '3 / 7'}, x, 0.0) + 0.1 * torch.randn_like(x)"
+        made = instance(forward, f"[torch.randn(64, 64), {given}]", args="x, k", contract=Contract(random=True))
+        leaves = made.draw(Variant(name="as given", required=True), 3)
+        runs = [run(made, leaves, None, 5, number) for number in range(SHAKEN)]
+        assert float(noise(made, leaves, None, 5, runs)[0].max()) < 1e-5
+        assert int((leaves[1] == (3 if "float" in given else 3 / 7)).sum()) > 400
+
+
+def test_what_a_thousandth_of_many_numbers_is_like_in_no_run() -> None:
+    """The last ones of a quarter of a million: twice the range outside, or dropped in no call and never scaled."""
+    x = torch.linspace(0.5, 2.0, 1 << 16).reshape(256, 256)
+    for other in (None, 1000.0, 1.0):
+        draws, said = Draws(), list[str]()
+        for seed in range(14):
+            torch.manual_seed(900 + seed)
+            mine, *column = (F.dropout(x, 0.5, True) for _ in range(1 + distribution.RUNS + distribution.HELD_OUT))
+            if other is not None:
+                mine[-1, -8:] = x[-1, -8:] * other
+            said.append(draws.told(0, mine, column))
+        assert any(said) is (other is not None)

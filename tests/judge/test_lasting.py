@@ -12,7 +12,7 @@ from plain_tasks import instance
 from kernelwright.judge import distribution, draws
 from kernelwright.judge.admission import _Bar
 from kernelwright.judge.inputs import seeded
-from kernelwright.judge.lasting import LEAST, Lasting
+from kernelwright.judge.lasting import LEAST, Lasting, Offsets
 from kernelwright.judge.verify import Checker
 from kernelwright.task import Contract
 
@@ -60,10 +60,29 @@ def test_rows_that_are_dropped_by_chance_are_not(answers: Law) -> None:
 
 def test_results_of_another_shape_begin_anew() -> None:
     lasting = Lasting()
-    assert "" == "".join(lasting.told(torch.full((3,), 4.0)) for _ in range(LEAST - 1))
-    assert "" == "".join(lasting.told(torch.full((4,), 4.0)) for _ in range(LEAST - 1))
-    assert "off over 8" in lasting.told(torch.full((4,), 4.0))
-    assert "" == lasting.told(torch.empty(0))
+
+    def off(size: int) -> Offsets:
+        return Offsets(torch.full((size,), 4.0), torch.arange(size), size)
+
+    assert "" == "".join(lasting.told(off(3)) for _ in range(LEAST - 1))
+    assert "" == "".join(lasting.told(off(4)) for _ in range(LEAST - 1))
+    assert "off over 8" in lasting.told(off(4))
+    assert "" == lasting.told(off(0))
+
+
+@pytest.mark.parametrize("other", [None, lambda v: v.__setitem__(-1, v[-1] * 1.5), lambda v: v[-3:].zero_()])
+def test_rows_of_large_results_are_remembered_by_their_place(other: Callable[[torch.Tensor], None] | None) -> None:
+    """Of 256 rows some are looked at in each call: the last has more noise, or the last three are zero."""
+    program, found = draws.Draws(), list[str]()
+    with seeded(5):
+        for _ in range(48):
+            mine, *runs = torch.randn(37, 256, 160)
+            if other is not None:
+                other(mine)
+            found.append(program.told(0, mine, runs))
+            if found[-1]:
+                break
+    assert bool(found[-1]) is (other is not None)
 
 
 def test_a_decoy_is_judged_by_its_own_calls_alone() -> None:

@@ -42,6 +42,9 @@ nearest run is at distance 0 from all that are dropped, unless a row is that no 
 ALONE, ALONE_LEAST = (1 / 32, 1 / 2), 1 / 32
 """Parts of the range of an element over all runs, of the whole output's size (RMS) at the least, that the nearest of
 the others is away: one of dropout that is kept and not scaled lies between two numbers, one of noise far outside."""
+LAST, ROUNDED = 1 << 10, 8.0
+"""Of a run with more than MOST elements the last are looked at too; and roundings that one may lie outside the range of
+others."""
 MOST_RELATED = 1 << 12
 """Elements of two outputs that are looked at together: a standard error is 1/64."""
 RELATED = 4.0
@@ -115,7 +118,7 @@ class Look:
     One call of 32768 elements cannot tell a dropout rate of 0.52 from 0.50 (7 standard errors, where the most of so
     many honest numbers reach 6); but each is an honest number of mean 0, so over calls they add up.
     """
-    slices: torch.Tensor | None = None
+    slices: lasting.Offsets | None = None
     """How far its slices lie off (``lasting``)."""
     mine: Drawn | None = None
     """Its features; None where they were not asked for."""
@@ -134,7 +137,7 @@ def look(got: torch.Tensor, runs: Sequence[torch.Tensor], noise: torch.Tensor | 
     Of more than MOST elements some, evenly spread and beginning anywhere; whether numbers come again is seen of the
     first ones. All of them, 2^20, took 15 s of two cores for each call.
     """
-    unfinished = list(_unfinished(got, runs))
+    unfinished = [*_unfinished(got, runs), *_beyond(got, runs, noise)]
     cut = _cut(tuple(got.shape))
     stacked, value = _wide([run[cut] for run in runs]), _wide([got[cut]])[0]
     everyone = torch.cat([stacked, value[None]])
@@ -145,7 +148,7 @@ def look(got: torch.Tensor, runs: Sequence[torch.Tensor], noise: torch.Tensor | 
     shape = tuple(everyone.shape[1:])
     sliced = patterns.signs(shape, *ranks)
     doubt = ""
-    strange = _strange(value, stacked), _alone(everyone)
+    strange = _strange(value, stacked), _alone(everyone), _alone(_ends(got, runs, noise))
     for sign in itertools.chain(unfinished, *strange, _otherwise(mine, stacked, everyone), sliced):
         if sign.certain:
             return Look(sign.words, "", ())
@@ -156,7 +159,7 @@ def look(got: torch.Tensor, runs: Sequence[torch.Tensor], noise: torch.Tensor | 
         _snap(stacked, value, got.dtype, None if noise is None else noise.reshape(-1)[:MOST])
         mine = features(value, stacked[:-HELD_OUT])
     theirs = functools.cache(functools.partial(_each, stacked))
-    return Look("", doubt, _tilts(everyone, *ranks), lasting.offsets(shape, ranks), mine, theirs)
+    return Look("", doubt, _tilts(everyone, *ranks), lasting.offsets(tuple(got.shape), cut, ranks), mine, theirs)
 
 
 def _wide(values: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -227,6 +230,40 @@ def _among_all(name: str, everyone: torch.Tensor) -> Iterator[Sign]:
         yield Sign(words, usual)
 
 
+def _beyond(got: torch.Tensor, runs: Sequence[torch.Tensor], noise: torch.Tensor | None) -> Iterator[Sign]:
+    """The same as ``_alone`` of all elements of many, of those that lie twice the range of the others outside it."""
+    if got.numel() <= MOST:
+        return
+    eps = torch.finfo(got.dtype).eps if got.dtype.is_floating_point else 0.0
+    values = [one.to(torch.promote_types(one.dtype, torch.float32)).nan_to_num(0.0, 0.0, 0.0) for one in (*runs, got)]
+    (low, next_low), (high, next_high) = _two_least(values), _two_least([-one for one in values])
+    high, next_high = -high, -next_high
+    least = ROUNDED * eps * torch.maximum(low.abs(), high.abs()) + 1e-5 * float(values[0].square().mean().sqrt())
+    least = least if noise is None else least + atoms.NOISE * noise.to(least.dtype)
+    below = (low < next_low - 2 * (high - next_low) - least, low)
+    above = (high > next_high + 2 * (next_high - low) + least, high)
+    *others, mine = (sum(int((far & (one == most)).sum()) for far, most in (below, above)) for one in values)
+    if mine > 2 * max(others):
+        words = f"{mine} elements lie where none of any run of the reference does, of which none has over {max(others)}"
+        yield Sign(words, certain=False)
+
+
+def _two_least(values: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of each element the least over ``values``, and the least of the others."""
+    first, second = torch.minimum(values[0], values[1]), torch.maximum(values[0], values[1])
+    for one in values[2:]:
+        second = torch.minimum(second, torch.maximum(first, one))
+        first = torch.minimum(first, one)
+    return first, second
+
+
+def _ends(got: torch.Tensor, runs: Sequence[torch.Tensor], noise: torch.Tensor | None) -> torch.Tensor:
+    """All runs of the last elements of many: a kernel's blocks seldom end where they do."""
+    few = LAST if got.numel() > MOST else 0
+    everyone = _wide([one.reshape(-1)[one.numel() - few :] for one in (*runs, got)])
+    return _leveled(everyone, got.dtype, None if noise is None or not few else noise.reshape(-1)[-few:])[0]
+
+
 def _alone(everyone: torch.Tensor) -> Iterator[Sign]:
     """Whether the last run has elements like in none of the others, more than any of these. All runs are exchangeable
     if it is one more of them, so by chance it is the first of 37 once in 37 calls."""
@@ -236,6 +273,8 @@ def _alone(everyone: torch.Tensor) -> Iterator[Sign]:
     steps = np.diff(ordered, axis=1, prepend=-math.inf, append=math.inf)
     nearest = np.minimum(steps[:, :-1], steps[:, 1:])
     range_ = ordered[:, -1:] - ordered[:, :1]
+    if not columns.size:
+        return
     least = ALONE_LEAST * math.sqrt(float(np.square(columns).mean()))
     for share in ALONE:
         places = np.zeros(columns.shape, dtype=bool)

@@ -33,8 +33,10 @@ DOUBTS = 1e-8
 FEW_DRIFT = 24.0
 """-log of how often an honest program's mean rank may be off by ``limit_of_few``, to one side: 4 in 10^11."""
 
-SHAKEN = 12
-"""Runs of which it is asked how rounding moves them."""
+SHAKEN, STRONGER = 12, 16.0
+"""Runs of which it is asked how rounding moves them, and by how much more once again."""
+GROWN = 2.0
+"""Times as much as before that they change then, at the least."""
 FURTHER = 1 << 32
 """Numbers from which on runs are others than those that each call is compared with."""
 
@@ -136,15 +138,19 @@ def noise(
     instance: Instance, leaves: Sequence[torch.Tensor], state: State | None, seed: int, runs: Sequence[Any]
 ) -> list[torch.Tensor]:
     """By how much the first of ``runs`` (``run``) change where inputs are moved by half a rounding, float64, the most
-    of SHAKEN: what is dropped in one of them shows nothing there."""
-    found = [torch.zeros(out.shape, dtype=torch.float64, device=out.device) for out in runs[0]]
-    for number, before in enumerate(runs[:SHAKEN]):
-        moved = calls.Given(orders.moved_by_an_ulp(leaves, generator(seed + number, instance.device), halves=True))
-        moved.incoming = leaves.incoming if isinstance(leaves, calls.Given) else None
-        for most, one, other in zip(found, before, run(instance, moved, state, seed, number), strict=True):
-            change = (other.to(torch.float64) - one.to(torch.float64)).abs_().nan_to_num_(0.0, 0.0, 0.0)
-            most.copy_(torch.maximum(most, change))
-    return found
+    of SHAKEN: what is dropped in one of them shows nothing there. What changes by no more where they are moved by
+    STRONGER times as much has jumped, and is no rounding; halves are not moved so far, where a softmax saturates."""
+    found, halves = [], any(leaf.dtype in (torch.float16, torch.bfloat16) for leaf in leaves)
+    for times in (1.0,) if halves else (1.0, STRONGER):
+        found.append([torch.zeros(out.shape, dtype=torch.float64, device=out.device) for out in runs[0]])
+        for number, before in enumerate(runs[:SHAKEN]):
+            moved = calls.Given(orders.shaken(leaves, generator(seed + number, instance.device), times))
+            moved.incoming = leaves.incoming if isinstance(leaves, calls.Given) else None
+            for most, one, other in zip(found[-1], before, run(instance, moved, state, seed, number), strict=True):
+                change = (other.to(torch.float64) - one.to(torch.float64)).abs_().nan_to_num_(0.0, 0.0, 0.0)
+                most.copy_(torch.maximum(most, change))
+    first, last = found[0], found[-1]
+    return first if halves else [torch.where(b > GROWN * a, a, 0.0) for a, b in zip(first, last, strict=True)]
 
 
 def _doubtful(calls: list[str], doubt: str) -> str:

@@ -12,7 +12,8 @@ from kernelwright.judge.kinds import Watching
 
 RUNS = 6
 """Orders tried; their mean stands in for the oracle."""
-MOVED, HALVES = (torch.float32, torch.float64), (torch.float16, torch.bfloat16)
+WHOLE = 64.0
+"""Whole numbers up to which they are small: in bfloat16 there are no others from 128 on."""
 
 aten = torch.ops.aten
 
@@ -51,15 +52,31 @@ def moved_by_an_ulp(leaves: Sequence[torch.Tensor], rng: torch.Generator, halves
     """float32 and float64 leaves moved by half an ulp up or down or not at all; others unchanged.
 
     This is what shows the rounding of kernels that no operator order reaches. Half precision stays as it is: half an
-    ulp there is far more than its programs, which accumulate in float32, may lose; with ``halves`` it moves too.
+    ulp there is far more than its programs, which accumulate in float32, may lose.
     """
-    kinds, out = (*MOVED, *HALVES) if halves else MOVED, []
+    out = []
     for leaf in leaves:
-        if leaf.dtype in kinds:
+        if leaf.dtype in (torch.float32, torch.float64):
             step = torch.randint(-1, 2, leaf.shape, generator=rng, device=leaf.device).to(leaf.dtype)
             out.append(leaf + leaf * step * (torch.finfo(leaf.dtype).eps / 2))
         else:
             out.append(leaf)
+    return out
+
+
+def shaken(leaves: Sequence[torch.Tensor], rng: torch.Generator, times: float) -> list[torch.Tensor]:
+    """Floating leaves, halves too, moved by ``times`` half an ulp up or down or not at all, but for small whole numbers
+    in leaves of hardly any others: a reference may compare with them."""
+    out = []
+    for leaf in leaves:
+        made = leaf
+        if leaf.is_floating_point() and leaf.itemsize > 1:
+            wide, eps = leaf.to(torch.float64), torch.finfo(leaf.dtype).eps
+            step = torch.randint(-1, 2, leaf.shape, generator=rng, device=leaf.device)
+            whole = (wide.frac() == 0.0) & (wide.abs() <= WHOLE)
+            whole = whole & (whole.sum() * 10 > 9 * whole.numel())
+            made = torch.where(whole, wide, wide + wide * step * (times * eps / 2)).to(leaf.dtype)
+        out.append(made)
     return out
 
 
