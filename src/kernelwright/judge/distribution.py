@@ -148,7 +148,9 @@ def look(got: torch.Tensor, runs: Sequence[torch.Tensor], noise: torch.Tensor | 
     shape = tuple(everyone.shape[1:])
     sliced = patterns.signs(shape, *ranks)
     doubt = ""
-    strange = _strange(value, stacked), _alone(everyone), _alone(_ends(got, runs, noise))
+    strange = [_strange(value, stacked), _alone(everyone)]
+    if value.numel() < got.numel():
+        strange.append(_alone(_ends(got, runs, noise)))
     for sign in itertools.chain(unfinished, *strange, _otherwise(mine, stacked, everyone), sliced):
         if sign.certain:
             return Look(sign.words, "", ())
@@ -232,7 +234,7 @@ def _among_all(name: str, everyone: torch.Tensor) -> Iterator[Sign]:
 
 def _beyond(got: torch.Tensor, runs: Sequence[torch.Tensor], noise: torch.Tensor | None) -> Iterator[Sign]:
     """The same as ``_alone`` of all elements of many, of those that lie twice the range of the others outside it."""
-    if got.numel() <= MOST:
+    if got.numel() <= MOST or got.is_complex():
         return
     eps = torch.finfo(got.dtype).eps if got.dtype.is_floating_point else 0.0
     values = [one.to(torch.promote_types(one.dtype, torch.float32)).nan_to_num(0.0, 0.0, 0.0) for one in (*runs, got)]
@@ -259,9 +261,8 @@ def _two_least(values: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tens
 
 def _ends(got: torch.Tensor, runs: Sequence[torch.Tensor], noise: torch.Tensor | None) -> torch.Tensor:
     """All runs of the last elements of many: a kernel's blocks seldom end where they do."""
-    few = LAST if got.numel() > MOST else 0
-    everyone = _wide([one.reshape(-1)[one.numel() - few :] for one in (*runs, got)])
-    return _leveled(everyone, got.dtype, None if noise is None or not few else noise.reshape(-1)[-few:])[0]
+    everyone = _wide([one.reshape(-1)[-LAST:] for one in (*runs, got)])
+    return _leveled(everyone, got.dtype, None if noise is None else noise.reshape(-1)[-LAST:])[0]
 
 
 def _alone(everyone: torch.Tensor) -> Iterator[Sign]:
@@ -273,8 +274,6 @@ def _alone(everyone: torch.Tensor) -> Iterator[Sign]:
     steps = np.diff(ordered, axis=1, prepend=-math.inf, append=math.inf)
     nearest = np.minimum(steps[:, :-1], steps[:, 1:])
     range_ = ordered[:, -1:] - ordered[:, :1]
-    if not columns.size:
-        return
     least = ALONE_LEAST * math.sqrt(float(np.square(columns).mean()))
     for share in ALONE:
         places = np.zeros(columns.shape, dtype=bool)

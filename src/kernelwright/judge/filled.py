@@ -28,11 +28,10 @@ SWALLOWED = 2.0**-26
 
 def found(func: Any, kwargs: Mapping[str, Any], out: Any) -> bool:
     """Whether this is a sum or product with numbers that far from zero."""
-    if not (func in _SUMS or func in _PRODUCTS) or not isinstance(out, torch.Tensor) or out.dtype is not torch.float64:
+    if not (func in _SUMS or func in _PRODUCTS) or kwargs.get("alpha", 1) != 1 or not isinstance(out, torch.Tensor):
         return False
-    return (
-        kwargs.get("alpha", 1) == 1 and bool(out.numel()) and bool(torch.stack(torch.aminmax(out)).abs().amax() >= FAR)
-    )
+    plain = out.dtype is torch.float64 and out.layout is torch.strided and out.numel() > 0
+    return plain and bool(torch.stack(torch.aminmax(out)).abs().amax() >= FAR)
 
 
 def kept(func: Any, args: tuple[Any, ...], before: torch.Tensor, rough: torch.Tensor) -> torch.Tensor:

@@ -275,7 +275,7 @@ def _wanted(
         wanted.append(Variant(name="rows of least whole numbers", required=True, change="least"))
         wanted += [*([_CODED] if weights else []), *singled.equal(specs, light=work <= LIGHT)]
     if len(specs) > 1 and any(s.dtype in ("bool", *_INTEGERS) and len(s.shape) > 1 for s in specs):
-        wanted.append(Variant(name=EMPTY, required=True, change=EMPTY, draws=2))
+        wanted.append(Variant(name=EMPTY, required=True, change=EMPTY, draws=4 if work <= LIGHT else 2))
     wanted += singled.again(len(specs), hidden_seed, light=work <= LIGHT, tiny=work <= TINY)
     wanted += _apart(contract, specs, hidden_seed)
     wanted += _masks(specs, masked)
