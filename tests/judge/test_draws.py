@@ -158,3 +158,9 @@ def test_what_a_thousandth_of_many_numbers_is_like_in_no_run() -> None:
                 mine[-1, -8:] = x[-1, -8:] * other
             said.append(draws.told(0, mine, column))
         assert any(said) is (other is not None)
+
+
+def test_many_complex_numbers_end_no_look() -> None:
+    """They have no order, so nobody asks which lie outside all others."""
+    mine, *column = torch.randn(37, 1 << 16, dtype=torch.complex64)
+    assert "" == next(distribution._outside(mine, column, None), "")

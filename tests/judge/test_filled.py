@@ -9,7 +9,7 @@ import pytest
 import torch
 from plain_tasks import GRADIENTS, instance
 
-from kernelwright.judge import logarithms
+from kernelwright.judge import filled, logarithms
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.verify import Checker
 
@@ -63,3 +63,11 @@ def test_such_rows_are_as_exact_as_those_of_one_number() -> None:
     """Their logarithm, 1e9, is none by which gradients are excused."""
     made = instance(WAYS[0], INPUTS, args="q, k, v, p", contract=GRADIENTS)
     assert logarithms._largest(made, made.draw(GIVEN, 3), None).size < 100.0
+
+
+def test_only_sums_and_products_of_plain_numbers_are_looked_at() -> None:
+    """A sparse sum has no largest number that torch would tell, and other operators put in nothing."""
+    far, add = torch.full((2, 3), -1e9, dtype=torch.float64), torch.ops.aten.add.Tensor
+    assert filled.found(add, {}, far)
+    assert not filled.found(add, {}, far.to_sparse())
+    assert not filled.found(add, {"alpha": 2}, far) and not filled.found(torch.ops.aten.div.Tensor, {}, far)

@@ -137,13 +137,12 @@ def look(got: torch.Tensor, runs: Sequence[torch.Tensor], noise: torch.Tensor | 
     Of more than MOST elements some, evenly spread and beginning anywhere; whether numbers come again is seen of the
     first ones. All of them, 2^20, took 15 s of two cores for each call.
     """
-    unfinished = [*_unfinished(got, runs), *_beyond(got, runs, noise)]
+    unfinished = [*_unfinished(got, runs), *_outside(got, runs, noise)]
     cut = _cut(tuple(got.shape))
-    stacked, value = _wide([run[cut] for run in runs]), _wide([got[cut]])[0]
-    everyone = torch.cat([stacked, value[None]])
-    _snap(stacked, value, got.dtype, None if noise is None else noise[cut])
+    some, rounding = _wide([one[cut] for one in (*runs, got)]), None if noise is None else noise[cut]
+    everyone, sizes = _leveled(some, got.dtype, rounding)
+    stacked, value = _snapped(some, got.dtype, rounding)
     mine = features(value, stacked[:-HELD_OUT])
-    everyone, sizes = _leveled(everyone, got.dtype, None if noise is None else noise[cut])
     ranks = _ranks_among(everyone), _ranks_among(sizes)
     shape = tuple(everyone.shape[1:])
     sliced = patterns.signs(shape, *ranks)
@@ -156,9 +155,8 @@ def look(got: torch.Tensor, runs: Sequence[torch.Tensor], noise: torch.Tensor | 
             return Look(sign.words, "", ())
         doubt = doubt or sign.words
     if value.numel() < got.numel():
-        stacked = _wide([run.reshape(-1)[:MOST] for run in runs])
-        value = _wide([got.reshape(-1)[:MOST]])[0]
-        _snap(stacked, value, got.dtype, None if noise is None else noise.reshape(-1)[:MOST])
+        rounding = None if noise is None else noise.reshape(-1)[:MOST]
+        stacked, value = _snapped(_wide([one.reshape(-1)[:MOST] for one in (*runs, got)]), got.dtype, rounding)
         mine = features(value, stacked[:-HELD_OUT])
     theirs = functools.cache(functools.partial(_each, stacked))
     return Look("", doubt, _tilts(everyone, *ranks), lasting.offsets(tuple(got.shape), cut, ranks), mine, theirs)
@@ -169,11 +167,14 @@ def _wide(values: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.stack([one.to(torch.float64) for one in values]).nan_to_num(0.0, 0.0, 0.0)
 
 
-def _snap(runs: torch.Tensor, value: torch.Tensor, dtype: torch.dtype, noise: torch.Tensor | None) -> None:
-    """Move what lies within rounding of the first runs onto them, in place, of the last runs as of ``value``."""
-    near = atoms.close(runs, dtype, noise)
-    for one in (*runs[-HELD_OUT:], value):
-        one.copy_(atoms.snapped(one, runs[:-HELD_OUT], near))
+def _snapped(
+    everyone: torch.Tensor, dtype: torch.dtype, noise: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Runs, and the last one; what lies within rounding of the first runs is moved onto them, of the last runs too."""
+    everyone, near = everyone.clone(), atoms.close(everyone[:-1], dtype, noise)
+    for one in everyone[-HELD_OUT - 1 :]:
+        one.copy_(atoms.snapped(one, everyone[: -HELD_OUT - 1], near))
+    return everyone[:-1], everyone[-1]
 
 
 def _each(runs: torch.Tensor) -> list[Drawn]:
@@ -232,7 +233,7 @@ def _among_all(name: str, everyone: torch.Tensor) -> Iterator[Sign]:
         yield Sign(words, usual)
 
 
-def _beyond(got: torch.Tensor, runs: Sequence[torch.Tensor], noise: torch.Tensor | None) -> Iterator[Sign]:
+def _outside(got: torch.Tensor, runs: Sequence[torch.Tensor], noise: torch.Tensor | None) -> Iterator[Sign]:
     """The same as ``_alone`` of all elements of many, of those that lie twice the range of the others outside it."""
     if got.numel() <= MOST or got.is_complex():
         return
@@ -246,7 +247,7 @@ def _beyond(got: torch.Tensor, runs: Sequence[torch.Tensor], noise: torch.Tensor
     above = (high > next_high + 2 * (next_high - low) + least, high)
     *others, mine = (sum(int((far & (one == most)).sum()) for far, most in (below, above)) for one in values)
     if mine > 2 * max(others):
-        words = f"{mine} elements lie where none of any run of the reference does, of which none has over {max(others)}"
+        words = f"{mine} elements lie far outside all runs of the reference, of which none has more than {max(others)}"
         yield Sign(words, certain=False)
 
 

@@ -48,7 +48,7 @@ class Reordered(Watching):
         return left.index_select(-1, order), right.index_select(-2, order)
 
 
-def moved_by_an_ulp(leaves: Sequence[torch.Tensor], rng: torch.Generator, halves: bool = False) -> list[torch.Tensor]:
+def moved_by_an_ulp(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
     """float32 and float64 leaves moved by half an ulp up or down or not at all; others unchanged.
 
     This is what shows the rounding of kernels that no operator order reaches. Half precision stays as it is: half an

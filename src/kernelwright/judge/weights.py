@@ -101,8 +101,8 @@ def numbered(first: State, redrawn: Mapping[str, torch.Tensor]) -> State | None:
 
 def tied(model: torch.nn.Module, name: str) -> list[str]:
     """All names of the tensor that has this one."""
-    live = model.state_dict()
-    return [other for other, value in live.items() if value.data_ptr() == live[name].data_ptr()] if name in live else []
+    live = {other: (value.data_ptr(), value.shape) for other, value in model.state_dict().items()}
+    return [other for other, place in live.items() if place == live.get(name)]
 
 
 def fresh(
