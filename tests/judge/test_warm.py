@@ -81,6 +81,19 @@ def test_what_a_warm_up_left_is_copied_and_kept_as_it_was(tmp_path: Path) -> Non
     assert warm.aside(candidate("cpp")) is None
 
 
+def test_what_another_judge_kept_first_is_not_taken_from_under_it(tmp_path: Path) -> None:
+    """Four judges of one Triton kernel shared a cache on an H200: one copied what another had just moved away."""
+    warm = Warm(cast(Any, Started(1 << 30)), tmp_path / "state", tmp_path / "cache")
+    place = warm.left(candidate())
+    for number in range(2):
+        (tmp_path / "left").mkdir()
+        (tmp_path / "left" / "kernel.so").write_text(str(number))
+        warm._keep(tmp_path / "left", place)
+        assert "0" == (place / "kernel.so").read_text()
+        assert [place] == list(place.parent.iterdir())
+        assert not (tmp_path / "left").exists()
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_warm_up_calls_in_each_layout_that_is_checked(
     tmp_path: Path, program: Callable[..., Program], fails: bool

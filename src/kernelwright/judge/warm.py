@@ -131,11 +131,16 @@ class Warm:
 
     @staticmethod
     def _keep(own: Path, place: Path) -> None:
-        """Move what a warm-up left to where copies are made from; links lead nowhere, and are dropped."""
+        """Move what a warm-up left to where copies are made from; links lead nowhere, and are dropped. What another
+        judge has put there first stays: it may be copying it."""
         size = folders.settled(own)
         place.parent.mkdir(parents=True, exist_ok=True)
         if size is None or size > MOST_BYTES:
             folders.removed(own)
             own.mkdir(exist_ok=True)
-        folders.removed(place)
-        shutil.move(own, place)
+        coming = place.with_name(f"{place.name}.{os.getpid()}")
+        shutil.move(own, coming)  # may be of another file system
+        try:
+            coming.rename(place)
+        except OSError:
+            folders.removed(coming)
