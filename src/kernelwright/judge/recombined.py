@@ -13,9 +13,11 @@ from torch.utils.weak import WeakTensorKeyDictionary
 FACTORS = 1 << 20
 """Random factors near one that recombined draws take stretches of, each from another place."""
 LARGE = 1 << 16
-"""Leaves of fewer elements keep their proportions where they may be bounds or positions: rows of up to BOUNDS numbers,
-or one row in order. They are multiplied by one factor."""
+"""Leaves of fewer elements keep their proportions where one row is in order: it is multiplied by one factor. So are all
+rows of up to BOUNDS numbers that would be in another order else, or that are of one length."""
 BOUNDS = 4
+UNIT = 1e-3
+"""How near to one the sums of rows lie, or their lengths, where these are probabilities or directions."""
 MOVED = 0.03
 DENSE = 2e-3
 """Share of a leaf's elements as near to its largest, or smallest, as they are moved, from where it is taken to be
@@ -44,12 +46,12 @@ class Recombiner:
             low, high = int(ends.min()), int(ends.max())
             made.view(-1)[low:high] = other.reshape(-1)[low:high]
         if not floats and not mixes:
-            return made
+            lots = torch.rand((2, 1, *made.shape), generator=dice).to(made.device)
+            return _numbers(base[None], other[None], lots)[0] if _mixes(base) else made
         bounds = self._bounds(base)
         if not large:
-            whole = torch.tensor(_in_order(made), device=made.device)
-            chance = torch.rand(() if whole else made.shape, generator=dice).to(made.device)
-            return _moved(made, chance, whole, bounds)
+            chance = torch.rand(made.shape, generator=dice).to(made.device)
+            return _few(made[None], chance[None], bounds)[0]
         if self._factors is None:
             own = torch.Generator().manual_seed(secrets.randbits(63))
             factors = torch.rand(2 * FACTORS, generator=own).mul_(2 * MOVED).add_(1 - MOVED)
@@ -99,16 +101,17 @@ class Recombiner:
             ends = torch.randint(0, size + 1, (count, 2), generator=dice).sort(1).values.to(made.device)
             at = torch.arange(size, device=made.device)
             made = torch.where((at >= ends[:, :1]) & (at < ends[:, 1:]), other, made)
+        chance = torch.rand((1 if floats or large else 2, *made.shape), generator=self._secret, device=made.device)
         if not floats and not large:
-            return made.view(count, *shape)
-        chance = torch.rand(made.shape, generator=self._secret, device=made.device)
+            base, other = (pile[at.to(pile.device)].view(count, *shape) for at in (first, second))
+            lots = chance.view(2, count, *shape)
+            return _numbers(base, other, lots) if _mixes(stock[0]) else made.view(count, *shape)
         if not floats:
-            return torch.where(chance < 0.5, other, made).view(count, *shape)
-        whole = torch.zeros((count, 1), dtype=torch.bool, device=made.device)
+            return torch.where(chance[0] < 0.5, other, made).view(count, *shape)
         if not large:
-            whole = _each_in_order(made.view(count, *shape))
-            chance = torch.where(whole, chance[:, :1], chance)
-        return _moved(made, chance, whole, self._bounds(stock[0])).view(count, *shape)
+            return _few(made.view(count, *shape), chance.view(count, *shape), self._bounds(stock[0]))
+        whole = torch.zeros((), dtype=torch.bool, device=made.device)
+        return _moved(made, chance[0], whole, self._bounds(stock[0])).view(count, *shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,17 +152,57 @@ def _moved(values: torch.Tensor, chance: torch.Tensor, whole: torch.Tensor, boun
     return torch.where(whole, moved, bounds.kept(moved, values))
 
 
-def _each_in_order(values: torch.Tensor) -> torch.Tensor:
-    """``_in_order`` of each of several, as a column."""
-    count, *shape = values.shape
-    if len(shape) == 1 and values.is_floating_point():
-        return (values[:, 1:] >= values[:, :-1]).all(1, keepdim=True)
-    whole = len(shape) == 0 or len(shape) == 1 or shape[-1] <= BOUNDS
-    return torch.full((count, 1), whole, device=values.device)
+def _numbers(base: torch.Tensor, other: torch.Tensor, lots: torch.Tensor) -> torch.Tensor:
+    """Small leaves (the first axis) of whole numbers, or flags, each of which comes from one of two draws. Of rows of a
+    few each place comes from another row too, or soon all rows were seen before: a program that kept the answer of
+    every row it saw was three times as fast as eager."""
+    if base.dim() > 2 and base.shape[-1] <= BOUNDS:
+        order = lots[1].reshape(len(base), -1, base.shape[-1]).argsort(1)
+        base, other = (each.reshape(order.shape).gather(1, order).reshape(base.shape) for each in (base, other))
+    return torch.where(lots[0] < 0.5, other, base)
 
 
-def _in_order(values: torch.Tensor) -> bool:
-    """Whether it may be bounds or positions, whose order means something."""
-    if values.dim() != 1:
-        return values.dim() == 0 or values.shape[-1] <= BOUNDS
-    return not (values.is_floating_point() and bool((values[1:] < values[:-1]).any()))
+def _mixes(values: torch.Tensor) -> bool:
+    """Whether whole numbers, or flags, may come from anywhere: those that lie in no order and repeat, in rows too."""
+    if values.dim() == 0 or values.numel() < 2:
+        return False
+    steps = values.to(torch.int8 if values.dtype is torch.bool else torch.int64)
+    for axis in {0, values.dim() - 1}:
+        rises = steps.diff(dim=axis)
+        if values.shape[axis] > 2 and not (bool((rises < 0).any()) and bool((rises > 0).any())):
+            return False
+    if values.dtype is torch.bool:
+        return True
+    flat = values.reshape(-1, values.shape[-1]).sort(-1).values
+    apart = bool((flat.diff(dim=-1) != 0).all()) and flat.shape[-1] > BOUNDS
+    return len(values.unique()) < values.numel() and not apart
+
+
+def _few(values: torch.Tensor, chance: torch.Tensor, bounds: _Bounds | None) -> torch.Tensor:
+    """Several small leaves (the first axis) moved: each number by itself, but what must keep its proportions."""
+    count = len(values)
+    together = chance.reshape(count, -1)[:, :1].reshape(count, *[1] * (values.dim() - 1))
+    yes = torch.ones_like(together, dtype=torch.bool)
+    if values.dim() == 1:
+        return _moved(values, chance, yes, bounds)
+    if values.dim() == 2:
+        whole = yes if values.is_complex() else (values[:, 1:] >= values[:, :-1]).all(1, keepdim=True)
+        return _moved(values, torch.where(whole, together, chance), whole, bounds)
+    if values.shape[-1] > BOUNDS:
+        return _moved(values, chance, ~yes, bounds)
+    each = _moved(values.clone(), chance, ~yes, bounds)
+    return torch.where(_proportioned(values, each), _moved(values, together, yes, bounds), each)
+
+
+def _proportioned(rows: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
+    """Which rows of a few numbers must keep their proportions: corners of boxes that would change places, probabilities
+    and directions, and all that lie one after the other."""
+    if rows.is_complex():
+        return torch.zeros((), dtype=torch.bool, device=rows.device)
+    turned = (rows.argsort(dim=-1, stable=True) != moved.argsort(dim=-1, stable=True)).any(-1, keepdim=True)
+    if rows.shape[-1] > 1:
+        for size in (rows.sum(-1, keepdim=True), rows.square().sum(-1, keepdim=True)):
+            turned = turned | ((size - 1).abs() < UNIT)
+    if rows.shape[-2] > 2:
+        turned = turned | (rows.diff(dim=-2) >= 0).all(-2, keepdim=True).any(-1, keepdim=True)
+    return turned
