@@ -36,7 +36,7 @@ def test_quotients_have_other_sizes() -> None:
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 1), (2, 3, 4)])
 def test_types_and_shapes_stay(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     rng = torch.Generator().manual_seed(0)
-    for change in (factors.signed, factors.sized):
+    for change in (factors.signed, factors.sized, factors.sliced, factors.both_ways, factors.outlying):
         for _ in range(4):
             made = change(torch.ones(shape, dtype=dtype), 20.0, rng)
             assert made.dtype is dtype and made.shape == shape
@@ -52,3 +52,42 @@ def test_mixed_rows_of_two_inputs_have_other_signs() -> None:
     some = Variant(name="", required=True, change="mixed", factors=(1e-3, 1e3))
     made, other = change_leaves([x, y], some, 3)
     assert bool((made * other < 0).any())
+
+
+def test_slices_along_every_axis_have_sizes_of_their_own() -> None:
+    """A channel, a sample or a head of a thousandth of the others' size was taken for zero; one is as it was."""
+    rng, leaf, axes = torch.Generator().manual_seed(0), torch.ones(8, 16, 12), set()
+    for _ in range(40):
+        made = factors.sliced(leaf, 1.0, rng)
+        along = [axis for axis in range(3) if bool((made.amax([d for d in range(3) if d != axis]) != 1).any())]
+        along = [
+            axis for axis in along if torch.equal(made.movedim(axis, 0)[:, 0, 0], made.movedim(axis, 0)[:, -1, -1])
+        ]
+        [axis] = along
+        axes.add(axis)
+        assert float(made.max()) == 1.0 and 2.0**-factors.DEEPEST <= float(made.min()) < 1.0
+        lines = made.movedim(axis, 0)[:, 0, 0]
+        assert 0 < int((lines < 1).sum()) < len(lines)
+    assert {0, 1, 2} == axes
+
+
+@pytest.mark.parametrize("shape", [(64, 32), (8, 16, 12), (7, 9), (40,)])
+def test_lines_lie_far_up_and_down_and_the_mean_of_all_stays(shape: tuple[int, ...]) -> None:
+    """Who asks the mean of all whether E[x^2] - E[x]^2 cancels hears that it does not."""
+    rng, leaf = torch.Generator().manual_seed(0), torch.randn(shape)
+    kinds = set()
+    for _ in range(16):
+        made = factors.both_ways(leaf, 1.0, rng)
+        size = float(leaf.square().mean().sqrt())
+        moved = (made - leaf).double() / size
+        up, down = moved > 20, moved < -20
+        assert int(up.sum()) == int(down.sum()) > 0
+        assert abs(float(moved.mean())) < 1e-4
+        assert bool((up | down | (moved.abs() < 1e-3)).all())
+        kinds.add(bool((up == up.select(-1, 0).unsqueeze(-1)).all()))
+    assert kinds == ({True, False} if len(shape) > 1 else {False})
+
+
+def test_a_single_outlier_is_no_infinity_where_those_are_masks() -> None:
+    rng, leaf = torch.Generator().manual_seed(0), torch.tensor([[0.0, -torch.inf], [0.0, 0.0]])
+    assert all(torch.equal(leaf, factors.outlier(leaf, rng)) for _ in range(20))

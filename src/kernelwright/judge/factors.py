@@ -7,7 +7,11 @@ who left out the ``abs`` of a product of probabilities, or the clamp of a quotie
 
 from __future__ import annotations
 
+import math
+
 import torch
+
+from kernelwright.judge.dealing import below, few
 
 SIGNS = "signs by lot"
 """The change that negates every second element, by lot: numbers that are never negative become such as any are."""
@@ -17,6 +21,24 @@ CONDITION = "sizes far apart"
 """The change that squeezes matrices along some of their directions."""
 ALIKE = "sizes alike"
 """The change that makes all directions of a matrix but one, or all, count the same."""
+SLICES = "slices of other sizes"
+"""The change that makes slices along an axis smaller, each by a factor of its own."""
+DEEPEST = 16
+"""By how many powers of two, at the most: a channel of 1e-4 of the others' size was left out, and nobody asked for it,
+since of rows alone each had a size of its own."""
+BOTH = "far from zero both ways"
+"""The change that moves lines of a tensor far up and down, as many of them each way."""
+FAR = 24.0, 400.0
+"""By how many sizes (RMS), at the least and the most. The mean of all stays what it was: a norm that took E[x^2] -
+E[x]^2 for the variance where that was near zero passed."""
+OUTLIERS = 1024
+"""Elements among which one outlier lies at the most; a draw may hold as few as one."""
+MILD = 16.0, 64.0
+"""Times the end of all that every second draw's one outlier is, at the least and the most. Nothing else of such a draw
+shows that it is there: of 16384 normal numbers one of 100 makes the mean square 1.6, and an exponential infinite. A
+softmax that left out the maximum where the mean square was below 2 passed as long as outliers were of 1000 sizes."""
+UP = 2 / 3
+"""Of them those that are the largest of all, not the least."""
 LEFT = 4.0, 40.0
 """How many times as large as what is lost in rounding the singular values of squeezed directions are. Pivots are as
 small there: of 24 columns 1e-5 to 1e-4 of the largest."""
@@ -68,3 +90,57 @@ def alike(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tens
     sizes = torch.where(first & (other > 1.0), other, sizes) * leaf.double().square().mean().sqrt()
     made = (turned * sizes[..., None, :]) @ turned.mT
     return ((made + made.mT) / 2).to(leaf.dtype)
+
+
+def sliced(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
+    """Every second slice along an axis (mostly that of channels), by lot, is up to 2^DEEPEST times smaller; one at the
+    least is as it was."""
+    axes = [axis for axis, size in enumerate(leaf.shape) if size > 1]
+    if not axes:
+        return leaf
+    channels = 1 if 1 in axes else axes[-1]
+    axis = axes[below(len(axes), rng)] if below(2, rng) else channels
+    lines = [size if dim == axis else 1 for dim, size in enumerate(leaf.shape)]
+    lots = torch.rand((2, *lines), generator=rng, device=leaf.device, dtype=torch.float64)
+    smaller = (lots[0] < 0.5) & (lots[0] > lots[0].min())
+    return (leaf * torch.where(smaller, torch.exp2(-DEEPEST * lots[1]), 1.0)).to(leaf.dtype)
+
+
+def both_ways(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
+    """Rows, or slices along an axis, by lot, as many of them up as down, and one as it is where they are odd."""
+    axes = [axis for axis, size in enumerate(leaf.shape) if size > 1]
+    rows = [axis for axis in axes if axis < leaf.dim() - 1]
+    if not axes:
+        return leaf
+    chosen = rows if rows and below(2, rng) else [axes[below(len(axes), rng)]]
+    lines = [size if dim in chosen else 1 for dim, size in enumerate(leaf.shape)]
+    count = math.prod(lines)
+    order = torch.randperm(count, generator=rng, device=leaf.device)
+    sign = (order >= count - count // 2).double() - (order < count // 2).double()
+    low, high = map(math.log, FAR)
+    far = math.exp(low + (high - low) * float(torch.rand((), generator=rng, device=leaf.device)))
+    size = leaf.double().square().mean().sqrt()
+    return (leaf + far * size * sign.view(lines)).to(leaf.dtype)
+
+
+def outlying(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
+    """One element, or up to one in OUTLIERS (any number of digits as likely), is larger: whoever judges by a sample of
+    them sees none. Even half of all elements, as a sample, shows one that is alone every second time only."""
+    if factor > MILD[1] and below(2, rng):
+        return outlier(leaf, rng)
+    share = few(max(1, leaf.numel() // OUTLIERS), rng) / max(1, leaf.numel())
+    chance = torch.rand(leaf.shape, generator=rng, device=leaf.device)
+    return torch.where(chance <= max(share, float(chance.min())), leaf * factor, leaf)
+
+
+def outlier(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """One element is MILD times the largest, or the least."""
+    lots = torch.rand(2, generator=rng, device=leaf.device).tolist()
+    least, most = torch.aminmax(leaf)
+    if not bool(torch.isfinite(most - least)):
+        return leaf
+    end = most if lots[0] < UP else least
+    low, high = map(math.log, MILD)
+    made = leaf.clone(memory_format=torch.contiguous_format)
+    made.view(-1)[below(leaf.numel(), rng)] = end * math.exp(low + (high - low) * lots[1])
+    return made

@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from kernelwright.judge import inputs
+from kernelwright.judge import factors, inputs
 from kernelwright.judge.calls import Given, differentiable
 
 ROWS, ONES, NONE, LARGE, SMALL = "by rows", "of ones, nearly", "of zeros", "that are large", "that are small"
 CHOSEN, NEGATED = "of one number a row", "of one negative number a row"
 BLOCKS, EVEN = "that are zero in blocks", "of one number with steps of zero"
-KINDS = (ROWS, ONES, NONE, LARGE, SMALL, CHOSEN, NEGATED, BLOCKS, EVEN)
+SLICED = "of which slices have other sizes"
+KINDS = (ROWS, ONES, NONE, LARGE, SMALL, CHOSEN, NEGATED, BLOCKS, EVEN, SLICED)
 """Ways of changing them, by what is said of one that fails."""
 POWERS = {torch.float16: (3, -6)}
 USUAL = (24, -40)
@@ -112,6 +113,8 @@ def _changed(first: torch.Tensor, kind: str, rng: torch.Generator) -> torch.Tens
         return torch.full_like(first, 1 / max(first.numel(), 2))  # a mean's; of a sum's ones there are others
     if kind == BLOCKS:
         return _in_blocks(first, rng)
+    if kind == SLICED:
+        return factors.sliced(first.cpu(), 1.0, rng).to(first.device)
     if kind in (CHOSEN, NEGATED):
         return _of_classes(first, 1.0 if kind == CHOSEN else -1.0, rng)
     if kind == ONES:

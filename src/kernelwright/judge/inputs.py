@@ -28,7 +28,7 @@ from kernelwright.judge import (
     specials,
     whole,
 )
-from kernelwright.judge.dealing import few
+from kernelwright.judge.dealing import below
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 ORDERED = "in order"
@@ -48,8 +48,6 @@ errs by is in the honest error (``centred``).
 """
 LOTS = 5
 """Draws in which a reference must accept what another draw may make too large."""
-OUTLIERS = 1024
-"""Elements among which one outlier lies at the most; a draw may hold as few as one."""
 OF_ONE = ("near-duplicate", "nearly", "rearranged", "held", "alone")
 """Changes of which every draw begins with the same values."""
 MIXED = ("negated", factors.SIGNS, "shifted", "far", "sparse", "zero rows", "outliers")
@@ -77,7 +75,8 @@ class Variant:
     ``nearly``, ``mixed``, ``strewn``, ``borders``, ``marks``, ``throughout``, ``rearranged``, ``blank samples``,
     ``blank channels``, ``blank inputs``, ``rows alike``, ``one for all``, ``empty samples``, ``masks``,
     ``whole.LINES``, ``whole.EMPTIED``, ``skewed``, ``largest``, ``least``, ``held``, ``alone``, ``factors.SIGNS``,
-    ``factors.SIZES``, one of ``slices.CHANGES`` or of ``almost.CHANGES``, or nothing."""
+    ``factors.SIZES``, ``factors.SLICES``, ``factors.BOTH``, ``beside_weights.ROWS``, one of ``slices.CHANGES`` or of
+    ``almost.CHANGES``, or nothing."""
     factors: tuple[float, ...] = ()
     """Scales that ``mixed`` and ``strewn`` deal to rows (the largest is also that of ``outliers``), ``borders``, or by
     what share of itself an element is ``nearly`` what it was."""
@@ -277,6 +276,8 @@ def _dealt(leaf: torch.Tensor, variant: Variant, rng: torch.Generator, lot: torc
         return dealing.mixed(leaf, _changes(variant), rng, lot)
     if variant.strewn != "ends" or factor <= 1.0 or leaf.dim() == 0:
         return dealing.strewn(leaf, _changes(variant), rng, variant.strewn)
+    if below(2, rng):
+        return factors.outlier(leaf, rng)
     leaf = leaf.clone(memory_format=torch.contiguous_format)
     for end in torch.aminmax(leaf):
         leaf.view(-1)[int(torch.randint(leaf.numel(), (), generator=rng, device=leaf.device))] = end * factor
@@ -331,19 +332,13 @@ def nudged(leaf: torch.Tensor, step: float, rng: torch.Generator) -> torch.Tenso
     return (leaf * times.to(leaf.dtype)).clamp(*torch.aminmax(leaf))
 
 
-def _outliers(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
-    """One element, or up to one in OUTLIERS (any number of digits as likely), is larger: whoever judges by a sample of
-    them sees none. Even half of all elements, as a sample, shows one that is alone every second time only."""
-    share = few(max(1, leaf.numel() // OUTLIERS), rng) / max(1, leaf.numel())
-    chance = torch.rand(leaf.shape, generator=rng, device=leaf.device)
-    return torch.where(chance <= max(share, float(chance.min())), leaf * factor, leaf)
-
-
 _BY_FACTOR = {
-    "outliers": _outliers,
+    "outliers": factors.outlying,
     "nearly": nudged,
     factors.SIGNS: factors.signed,
     factors.SIZES: factors.sized,
+    factors.SLICES: factors.sliced,
+    factors.BOTH: factors.both_ways,
     factors.CONDITION: factors.squeezed,
     factors.ALIKE: factors.alike,
 }

@@ -13,11 +13,11 @@ import torch
 
 from kernelwright.errors import KernelwrightError
 from kernelwright.judge import agreement, calls, health, inputs, noise, orders, refusals, rounding, skeletons, weights
+from kernelwright.judge.beside_weights import by_reference
 from kernelwright.judge.bonds import Bonds
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.calls import Given
 from kernelwright.judge.codes import Numbers
-from kernelwright.judge.comparisons import MET, met
 from kernelwright.judge.domains import Particular, kept
 from kernelwright.judge.finite import infinite, pattern, shaped, within
 from kernelwright.judge.floors import Floors, Spread
@@ -240,7 +240,7 @@ class Instance:
     def changed(self, leaves: list[torch.Tensor], variant: Variant, seed: int) -> list[torch.Tensor]:
         """A draw with the changes of a variant, but for its layout."""
         made = self.bonds.changed(leaves, variant, seed % 2**40, self.searches)
-        return met(self, made, seed) if variant.change == MET else made
+        return by_reference(self, variant, made, seed)
 
     def given(self, leaves: Leaves, seed: int, roots: Sequence[int] = ()) -> Given:
         """The leaves of a call with incoming gradients of its own, where there are any: those of no other call.

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernelwright.judge.almost import REPEATED, SET, SORTED
+from kernelwright.judge.beside_weights import ROWS
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.slices import CANCELLING
 from kernelwright.judge.weights import (
@@ -20,9 +21,10 @@ from kernelwright.judge.weights import (
     PATTERNED,
     PRUNED,
     SIZES,
+    SLICED,
 )
 
-NAMES = {FEW_OTHERS: "almost as made", PATTERNED: "with a pattern"}
+NAMES = {FEW_OTHERS: "almost as made", PATTERNED: "with a pattern", SLICED: "with slices of other sizes"}
 TIMES = 2
 """Of the timed case there are so many of each, where that is cheap: each is one pattern of some ten, and a program that
 looks at a few weights is wrong in one draw of two of the right one. With three of them, and
@@ -41,10 +43,11 @@ def drawn(*, timed: bool, tiny: bool, light: bool, sorts: bool, weights: bool) -
 
 
 def weights(fresh: Variant, *, often: bool) -> list[Variant]:
-    """``fresh`` weights that are as they were made, or have a pattern, all but a few elements."""
+    """``fresh`` weights that are as they were made, or have a pattern, all but a few elements; and inputs that have
+    rows of them."""
     made = [replace(fresh, name=f"weights {name}", moved=how) for how, name in NAMES.items()]
     more = [replace(v, name=f"{v.name}, {number}") for number in range(2, 1 + TIMES) for v in made] if often else []
-    return [*made, *more]
+    return [*made, *more, Variant(name=ROWS, required=True, change=ROWS, draws=2)]
 
 
 def _ranked() -> list[Variant]:
@@ -56,5 +59,5 @@ def _ranked() -> list[Variant]:
 def of_weights(variant: Variant) -> bool:
     """Whether it is one of several ways of having other weights, of which others cost as much and show more: where
     weights are dear (256 MB take over a second each time) cases smaller than that had them."""
-    others = (SIZES, PRUNED, OUTLYING, FEW_OTHERS, PATTERNED, CODES, EXPONENTS, FURTHER, ALIKE, *NEIGHBOURS)
+    others = (SIZES, SLICED, PRUNED, OUTLYING, FEW_OTHERS, PATTERNED, CODES, EXPONENTS, FURTHER, ALIKE, *NEIGHBOURS)
     return variant.moved in others or (variant.fresh_weights and variant.change == "sparse")

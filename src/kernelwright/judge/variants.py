@@ -14,6 +14,7 @@ from kernelwright.judge import comparisons, extremes, layouts, level, near_ends,
 from kernelwright.judge.almost import CHANGES
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
+from kernelwright.judge.factors import BOTH, SLICES
 from kernelwright.judge.far import LEVELS, WAYS
 from kernelwright.judge.inputs import MIXED, ORDERED, Variant
 from kernelwright.judge.marks import Marks, alone
@@ -256,6 +257,8 @@ def _wanted(
         Variant(name="negated", required=True, change="negated"),
         Variant(name="shifted", required=True, change="shifted"),
         Variant(name="far from zero", required=True, change="far"),
+        Variant(name=BOTH, required=True, change=BOTH, draws=3 if work <= LIGHT else 1),
+        Variant(name=SLICES, required=True, change=SLICES, draws=6 if work <= TINY else 4 if work <= LIGHT else 2),
         *_far_below(contract.scales),
         Variant(name="zero rows", required=True, change="zero rows"),
         *_blank(len(specs)),
@@ -355,7 +358,7 @@ def _outliers(scales: tuple[float, ...], work: int, timed: bool) -> list[Variant
     # A softmax without its maximum fails where one is positive and all are where nobody looked: of a program that
     # looked at every second element that is one draw in five, and two draws let it pass two times in three. Small
     # cases beside the timed one are four at the least, and it is as wrong on each.
-    draws = (24 if timed else 12) if work <= TINY else 4 if work <= LIGHT else 2
+    draws = (24 if timed else 12) if work <= TINY else 6 if work <= LIGHT else 2
     first = Variant(name="outliers", required=True, change="outliers", group="outliers", factors=scales, draws=draws)
     fewer = [replace(first, name=f"outliers of {s:g}", factors=(s,), draws=min(draws, 4)) for s in TAKEN if s < most]
     return [first, *fewer]

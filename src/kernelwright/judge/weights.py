@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import almost, inputs, numerics, renewed, slices, whole
+from kernelwright.judge import almost, factors, inputs, numerics, renewed, slices, whole
 from kernelwright.judge.exponents import DEVIATION, FAR, bounded, spread
 
 State = list[tuple[str, torch.Tensor]]
@@ -61,6 +61,8 @@ FEW_OTHERS = "few others"
 looks at the first and the last of them does not see."""
 PATTERNED = "a pattern"
 """Values that have a pattern, all but a few elements: ``almost``."""
+SLICED = "slices of other sizes"
+"""Rows, columns or channels that are smaller than the others: a program took those of a thousandth for zero."""
 NEAR_ROWS, NEAR_COLUMNS = "rows near one another", "columns near one another"
 LARGE_ROWS, LARGE_COLUMNS = "a block of large rows", "a block of large columns"
 NEIGHBOURS = (NEAR_ROWS, NEAR_COLUMNS, LARGE_ROWS, LARGE_COLUMNS)
@@ -181,6 +183,8 @@ def moved(value: torch.Tensor, rng: torch.Generator, how: str) -> torch.Tensor:
         return value
     if how in NEIGHBOURS:
         return _neighbours(value, rng, how)
+    if how == SLICED:
+        return factors.sliced(value, 1.0, rng)
     if how == PRUNED:
         chance = torch.rand(value.shape[:1], generator=rng, device=value.device)
         made = value.clone(memory_format=torch.contiguous_format)
