@@ -12,10 +12,10 @@ import pytest
 import torch
 from plain_tasks import instance
 
+from kernelwright.judge import factors
 from kernelwright.judge.bench import Point
 from kernelwright.judge.dealing import SPOTS
 from kernelwright.judge.inputs import change_leaves
-from kernelwright.judge import factors
 from kernelwright.judge.odd_calls import OddCalls
 from kernelwright.judge.spot_checks import Mismatch, SpotChecks
 from kernelwright.judge.stages import Judgement
