@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kernelwright.errors import KernelwrightError
-from kernelwright.judge import agreement, calls, health, inputs, noise, orders, refusals, rounding, skeletons, weights
+from kernelwright.judge import (
+    agreement,
+    calls,
+    constants,
+    health,
+    inputs,
+    noise,
+    orders,
+    refusals,
+    rounding,
+    skeletons,
+    weights,
+)
 from kernelwright.judge.beside_weights import by_reference
 from kernelwright.judge.bonds import Bonds
 from kernelwright.judge.buffers import TensorSpec
@@ -24,7 +36,6 @@ from kernelwright.judge.floors import Floors, Spread
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.measure import timed
 from kernelwright.judge.oracle import Counting, Float64Trace, raised, run_raised
-from kernelwright.judge.renewed import rerandomise
 from kernelwright.judge.variants import AS_GIVEN, HEAVY, HUGE, offered
 from kernelwright.judge.weights import State
 from kernelwright.judge.whole import changes
@@ -78,6 +89,8 @@ class Instance:
         """How the matrices of those leaves lie that are triangular in every draw."""
         self.kept: set[int] = set()
         """Constant floating leaves that had to stay: the reference leaves its domain without them."""
+        self.renewing, self.turned = "", False
+        """How constant floats become others, and whether whole numbers do too; see ``constants``."""
         self.notes += self.bonds.words(self.names)
         self.wanted = calls.gradient_names(self.model, first, self.marked) if self.contract.gradients else None
         self.incoming: list[torch.Tensor] | None = None
@@ -91,7 +104,7 @@ class Instance:
         answered = self._learn_outputs(first, seed)
         if opening is not None and not self.constant and not (self.contract.gradients or self.contract.mutates):
             self.opened = self.given(first, opening), answered
-        self._settle_constants(seed)
+        constants.settle(self, seed)
         self._double: torch.nn.Module | None = None
         self.without_double = ""
         """Why the reference cannot run in float64, or empty."""
@@ -201,17 +214,6 @@ class Instance:
             self.model.train(self.training)
             self._restore()
 
-    def _settle_constants(self, seed: int) -> None:
-        """Re-randomise constant floating inputs, unless that takes the reference out of its domain."""
-        floats = {i for i in self.constant if self.specs[i].dtype in ("float16", "bfloat16", "float32", "float64")}
-        if not floats:
-            return
-        tried = (self.draw(Variant(name="trial", required=True), seed), self._raw(seed)[0])
-        if len({pattern(self.accepted(leaves)) for leaves in tried}) > 1:
-            self.kept = floats
-            names = ", ".join(self.names[i] or str(i) for i in sorted(floats))
-            self.notes.append(f"constant inputs kept as given (changing them leaves the domain): {names}")
-
     def accepted(self, leaves: Leaves, state: State | None = None) -> list[torch.Tensor] | None:
         """Outputs, or None where the reference raises, or gives others than usual."""
         if state is not None:
@@ -230,11 +232,7 @@ class Instance:
     def draw(self, variant: Variant, seed: int) -> list[torch.Tensor]:
         """Fresh input leaves in private memory, on the device, in the variant's layout."""
         base = variant.seed if variant.change in inputs.OF_ONE else seed
-        leaves, _ = self._raw(base & (2**63 - 1))
-        for index in self.constant - self.kept:
-            if leaves[index].dtype in inputs.FLOATS:
-                rng = inputs.generator((base * 7919 + index) % 2**63, self.device)
-                leaves[index] = rerandomise(leaves[index], rng)
+        leaves = constants.renewed(self, self._raw(base & (2**63 - 1))[0], base)
         return self.given(inputs.laid_out(self.changed(leaves, variant, seed), variant), seed, variant.roots)
 
     def changed(self, leaves: list[torch.Tensor], variant: Variant, seed: int) -> list[torch.Tensor]:

@@ -35,6 +35,16 @@ def rerandomise(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     return new.to(values.dtype).reshape(values.shape)
 
 
+def permuted(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """The same numbers in another order: what holds of each, as what an arccosine takes, holds still. What is sorted
+    has its meaning by that, and a mask by where it lies: both stay."""
+    flat = values.detach().reshape(-1)
+    in_order = values.dim() == 1 and bool((flat[1:] >= flat[:-1]).all())
+    if values.numel() < 2 or in_order or not numerics.finite(values) or far(values):
+        return values.clone()
+    return flat[torch.randperm(flat.numel(), generator=rng, device=flat.device)].reshape(values.shape)
+
+
 def _normal(like: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     return torch.randn(like.shape, generator=rng, dtype=like.dtype, device=like.device)
 

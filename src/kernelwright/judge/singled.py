@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from kernelwright.judge.buffers import TensorSpec
-from kernelwright.judge.factors import SIGNS, SIZES
+from kernelwright.judge.factors import BOTH, SIGNS, SIZES, SLICES
 from kernelwright.judge.far import LANES, LEVELS, LINE, TIGHT, TRAVELS, WAYS, ZEROS
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.marks import ROWS, RUNS, Marks
@@ -62,6 +62,12 @@ def differing(specs: Sequence[TensorSpec], scales: Sequence[float]) -> list[Vari
         return [signs]
     sizes = Variant(name=SIZES, required=True, change=SIZES, factors=(most,), draws=2, group=SIZES)
     return [signs, sizes, *(replace(sizes, name=f"{SIZES} up to {s:g}", factors=(s,)) for s in TAKEN if s < most)]
+
+
+def lines(*, light: bool, tiny: bool) -> list[Variant]:
+    """Lines that lie far up and down, and slices along an axis, of a lot, that have sizes of their own."""
+    draws = {BOTH: 3 if light else 1, SLICES: 6 if tiny else 4 if light else 2}
+    return [Variant(name=name, required=True, change=name, draws=count) for name, count in draws.items()]
 
 
 def equal(specs: Sequence[TensorSpec], *, light: bool) -> list[Variant]:

@@ -14,7 +14,6 @@ from kernelwright.judge import comparisons, extremes, layouts, level, near_ends,
 from kernelwright.judge.almost import CHANGES
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
-from kernelwright.judge.factors import BOTH, SLICES
 from kernelwright.judge.far import LEVELS, WAYS
 from kernelwright.judge.inputs import MIXED, ORDERED, Variant
 from kernelwright.judge.marks import Marks, alone
@@ -257,8 +256,6 @@ def _wanted(
         Variant(name="negated", required=True, change="negated"),
         Variant(name="shifted", required=True, change="shifted"),
         Variant(name="far from zero", required=True, change="far"),
-        Variant(name=BOTH, required=True, change=BOTH, draws=3 if work <= LIGHT else 1),
-        Variant(name=SLICES, required=True, change=SLICES, draws=6 if work <= TINY else 4 if work <= LIGHT else 2),
         *_far_below(contract.scales),
         Variant(name="zero rows", required=True, change="zero rows"),
         *_blank(len(specs)),
@@ -266,6 +263,7 @@ def _wanted(
     ]
     wanted += _outliers(contract.scales, work, timed)
     wanted += [*singled.differing(specs, contract.scales), *singled.twice(specs, contract)]
+    wanted += singled.lines(light=work <= LIGHT, tiny=work <= TINY)
     wanted += [
         Variant(name=f"{layout} inputs", required=True, layout=layout)
         for layout in _layouts(contract, specs)
