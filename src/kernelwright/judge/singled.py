@@ -33,6 +33,8 @@ NEARLY = 8
 of six ways: by eight draws a loop of Euclid's that ends too early was granted in one of three runs of all cheats."""
 FAR = 4
 """Draws of each way in which something has to travel far, where they are cheap."""
+SLIGHT = 5 * 10**7
+"""Multiply-adds up to which a call takes more draws of them."""
 ROOTS = 3
 """Outputs at the most each of which is asked for gradients alone."""
 
@@ -64,9 +66,10 @@ def differing(specs: Sequence[TensorSpec], scales: Sequence[float]) -> list[Vari
     return [signs, sizes, *(replace(sizes, name=f"{SIZES} up to {s:g}", factors=(s,)) for s in TAKEN if s < most)]
 
 
-def lines(*, light: bool, tiny: bool) -> list[Variant]:
-    """Lines that lie far up and down, and slices along an axis, of a lot, that have sizes of their own."""
-    draws = {BOTH: 3 if light else 1, SLICES: 6 if tiny else 4 if light else 2}
+def lines(work: int) -> list[Variant]:
+    """Lines that lie far up and down, and slices along an axis by lot that have sizes of their own: as many draws of
+    each as the multiply-adds of a call allow."""
+    draws = {BOTH: 3 if work <= SLIGHT else 1, SLICES: 6 if work <= SLIGHT else 3}
     return [Variant(name=name, required=True, change=name, draws=count) for name, count in draws.items()]
 
 

@@ -262,8 +262,7 @@ def _wanted(
         *_much_alike(),
     ]
     wanted += _outliers(contract.scales, work, timed)
-    wanted += [*singled.differing(specs, contract.scales), *singled.twice(specs, contract)]
-    wanted += singled.lines(light=work <= LIGHT, tiny=work <= TINY)
+    wanted += [*singled.differing(specs, contract.scales), *singled.twice(specs, contract), *singled.lines(work)]
     wanted += [
         Variant(name=f"{layout} inputs", required=True, layout=layout)
         for layout in _layouts(contract, specs)
