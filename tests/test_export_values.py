@@ -185,6 +185,7 @@ def test_an_expanded_input_is_written_out_where_the_judged_one_was(tmp_path: Pat
         ("bond", "0 and -inf", "torch.zeros_like(x).masked_fill(x > 1.5, -torch.inf)", "torch.full_like(x, -9.0)"),
         ("bond", "a single 1 along axis 1", "torch.eye(8)[torch.randperm(8)]", "torch.ones(8, 8).tril()"),
         ("bond", "symmetric matrices", "x + x.mT", "x"),
+        ("bond", "a sum of 32", "torch.full_like(x, 0.5)", "torch.ones_like(x)"),
         ("bond", "equal halves along its last axis", "torch.cat((x[:, :4], x[:, :4]), -1)", "x"),
         ("bond", "equal pairs along its last axis", "x[:, :4].repeat_interleave(2, -1)", "x[:, [0, 1, 2, 3] * 2]"),
     ],

@@ -199,3 +199,18 @@ def test_one_row_for_all_comes_where_it_breaks_nothing(inputs: str, offered: boo
     """It would be neither symmetric nor triangular."""
     made = instance("x.sum() + m * 2", f"[torch.randn(8, 16), {inputs}]", args="x, m")
     assert offered == any(variant.layout == EXPANDED for variant in made.offered(5))
+
+
+def test_lengths_add_up_to_what_they_are_parts_of() -> None:
+    """Of others a reference's slices ended silently where there was no more, and repeating each so often raised."""
+    lengths = "torch.tensor([7, 13, 20, 5, 15])"
+    made = instance("torch.repeat_interleave(m, m)[:, None] * x", f"[torch.randn(60, 4), {lengths}]", args="x, m")
+    assert {1: 60} == made.bonds.sums and {"bond": "a sum of 60"} == made.bonds.facts(1)
+    assert "adds up to 60" in " ".join(made.notes)
+    drawn = [made.draw(variant, seed)[1] for variant in made.offered(3) for seed in range(3)]
+    assert {60} == {int(one.sum()) for one in drawn}
+    base, other = torch.tensor([7, 13, 20, 5, 15]), torch.tensor([20, 10, 10, 10, 10])
+    dice = torch.Generator().manual_seed(1)
+    mix = functools.partial(Recombiner(torch.device("cpu")).of, dice=dice)
+    assert torch.equal(base, made.bonds.mixed(1, base, other, mix, dice, False))
+    assert not instance("x[m]", f"[torch.randn(50, 4), {lengths}]", args="x, m").bonds.sums

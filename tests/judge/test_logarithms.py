@@ -166,3 +166,24 @@ def test_a_loss_of_rows_that_are_all_sure_may_be_a_logarithm_less_an_argument() 
     assert float(less) > 0.0 and checker.check(given, leaves, None, [less], leaves).passed
     assert not checker.check(given, leaves, None, [less + 1e-5], leaves).passed
     assert not checker.check(given, leaves, None, [torch.zeros(())], leaves).passed
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_largest_that_is_taken_off_first_has_no_gradient(monkeypatch: pytest.MonkeyPatch, known: bool) -> None:
+    """Where one weight is 1, it would take back all that the softmax's gradient is off there, and a program whose
+    weights come again, which is off by that, was refused."""
+
+    def run(centred: bool) -> torch.Tensor:
+        logits = (300 * QUERIES).requires_grad_()
+        scores = logits - logits.max(-1, keepdim=True)[0] if centred else logits
+        return torch.autograd.grad(torch.softmax(scores, -1), [logits], INCOMING)[0]
+
+    monkeypatch.setattr(logarithms, "LARGEST", logarithms.LARGEST if known else frozenset())
+    errors = []
+    for centred in (True, False):
+        exact, sizes = run(centred), []
+        for seed in range(8):
+            with rounding.Rounded(UNIT, generator(seed, "cpu")):
+                sizes.append((run(centred) - exact).abs().amax(-1))
+        errors.append(torch.stack(sizes).amax(0))
+    assert (float((errors[0] / errors[1]).median()) > 1 / 64) is known

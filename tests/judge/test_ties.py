@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from plain_tasks import instance
+from plain_tasks import GRADIENTS, instance
 
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.verify import Checker
@@ -184,3 +184,38 @@ def test_who_chooses_by_logits_may_choose_among_sigmoids_that_are_equal() -> Non
         return [(x[..., None] * places[:, None]).sum((1, 2)) + torch.sigmoid(x).sum(-1)]
 
     assert passes(chosen, wide, by_logits) and not passes(chosen, wide, lambda x: by_logits(x, 4))
+
+
+def test_the_gradient_of_the_largest_may_be_shared_by_all_that_are_equal() -> None:
+    """As of amax, and in equal parts: who gives all of it to each of them gives too much."""
+
+    def by(share: bool) -> Program:
+        def program(x: torch.Tensor) -> Answers:
+            most = x.amax(1, keepdim=True)
+            equal = (x == most).float()
+            equal = equal / equal.sum(1, keepdim=True) if share else equal
+            return [most.squeeze(1), equal * incoming[:, None]]
+
+        return program
+
+    made = instance("x.max(1)[0]", "[torch.randint(0, 3, (64, 8)).float()]", contract=GRADIENTS)
+    checker = Checker(made, seed=3)
+    leaves = made.draw(GIVEN, 5)
+    incoming = leaves.incoming[0]
+    for share, right in ((True, True), (False, False)):
+        given = leaves[0].clone()
+        result = checker.check(GIVEN, leaves, None, by(share)(given), [given])
+        assert result.passed is right, result.detail
+
+
+def test_of_equal_keys_those_may_be_chosen_that_a_sort_in_no_order_finds() -> None:
+    """Which of equal zeros a row keeps, when it must be some; one that is kept instead of a larger one is wrong."""
+    kept = "torch.zeros_like(x).scatter(1, (i := x.abs().topk(6)[1]), x.gather(1, i) + 1.0)"
+    sparse = "[torch.randn(32, 24) * (torch.rand(32, 24) < 0.1)]"
+
+    def any_of_them(x: torch.Tensor, *, least: bool = False) -> Answers:
+        lot = torch.rand(x.shape, generator=torch.Generator().manual_seed(4)).argsort(1)
+        places = lot.gather(1, x.abs().gather(1, lot).sort(dim=1, descending=not least, stable=True)[1][:, :6])
+        return [torch.zeros_like(x).scatter(1, places, x.gather(1, places) + 1.0)]
+
+    assert passes(kept, sparse, any_of_them) and not passes(kept, sparse, lambda x: any_of_them(x, least=True))

@@ -53,6 +53,13 @@ def _mixed(leaf: torch.Tensor, no: float = 0.0) -> bool:
     return flags(leaf, no) and 0 < int((leaf == no).sum()) < leaf.numel()
 
 
+def _lengths(leaves: Sequence[torch.Tensor]) -> dict[int, int]:
+    """By input what whole numbers in a row add up to, where an axis of another input is as long."""
+    rows = {i: x for i, x in enumerate(leaves) if x.dtype in whole.INTEGERS and x.dim() == 1 and len(x) > 1}
+    found = {i: int(row.sum()) for i, row in rows.items() if int(row.min()) >= 0}
+    return {i: n for i, n in found.items() if any(n in x.shape for j, x in enumerate(leaves) if j != i and n > 1)}
+
+
 def single(leaf: torch.Tensor) -> int:
     """The last axis along which one element of each row is a one, and the others are zeros; -1 where there is none."""
     axes = [axis for axis, size in enumerate(leaf.shape) if size > 1 and leaf.numel() // size >= LEAST_ROWS]
@@ -98,6 +105,9 @@ class Bonds:
     """Masks that are added, of 0 and -inf."""
     twice: Mapping[int, str]
     """Those that hold every number twice along their last axis, and how (``repeated``)."""
+    sums: Mapping[int, int]
+    """Whole numbers that add up to the size of an axis of another input, as lengths of its parts do: of others a slice
+    ends where there is no more, without a word, and who repeats each number so often raises."""
 
     @classmethod
     def of(
@@ -123,6 +133,7 @@ class Bonds:
             {i: low for i, (a, b) in enumerate(pairs) if (low := whole.far(a)) and whole.far(b) == low},
             frozenset(i for i, pair in enumerate(pairs) if all(map(whole.is_mask, pair))),
             {i: kind for i, kind in twice.items() if i not in lies and i not in found and i not in alike},
+            {i: total for i, total in _lengths(first).items() if _lengths(second).get(i) == total},
         )
 
     def lots(self, variant: Variant, factors: bool) -> int:
@@ -164,6 +175,8 @@ class Bonds:
             made[index] = leaves[index] if unchanged else _as_floats(made[index], axis, leaves[index])
         for index, kind in self.twice.items():
             made[index] = repeated.kept_so(leaves[index], made[index], kind)
+        for index, total in self.sums.items():
+            made[index] = made[index] if int(made[index].sum()) == total else leaves[index]
         for index in self.symmetric:
             made[index] = _mirrored(leaves[index], made[index])
         for index in self.definite:
@@ -172,7 +185,7 @@ class Bonds:
 
     def free(self, leaves: Sequence[torch.Tensor]) -> bool:
         """Whether draws may be made of these at once: nothing holds of them, and they lie row by row."""
-        held = self.flags or self.symmetric or self.far or self.twice
+        held = self.flags or self.symmetric or self.far or self.twice or self.sums
         return not held and all(leaf.is_contiguous() and not _ascends(leaf) for leaf in leaves)
 
     def mixed(
@@ -180,6 +193,8 @@ class Bonds:
     ) -> torch.Tensor:
         """An input made of those of two draws by ``mix``. Symmetric ones have their rows and columns multiplied by the
         same factors instead, which leaves definite ones so."""
+        if index in self.sums:
+            return base.clone()
         axis = self.flags.get(index, -1)
         if index in self.flags and _bare(base, axis) and _bare(other, axis):
             return _as_floats(mix(_as_set(base, axis), _as_set(other, axis)), axis, base)
@@ -208,6 +223,8 @@ class Bonds:
             found["bond"] = "symmetric matrices"
         elif index in self.twice:
             found["bond"] = f"equal {self.twice[index]} along its last axis"
+        elif index in self.sums:
+            found["bond"] = f"a sum of {self.sums[index]}"
         return found
 
     def words(self, names: Sequence[str]) -> list[str]:
@@ -220,6 +237,7 @@ class Bonds:
         said |= {index: f"holds 0 and {low:.9g} alone" for index, low in self.far.items()}
         said |= {index: "holds 0 and -inf alone" for index in self.hidden}
         said |= {index: f"has equal {kind} along its last axis" for index, kind in self.twice.items()}
+        said |= {index: f"adds up to {total}, the size of an axis," for index, total in self.sums.items()}
         return triangles.words_of(self.triangles, names) + [
             f"input {names[index] or index} {words} in every draw, and stays so: programs may rely on that, and on "
             "others were not judged"

@@ -132,12 +132,13 @@ def _ordered(
     instance: Instance, truth: Truth, index: int, got: torch.Tensor, yardstick: Yardstick, found: Comparison
 ) -> Comparison:
     """What is said of an answer without what differs where equal values are in another order, and is as in that one:
-    which of equal logits are masked, which of the rows of an expert comes first."""
+    which of equal logits are masked, which of the rows of an expert comes first, whose is the gradient of a largest."""
     eager, exact, limit = truth.eager[index], truth.exact[index], instance.contract.bits_lost
     if got.dtype != eager.dtype or not got.is_floating_point():
         return found
     try:
-        for order in (ties.Ordered(False), ties.Ordered(True), ties.Ordered(False, before=True)):
+        orders = (ties.Ordered(False), ties.Ordered(True), ties.Ordered(False, before=True))
+        for order in (*orders, ties.Ordered(False, where=got), ties.Shared()):
             with order:
                 other = instance.doubled(truth.leaves, truth.state, Float64Trace())[index]
             wide = got.to(torch.float64)

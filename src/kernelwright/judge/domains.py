@@ -224,7 +224,8 @@ class Kept(Watching):
         return func(*args, **(kwargs or {}))
 
 
-def kept(device: torch.device, particular: Particular) -> contextlib.AbstractContextManager[Any]:
-    """``Kept`` where a reference was seen to have such operators, and a device would assert or nobody says anything."""
-    values = particular.values and device.type != "cpu"
-    return Kept(values=values, order=particular.order) if values or particular.order else contextlib.nullcontext()
+def kept(device: torch.device, particular: Particular, *, order: bool = True) -> contextlib.AbstractContextManager[Any]:
+    """``Kept`` where a reference was seen to have such operators, and a device would assert or nobody says anything.
+    ``order``: as inputs are, not moved by half an ulp, which puts neighbours that are equal out of it."""
+    values, order = particular.values and device.type != "cpu", order and particular.order
+    return Kept(values=values, order=order) if values or order else contextlib.nullcontext()

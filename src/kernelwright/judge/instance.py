@@ -361,7 +361,7 @@ class Instance:
 
         def answer(values: list[torch.Tensor]) -> list[torch.Tensor]:
             values = values if move is None else move(values)
-            with kept(self.device, self.particular):
+            with kept(self.device, self.particular, order=move is None):
                 return self._everything(calls.call(double, self.skeleton, values, self.wanted, incoming))
 
         return run_raised(answer, leaves, mode)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 aten = torch.ops.aten
 MADE = frozenset({aten._softmax.default, aten._log_softmax.default})
+LARGEST = frozenset({aten.max.dim, aten.amax.default})
 PRODUCT = frozenset({aten.mm.default, aten.bmm.default})
 SUMS, PRODUCTS = 2.0, 4.0
 """Units by which the logarithm is off, and an argument that is a product in another order (64 addends in a row and as
@@ -61,6 +62,8 @@ class Softmax:
     logarithm: torch.Tensor
     logarithmic: bool
     """A log_softmax."""
+    centred: bool
+    """Of arguments less their largest."""
 
 
 class Off(NamedTuple):
@@ -68,6 +71,15 @@ class Off(NamedTuple):
 
     factor: torch.Tensor
     more: torch.Tensor
+    exact: dict[int, tuple[torch.Tensor, torch.Tensor]] | None = None
+    """Where results are remembered without these, by where they lie with them."""
+
+    def applied(self, out: torch.Tensor) -> torch.Tensor:
+        """The result off by that."""
+        made = out * self.factor + self.more
+        if self.exact is not None:
+            self.exact[made.untyped_storage().data_ptr()] = made, out
+        return made
 
 
 class Logarithms:
@@ -78,6 +90,11 @@ class Logarithms:
         """By where its memory begins."""
         self._again: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         """The values as they come again, and their factors."""
+        self._largest: dict[int, torch.Tensor] = {}
+        """Maxima, and what they were taken from, by where they lie. Their part of a gradient is the sum of a row of
+        that of the softmax, which is zero; had the largest all of what that is off, it would be as right as a
+        reference's own where one weight is 1."""
+        self._exact: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._product: tuple[Any, tuple[Any, ...], torch.Tensor] | None = None
         """The last product of the backward pass: operator, arguments, result."""
 
@@ -85,11 +102,17 @@ class Logarithms:
         """After an operator."""
         if self._made and func in PRODUCT and backward():
             self._product = func, args, out
-        if func not in MADE or not torch.is_grad_enabled() or backward():
+        if not torch.is_grad_enabled() or backward():
             return
-        if out.dtype is torch.float64 and out.numel():
+        if func in LARGEST:
+            most = out[0] if isinstance(out, tuple) else out
+            self._largest[_place(most)] = most
+        elif func is aten.sub.Tensor and isinstance(args[1], torch.Tensor) and _place(args[1]) in self._largest:
+            self._largest[_place(out)] = out
+        elif func in MADE and out.dtype is torch.float64 and out.numel():
             level = _logarithm(func, args, kwargs).masked_fill(_even(func, args, kwargs), 0.0)
-            self._made[out.untyped_storage().data_ptr()] = Softmax(out, level, func is aten._log_softmax.default)
+            centred = _place(args[0]) in self._largest
+            self._made[_place(out)] = Softmax(out, level, func is aten._log_softmax.default, centred)
 
     def again(self, mode: Rounded, func: Any, args: tuple[Any, ...]) -> tuple[tuple[Any, ...], Off | None]:
         """The arguments of an operator of a backward pass, with such softmaxes computed again; instead by what its
@@ -97,11 +120,13 @@ class Logarithms:
         if not self._made or func.is_view or not backward():
             return args, None
         if func is aten._log_softmax_backward_data.default:
-            made = self._made.get(args[1].untyped_storage().data_ptr())
+            made = self._made.get(_place(args[1]))
             if made is None or args[1].dtype is not torch.float64:
                 return args, None
             off = mode.noise(made.logarithm) * SUMS * mode.unit * made.logarithm.abs()
             return (args[0], args[1] + off, *args[2:]), None
+        if func is aten.neg.default and _place(args[0]) in self._exact:
+            return (_as(args[0], self._exact[_place(args[0])][1]),), None
         if func is aten._softmax_backward_data.default:
             found = self._found(mode, args[1])
             return args, None if found is None else self._off(mode, args, *(_as(args[1], each) for each in found))
@@ -117,7 +142,8 @@ class Logarithms:
             if out.data_ptr() == incoming.data_ptr() and out.numel() == incoming.numel():
                 other = mode.rounded_again(func, given).reshape(incoming.shape)
                 off = off + (values * (incoming - other)).sum(dim, keepdim=True)
-        return Off(factor, factor * values * off)
+        centred = self._made[_place(args[1])].centred
+        return Off(factor, factor * values * off, self._exact if centred else None)
 
     def _replaced(self, mode: Rounded, arg: Any) -> Any:
         found = self._found(mode, arg) if isinstance(arg, torch.Tensor) else None
@@ -126,7 +152,7 @@ class Logarithms:
     def _found(self, mode: Rounded, arg: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor] | None:
         if arg.layout is not torch.strided:
             return None
-        place = arg.untyped_storage().data_ptr()
+        place = _place(arg)
         made = self._made.get(place)
         if made is None or made.logarithmic or arg.dtype is not torch.float64:
             return None
@@ -229,6 +255,11 @@ def _even(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Ten
     alone = (equal == (rows > most - GONE)).all(dim, keepdim=True)
     alone &= (equal.sum(dim, keepdim=True) > 1) | (most < FAR)
     return alone | (most == rows.amin(dim, keepdim=True))
+
+
+def _place(value: torch.Tensor) -> int:
+    """Where its memory begins; 0 of what has none."""
+    return value.untyped_storage().data_ptr() if value.layout is torch.strided else 0
 
 
 def _as(arg: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:

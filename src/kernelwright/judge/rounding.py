@@ -80,7 +80,7 @@ class Rounded(Float64Trace):
         """One operator, perturbed."""
         args, off = (args, None) if self._open else self._logarithms.again(self, func, args)
         out = self._applied(func, args, kwargs)
-        out = out if off is None else out * off.factor + off.more
+        out = out if off is None else off.applied(out)
         if not self._open:
             out = less_logarithm(self, func, args, kwargs, out)
             self._logarithms.note(func, args, kwargs, out)

@@ -135,14 +135,21 @@ class Noted(Watching):
 class Ordered(Watching):
     """Sorts, and searches for the largest, find equal values by their places: the first or the ``last`` of them first,
     or as ``told``, by the number of the operator, where that is an order of them, or ``before``: by what they were
-    before an operator that made them equal, as who chooses by logits and not by their sigmoids. What a reference
-    answers then is as right as what it answers usually."""
+    before an operator that made them equal, as who chooses by logits and not by their sigmoids; or those first
+    ``where`` an answer of their shape is not zero, as the gradient of what was chosen is: torch's own sort that is not
+    stable has an order of equal zeros that is none of these. What a reference answers then is as right as what it
+    answers usually."""
 
     def __init__(
-        self, last: bool, told: Mapping[int, torch.Tensor] = MappingProxyType({}), *, before: bool = False
+        self,
+        last: bool,
+        told: Mapping[int, torch.Tensor] = MappingProxyType({}),
+        *,
+        before: bool = False,
+        where: torch.Tensor | None = None,
     ) -> None:
         super().__init__()
-        self.last, self._told, self._before = last, told, before
+        self.last, self._told, self._before, self._where = last, told, before, where
         self._sources: dict[int, tuple[torch.Tensor, torch.Tensor, int | None]] = {}
         self.chosen: list[torch.Tensor] = []
         """The places that each operator answered with."""
@@ -158,8 +165,9 @@ class Ordered(Watching):
             return out
         dim, down = given["dim"], bool(given["largest"] if "k" in given else given["descending"])
         keys = self._source(args[0], dim)
-        found, places = torch.sort(keys.flip(dim) if self.last else keys, dim=dim, descending=down, stable=True)
-        places = args[0].shape[dim] - 1 - places if self.last else places
+        first = self._first(keys, dim)
+        found, places = torch.sort(keys.gather(dim, first), dim=dim, descending=down, stable=True)
+        places = first.gather(dim, places)
         found = found if keys is args[0] else args[0].gather(dim, places)
         most = given.get("k", args[0].shape[dim])
         found, places = found.narrow(dim, 0, most).contiguous(), places.narrow(dim, 0, most).contiguous()
@@ -168,6 +176,14 @@ class Ordered(Watching):
             places = told.clone()
         self.chosen.append(places)
         return found, places
+
+    def _first(self, keys: torch.Tensor, dim: int) -> torch.Tensor:
+        """The order in which equal ones come."""
+        if self._where is not None and self._where.shape == keys.shape:
+            return (self._where != 0).to(torch.int8).argsort(dim=dim, descending=True, stable=True)
+        lines = [size if axis == dim % keys.dim() else 1 for axis, size in enumerate(keys.shape)]
+        places = torch.arange(keys.shape[dim], device=keys.device)
+        return (places.flip(0) if self.last else places).view(lines).expand(keys.shape)
 
     def _note(self, func: Any, args: Sequence[Any], given: Mapping[str, Any], out: Any) -> None:
         name = func._schema.name.removeprefix("aten::")
@@ -183,6 +199,33 @@ class Ordered(Watching):
                 break
             values = source
         return values
+
+
+class Shared(Watching):
+    """The gradient of the largest of a row, or the least, is that of all that are equal to it, in equal parts, as of
+    ``amax``: ``max`` gives all of it to the one whose place it answers with, which is nobody's promise either."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shares: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        """By where places lie: them, and the part of each element."""
+
+    def __torch_dispatch__(
+        self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for every operator below autograd."""
+        name = func._schema.name.removeprefix("aten::").removesuffix("_")
+        known = self._shares.get(args[2].data_ptr()) if name == "scatter" and len(args) > 3 else None
+        if known is not None and isinstance(args[3], torch.Tensor) and known[1].shape == args[0].shape:
+            made = args[0] + args[3] * known[1].to(args[0].dtype)
+            return args[0].copy_(made) if func._schema.is_mutable else made
+        out = func(*args, **(kwargs or {}))
+        if func in (torch.ops.aten.max.dim, torch.ops.aten.min.dim) and args[0].dim():
+            given = bound(func, tuple(args), dict(kwargs or {}))
+            most = out[0] if given["keepdim"] else out[0].unsqueeze(given["dim"])
+            equal = (args[0] == most).to(torch.float64)
+            self._shares[out[1].data_ptr()] = out[1], equal / equal.sum(given["dim"], keepdim=True).clamp(min=1)
+        return out
 
 
 def _is_order(told: torch.Tensor, values: torch.Tensor, found: torch.Tensor, dim: int) -> bool:
