@@ -59,6 +59,8 @@ def test_missing_names_are_listed() -> None:
         ("3.5", "[torch.randn(3, 4)]", errors.NoTensorOutput),
         ("object()", "[torch.randn(3, 4)]", errors.NoTensorOutput),
         ("x", "[torch.randn(0, 4)]", errors.EmptyShape),
+        ("x", "[torch.randn(int(torch.randint(9, 99999, ())), 4)]", errors.TaskError),
+        ("x", "[torch.randn(3).to(torch.float64 if torch.initial_seed() % 2 else torch.float32)]", errors.TaskError),
         ("x", "[torch.empty(3, device='meta')]", errors.WrongDevice),
         ("x.to('cuda')", "[torch.randn(3, 4)]", errors.WrongDevice),
     ],

@@ -49,7 +49,7 @@ def test_a_compiled_source_that_the_python_file_mentions_travels_along(tmp_path:
     [
         ("a.py", "def f(:", "not valid Python"),
         ("a.py", "class Other: pass", "no replacement"),
-        ("a.txt", "", "no candidate"),
+        ("a.txt", "", "That is no candidate(.|\n)*a.txt(.|\n)*ending"),
     ],
 )
 def test_what_cannot_be_a_candidate_is_refused_before_judging(tmp_path: Path, name: str, text: str, words: str) -> None:
@@ -72,6 +72,9 @@ def test_a_missing_candidate_is_named(tmp_path: Path) -> None:
     with pytest.raises(CandidateError) as caught:
         load_candidate(tmp_path / "none.py", TASK)
     assert "none.py" in caught.value.got
+    for path, words in (("", "an empty path"), (str(tmp_path), "a folder")):
+        with pytest.raises(CandidateError, match=words):
+            load_candidate(path, TASK)
 
 
 def test_odd_characters_in_a_file_s_name_are_no_reason_to_reject_it(tmp_path: Path) -> None:

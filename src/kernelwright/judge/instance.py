@@ -78,6 +78,7 @@ class Instance:
         self.notes: list[str] = refusals.drawn(reference, self.skeleton, other)
         self.names, self.masked = skeletons.names(self.skeleton), inputs.masked(first)
         self.specs = tuple(TensorSpec.like(leaf) for leaf in first)
+        refusals.alike(reference, self.names, first, second)
         if case == reference.task.timed_case():
             refusals.empty(reference, self.names, first)
         self.constant = {index for index, (a, b) in enumerate(zip(first, second, strict=True)) if agreement.same(a, b)}

@@ -92,6 +92,22 @@ def drawn(reference: Reference, first: Any, second: Any) -> list[str]:
     return [f"argument {path} is not a tensor, and another in other draws: judged with one of them" for path in changed]
 
 
+def alike(
+    reference: Reference, names: Sequence[str], first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]
+) -> None:
+    """Raises TaskError where an input has another shape or type in another draw."""
+    for index, (one, other) in enumerate(zip(first, second, strict=True)):
+        if one.shape == other.shape and one.dtype is other.dtype:
+            continue
+        said = " and then ".join(f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}" for x in (one, other))
+        raise TaskError(
+            f"get_inputs of {reference.task.name} gives input {names[index] or index} another shape or type each time.",
+            got=said,
+            expected="the same shapes and types in every draw",
+            what_next="fix what sizes depend on (how many are not zero, how long a sequence is), or pad to the longest",
+        )
+
+
 def no_module(reference: Reference, made: object) -> None:
     """An entry whose call is no module: a function, or a class of another kind. Raises TaskIncomplete."""
     if not isinstance(made, torch.nn.Module):

@@ -36,11 +36,12 @@ def load_candidate(path: str | Path, task: Task, proposer: str = "start") -> Can
     if not missing and place.is_dir() and (place / "optimized.py").is_file():
         place = place / "optimized.py"
     if missing or not place.is_file() or place.suffix not in ENDINGS:
+        there = bool(str(path)) and not missing and place.exists()
         raise CandidateError(
-            "There is no candidate.",
-            got=missing or str(place),
+            "That is no candidate." if there else "There is no candidate.",
+            got=missing or (f"{place}{', a folder' * place.is_dir()}" if str(path) else "an empty path"),
             expected="a file ending in " + ", ".join(ENDINGS),
-            what_next="check the path",
+            what_next="name the file of the kernel, with its language's ending" if there else "check the path",
         )
     text = _text(place)
     if place.suffix == ".py":

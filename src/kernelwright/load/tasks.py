@@ -74,7 +74,7 @@ def read_python(path: Path) -> str:
     except OSError as error:
         raise TaskNotFound("The file cannot be read.", got=str(error), expected="a readable file") from error
     except (SyntaxError, ValueError) as error:
-        line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
+        line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) and error.lineno else str(error)
         raise TaskDoesNotImport(
             f"{path} is not valid Python.", got=line, expected="a file that Python can import", what_next="correct it"
         ) from error
@@ -187,7 +187,7 @@ def _complete(path: Path, text: str, entry: str) -> None:
             f"{path} does not define {' and '.join(missing)}.",
             got=", ".join(sorted(name for name in names if not name.startswith("_"))[:12]) or "no definitions",
             expected=f"an nn.Module class {entry}, get_inputs() and get_init_inputs() at top level",
-            what_next=f"add {missing[0]}",
+            what_next=f"add {' and '.join(missing)}",
         )
 
 
