@@ -9,7 +9,7 @@ import torch
 
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.calls import Given
-from kernelwright.judge.numerics import wide
+from kernelwright.judge.numerics import tiny, wide
 from kernelwright.judge.oracle import RAISED
 
 HEAD = 1 << 12
@@ -26,16 +26,20 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
         return True
     if not (a.is_floating_point() or a.is_complex()) or not bool(a.isnan().any()):
         return False  # two copies without NaN cost more than anything else here
-    return torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num())
+    return _same_but_nan(a, b)
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Equal values in tensors of equal shape; NaN equals NaN."""
     if torch.equal(a, b):
         return True
-    if not a.is_floating_point():
-        return False
-    return torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(0.0), b.nan_to_num(0.0))
+    return a.is_floating_point() and _same_but_nan(a, b)
+
+
+def _same_but_nan(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether both are NaN at the same places, and equal elsewhere."""
+    one, other = (value.float() if tiny(value) else value for value in (a, b))
+    return torch.equal(one.isnan(), other.isnan()) and torch.equal(one.nan_to_num(0.0), other.nan_to_num(0.0))
 
 
 def alike(state: Sequence[tuple[str, torch.Tensor]], other: Sequence[tuple[str, torch.Tensor]]) -> bool:

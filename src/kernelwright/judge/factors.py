@@ -37,6 +37,8 @@ MILD = 16.0, 64.0
 """Times the end of all that every second draw's one outlier is, at the least and the most. Nothing else of such a draw
 shows that it is there: of 16384 normal numbers one of 100 makes the mean square 1.6, and an exponential infinite. A
 softmax that left out the maximum where the mean square was below 2 passed as long as outliers were of 1000 sizes."""
+FAR_OUT = 1e6
+"""Times from which on it is outliers of that size that are asked for."""
 UP = 2 / 3
 """Of them those that are the largest of all, not the least."""
 LEFT = 4.0, 40.0
@@ -126,7 +128,7 @@ def both_ways(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.
 def outlying(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
     """One element, or up to one in OUTLIERS (any number of digits as likely), is larger: whoever judges by a sample of
     them sees none. Even half of all elements, as a sample, shows one that is alone every second time only."""
-    if factor > MILD[1] and below(2, rng):
+    if MILD[1] < factor < FAR_OUT and below(2, rng):
         return outlier(leaf, rng)
     share = few(max(1, leaf.numel() // OUTLIERS), rng) / max(1, leaf.numel())
     chance = torch.rand(leaf.shape, generator=rng, device=leaf.device)

@@ -18,6 +18,7 @@ from kernelwright.judge import (
     almost,
     borders,
     dealing,
+    eight_bits,
     factors,
     layouts,
     level,
@@ -222,6 +223,7 @@ def _change_numbers(
 ) -> torch.Tensor:
     """What becomes of whole numbers and masks, and of whatever changes by changing places."""
     leaf = whole.renumbered(leaf, rng) if index in variant.constants else leaf
+    leaf = eight_bits.changed(leaf, variant.change, variant.special, rng)
     if leaf.dtype is torch.bool and variant.change in _OF_MASKS and leaf.numel() and variant.held in (-1, index):
         leaf = whole.redrawn_booleans(leaf, rng, variant.change if variant.change != "masks" else "")
     elif variant.change in ("masks", *whole.ADDED) and whole.is_mask(leaf):

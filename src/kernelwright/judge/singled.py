@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from kernelwright.judge.buffers import TensorSpec
+from kernelwright.judge.eight_bits import CODES
 from kernelwright.judge.factors import BOTH, SIGNS, SIZES, SLICES
 from kernelwright.judge.far import LANES, LEVELS, LINE, TIGHT, TRAVELS, WAYS, ZEROS
 from kernelwright.judge.inputs import Variant
@@ -66,10 +67,11 @@ def differing(specs: Sequence[TensorSpec], scales: Sequence[float]) -> list[Vari
     return [signs, sizes, *(replace(sizes, name=f"{SIZES} up to {s:g}", factors=(s,)) for s in TAKEN if s < most)]
 
 
-def lines(work: int) -> list[Variant]:
-    """Lines that lie far up and down, and slices along an axis by lot that have sizes of their own: as many draws of
-    each as the multiply-adds of a call allow."""
+def lines(specs: Sequence[TensorSpec], work: int) -> list[Variant]:
+    """Lines that lie far up and down, slices along an axis by lot that have sizes of their own, and all codes of eight
+    bits: as many draws of each as the multiply-adds of a call allow."""
     draws = {BOTH: 3 if work <= SLIGHT else 1, SLICES: 6 if work <= SLIGHT else 3}
+    draws |= {CODES: 2} if any(spec.dtype.startswith("float8") for spec in specs) else {}
     return [Variant(name=name, required=True, change=name, draws=count) for name, count in draws.items()]
 
 

@@ -65,7 +65,7 @@ _SEEDED = ("near-duplicate", "nearly", "rearranged", "zero rows", "held", "alone
 """Changes that every draw makes to the same values, or in the same place."""
 _OF_NUMBERS = ("", "masks", "held", "alone", "constants", "marks", "throughout", "near-duplicate", "rearranged",
                 "skewed", "largest", "least", *LINES, *EMPTIED, EMPTY, EQUAL, COMMON, ALONG, NEAR, WAYS, LEVELS,
-                comparisons.MET, *relations.CHANGES, *CHANGES, *TOGETHER)  # fmt: skip
+                comparisons.MET, singled.CODES, *relations.CHANGES, *CHANGES, *TOGETHER)  # fmt: skip
 """Changes that make sense without any floating input."""
 
 
@@ -261,8 +261,8 @@ def _wanted(
         *_blank(len(specs)),
         *_much_alike(),
     ]
-    wanted += _outliers(contract.scales, work, timed)
-    wanted += [*singled.differing(specs, contract.scales), *singled.twice(specs, contract), *singled.lines(work)]
+    wanted += _outliers(contract.scales, work, timed) + singled.lines(specs, work)
+    wanted += [*singled.differing(specs, contract.scales), *singled.twice(specs, contract)]
     wanted += [
         Variant(name=f"{layout} inputs", required=True, layout=layout)
         for layout in _layouts(contract, specs)
