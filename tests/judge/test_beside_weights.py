@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from plain_tasks import instance
 
-from kernelwright.judge.beside_weights import ROWS
+from kernelwright.judge.beside_weights import BOTH_FAR, ROWS
 from kernelwright.judge.inputs import Variant
 
 PLANTED = Variant(name=ROWS, required=True, change=ROWS)
@@ -34,3 +34,20 @@ def test_some_rows_of_an_input_are_rows_of_weights() -> None:
 def test_without_weights_there_are_none() -> None:
     made = instance("x + 1", "[torch.randn(8, 8)]")
     assert ROWS not in {variant.name for variant in made.offered(3)}
+
+
+def test_inputs_and_weights_are_far_from_zero_where_only_their_distance_counts() -> None:
+    """Squares that are multiplied out cancel there; a product with them, or a sum, is of another task."""
+    distances = "((x[:, None] - self.c) ** 2).sum(-1)"
+    for forward, offered in (
+        (distances, True),
+        (f"{distances}.argmin(-1)", True),
+        (f"(-{distances}).exp()", True),
+        ("x @ self.c.T", False),
+        (f"{distances} * x[:, :1]", False),
+    ):
+        made = instance(forward, "[torch.randn(48, 16)]", init=CENTRES)
+        [variant] = [v for v in made.offered(3) if v.name == BOTH_FAR]
+        assert made.usable(variant, 3) is offered, forward
+        [leaf], state = made.draw(variant, 5), dict(made.draw_state(5, variant.moved))
+        assert 20 < float(leaf.mean()) < 28 and 20 < float(state["c"].mean()) < 28

@@ -25,7 +25,7 @@ from kernelwright.judge import (
     skeletons,
     weights,
 )
-from kernelwright.judge.beside_weights import by_reference
+from kernelwright.judge.beside_weights import apart, by_reference
 from kernelwright.judge.bonds import Bonds
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.calls import Given
@@ -288,7 +288,7 @@ class Instance:
         for number in range(self.bonds.lots(variant, self.factors) if variant.name != AS_GIVEN else 0):
             state = self.draw_state(seed, variant.moved) if variant.moved else None
             found = self.accepted(leaves := self.draw(variant, seed + number), state)
-            if found is None or not within(self, variant, leaves, state, found):
+            if found is None or not (within(self, variant, leaves, state, found) and apart(self, variant, seed)):
                 return False
         return True
 

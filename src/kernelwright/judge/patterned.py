@@ -7,11 +7,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernelwright.judge.almost import REPEATED, SET, SORTED
-from kernelwright.judge.beside_weights import ROWS
+from kernelwright.judge.beside_weights import BOTH_FAR, ROWS
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.slices import CANCELLING
 from kernelwright.judge.weights import (
     ALIKE,
+    AWAY,
     CODES,
     EXPONENTS,
     FEW_OTHERS,
@@ -47,7 +48,8 @@ def weights(fresh: Variant, *, often: bool) -> list[Variant]:
     rows of them."""
     made = [replace(fresh, name=f"weights {name}", moved=how) for how, name in NAMES.items()]
     more = [replace(v, name=f"{v.name}, {number}") for number in range(2, 1 + TIMES) for v in made] if often else []
-    return [*made, *more, Variant(name=ROWS, required=True, change=ROWS, draws=2)]
+    far = replace(fresh, name=BOTH_FAR, change=BOTH_FAR, moved=AWAY)
+    return [*made, *more, *([far] if often else []), Variant(name=ROWS, required=True, change=ROWS, draws=2)]
 
 
 def _ranked() -> list[Variant]:

@@ -63,6 +63,8 @@ PATTERNED = "a pattern"
 """Values that have a pattern, all but a few elements: ``almost``."""
 SLICED = "slices of other sizes"
 """Rows, columns or channels that are smaller than the others: a program took those of a thousandth for zero."""
+AWAY = "far from zero"
+"""Matrices that are moved up by ``offset``, beside inputs that are: see ``beside_weights``."""
 NEAR_ROWS, NEAR_COLUMNS = "rows near one another", "columns near one another"
 LARGE_ROWS, LARGE_COLUMNS = "a block of large rows", "a block of large columns"
 NEIGHBOURS = (NEAR_ROWS, NEAR_COLUMNS, LARGE_ROWS, LARGE_COLUMNS)
@@ -155,6 +157,16 @@ def fresh(
     return out
 
 
+def tabular(value: torch.Tensor) -> bool:
+    """Whether it has rows of floats."""
+    return value.dim() > 1 and value.shape[-1] > 1 and value.dtype in inputs.FLOATS
+
+
+def offset(table: torch.Tensor) -> float:
+    """By how much a table is moved up, and what is compared with its rows."""
+    return inputs.ADDED["far"] * inputs.size_of(table)
+
+
 def recombined(
     first: State, other: State, mix: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], *, renew: bool
 ) -> State:
@@ -185,6 +197,8 @@ def moved(value: torch.Tensor, rng: torch.Generator, how: str) -> torch.Tensor:
         return _neighbours(value, rng, how)
     if how == SLICED:
         return factors.sliced(value, 1.0, rng)
+    if how == AWAY:
+        return value + offset(value) if tabular(value) else value
     if how == PRUNED:
         chance = torch.rand(value.shape[:1], generator=rng, device=value.device)
         made = value.clone(memory_format=torch.contiguous_format)
