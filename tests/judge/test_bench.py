@@ -24,6 +24,7 @@ from kernelwright.judge.checks import Wrong
 from kernelwright.judge.extremes import SLIGHT
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance
+from kernelwright.judge.stock import COUNT
 from kernelwright.judge.weights import State
 
 TIED = "self.a = nn.Linear(64, 64)\nself.b = nn.Linear(64, 64)\nself.b.weight = self.a.weight"
@@ -135,12 +136,15 @@ def test_small_inputs_are_moved_element_by_element_but_for_bounds() -> None:
         assert torch.equal(moved.argsort(-1), boxes.argsort(-1))
         apart = (moved / boxes).amax(-1) - (moved / boxes).amin(-1)
         assert 32 < int((apart > 1e-3).sum())
-    others = torch.nn.functional.normalize(torch.randn(64, 3), dim=-1)
-    sure = torch.softmax(torch.randn(64, 3), -1)
     times = torch.stack([torch.rand(64).sort().values, torch.rand(64)], -1)
-    for kept in (others, sure, times):
-        ratios = made.of(kept, kept, dice) / kept
-        assert float(ratios.max() - ratios.min()) < 1e-4
+    ratios = made.of(times, times, dice) / times
+    assert float(ratios.max() - ratios.min()) < 1e-4
+    directions = torch.nn.functional.normalize(torch.randn(64, 3), dim=-1)
+    sure = torch.softmax(torch.randn(64, 3), -1)
+    for kept, size in ((directions, torch.linalg.vector_norm), (sure, torch.sum)):
+        moved = made.of(kept, kept, dice)
+        assert float((size(moved, dim=-1) - 1).abs().max()) < 1e-5
+        assert 48 < int(((moved / kept).amax(-1) - (moved / kept).amin(-1) > 1e-3).sum())
 
 
 def test_no_row_of_few_whole_numbers_comes_again_in_recombined_draws() -> None:
@@ -165,16 +169,34 @@ def test_no_row_of_few_whole_numbers_comes_again_in_recombined_draws() -> None:
     "values",
     [
         torch.arange(40) * 2,
-        torch.stack([torch.randperm(64)[:16] for _ in range(8)]),
         torch.arange(48).view(24, 2),
         torch.arange(24)[None, :] < torch.randint(1, 24, (16, 1)),
     ],
 )
 def test_whole_numbers_between_which_there_are_rules_come_in_stretches_of_other_draws(values: torch.Tensor) -> None:
-    """Borders, places that differ in each row, lengths as masks: every second one from another draw would be none."""
-    assert not recombined._mixes(values)
+    """Borders, and lengths as masks: every second one from another draw would be none."""
+    assert recombined._rule(values) is None
     made = recombined.Recombiner(torch.device("cpu")).of(values, values, torch.Generator().manual_seed(1))
     assert torch.equal(made, values)
+
+
+def test_rows_of_numbers_that_differ_are_put_in_another_order_and_rows_in_order_stay_so() -> None:
+    """Permutations, chosen places, beginnings and ends. That rows of a few among many differ is luck."""
+    dice, made = torch.Generator().manual_seed(1), recombined.Recombiner(torch.device("cpu"))
+    whole = [torch.stack([torch.randperm(16) for _ in range(64)]) for _ in range(2)]
+    chosen = [torch.stack([torch.randperm(40)[:12] for _ in range(64)]) for _ in range(2)]
+    one = [torch.randperm(64) for _ in range(2)]
+    for base, other in (whole, chosen, one):
+        assert recombined.APART == recombined._rule(base)
+        drawn = made.of(base, other, dice)
+        assert torch.equal(drawn.sort(-1).values, base.sort(-1).values) and not torch.equal(drawn, base)
+    ends = [torch.randint(0, 99, (64, 2)).sort(-1).values + torch.tensor([0, 1]) for _ in range(2)]
+    known = {tuple(row) for each in ends for row in each.tolist()}
+    for _ in range(4):
+        drawn = made.of(*ends, dice)
+        assert bool((drawn.diff(dim=-1) > 0).all())
+        assert len({tuple(row) for row in drawn.tolist()} & known) < 32
+    assert "" == recombined._rule(torch.randint(0, 1 << 20, (8, 16)))
 
 
 def test_no_row_of_whole_numbers_in_a_recombined_draw_was_seen_before() -> None:
@@ -292,7 +314,7 @@ def test_real_draws_end_where_they_have_become_dear(monkeypatch: pytest.MonkeyPa
     assert len([next(draws) for _ in range(3)]) == len(drawn) == 3
     seconds[0] = 1.01 * benches.DEAR_DRAWS
     values = [next(draws)[0] for _ in range(6)]
-    assert len(drawn) == 4 + benches.STOCK
+    assert len(drawn) == 4 + COUNT
     assert all(not torch.equal(one, other) for one, other in itertools.combinations(values, 2))
 
 

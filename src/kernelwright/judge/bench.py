@@ -23,6 +23,7 @@ from kernelwright.judge.layouts import EXPANDED, of_gradient, spec_of
 from kernelwright.judge.program import Program
 from kernelwright.judge.recombined import Recombiner
 from kernelwright.judge.reference import Reference
+from kernelwright.judge.stock import Stock
 from kernelwright.judge.variants import AS_GIVEN, HEAVY, LIGHT
 from kernelwright.judge.verify import Checker, Drawn, Truth
 from kernelwright.limits import Trace
@@ -36,7 +37,6 @@ SLOW_S = 0.05
 """Calls of the reference that take longer are not made again to learn how long they take."""
 LOOKS, LOOKS_S = 8, 0.05
 """So many calls, or so many seconds of them, say how long one takes."""
-STOCK = 3
 DEAR_BYTES = 8 << 20
 DEAR_DRAWS, DEAR_DRAW_SECONDS = 10, 0.1
 """A draw that takes so many times its budget, and so many seconds, is the last real one of a race."""
@@ -165,7 +165,7 @@ class Bench:
         """Outputs whose memory is the same in every call of the reference, such as a weight that it returns."""
         self.eager_together: frozenset[tuple[int, int]] = frozenset()
         """Pairs of outputs that share memory in each call of the reference."""
-        self._stock: tuple[int, list[list[torch.Tensor]]] = (-1, [])
+        self._stock: tuple[int, Stock] | None = None
         self._fresh: State | None = None
         self._recombiner = Recombiner(self.device)
         self.most_sets: int | None = None
@@ -309,7 +309,7 @@ class Bench:
 
         A recombined draw takes every leaf from one of a few real draws, replaces a random stretch of it by another's
         and moves every floating element by up to 3 %, so that nothing in it, not even in proportion, was seen before.
-        Of whole numbers it takes every second one, by lot, from the other draw.
+        Of whole numbers it takes every second one, by lot, from the other draw (``stock``).
         The real draws follow from ``stock_seed`` (None: the bench's own, so that coarse candidates share them). On a
         device recombined draws are made for ``sets`` calls at once, as far as MADE_BYTES hold them.
         """
@@ -321,19 +321,15 @@ class Bench:
                 if seconds > max(DEAR_DRAWS * budget, DEAR_DRAW_SECONDS):
                     break  # it was cheap when it was tried, and is not now
         stock_seed = self.seed if stock_seed is None else stock_seed
-        if self._stock[0] != stock_seed:
-            self._stock = stock_seed, [instance.draw(as_given, stock_seed + number) for number in range(STOCK)]
-        stock, bonds = self._stock[1], instance.bonds
-        dice = torch.Generator().manual_seed(seed % 2**63)
-        mix = functools.partial(self._recombiner.of, dice=dice)
+        if self._stock is None or self._stock[0] != stock_seed:
+            self._stock = stock_seed, Stock(instance, as_given, stock_seed, self._recombiner)
+        stock, dice = self._stock[1], torch.Generator().manual_seed(seed % 2**63)
         at_once = min(sets, MADE_BYTES // max(self.call_bytes, 1))
-        while self.device.type == "cuda" and at_once > 1 and bonds.free(stock[0]):
-            drawn = self._recombiner.batch(stock, instance.kept, at_once, dice)
+        while self.device.type == "cuda" and at_once > 1 and stock.free:
+            drawn = self._recombiner.batch(stock.drawn, instance.kept, at_once, dice)
             yield from (instance.given(list(call), int(torch.randint(2**60, (), generator=dice))) for call in drawn)
         while True:
-            first, second = torch.randperm(STOCK, generator=dice)[:2].tolist()
-            pairs, sorts = enumerate(zip(stock[first], stock[second], strict=True)), instance.searches
-            made = [a.clone() if i in instance.kept else bonds.mixed(i, a, b, mix, dice, sorts) for i, (a, b) in pairs]
+            made = stock.made(dice)
             yield instance.given(made, int(torch.randint(2**60, (), generator=dice)))
 
     def fresh(self) -> State | None:

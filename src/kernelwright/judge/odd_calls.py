@@ -134,7 +134,7 @@ class OddCalls:
         """A call drawn as timed ones are, with one change. Near-duplicates are those of one call that others saw."""
         seed = self.dice.getrandbits(62)
         if variant.change in ("near-duplicate", "nearly", "rearranged"):
-            return self.point.instance.draw(variant, seed)
+            return taken.or_as_given(self.point, variant, self.point.instance.draw(variant, seed), given)
         if variant.change == "strewn":
             variant = replace(variant, strewn=self.strewn[0])
             self.strewn = (*self.strewn[1:], self.strewn[0])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ rows of up to BOUNDS numbers that would be in another order else, or that are of
 BOUNDS = 4
 UNIT = 1e-3
 """How near to one the sums of rows lie, or their lengths, where these are probabilities or directions."""
+LUCK = -7.0
+"""The logarithm of the chance below which it is none that no row of whole numbers holds one of them twice."""
+APART, RISING = "apart", "rising"
 MOVED = 0.03
 DENSE = 2e-3
 """Share of a leaf's elements as near to its largest, or smallest, as they are moved, from where it is taken to be
@@ -47,7 +51,8 @@ class Recombiner:
             made.view(-1)[low:high] = other.reshape(-1)[low:high]
         if not floats and not mixes:
             lots = torch.rand((2, 1, *made.shape), generator=dice).to(made.device)
-            return _numbers(base[None], other[None], lots)[0] if _mixes(base) else made
+            rule = _rule(base)
+            return made if rule is None else _numbers(base[None], other[None], lots, rule)[0]
         bounds = self._bounds(base)
         if not large:
             chance = torch.rand(made.shape, generator=dice).to(made.device)
@@ -105,7 +110,8 @@ class Recombiner:
         if not floats and not large:
             base, other = (pile[at.to(pile.device)].view(count, *shape) for at in (first, second))
             lots = chance.view(2, count, *shape)
-            return _numbers(base, other, lots) if _mixes(stock[0]) else made.view(count, *shape)
+            rule = _rule(stock[0])
+            return made.view(count, *shape) if rule is None else _numbers(base, other, lots, rule)
         if not floats:
             return torch.where(chance[0] < 0.5, other, made).view(count, *shape)
         if not large:
@@ -152,34 +158,54 @@ def _moved(values: torch.Tensor, chance: torch.Tensor, whole: torch.Tensor, boun
     return torch.where(whole, moved, bounds.kept(moved, values))
 
 
-def _numbers(base: torch.Tensor, other: torch.Tensor, lots: torch.Tensor) -> torch.Tensor:
+def _numbers(base: torch.Tensor, other: torch.Tensor, lots: torch.Tensor, rule: str) -> torch.Tensor:
     """Small leaves (the first axis) of whole numbers, or flags, each of which comes from one of two draws. Of rows of a
     few each place comes from another row too, or soon all rows were seen before: a program that kept the answer of
-    every row it saw was three times as fast as eager."""
+    every row it saw was three times as fast as eager. By ``rule`` rows that are in order stay so, and of rows of
+    numbers that must differ each is put in another order instead."""
+    if rule == APART:
+        return base.gather(-1, lots[0].argsort(-1))
+    one = base
     if base.dim() > 2 and base.shape[-1] <= BOUNDS:
         order = lots[1].reshape(len(base), -1, base.shape[-1]).argsort(1)
-        base, other = (each.reshape(order.shape).gather(1, order).reshape(base.shape) for each in (base, other))
-    return torch.where(lots[0] < 0.5, other, base)
+        one, other = (each.reshape(order.shape).gather(1, order).reshape(base.shape) for each in (base, other))
+    made = torch.where(lots[0] < 0.5, other, one)
+    if rule != RISING:
+        return made
+    made = made.sort(-1).values
+    again = (made.diff(dim=-1) == 0).any(-1, keepdim=True)  # where none did
+    return torch.where(again & bool((base.diff(dim=-1) > 0).all()), base, made)
 
 
-def _mixes(values: torch.Tensor) -> bool:
-    """Whether whole numbers, or flags, may come from anywhere: those that lie in no order and repeat, in rows too."""
+def _rule(values: torch.Tensor) -> str | None:
+    """What holds between whole numbers, or flags; None where they lie in an order by which they mean something."""
     if values.dim() == 0 or values.numel() < 2:
-        return False
+        return None
     steps = values.to(torch.int8 if values.dtype is torch.bool else torch.int64)
+    flags, rows = values.dtype is torch.bool, values.dim() > 1 and values.shape[-1] > 1
+    rises = steps.diff(dim=-1)
+    if rows and not flags and bool((rises >= 0).all()):
+        return RISING if values.shape[0] < 3 or bool((steps.diff(dim=0) < 0).any()) else None
     for axis in {0, values.dim() - 1}:
         rises = steps.diff(dim=axis)
         if values.shape[axis] > 2 and not (bool((rises < 0).any()) and bool((rises > 0).any())):
-            return False
-    if values.dtype is torch.bool:
-        return True
-    flat = values.reshape(-1, values.shape[-1]).sort(-1).values
-    apart = bool((flat.diff(dim=-1) != 0).all()) and flat.shape[-1] > BOUNDS
-    return len(values.unique()) < values.numel() and not apart
+            return None
+    return APART if not flags and _differ(steps) else ""
+
+
+def _differ(values: torch.Tensor) -> bool:
+    """Whether no row holds a number twice, by more than luck."""
+    rows = values.reshape(-1, values.shape[-1]).sort(-1).values
+    if rows.shape[-1] < 2 or bool((rows.diff(dim=-1) == 0).any()):
+        return False
+    most = max(int(rows.max() - rows.min()) + 1, rows.shape[-1])
+    luck = len(rows) * sum(math.log1p(-number / most) for number in range(rows.shape[-1]))
+    return luck < LUCK
 
 
 def _few(values: torch.Tensor, chance: torch.Tensor, bounds: _Bounds | None) -> torch.Tensor:
-    """Several small leaves (the first axis) moved: each number by itself, but what must keep its proportions."""
+    """Several small leaves (the first axis) moved: each number by itself, but what must keep its proportions. Rows of a
+    few that are probabilities or directions keep their sum or length."""
     count = len(values)
     together = chance.reshape(count, -1)[:, :1].reshape(count, *[1] * (values.dim() - 1))
     yes = torch.ones_like(together, dtype=torch.bool)
@@ -191,18 +217,23 @@ def _few(values: torch.Tensor, chance: torch.Tensor, bounds: _Bounds | None) -> 
     if values.shape[-1] > BOUNDS:
         return _moved(values, chance, ~yes, bounds)
     each = _moved(values.clone(), chance, ~yes, bounds)
-    return torch.where(_proportioned(values, each), _moved(values, together, yes, bounds), each)
+    turned = _turned(values, each)
+    for size in (torch.sum, torch.linalg.vector_norm) if values.is_floating_point() and values.shape[-1] > 1 else ():
+        before, after = (size(x, dim=-1, keepdim=True) for x in (values, each))
+        held = (before - 1).abs() < UNIT
+        each, turned = torch.where(held, each * (before / after), each).to(values.dtype), turned & ~held
+    return torch.where(turned | _one_after_another(values), _moved(values, together, yes, bounds), each)
 
 
-def _proportioned(rows: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
-    """Which rows of a few numbers must keep their proportions: corners of boxes that would change places, probabilities
-    and directions, and all that lie one after the other."""
+def _turned(rows: torch.Tensor, moved: torch.Tensor) -> torch.Tensor:
+    """Which rows of a few numbers are in another order: corners of boxes that have changed places."""
     if rows.is_complex():
         return torch.zeros((), dtype=torch.bool, device=rows.device)
-    turned = (rows.argsort(dim=-1, stable=True) != moved.argsort(dim=-1, stable=True)).any(-1, keepdim=True)
-    if rows.shape[-1] > 1:
-        for size in (rows.sum(-1, keepdim=True), rows.square().sum(-1, keepdim=True)):
-            turned = turned | ((size - 1).abs() < UNIT)
-    if rows.shape[-2] > 2:
-        turned = turned | (rows.diff(dim=-2) >= 0).all(-2, keepdim=True).any(-1, keepdim=True)
-    return turned
+    return (rows.argsort(dim=-1, stable=True) != moved.argsort(dim=-1, stable=True)).any(-1, keepdim=True)
+
+
+def _one_after_another(rows: torch.Tensor) -> torch.Tensor:
+    """Whether rows follow upon one another in some place of theirs, as times do: for all of a leaf."""
+    if rows.is_complex() or rows.shape[-2] < 3:
+        return torch.zeros((), dtype=torch.bool, device=rows.device)
+    return (rows.diff(dim=-2) >= 0).all(-2, keepdim=True).any(-1, keepdim=True)
