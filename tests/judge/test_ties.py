@@ -9,6 +9,7 @@ import pytest
 import torch
 from plain_tasks import GRADIENTS, instance
 
+from kernelwright.judge import one_order
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.verify import Checker
 
@@ -219,3 +220,34 @@ def test_of_equal_keys_those_may_be_chosen_that_a_sort_in_no_order_finds() -> No
         return [torch.zeros_like(x).scatter(1, places, x.gather(1, places) + 1.0)]
 
     assert passes(kept, sparse, any_of_them) and not passes(kept, sparse, lambda x: any_of_them(x, least=True))
+
+
+@pytest.mark.parametrize("first", ["first", "last", "lot"])
+def test_all_that_follows_from_one_sort_has_one_order(first: str) -> None:
+    """Places of one order and what stands at those of another, pairs torn apart: each was right by itself."""
+    given = "[torch.randint(0, 4, (32, 24)).float(), torch.randn(32, 24)]"
+    checker = Checker(instance("(o := x.argsort(-1)), y.gather(-1, o)", given, args="x, y"), seed=3)
+    x, y = leaves = checker.instance.draw(GIVEN, 5)
+
+    def order(how: str) -> torch.Tensor:
+        places = torch.arange(24) if how == "first" else torch.arange(24).flip(0)
+        places = torch.randperm(24, generator=torch.Generator().manual_seed(5)) if how == "lot" else places
+        return places[x[:, places].argsort(dim=-1, stable=True)]
+
+    for second in ("first", "last", "lot"):
+        answers = [order(first), y.gather(-1, order(second))]
+        result = checker.check(GIVEN, leaves, None, answers, leaves)
+        if first == second:
+            assert result.passed, result.detail
+        elif "lot" not in (first, second):
+            assert one_order.TORN in result.detail
+
+
+def test_two_sorts_may_have_an_order_each() -> None:
+    given = "[torch.randint(0, 4, (32, 24)).float(), torch.randn(32, 24)]"
+    two = "y.gather(-1, x.argsort(-1)), y.gather(-1, (-x).argsort(-1))"
+    checker = Checker(instance(two, given, args="x, y"), seed=3)
+    x, y = leaves = checker.instance.draw(GIVEN, 5)
+    last = 23 - (-x).flip(-1).argsort(dim=-1, stable=True)
+    answers = [y.gather(-1, x.argsort(dim=-1, stable=True)), y.gather(-1, last)]
+    assert checker.check(GIVEN, leaves, None, answers, leaves).passed

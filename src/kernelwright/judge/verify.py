@@ -25,6 +25,7 @@ from kernelwright.judge import (
     finite,
     health,
     numerics,
+    one_order,
 )
 from kernelwright.judge.conditioned import Conditioned
 from kernelwright.judge.floors import NO_FLOOR, SOME, Floors, Spread
@@ -117,6 +118,7 @@ class Checker:
         answers = [got.to(self.instance.device) for got in got_outputs]
         answers = extremes.without_lost(variant, answers, truth.eager)
         found = [self._leaf(index, answers, truth, brief) for index in range(len(answers))]
+        found = one_order.held(self.instance, truth, answers, found, self.contract.bits_lost)
         compared = told(self.instance, leaves, state, found, self.contract.bits_lost)
         assert len(compared) == len(self.specs), "an output was not compared"
         at, worst = max(enumerate(compared), key=lambda pair: pair[1].error_ratio)
