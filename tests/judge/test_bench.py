@@ -365,3 +365,16 @@ def test_recombined_draws_of_what_has_no_bounds_go_beyond_those_of_others() -> N
     values = torch.randn(512, 256)
     assert any(float(made.of(values, values, dice).abs().max()) > float(values.abs().max()) for _ in range(20))
     assert torch.equal(made.of(values.relu(), values.relu(), dice) == 0, values.relu() == 0)
+
+
+def test_numbers_of_a_wide_range_are_none_that_were_seen_before() -> None:
+    """Of hashes every element was one of three: a program that kept an answer for each was seven times as fast."""
+    dice, made = torch.Generator().manual_seed(1), recombined.Recombiner(torch.device("cpu"))
+    stock = [torch.randint(10**9, (64, 16)) for _ in range(3)]
+    seen = {number for values in stock for number in values.flatten().tolist()}
+    draws = [made.of(stock[0], stock[1], dice), *(one[0] for one in made.batch([[s] for s in stock], (), 2, dice))]
+    for values in draws:
+        numbers = set(values.flatten().tolist())
+        assert len(numbers & seen) < 8 and 0 <= min(numbers) and max(numbers) < 10**9
+    few = torch.randint(100, (64, 16))
+    assert set(made.of(few, few, dice).flatten().tolist()) <= set(few.flatten().tolist())

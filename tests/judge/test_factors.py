@@ -55,20 +55,21 @@ def test_mixed_rows_of_two_inputs_have_other_signs() -> None:
 
 
 def test_slices_along_every_axis_have_sizes_of_their_own() -> None:
-    """A channel, a sample or a head of a thousandth of the others' size was taken for zero; one is as it was."""
-    rng, leaf, axes = torch.Generator().manual_seed(0), torch.ones(8, 16, 12), set()
-    for _ in range(40):
+    """A channel, a sample or a head of a thousandth of the others' size was taken for zero, a block of rows, or a tile;
+    one is as it was."""
+    rng, leaf = torch.Generator().manual_seed(0), torch.ones(8, 16, 12)
+    found, blocks = set[tuple[int, ...]](), set[int]()
+    for _ in range(120):
         made = factors.sliced(leaf, 1.0, rng)
-        along = [axis for axis in range(3) if bool((made.amax([d for d in range(3) if d != axis]) != 1).any())]
-        along = [
-            axis for axis in along if torch.equal(made.movedim(axis, 0)[:, 0, 0], made.movedim(axis, 0)[:, -1, -1])
-        ]
-        [axis] = along
-        axes.add(axis)
-        assert float(made.max()) == 1.0 and 2.0**-factors.DEEPEST <= float(made.min()) < 1.0
-        lines = made.movedim(axis, 0)[:, 0, 0]
-        assert 0 < int((lines < 1).sum()) < len(lines)
-    assert {0, 1, 2} == axes
+        assert float(made.max()) == 1.0 and 2.0**-factors.DEEPEST <= float(made.min())
+        smaller = made < 1
+        lines = [smaller.movedim(axis, 0).flatten(1).any(1) for axis in range(3)]
+        assert torch.equal(smaller, lines[0][:, None, None] & lines[1][:, None] & lines[2])
+        axes = tuple(axis for axis in range(3) if not bool(lines[axis].all()))
+        found.add(axes)
+        if axes == (1,):
+            blocks |= {len(run) for run in "".join("01"[int(one)] for one in lines[1]).split("0") if run}
+    assert {(0,), (1,), (2,), (0, 1), (1, 2)} <= found and {1, 2, 4, 8} <= blocks
 
 
 @pytest.mark.parametrize("shape", [(64, 32), (8, 16, 12), (7, 9), (40,)])
@@ -76,7 +77,7 @@ def test_lines_lie_far_up_and_down_and_the_mean_of_all_stays(shape: tuple[int, .
     """Who asks the mean of all whether E[x^2] - E[x]^2 cancels hears that it does not."""
     rng, leaf = torch.Generator().manual_seed(0), torch.randn(shape)
     kinds = set()
-    for _ in range(16):
+    for _ in range(24):
         made = factors.both_ways(leaf, 1.0, rng)
         size = float(leaf.square().mean().sqrt())
         moved = (made - leaf).double() / size
@@ -86,6 +87,9 @@ def test_lines_lie_far_up_and_down_and_the_mean_of_all_stays(shape: tuple[int, .
         assert bool((up | down | (moved.abs() < 1e-3)).all())
         kinds.add(bool((up == up.select(-1, 0).unsqueeze(-1)).all()))
     assert kinds == ({True, False} if len(shape) > 1 else {False})
+    if len(shape) == 3:
+        groups = (factors.both_ways(leaf, 1.0, rng) > 20 for _ in range(60))
+        assert any(bool((up[:, :8].all() or up[:, 8:].all()) and up.any((0, 2)).sum() == 8) for up in groups)
 
 
 def test_a_single_outlier_is_no_infinity_where_those_are_masks() -> None:

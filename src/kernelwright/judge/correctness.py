@@ -235,9 +235,9 @@ class Correctness(Checks):
             return
         before = before if self.bench.contract.frozen_parameters else self._fresh_state(point, dice.getrandbits(62))
         buffers = point.bind(program, point.as_given, 1)
-        for variant in (point.as_given, *(v for v in point.offered if v.change in variants.LEAVING)):
+        for variant in (point.as_given, *filter(_leaves, point.offered)):
             leaves = instance.draw(variant, dice.getrandbits(62))
-            if variant.change and not (self.stateful and point.accepts(variant, leaves, before)):
+            if variant is not point.as_given and not (self.stateful and point.accepts(variant, leaves, before)):
                 continue
             for looks in range(remains.CHANCES):
                 remains.rest(looks)
@@ -280,3 +280,8 @@ class Correctness(Checks):
         program.mode(training=own.instance.training)
         program.set_state(own.instance.first_state)
         self._variants(program, own, [own.as_given])
+
+
+def _leaves(variant: Variant) -> bool:
+    """Whether it is looked at what a call with it leaves: of ``LEAVING``, and of larger numbers, which a cap cuts."""
+    return variant.change in variants.LEAVING or (variant.scale > 1.0 and variant.name == variant.group)

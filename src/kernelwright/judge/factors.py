@@ -95,34 +95,58 @@ def alike(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tens
 
 
 def sliced(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
-    """Every second slice along an axis (mostly that of channels), by lot, is up to 2^DEEPEST times smaller; one at the
-    least is as it was."""
+    """Every second slice along an axis (mostly that of channels), or block of slices, by lot, is up to 2^DEEPEST times
+    smaller; one at the least is as it was. In a third of the draws where those of another axis are, too: tiles."""
     axes = [axis for axis, size in enumerate(leaf.shape) if size > 1]
     if not axes:
         return leaf
-    channels = 1 if 1 in axes else axes[-1]
-    axis = axes[below(len(axes), rng)] if below(2, rng) else channels
+    first = _axis(axes, rng)
+    smaller, powers = _blocks(leaf, first, rng)
+    others = [axis for axis in axes if axis != first]
+    if others and below(3, rng) == 0:
+        smaller = smaller & _blocks(leaf, others[below(len(others), rng)], rng)[0]
+    return (leaf * torch.where(smaller, torch.exp2(-DEEPEST * powers), 1.0)).to(leaf.dtype)
+
+
+def _axis(axes: list[int], rng: torch.Generator) -> int:
+    """One of them; every second time that of channels."""
+    return axes[below(len(axes), rng)] if below(2, rng) else 1 if 1 in axes else axes[-1]
+
+
+def _block(size: int, rng: torch.Generator) -> int:
+    """Slices that are treated alike: one, or a power of two of which there are several."""
+    most = [1 << power for power in range(1, size.bit_length()) if size % (1 << power) == 0 and size > 1 << power]
+    return most[below(len(most), rng)] if most and below(2, rng) else 1
+
+
+def _blocks(leaf: torch.Tensor, axis: int, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which slices along an axis are chosen, and a number from 0 to 1 for each."""
+    block = _block(leaf.shape[axis], rng)
+    lots = torch.rand((2, leaf.shape[axis] // block), generator=rng, device=leaf.device, dtype=torch.float64)
     lines = [size if dim == axis else 1 for dim, size in enumerate(leaf.shape)]
-    lots = torch.rand((2, *lines), generator=rng, device=leaf.device, dtype=torch.float64)
-    smaller = (lots[0] < 0.5) & (lots[0] > lots[0].min())
-    return (leaf * torch.where(smaller, torch.exp2(-DEEPEST * lots[1]), 1.0)).to(leaf.dtype)
+    chosen, numbers = (lots[0] < 0.5) & (lots[0] > lots[0].min()), lots[1]
+    return chosen.repeat_interleave(block).view(lines), numbers.repeat_interleave(block).view(lines)
 
 
 def both_ways(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
-    """Rows, or slices along an axis, by lot, as many of them up as down, and one as it is where they are odd."""
+    """Rows, or slices along an axis, or blocks of slices, by lot, as many of them up as down, and one as it is where
+    they are odd."""
     axes = [axis for axis, size in enumerate(leaf.shape) if size > 1]
     rows = [axis for axis in axes if axis < leaf.dim() - 1]
     if not axes:
         return leaf
-    chosen = rows if rows and below(2, rng) else [axes[below(len(axes), rng)]]
+    chosen, block = rows, 1
+    if not rows or below(3, rng):
+        chosen = [_axis(axes, rng)]
+        block = _block(leaf.shape[chosen[0]], rng)
     lines = [size if dim in chosen else 1 for dim, size in enumerate(leaf.shape)]
-    count = math.prod(lines)
+    count = math.prod(lines) // block
     order = torch.randperm(count, generator=rng, device=leaf.device)
     sign = (order >= count - count // 2).double() - (order < count // 2).double()
     low, high = map(math.log, FAR)
     far = math.exp(low + (high - low) * float(torch.rand((), generator=rng, device=leaf.device)))
     size = leaf.double().square().mean().sqrt()
-    return (leaf + far * size * sign.view(lines)).to(leaf.dtype)
+    return (leaf + far * size * sign.repeat_interleave(block).view(lines)).to(leaf.dtype)
 
 
 def outlying(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:

@@ -21,6 +21,8 @@ UNIT = 1e-3
 """How near to one the sums of rows lie, or their lengths, where these are probabilities or directions."""
 LUCK = -7.0
 """The logarithm of the chance below which it is none that no row of whole numbers holds one of them twice."""
+WIDE, LAST_BITS = 1 << 20, 1 << 12
+"""From which range on whole numbers come with the bits below the second of others."""
 APART, RISING = "apart", "rising"
 MOVED = 0.03
 DENSE = 2e-3
@@ -171,10 +173,22 @@ def _numbers(base: torch.Tensor, other: torch.Tensor, lots: torch.Tensor, rule: 
         one, other = (each.reshape(order.shape).gather(1, order).reshape(base.shape) for each in (base, other))
     made = torch.where(lots[0] < 0.5, other, one)
     if rule != RISING:
-        return made
+        return made if made.dtype is torch.bool else _of_wide(made, lots[1])
     made = made.sort(-1).values
     again = (made.diff(dim=-1) == 0).any(-1, keepdim=True)  # where none did
     return torch.where(again & bool((base.diff(dim=-1) > 0).all()), base, made)
+
+
+def _of_wide(values: torch.Tensor, lots: torch.Tensor) -> torch.Tensor:
+    """Numbers of a wide range with the last bits of others, within that range: of hashes and seeds no single one comes
+    twice in real draws either."""
+    if values.dtype not in (torch.int32, torch.int64):
+        return values
+    least, most = torch.aminmax(values)
+    if int(most) - int(least) < WIDE:
+        return values
+    last = values.flatten(1).gather(1, lots.flatten(1).argsort(1)).view(values.shape)
+    return (values & ~(LAST_BITS - 1) | last & (LAST_BITS - 1)).clamp(least, most)
 
 
 def _rule(values: torch.Tensor) -> str | None:
