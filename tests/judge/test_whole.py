@@ -207,3 +207,14 @@ def test_some_rows_are_the_number_nearest_zero() -> None:
     assert 0 < int(empty.sum()) < 8
     for kept in (torch.randperm(64), LENGTHS, torch.tensor(3)):
         assert torch.equal(kept, whole.least(kept, rng()))
+
+
+def test_rows_that_hold_no_number_twice_exchange_theirs_within_a_row() -> None:
+    """Permutations stay such; that few numbers among many differ is luck."""
+    rng = torch.Generator().manual_seed(1)
+    rows = torch.stack([torch.randperm(8, generator=rng) for _ in range(16)])
+    assert whole.differ(rows) and not whole.differ(torch.randint(1 << 20, (16, 8), generator=rng))
+    for _ in range(8):
+        made = whole.swapped(rows, rng)
+        assert not torch.equal(made, rows) and torch.equal(made.sort(-1).values, rows.sort(-1).values)
+    assert not whole.differ(torch.randint(8, (16, 8), generator=rng))

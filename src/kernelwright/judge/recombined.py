@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from kernelwright.judge import whole
 
 FACTORS = 1 << 20
 """Random factors near one that recombined draws take stretches of, each from another place."""
@@ -19,8 +20,6 @@ rows of up to BOUNDS numbers that would be in another order else, or that are of
 BOUNDS = 4
 UNIT = 1e-3
 """How near to one the sums of rows lie, or their lengths, where these are probabilities or directions."""
-LUCK = -7.0
-"""The logarithm of the chance below which it is none that no row of whole numbers holds one of them twice."""
 WIDE, LAST_BITS = 1 << 20, 1 << 12
 """From which range on whole numbers come with the bits below the second of others."""
 APART, RISING = "apart", "rising"
@@ -48,7 +47,8 @@ class Recombiner:
         floats, large = made.is_floating_point() or made.is_complex(), made.is_contiguous() and made.numel() >= LARGE
         mixes = large and not floats and other.is_contiguous()
         if made.is_contiguous() and made.numel() > 1 and not mixes:
-            ends = torch.randint(0, made.numel() + 1, (2,), generator=dice)
+            width = _width(made)
+            ends = width * torch.randint(0, made.numel() // width + 1, (2,), generator=dice)
             low, high = int(ends.min()), int(ends.max())
             made.view(-1)[low:high] = other.reshape(-1)[low:high]
         if not floats and not mixes:
@@ -105,7 +105,10 @@ class Recombiner:
         if self._secret is None:
             self._secret = torch.Generator(self._device).manual_seed(secrets.randbits(63))
         if size > 1 and (floats or not large):
-            ends = torch.randint(0, size + 1, (count, 2), generator=dice).sort(1).values.to(made.device)
+            width = _width(stock[0])
+            ends = width * torch.randint(0, size // width + 1, (count, 2), generator=dice).sort(1).values.to(
+                made.device
+            )
             at = torch.arange(size, device=made.device)
             made = torch.where((at >= ends[:, :1]) & (at < ends[:, 1:]), other, made)
         chance = torch.rand((1 if floats or large else 2, *made.shape), generator=self._secret, device=made.device)
@@ -160,6 +163,13 @@ def _moved(values: torch.Tensor, chance: torch.Tensor, whole: torch.Tensor, boun
     return torch.where(whole, moved, bounds.kept(moved, values))
 
 
+def _width(leaf: torch.Tensor) -> int:
+    """Numbers that come from one draw together where a stretch does: a row of a few, which may be corners, or of whole
+    numbers, which may be in order."""
+    rows = leaf.dim() > 1 and (leaf.shape[-1] <= BOUNDS or not (leaf.is_floating_point() or leaf.is_complex()))
+    return max(1, leaf.shape[-1]) if rows else 1
+
+
 def _numbers(base: torch.Tensor, other: torch.Tensor, lots: torch.Tensor, rule: str) -> torch.Tensor:
     """Small leaves (the first axis) of whole numbers, or flags, each of which comes from one of two draws. Of rows of a
     few each place comes from another row too, or soon all rows were seen before: a program that kept the answer of
@@ -204,17 +214,7 @@ def _rule(values: torch.Tensor) -> str | None:
         rises = steps.diff(dim=axis)
         if values.shape[axis] > 2 and not (bool((rises < 0).any()) and bool((rises > 0).any())):
             return None
-    return APART if not flags and _differ(steps) else ""
-
-
-def _differ(values: torch.Tensor) -> bool:
-    """Whether no row holds a number twice, by more than luck."""
-    rows = values.reshape(-1, values.shape[-1]).sort(-1).values
-    if rows.shape[-1] < 2 or bool((rows.diff(dim=-1) == 0).any()):
-        return False
-    most = max(int(rows.max() - rows.min()) + 1, rows.shape[-1])
-    luck = len(rows) * sum(math.log1p(-number / most) for number in range(rows.shape[-1]))
-    return luck < LUCK
+    return APART if not flags and whole.differ(steps) else ""
 
 
 def _few(values: torch.Tensor, chance: torch.Tensor, bounds: _Bounds | None) -> torch.Tensor:

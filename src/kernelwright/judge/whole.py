@@ -15,6 +15,8 @@ import torch
 INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 LEAST_SORTED = 3
 """Numbers of a row that are in order by chance too seldom to matter: a reference searches in some input as it is."""
+LUCK = -7.0
+"""The logarithm of the chance below which it is none that no row of whole numbers holds one of them twice."""
 LEAST_PLACED = 8
 """Numbers along an axis that all lie at or before their own place by chance too seldom to matter."""
 SKEWED = 7 / 8
@@ -127,7 +129,8 @@ def swapped(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     if leaf.numel() < 2 or leaf.dtype in INTEGERS and not may_move(leaf):
         return leaf
     made = leaf.clone(memory_format=torch.contiguous_format)
-    exchange(made.view(-1), rng)
+    if leaf.dtype not in INTEGERS or leaf.dim() < 2 or not differ(leaf):  # or a row would hold one of them twice
+        exchange(made.view(-1), rng)
     rows = made.view(-1, leaf.shape[-1])
     others = torch.nonzero((rows == leaf.reshape(rows.shape)).all(1)).reshape(-1)
     if len(others):
@@ -207,6 +210,16 @@ def nearest_zero(leaf: torch.Tensor) -> torch.Tensor:
 def repeats(leaf: torch.Tensor) -> bool:
     """Whether whole numbers may repeat: some do, and they lie in no order."""
     return may_move(leaf) and len(leaf.reshape(-1).unique()) < leaf.numel()
+
+
+def differ(values: torch.Tensor) -> bool:
+    """Whether no row of whole numbers holds one of them twice, by more than luck: permutations, places that were
+    chosen."""
+    rows = values.reshape(-1, values.shape[-1]).to(torch.int64).sort(-1).values
+    if rows.shape[-1] < 2 or not rows.numel() or bool((rows.diff(dim=-1) == 0).any()):
+        return False
+    most = max(int(rows.max() - rows.min()) + 1, rows.shape[-1])
+    return len(rows) * sum(math.log1p(-number / most) for number in range(rows.shape[-1])) < LUCK
 
 
 def _by_row(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
