@@ -20,11 +20,11 @@ from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.errors import BudgetTooSmall, DeviceLost, KernelwrightError, NotEnoughMemory, ReferenceFails
 from kernelwright.judge import session as sessions
-from kernelwright.judge.bench import STOCK
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance
 from kernelwright.judge.requests import Refused
 from kernelwright.judge.session import Session
+from kernelwright.judge.stock import COUNT
 from kernelwright.sandbox.lease import Leases
 
 JOB = {"task": wire.to_data(task("x * 2", "[torch.rand(4)]")), "device": "cpu"}
@@ -192,5 +192,5 @@ def test_coarse_candidates_share_what_is_dear_to_draw(tmp_path: Path, monkeypatc
         session.close()
         torch.set_num_threads(threads)
     # Not the first of each: the bench's own is also what its baselines are warmed with.
-    stocks = [seed + number for seed in (made.seed, 1000, 2000) for number in range(1, STOCK)]
-    assert stocks[: STOCK - 1] == [seed for seed in drawn if seed in stocks]
+    stocks = [seed + number for seed in (made.seed, 1000, 2000) for number in range(1, COUNT)]
+    assert stocks[: COUNT - 1] == [seed for seed in drawn if seed in stocks]
