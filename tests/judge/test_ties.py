@@ -251,3 +251,21 @@ def test_two_sorts_may_have_an_order_each() -> None:
     last = 23 - (-x).flip(-1).argsort(dim=-1, stable=True)
     answers = [y.gather(-1, x.argsort(dim=-1, stable=True)), y.gather(-1, last)]
     assert checker.check(GIVEN, leaves, None, answers, leaves).passed
+
+
+@pytest.mark.parametrize(
+    "forward",
+    ["(i := x.argmax(-1, keepdim=True)), y.gather(-1, i)", "(i := x.min(-1)[1]), y.gather(-1, i.unsqueeze(-1))"],
+)
+def test_the_place_of_a_largest_may_be_any_of_equal_ones_for_all_results(forward: str) -> None:
+    """Named by the first of them and gathered by the last, it is two."""
+    given = "[torch.randint(0, 4, (32, 24)).float(), torch.randn(32, 24)]"
+    checker = Checker(instance(forward, given, args="x, y"), seed=3)
+    x, y = leaves = checker.instance.draw(GIVEN, 5)
+    least = "min" in forward
+    keys = -x if least else x
+    first, last = keys.argmax(-1, keepdim=True), 23 - keys.flip(-1).argmax(-1, keepdim=True)
+    for one in (first, last):
+        for other in (first, last):
+            answers = [one.squeeze(-1) if least else one, y.gather(-1, other)]
+            assert checker.check(GIVEN, leaves, None, answers, leaves).passed is (one is other)

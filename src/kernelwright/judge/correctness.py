@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,8 @@ from kernelwright.judge.by_chance import ByChance
 from kernelwright.judge.checks import Checks, Wrong
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.program import Program
-from kernelwright.judge.variants import HEAVY
+from kernelwright.judge.variants import HEAVY, LIGHT
+from kernelwright.judge.weights import OUTLYING
 from kernelwright.sandbox.forked import Fork
 from kernelwright.sandbox.lease import sharing
 
@@ -234,20 +235,23 @@ class Correctness(Checks):
         if not (before := instance.first_state):
             return
         before = before if self.bench.contract.frozen_parameters else self._fresh_state(point, dice.getrandbits(62))
-        buffers = point.bind(program, point.as_given, 1)
-        for variant in (point.as_given, *filter(_leaves, point.offered)):
+        buffers, changes = point.bind(program, point.as_given, 1), False
+        for number, (variant, state) in enumerate(self._leaving(point, before, dice)):
             leaves = instance.draw(variant, dice.getrandbits(62))
-            if variant is not point.as_given and not (self.stateful and point.accepts(variant, leaves, before)):
+            if number and not (
+                self._takes(point, variant, leaves, state) and (changes or _changes(point, leaves, state))
+            ):
                 continue
             for looks in range(remains.CHANCES):
                 remains.rest(looks)
-                program.set_state(before)
+                program.set_state(state)
                 race.fill(buffers, 0, leaves)
                 program.window([0], grad=grad)
-                self._state_as_left(program, [leaves], before, point)
+                self._state_as_left(program, [leaves], state, point)
                 if self.late <= looks:  # this one was not
                     break
-            self.late = 0
+            self.late, changes = 0, changes or self.stateful
+        self.stateful = changes
         program.set_state(instance.first_state)  # with which whoever asks next begins
         if self.stateful and point is self.points[0]:
             buffers = point.bind(program, point.as_given, remains.many(self.bench.eager_us, self.bench.call_bytes))
@@ -255,6 +259,20 @@ class Correctness(Checks):
                 race.fill(buffers, call, leaves)
             if found := remains.of_many(program, buffers.plan.sets, remains.usual(self.bench.entrants), grad=grad):
                 raise Wrong(program.stage, found)
+
+    def _leaving(self, point: Point, before: Any, dice: random.Random) -> Iterator[tuple[Variant, Any]]:
+        """Inputs and weights of the calls after which it is looked at what they leave: the task's own first, changes of
+        value, and weights with outliers, as a table of which rows are longer than they may be."""
+        yield point.as_given, before
+        for variant in filter(_leaves, point.offered):
+            yield variant, before
+        if point.state_bytes <= DEAR_BYTES and not self.bench.contract.frozen_parameters:
+            yield point.as_given, point.instance.draw_state(dice.getrandbits(62), OUTLYING)
+
+    def _takes(self, point: Point, variant: Variant, leaves: Any, state: Any) -> bool:
+        if variant is point.as_given:
+            return point.instance.accepted(leaves, state) is not None
+        return point.accepts(variant, leaves, state)
 
     def _state_as_left(
         self, program: Program, given: Sequence[list[torch.Tensor]], before: Any, point: Point | None = None
@@ -280,6 +298,14 @@ class Correctness(Checks):
         program.mode(training=own.instance.training)
         program.set_state(own.instance.first_state)
         self._variants(program, own, [own.as_given])
+
+
+def _changes(point: Point, leaves: Any, state: Any) -> bool:
+    """Whether a call of the reference leaves other parameters or buffers, asked where that costs little."""
+    if point.instance.work > LIGHT or point.state_bytes > DEAR_BYTES:
+        return False
+    after = point.instance.state_after([leaves], state)
+    return any(not agreement.same_bits(one, other) for (_, one), (_, other) in zip(state, after, strict=True))
 
 
 def _leaves(variant: Variant) -> bool:

@@ -132,6 +132,15 @@ class Noted(Watching):
         self._known[id(out)] = Followed(out, first.choice, at, table)
 
 
+_FINDING = {
+    torch.ops.aten.argmax.default: True,
+    torch.ops.aten.argmin.default: False,
+    torch.ops.aten.max.dim: True,
+    torch.ops.aten.min.dim: False,
+}
+"""Operators that answer with the place of a largest number (of a least one), and whether it is that."""
+
+
 class Ordered(Watching):
     """Sorts, and searches for the largest, find equal values by their places: the first or the ``last`` of them first,
     or as ``told``, by the number of the operator, where that is an order of them, or ``before``: by what they were
@@ -159,6 +168,9 @@ class Ordered(Watching):
     ) -> Any:
         """Called by torch for every operator below autograd."""
         given = bound(func, tuple(args), dict(kwargs or {}))
+        finds = func in _FINDING and given["dim"] is not None and not bool(args[0].isnan().any())
+        if finds and args[0].dim():
+            return self._found(func, args[0], given)
         if not sorts(func) or given.get("stable") or args[0].dim() == 0 or "out" in str(func._schema.overload_name):
             out = func(*args, **(kwargs or {}))
             self._note(func, args, given, out)
@@ -176,6 +188,22 @@ class Ordered(Watching):
             places = told.clone()
         self.chosen.append(places)
         return found, places
+
+    def _found(self, func: Any, values: torch.Tensor, given: Mapping[str, Any]) -> Any:
+        """The largest or least of each row, and its place among those that are equal to it."""
+        dim, kept = given["dim"], given["keepdim"]
+        keys, down = self._source(values, dim), _FINDING[func]
+        first = self._first(keys, dim)
+        places = first.gather(dim, keys.gather(dim, first).sort(dim=dim, descending=down, stable=True).indices)
+        places = places.narrow(dim, 0, 1).contiguous()
+        told = self._told.get(len(self.chosen))
+        told = None if told is None or told.numel() != places.numel() else told.reshape(places.shape)
+        if told is not None and _is_order(told, values, values.gather(dim, places), dim):
+            places = told.clone()
+        found = values.gather(dim, places)
+        found, places = (each if kept else each.squeeze(dim) for each in (found, places))
+        self.chosen.append(places)
+        return (found, places) if "dim" in func._schema.overload_name else places
 
     def _first(self, keys: torch.Tensor, dim: int) -> torch.Tensor:
         """The order in which equal ones come."""

@@ -50,7 +50,7 @@ come one by one, in one draw: a border, or a number looked for, is one element a
 all of its terms large, and a reference that refuses an empty line would refuse all that is mixed with it."""
 BY_LOT = 1
 """Of all other changes, which come mixed, those that come by themselves too: some show in a whole input alone."""
-LEAVING = ("negated", "shifted", "zero rows", "skewed", "mask rows")
+LEAVING = ("negated", "shifted", "far", "zero rows", "skewed", "mask rows")
 """Changes of value after which it is looked at what a call leaves: a largest without its abs() was right for numbers
 that are never negative. And on the smallest other case: of 2^18 elements a running variance by n is one by n - 1."""
 SPREAD = 20.0
