@@ -90,6 +90,16 @@ def peak(values: torch.Tensor) -> float:
     return max(-float(low), float(high)) if low == low else math.nan
 
 
+EIGHT_BITS = (
+    torch.float8_e4m3fn,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2,
+    torch.float8_e5m2fnuz,
+    torch.float8_e8m0fnu,
+)
+"""Floats that torch can copy and tell apart, and hardly anything else."""
+
+
 def tiny(values: torch.Tensor) -> bool:
     """Whether they are floats of eight bits, of which torch neither says which is larger nor fills some."""
     return values.is_floating_point() and values.itemsize < 2

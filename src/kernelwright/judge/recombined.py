@@ -10,19 +10,22 @@ from dataclasses import dataclass
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from kernelwright.judge import whole
+from kernelwright.judge import numerics, whole
 
 FACTORS = 1 << 20
 """Random factors near one that recombined draws take stretches of, each from another place."""
 LARGE = 1 << 16
-"""Leaves of fewer elements keep their proportions where one row is in order: it is multiplied by one factor. So are all
-rows of up to BOUNDS numbers that would be in another order else, or that are of one length."""
+"""Leaves of fewer elements keep their proportions where one row is in order: it is multiplied by one factor. So are
+rows of up to BOUNDS numbers that would be in another order else, and all of them where they come one after another."""
 BOUNDS = 4
 UNIT = 1e-3
 """How near to one the sums of rows lie, or their lengths, where these are probabilities or directions."""
 WIDE, LAST_BITS = 1 << 20, 1 << 12
 """From which range on whole numbers come with the bits below the second of others."""
 APART, RISING = "apart", "rising"
+_AS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+_AS |= dict.fromkeys(numerics.EIGHT_BITS, torch.uint8)
+"""Types of which torch gathers or compares none, and those of their bits."""
 MOVED = 0.03
 DENSE = 2e-3
 """Share of a leaf's elements as near to its largest, or smallest, as they are moved, from where it is taken to be
@@ -43,6 +46,9 @@ class Recombiner:
     def of(self, base: torch.Tensor, other: torch.Tensor, dice: torch.Generator) -> torch.Tensor:
         """See ``Bench.draws``. One factor for all would leave whole rows in proportion to rows seen before, and what is
         sorted, normalised or linear could be put together from old results."""
+        if base.dtype in _AS or not base.numel():
+            kind = _AS.get(base.dtype, base.dtype)
+            return self.of(base.view(kind), other.view(kind), dice).view(base.dtype) if base.numel() else base.clone()
         made = base.clone()
         floats, large = made.is_floating_point() or made.is_complex(), made.is_contiguous() and made.numel() >= LARGE
         mixes = large and not floats and other.is_contiguous()
@@ -97,10 +103,15 @@ class Recombiner:
     ) -> torch.Tensor:
         """As many as ``first`` and ``second``, which say what of ``stock`` each is made of, at once: ``of`` takes a
         dozen small kernels for each. One tensor, draws first."""
+        if stock[0].dtype in _AS:
+            kind = _AS[stock[0].dtype]
+            return self.many([leaf.view(kind) for leaf in stock], first, second, dice).view(stock[0].dtype)
         pile = torch.stack(list(stock))
         shape, pile = pile.shape[1:], pile.flatten(1) if pile.dim() > 1 else pile[:, None]
         made, other = pile[first.to(pile.device)], pile[second.to(pile.device)]
         count, size = made.shape
+        if not size:
+            return made.view(count, *shape)
         floats, large = made.is_floating_point() or made.is_complex(), size >= LARGE
         if self._secret is None:
             self._secret = torch.Generator(self._device).manual_seed(secrets.randbits(63))

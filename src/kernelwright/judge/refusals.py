@@ -23,7 +23,7 @@ from kernelwright.errors import (
 )
 from kernelwright.judge import agreement, calls, skeletons
 from kernelwright.judge.inputs import FLOATS, seeded
-from kernelwright.judge.numerics import EXACT_DTYPES
+from kernelwright.judge.numerics import EIGHT_BITS, EXACT_DTYPES
 from kernelwright.task import by_position
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ COMPARED = (*EXACT_DTYPES, *FLOATS, torch.complex64, torch.complex128)
 CALLS, SECONDS = 32, 0.25
 """Further calls of a reference that changes its own state, and how long they may take in all: one that took the mean of
 its inputs on every fourth call was admitted, and a copy of it refused."""
-_LOW = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
-READ = (*COMPARED, torch.uint16, torch.uint32, torch.uint64, *(getattr(torch, name) for name in _LOW))
+READ = (*COMPARED, torch.uint16, torch.uint32, torch.uint64, *EIGHT_BITS)
 """Types of inputs: these torch can at least copy and tell apart."""
 
 

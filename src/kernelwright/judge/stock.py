@@ -29,7 +29,8 @@ class Stock:
     def __init__(self, instance: Instance, as_given: Variant, seed: int, recombiner: Recombiner) -> None:
         self._instance, self._recombiner = instance, recombiner
         self.drawn = [instance.draw(as_given, seed + number) for number in range(COUNT)]
-        numbers = [leaf for leaf in self.drawn[0] if not leaf.is_floating_point() and leaf.numel() > 1]
+        numbers = any(not leaf.is_floating_point() and leaf.numel() > 1 for leaf in self.drawn[0])
+        numbers = numbers or bool(instance.bonds.flags or instance.bonds.far)
         self._manner = EACH if not numbers else next((how for how in (EACH, TOGETHER) if self._takes(how, seed)), WHOLE)
 
     @property
