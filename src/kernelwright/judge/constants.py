@@ -19,9 +19,9 @@ from kernelwright.judge.renewed import permuted, rerandomise
 if TYPE_CHECKING:
     from kernelwright.judge.instance import Instance
 
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
 WAYS = {"": rerandomise, "in another order": permuted}
 """How constant floats become others: the first that leaves the reference in its domain."""
-MOVED = "moved along"
 SAME = "no input ever changes: what a program keeps of its last call counts as speed"
 
 
@@ -42,9 +42,6 @@ def settle(instance: Instance, seed: int) -> None:
         instance.turned = True
         instance.turned = _changes(instance, seed) and accepts(instance.renewing)
         instance.notes += [] if instance.turned else [SAME]
-
-
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 def _numbers(instance: Instance) -> set[int]:
