@@ -37,7 +37,7 @@ def drawn(*, timed: bool, tiny: bool, light: bool, sorts: bool, weights: bool) -
     ``tiny`` or ``light``, as many as there are patterns of a cube: files that were made elsewhere have no other case.
     ``sorts``: the reference does, and where it has ``weights``, it may be products with them that it sorts."""
     draws = (12 if timed else 4) if tiny else (9 if timed else 3) if light else 1
-    wanted = {REPEATED: draws, SET: draws, **({SORTED: (draws + 1) // 2} if sorts else {})}
+    wanted = {REPEATED: draws, SET: draws, **({SORTED: draws} if sorts else {})}
     wanted |= {CANCELLING: 2} if light else {}
     made = [Variant(name=change, required=True, change=change, draws=count) for change, count in wanted.items()]
     return [*made, *(_ranked() if sorts and weights else [])]

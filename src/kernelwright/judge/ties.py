@@ -138,7 +138,8 @@ _FINDING = {
     torch.ops.aten.max.dim: True,
     torch.ops.aten.min.dim: False,
 }
-"""Operators that answer with the place of a largest number (of a least one), and whether it is that."""
+"""Operators that answer with the place of a largest number (of a least one), and whether it is that. Of flags it is the
+first that is looked for, by them: ``first``."""
 
 
 class Ordered(Watching):
@@ -160,6 +161,7 @@ class Ordered(Watching):
         super().__init__()
         self.last, self._told, self._before, self._where = last, told, before, where
         self._sources: dict[int, tuple[torch.Tensor, torch.Tensor, int | None]] = {}
+        self._flags = Flags()
         self.chosen: list[torch.Tensor] = []
         """The places that each operator answered with."""
 
@@ -168,11 +170,12 @@ class Ordered(Watching):
     ) -> Any:
         """Called by torch for every operator below autograd."""
         given = bound(func, tuple(args), dict(kwargs or {}))
-        finds = func in _FINDING and given["dim"] is not None and not bool(args[0].isnan().any())
-        if finds and args[0].dim():
+        finds = func in _FINDING and given["dim"] is not None and args[0].dim() > 0 and not self._flags.are(args[0])
+        if finds and not bool(args[0].isnan().any()):
             return self._found(func, args[0], given)
         if not sorts(func) or given.get("stable") or args[0].dim() == 0 or "out" in str(func._schema.overload_name):
             out = func(*args, **(kwargs or {}))
+            self._flags.note(func, func._schema.name.removeprefix("aten::"), args, dict(kwargs or {}), out)
             self._note(func, args, given, out)
             return out
         dim, down = given["dim"], bool(given["largest"] if "k" in given else given["descending"])
