@@ -19,7 +19,6 @@ from kernelwright.judge.renewed import permuted, rerandomise
 if TYPE_CHECKING:
     from kernelwright.judge.instance import Instance
 
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
 WAYS = {"": rerandomise, "in another order": permuted}
 """How constant floats become others: the first that leaves the reference in its domain."""
 SAME = "no input ever changes: what a program keeps of its last call counts as speed"
@@ -29,7 +28,7 @@ def settle(instance: Instance, seed: int) -> None:
     """Find out how constant inputs may be others, in draws from now on, and what is to be said of those that may not.
 
     Whole numbers stay as they are, for they mean something, but where nothing else changes from one call to another."""
-    floats = {i for i in instance.constant if instance.specs[i].dtype in _FLOATS}
+    floats = {i for i in instance.constant if getattr(torch, instance.specs[i].dtype) in inputs.FLOATS}
     accepts = functools.partial(_accepts, instance, seed)
     if floats:
         way = next((way for way in WAYS if accepts(way) and _changes(instance, seed)), None)
@@ -38,14 +37,10 @@ def settle(instance: Instance, seed: int) -> None:
     if instance.kept:
         names = ", ".join(instance.names[i] or str(i) for i in sorted(floats))
         instance.notes.append(f"constant inputs kept as given (changing them leaves the domain): {names}")
-    if len(instance.constant) == len(instance.specs) > 0 and instance.constant - instance.kept <= _numbers(instance):
+    if len(instance.constant) == len(instance.specs) > 0 and not floats - instance.kept:
         instance.turned = True
         instance.turned = _changes(instance, seed) and accepts(instance.renewing)
         instance.notes += [] if instance.turned else [SAME]
-
-
-def _numbers(instance: Instance) -> set[int]:
-    return {i for i in instance.constant if instance.specs[i].dtype not in _FLOATS}
 
 
 def _accepts(instance: Instance, seed: int, way: str) -> bool:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from kernelwright.judge import numerics, whole
+from kernelwright.judge.numerics import EIGHT_BITS
+from kernelwright.judge.whole import differ
 
 FACTORS = 1 << 20
 """Random factors near one that recombined draws take stretches of, each from another place."""
@@ -24,7 +25,7 @@ WIDE, LAST_BITS = 1 << 20, 1 << 12
 """From which range on whole numbers come with the bits below the second of others."""
 APART, RISING = "apart", "rising"
 _AS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
-_AS |= dict.fromkeys(numerics.EIGHT_BITS, torch.uint8)
+_AS |= dict.fromkeys(EIGHT_BITS, torch.uint8)
 """Types of which torch gathers or compares none, and those of their bits."""
 MOVED = 0.03
 DENSE = 2e-3
@@ -225,7 +226,7 @@ def _rule(values: torch.Tensor) -> str | None:
         rises = steps.diff(dim=axis)
         if values.shape[axis] > 2 and not (bool((rises < 0).any()) and bool((rises > 0).any())):
             return None
-    return APART if not flags and whole.differ(steps) else ""
+    return APART if not flags and differ(steps) else ""
 
 
 def _few(values: torch.Tensor, chance: torch.Tensor, bounds: _Bounds | None) -> torch.Tensor:
