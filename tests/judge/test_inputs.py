@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernelwright.judge import inputs, layouts, renewed
+from kernelwright.judge import dealing, inputs, layouts, renewed
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import Variant
 
@@ -250,3 +250,14 @@ def test_incoming_gradients_on_a_device_begin_where_vectors_do() -> None:
         )
     ]  # fmt: skip
     assert found == [8, 4, 1, 1, 0]
+
+
+def test_single_numbers_of_a_devices_dice_are_drawn_on_the_host() -> None:
+    """As often as there are values, the same ones for the same seed; what is drawn on the device is another stream."""
+    seen = []
+    for _ in range(2):
+        dice = dealing.Dice(device="cpu").sown(7)
+        seen.append([dealing.below(5, dice) for _ in range(200)] + [dealing.few(9, dice) for _ in range(200)])
+        assert torch.equal(torch.rand(3, generator=dice), torch.rand(3, generator=torch.Generator().manual_seed(7)))
+    assert seen[0] == seen[1]
+    assert set(range(5)) == set(seen[0][:200]) and {1, 9} <= set(seen[0][200:]) <= set(range(1, 10))

@@ -77,7 +77,7 @@ class Conditioned:
         if domains.SYSTEMS in instance.met["traits"]:
             return found
         exact = yardstick.scale.exact
-        error = (numerics.wide(got).reshape(-1) - exact).abs_()
+        error = _apart(got, exact)
         # More than that is right where equal values are taken in another order (``choices``).
         if not unit < numerics.rms(error) <= 2.0**instance.contract.bits_lost * yardstick.honest:
             return found
@@ -94,17 +94,22 @@ class Conditioned:
 def _moved(instance: Instance, truth: Truth, index: int, exact: torch.Tensor, honest: float) -> torch.Tensor | None:
     """How far honest rounding moved each element, at the most: in eager's answer, and in DRAWS draws. None where these
     err by far less than what is ``honest``: they do not show where that comes from."""
-    moved = (numerics.wide(truth.eager[index]).reshape(-1) - exact).abs_()
+    moved = _apart(truth.eager[index], exact)
     unit = rounding.unit_of(instance.out_specs)
     for draw in range(DRAWS):
         rng = inputs.generator(draw, instance.device)
         move = functools.partial(noise.half_ulps, unit=unit, rng=rng)
         other = instance.doubled(truth.leaves, truth.state, rounding.Rounded(unit, rng), move)[index]
-        error = (numerics.wide(other).reshape(-1) - exact).abs_()
+        error = _apart(other, exact)
         if not numerics.rms(error) >= SHOWN * honest:
             return None
         moved = torch.maximum(moved, error)
     return moved
+
+
+def _apart(answer: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """How far each number of an answer is from an exact one, which may have been brought to the host (``hosted``)."""
+    return (numerics.wide(answer).reshape(-1).to(exact.device) - exact).abs_()
 
 
 def _worst(

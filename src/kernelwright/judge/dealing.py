@@ -23,13 +23,28 @@ SPOTS = 8
 """Elements of a row among which one is changed at the most, where only spots of a row are; there may be just one."""
 
 
+class Dice(torch.Generator):
+    """A generator of a device beside one of the host, for single numbers: those of a device are waited for (see
+    ``hosted``)."""
+
+    host: torch.Generator
+
+    def sown(self, seed: int) -> Dice:
+        """Itself, both begun anew."""
+        self.manual_seed(seed)
+        self.host = torch.Generator().manual_seed(seed)
+        return self
+
+
 def below(count: int, rng: torch.Generator) -> int:
     """From 0 to one less than ``count``, all as likely."""
+    rng = rng.host if isinstance(rng, Dice) else rng
     return int(torch.randint(count, (), generator=rng, device=rng.device))
 
 
 def few(most: int, rng: torch.Generator) -> int:
     """From 1 to ``most``, small numbers as likely as large ones on a logarithmic scale."""
+    rng = rng.host if isinstance(rng, Dice) else rng
     return min(most, int(math.exp(float(torch.rand((), generator=rng, device=rng.device)) * math.log(most + 1))))
 
 

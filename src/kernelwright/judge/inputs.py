@@ -29,7 +29,7 @@ from kernelwright.judge import (
     specials,
     whole,
 )
-from kernelwright.judge.dealing import below
+from kernelwright.judge.dealing import Dice, below
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 ORDERED = "in order"
@@ -159,7 +159,9 @@ def seeded(seed: int) -> Iterator[None]:
 
 def generator(seed: int, device: torch.device | str) -> torch.Generator:
     """A private generator on a device."""
-    return torch.Generator(device=device).manual_seed(mixed(seed))
+    if torch.device(device).type == "cpu":
+        return torch.Generator().manual_seed(mixed(seed))
+    return Dice(device=device).sown(mixed(seed))
 
 
 def mixed(seed: int) -> int:

@@ -52,12 +52,21 @@ class Passes:
         if count < LEAST or exact.device.type != "cpu" or not exact.is_contiguous():
             return False
         if self._library is None and self._cache is not None:
-            with self._lock:
-                wanted = self.compile if count >= LARGE else self.find
-                if self._begun is None or (self._begun == self.find and wanted == self.compile):
-                    self._begun = wanted
-                    threading.Thread(target=wanted, name="native", daemon=True).start()
+            self._begin(self.compile if count >= LARGE else self.find)
         return self._library is not None
+
+    def awaited(self) -> bool:
+        """Whether they are there; who asks first has them compiled, beside what goes on."""
+        if self._library is None and self._cache is not None:
+            self._begin(self.compile)
+        return self._library is not None
+
+    def _begin(self, wanted: Callable[[], bool]) -> None:
+        """Look for them, or have them compiled, in a thread, where nobody did."""
+        with self._lock:
+            if self._begun is None or (self._begun == self.find and wanted == self.compile):
+                self._begun = wanted
+                threading.Thread(target=wanted, name="native", daemon=True).start()
 
     def find(self) -> bool:
         """Load them where they were compiled before; whether they are there then."""

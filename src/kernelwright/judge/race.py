@@ -40,6 +40,9 @@ ASKED = 1 / 3
 OUTRUN = 0.05
 """By how much a baseline must be slower than the best, at the least, for the second process to be raced without it:
 on an H200 the windows of four baselines were most of what a proof took."""
+SINGLE_ROUNDS = 2
+"""Of so many rounds one has windows of one call: with the empty ones after them these took a seventh of a race of small
+calls on an H200, and half as many tell their median to 0.3 % of a window."""
 HELD_BYTES, HELD_WINDOWS, HELD_US = 256 << 20, 8, 50_000.0
 """Results that are alive at once, windows they come from, and microseconds these take: at most, but two windows."""
 Leaves = spot_checks.Leaves
@@ -193,7 +196,7 @@ class Race:
     def _round(self, index: int) -> None:
         torch.set_num_threads(1)  # no pool of ours spins while a program is timed
         values = [self.draw() for _ in range(self.plan.sets)]
-        other = [self.draw()] if self._singles else []
+        other = [self.draw()] if self._singles and index % SINGLE_ROUNDS == 0 else []
         if self.draw_state is not None and index > 0:
             self.state = self.draw_state()
         mine, turns = self.racers[-1], self.dice.sample(self.racers, len(self.racers))
@@ -254,7 +257,7 @@ class Race:
 
     def _prepare(self, racer: Racer, values: list[Leaves], other: list[Leaves]) -> None:
         """What comes between the empty windows and the one that counts."""
-        if self._singles:
+        if other:
             self._run_single(racer, other)
         self.fill(racer, values)
         racer.program.veil.drop()

@@ -321,6 +321,10 @@ def _apart(mine: torch.Tensor, other: torch.Tensor) -> tuple[float, float, float
         return _NONE
     if not (mine.is_floating_point() or mine.is_complex()):
         return _differ(mine, other)
+    if mine.is_cuda:  # waited for once
+        found = torch.cat(together.apart(mine[None], other[None])).tolist()
+        if all(map(math.isfinite, found)):
+            return found[0], found[1], found[2]
     mine, other = numerics.real(mine), numerics.real(other)
     gap = (mine - other).abs()
     scale = float(torch.linalg.vector_norm(other, dtype=_wide(other)))

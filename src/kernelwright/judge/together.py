@@ -75,12 +75,12 @@ def distances(ours: Buffers, theirs: Buffers, calls: int) -> list[list[float]]:
     regions += [("gradient", i) for i in range(len(ours.plan.gradients))]
     for kind, index in regions:
         mine, other = (buffers.across(kind, index)[:calls] for buffers in (ours, theirs))
-        pairs = [_apart(mine[part], other[part]) for part in _parts(mine)]
+        pairs = [apart(mine[part], other[part]) for part in _parts(mine)]
         columns += [torch.cat([pair[side] for pair in pairs]) for side in range(len(pairs[0]))]
     return [list(row) for row in torch.stack(columns, 1).tolist()]
 
 
-def _apart(mine: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def apart(mine: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """(RMS, largest) distance of each call over the RMS of the other's, and the mean of what each element is off in
     parts of itself, in float64."""
     calls = mine.shape[0]

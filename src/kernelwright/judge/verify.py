@@ -24,6 +24,7 @@ from kernelwright.judge import (
     extremes,
     finite,
     health,
+    hosted,
     numerics,
     one_order,
 )
@@ -53,6 +54,7 @@ REMEMBERED_BYTES = 128 << 20
 """Size of the exact outputs of a call up to which several calls are remembered."""
 DETAIL = 600
 """Characters of evidence kept per case."""
+ORACLES = "", "exact", "float64", "float64-trace", "orders-of-summation"
 
 Drawn = dict[str, list[tuple[Sequence[Spread], list[float]]]]
 """By variant: draws of the honest error per output, each with the size of the outputs on which it was made."""
@@ -251,6 +253,7 @@ class Checker:
         They are most of what a check costs (eight runs of the reference in float64), and an answer that errs by no
         more than eager itself needs none.
         """
+        eager, exact = hosted.pair(eager, exact)
         scales, dear, self._count = [Magnitudes(out) for out in exact], self.instance.work > LIGHT, self._count + 1
         floors = Further(self._floors(variant, leaves, state, scales), self.instance, leaves, state, scales)
         made = [
@@ -295,8 +298,7 @@ class Checker:
 
     def weaken(self, kind: str) -> None:
         """The proof names the weakest oracle that was used."""
-        order = ("", "exact", "float64", "float64-trace", "orders-of-summation")
-        self.oracle = max(self.oracle, kind, key=order.index)
+        self.oracle = max(self.oracle, kind, key=ORACLES.index)
 
     def _floors(
         self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None, exact: Sequence[Magnitudes]
@@ -373,8 +375,7 @@ def verified(
         raise ValueError(f"not verified: {failed.name if failed else 'nothing was checked'}")
     cases = pool(results)
     ratio = max(case.error_ratio for case in cases if case.required)
-    kinds = ("", "exact", "float64", "float64-trace", "orders-of-summation")
-    oracle = max((checker.oracle for checker in checkers), key=kinds.index)
+    oracle = max((checker.oracle for checker in checkers), key=ORACLES.index)
     said = [note for checker in checkers for note in (*checker.instance.notes, *checker.notes)]
     said += [f"outside the proven space: {case.name} ({case.detail})" for case in cases if not case.passed]
     loosest = max(checker.contract.bits_lost for checker in checkers)

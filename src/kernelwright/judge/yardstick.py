@@ -119,7 +119,8 @@ class Magnitudes:
         """The error of an answer of any floating dtype, times ``factor``; ``lenient`` forgives what is not finite."""
         if not self.exact.numel():
             return Spread(rms=0.0, peak=0.0, bands=(0.0,) * BANDS, chunk=0)
-        return self._measure(numerics.real(answer.detach()).reshape(-1), factor, lenient=lenient)
+        flat = numerics.real(answer.detach()).reshape(-1).to(self.exact.device)
+        return self._measure(flat, factor, lenient=lenient)
 
     def _measure(self, answer: torch.Tensor | None, factor: float, *, lenient: bool) -> Spread:
         if self._native and (known := self._measured(answer, factor)) is not None:
@@ -277,6 +278,7 @@ class Yardstick:
         """Hold an answer against it. One that loses over ``limit`` bits on a sample alone is not read further."""
         if got.dtype != self.dtype or got.shape != self.shape:
             return failed(f"got {got.dtype}{list(got.shape)}, expected {self.dtype}{list(self.shape)}", -1)
+        got = got.to(self._expected.device)
         flat = numerics.real(got.detach()).reshape(-1)
         if not self.plain or got.element_size() == 1:  # elsewhere a poisoned element shows as not finite
             found = self._irregular(got, flat)
@@ -304,11 +306,13 @@ class Yardstick:
 
     def odd(self, flat: torch.Tensor) -> torch.Tensor:
         """Which elements differ from eager's, and from the oracle's, in being NaN or infinite."""
-        kinds = numerics.classes(flat)
+        kinds = numerics.classes(flat.to(self._expected.device))
         if self.plain:
-            return kinds != 0
+            return (kinds != 0).to(flat.device)
         found = (kinds != self._honest) & (kinds != self._ideal)
-        return found & ((self._honest != NAN) | (self._ideal != NAN)) if self.may_lack else found
+        if self.may_lack:
+            found &= (self._honest != NAN) | (self._ideal != NAN)
+        return found.to(flat.device)
 
     def _irregular(self, got: torch.Tensor, flat: torch.Tensor) -> Comparison | None:
         """What is wrong with an answer before its errors are measured: elements never written, NaN or Inf."""
