@@ -8,6 +8,7 @@ from plain_tasks import instance
 
 from kernelwright.judge import decoys
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.instance import Instance
 
 GIVEN = Variant(name="as given", required=True)
 
@@ -55,3 +56,26 @@ def test_half_precision_tasks_have_no_precision_decoys() -> None:
     """Their own precision is the low one."""
     made = instance("x * 2", "[torch.randn(4).bfloat16()]")
     assert [] == [decoy for decoy in decoys.standard(made, seed=1) if decoy.kind == "precision"]
+
+
+def answers(made: Instance) -> dict[str, list[torch.Tensor] | None]:
+    """What each decoy gives for the task's own inputs."""
+    leaves, state = made.draw(GIVEN, 1), made.first_state
+    return {d.name: d.answer(GIVEN, leaves, state, made.eager(leaves, state)) for d in decoys.standard(made, seed=1)}
+
+
+def test_an_input_that_is_handed_on_beside_a_result_is_no_copy_of_it() -> None:
+    """A cell that passes a piece of its state through was not admitted: what "copied" that input was right."""
+    made = instance("(x, y * 2)", "[torch.randn(4), torch.randn(8)]", args="x, y")
+    found = answers(made)
+    assert found["copy of input 0"] is None
+    copied = found["copy of input 1"]
+    assert copied is not None and not torch.equal(copied[1], made.eager(made.draw(GIVEN, 1), None)[1])
+    assert answers(instance("x * 1", "[torch.randn(4)]"))["copy of input 0"] is not None, "nothing else is computed"
+
+
+def test_a_table_made_of_parameters_alone_is_drawn_with_others() -> None:
+    """The answer to other inputs, where there are none, was the answer."""
+    made = instance("self.w.softmax(-1)", "[]", args="", init="self.w = nn.Parameter(torch.randn(3, 4))")
+    other = answers(made)["constant from another draw"]
+    assert other is not None and not torch.equal(other[0], made.eager([], made.first_state)[0])

@@ -289,3 +289,24 @@ def test_what_is_nearly_the_same_is_asked_of_the_reference_too() -> None:
         for (leaf,) in made.values():
             assert bool((leaf[:2, 1] - leaf[:2, 0]).log().isfinite().all())
     assert near > 0
+
+
+def test_what_the_reference_refuses_with_other_weights_is_no_odd_call() -> None:
+    """A decay that is below one in every construction is infinite with weights of either sign: 0 times that is NaN to
+    the reference, and a program that begins from zero need not compute it."""
+    decay = "x + torch.exp(self.w * 1e3) * torch.zeros_like(x)"
+    for forward, right, other in ((decay, True, 1.0), (decay, False, -2.0), ("x * self.w", False, 1.0)):
+        made = instance(forward, "[torch.rand(8, 16)]", init="self.w = nn.Parameter(torch.tensor(-1.0))")
+        calls = OddCalls(Point(made.case, made, Checker(made, seed=1), 5, {}), random.Random(3), 2)
+        calls.rounds(10, 10, SETS)
+        calls.prepare(SETS, lambda made=made, calls=calls: made.draw(calls.point.as_given, 9))
+        values, suspect = calls.values(), SimpleNamespace(checks=[], sampled=0, spared=lambda result: result)
+        answers = [[leaves[0].clone() if right else leaves[0] * 3.0] for leaves in values]
+        suspect.buffers = SimpleNamespace(answers=answers.__getitem__, inputs=values)
+        state = [("w", torch.tensor(other))]
+        if right:
+            calls.look(suspect, checks(), state)
+            assert [] == suspect.checks
+        else:
+            with pytest.raises(Mismatch):
+                calls.look(suspect, checks(), state)

@@ -81,7 +81,7 @@ def test_a_gain_that_is_work_between_calls_is_none(monkeypatch: pytest.MonkeyPat
         ran[racer.program.pid] += {1: 110.0, 2: 110.0}[racer.program.pid] * len(values)
         return [taken[racer.program.pid]] * len(values)
 
-    monkeypatch.setattr(singly, "_series", series)
+    monkeypatch.setattr(singly, "series", series)
     monkeypatch.setattr(load, "ran_us", lambda pid: {str(pid): ran[pid]})
     monkeypatch.setattr(race, "blamed", lambda name, last: contextlib.nullcontext())
     monkeypatch.setattr(singly.measure, "clock", itertools.count(0, 10**9).__next__)
@@ -144,7 +144,7 @@ def test_single_calls_are_compared_in_full_by_lot(monkeypatch: pytest.MonkeyPatc
         suspects=suspects, budget=2, thorough=True, random_outputs=False, mutates=frozenset(),
         dice=random.Random(4), tolerated=[1e-7, 1e-6, 1e-6],
     )  # fmt: skip
-    monkeypatch.setattr(singly, "_series", series)
+    monkeypatch.setattr(singly, "series", series)
     monkeypatch.setattr(load, "ran_us", lambda pid: {})
     monkeypatch.setattr(race, "blamed", lambda name, last: contextlib.nullcontext())
     monkeypatch.setattr(singly.measure, "clock", itertools.count(0, 10**9).__next__)
@@ -184,6 +184,6 @@ def test_an_answer_of_a_single_call_is_there_when_it_says_so(
     made = program("return torch.full_like(x, 3.0)", head=head)
     buffers = made.bind(plan((1 << 12,), sets=6))
     racer: Any = SimpleNamespace(program=made, buffers=buffers)
-    singly._series(racer, [[torch.zeros(1 << 12)] for _ in range(6)], grad=False)
+    singly.series(racer, [[torch.zeros(1 << 12)] for _ in range(6)], grad=False)
     there = [bool((buffers.outputs[call][0] == 3.0).all()) for call in range(6)]
     assert all(there) if not head else sum(there) <= 1

@@ -138,6 +138,8 @@ class _OtherDraw:
             self._kept = None
             other = self.instance.draw(variant, self.seed + 101)
             same = all(torch.equal(a, b) for a, b in zip(other, leaves, strict=True))
+            if not other and self.instance.first_state:  # a table made of parameters alone
+                state = self.instance.draw_state(self.seed + 101)
             self._kept = variant.name, self.instance.eager(other, state), same
         return self._kept[1]
 
@@ -182,6 +184,9 @@ def _copied(index: int) -> Answer:
     def answer(variant: Variant, leaves: Leaves, state: State | None, eager: Sequence[torch.Tensor]) -> list | None:
         leaf = leaves[index]
         fits = [out.numel() == leaf.numel() and out.dtype == leaf.dtype for out in eager]
+        handed = [out.shape == leaf.shape and torch.equal(out, leaf) for out in eager]
+        if not all(handed):  # an input that is handed on beside results is no copy of them
+            fits = [fit and not same for fit, same in zip(fits, handed, strict=True)]
         if not any(fits):
             return None
         return [leaf.reshape(out.shape) if fit else out for out, fit in zip(eager, fits, strict=True)]

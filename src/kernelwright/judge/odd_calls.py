@@ -107,6 +107,9 @@ class OddCalls:
             eager = [] if random_ else self.point.instance.eager(leaves, state)
             if random_ or not checks.alike(leaves, ours, after, eager):
                 if not random_:
+                    first = state is self.point.instance.first_state
+                    if not first and not self.point.checker.accepts(variant, leaves, state):
+                        continue  # with those weights, that is: with the first ones it does
                     self.point.checker.answered(leaves, state, eager)
                 self._judge(suspect, _Kept(variant, leaves, state, ours, list(after)))
             elif self._full > 0:

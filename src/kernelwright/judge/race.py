@@ -99,6 +99,8 @@ class Race:
     """Read between rounds."""
     odd: OddCalls
     """Turns of the candidate with values that no timed call has."""
+    unseen: Sequence[Callable[[], Leaves]] = ()
+    """Draws of the task's own, still to be made, where ``draw`` puts others together; see there."""
     odd_state: Callable[[], Any] | None = None
     """Weights for these turns, where they may be such as no timed call has either; else fresh ones."""
     _steady: Steady = field(default_factory=Steady)

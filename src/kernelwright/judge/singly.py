@@ -69,7 +69,7 @@ def gains_us(contest: Race, claim_us: float) -> list[float]:
         for racer in contest.dice.sample([eager, mine], 2):
             with blamed(racer.name, last=racer is mine):
                 before = load.ran_us(racer.program.pid)
-                every = _series(racer, values, grad=contest.grad)
+                every = series(racer, values, grad=contest.grad)
                 after = load.ran_us(racer.program.pid)
                 awake[racer.name] = restless(before, after, every)
                 outside[racer.name] = between_us(str(racer.program.pid), before, after, every)
@@ -83,7 +83,7 @@ def gains_us(contest: Race, claim_us: float) -> list[float]:
     return found
 
 
-def _series(racer: Racer, values: Sequence[Leaves], *, grad: bool) -> list[float]:
+def series(racer: Racer, values: Sequence[Leaves], *, grad: bool) -> list[float]:
     """Microseconds from each call's start to its delivery, its inputs written just before. The answers that count are
     those that were there when it said so: the rest before the next call would be time enough to work in."""
     program, found, given = racer.program, [], list[list[torch.Tensor]]()

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import ahead, almost, facts, health, intervals, load, measure, race, spot_checks, timing_plan
+from kernelwright.judge import ahead, almost, facts, health, intervals, load, measure, race, spot_checks, unseen
 from kernelwright.judge.bench import DEAR_BYTES
 from kernelwright.judge.checks import DETAIL, Wrong
 from kernelwright.judge.clocks import Clocks
@@ -27,6 +27,7 @@ from kernelwright.judge.odd_calls import OddCalls
 from kernelwright.judge.one_by_one import gains_us, vanished_us
 from kernelwright.judge.program import Program
 from kernelwright.judge.singly import words
+from kernelwright.judge.timing_plan import COARSE, PRECISE, TimingPlan
 from kernelwright.judge.variants import HEAVY, HUGE_NOTE, LIGHT, accepted
 from kernelwright.judge.verification import Verification
 from kernelwright.judge.verify import verified
@@ -88,8 +89,7 @@ class Judgement(Verification):
     def _run(self) -> Outcome | None:
         precise = self.level == "precise"
         processes = 2 if precise else 1
-        spend = timing_plan.PRECISE if precise else timing_plan.COARSE
-        plan = self.bench.plan(spend, processes)
+        plan = self.bench.plan(PRECISE if precise else COARSE, processes)
         checked = precise or self.verifies and self.level == "coarse"
         with self.shared():
             self.points = self.bench.points(self.seed) if precise else (self.bench.timed,)
@@ -152,9 +152,7 @@ class Judgement(Verification):
 
     # -- race --------------------------------------------------------------------------------------------------------
 
-    def _race(
-        self, program: Program, plan: timing_plan.TimingPlan, far: spot_checks.Distances, number: int
-    ) -> list[race.Racer]:
+    def _race(self, program: Program, plan: TimingPlan, far: spot_checks.Distances, number: int) -> list[race.Racer]:
         """One process of the candidate against all baselines."""
         program.stage = "time"
         program.perturb(on=False)
@@ -200,6 +198,7 @@ class Judgement(Verification):
             device=bench.device,
             warm=self.warm,
             clocks=self.clocks,
+            unseen=unseen.draws(bench, plan, dice.getrandbits(62)) if self.level == "precise" else (),
             odd=self._odd_calls(number, random.Random(dice.getrandbits(62))),
         )
         try:
@@ -213,7 +212,7 @@ class Judgement(Verification):
         self.results += racers[-1].suspect.checks
         return racers
 
-    def _full_checks(self, plan: timing_plan.TimingPlan, number: int) -> int:
+    def _full_checks(self, plan: TimingPlan, number: int) -> int:
         """Timed calls of a process that the oracle is asked about: where one takes 2 s (sum_matmul, 2 cores), one of a
         proof's first process, and the others are compared with eager's answers alone."""
         return int(self.level == "precise" and number == 0) if self.bench.timed.dear else plan.full_checks
@@ -272,12 +271,13 @@ class Judgement(Verification):
         return racers
 
     def _ask_one_by_one(self, contest: race.Race) -> None:
-        self.gains.append(gains_us(contest, self.gains, self.conditions.append))
+        known = gains_us(contest, self.gains, self.conditions.append)
+        self.gains.append(unseen.gains_us(contest, known))
         self._leaves_alone(contest.racers[-1].program)  # once more: after 300 calls, say
 
     # -- verdict -----------------------------------------------------------------------------------------------------
 
-    def _timed(self, lanes: list[list[race.Racer]], plan: timing_plan.TimingPlan) -> Timed | Rejected:
+    def _timed(self, lanes: list[list[race.Racer]], plan: TimingPlan) -> Timed | Rejected:
         samples: dict[str, intervals.Sampled] = {}
         beside: dict[str, intervals.Sampled] = {}  # the candidate's, in the races that each baseline was in
         failed: set[str] = set()
@@ -379,7 +379,7 @@ class Judgement(Verification):
             notes=notes,
         )
 
-    def _describe(self, plan: timing_plan.TimingPlan, failed: set[str], rounds: tuple[int, int, int]) -> None:
+    def _describe(self, plan: TimingPlan, failed: set[str], rounds: tuple[int, int, int]) -> None:
         """``rounds``: those that nothing disturbed among the counted ones, the counted ones, all."""
         clean, counted, run = rounds
         order = f"{counted} of {run} rounds counted (the least disturbed by other load), programs in random order"
