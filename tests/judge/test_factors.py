@@ -58,8 +58,8 @@ def test_slices_along_every_axis_have_sizes_of_their_own() -> None:
     """A channel, a sample or a head of a thousandth of the others' size was taken for zero, a block of rows, or a tile;
     one is as it was."""
     rng, leaf = torch.Generator().manual_seed(0), torch.ones(8, 16, 12)
-    found, blocks = set[tuple[int, ...]](), set[int]()
-    for _ in range(120):
+    found, blocks, strides = set[tuple[int, ...]](), set[int](), set[tuple[int, ...]]()
+    for _ in range(200):
         made = factors.sliced(leaf, 1.0, rng)
         assert float(made.max()) == 1.0 and 2.0**-factors.DEEPEST <= float(made.min())
         smaller = made < 1
@@ -69,7 +69,9 @@ def test_slices_along_every_axis_have_sizes_of_their_own() -> None:
         found.add(axes)
         if axes == (1,):
             blocks |= {len(run) for run in "".join("01"[int(one)] for one in lines[1]).split("0") if run}
+            strides.add(tuple(lines[1].nonzero().diff(dim=0).reshape(-1).tolist()))
     assert {(0,), (1,), (2,), (0, 1), (1, 2)} <= found and {1, 2, 4, 8} <= blocks
+    assert (2,) * 7 in strides, "every second channel"
 
 
 @pytest.mark.parametrize("shape", [(64, 32), (8, 16, 12), (7, 9), (40,)])
@@ -88,8 +90,21 @@ def test_lines_lie_far_up_and_down_and_the_mean_of_all_stays(shape: tuple[int, .
         kinds.add(bool((up == up.select(-1, 0).unsqueeze(-1)).all()))
     assert kinds == ({True, False} if len(shape) > 1 else {False})
     if len(shape) == 3:
-        groups = (factors.both_ways(leaf, 1.0, rng) > 20 for _ in range(60))
+        groups = [factors.both_ways(leaf, 1.0, rng) > 20 for _ in range(90)]
         assert any(bool((up[:, :8].all() or up[:, 8:].all()) and up.any((0, 2)).sum() == 8) for up in groups)
+        assert any(bool((up[:, ::2].all() or up[:, 1::2].all()) and up.any((0, 2)).sum() == 8) for up in groups)
+
+
+def test_groups_are_of_sizes_that_divide_nothing_too() -> None:
+    """Chunks of eight of 63 rows; two groups of nine channels."""
+    rng = torch.Generator().manual_seed(0)
+    for size, wanted in ((63, 8), (18, 9)):
+        seen = [factors._groups(size, rng).tolist() for _ in range(200)]
+        assert [place // wanted for place in range(size)] in seen
+        assert all(sorted(set(one)) == list(range(max(one) + 1)) for one in seen)
+        alone = sum(one == list(range(size)) for one in seen)
+        assert 40 < alone < 100
+    assert [0, 1, 2] == factors._groups(3, rng).tolist()
 
 
 def test_a_single_outlier_is_no_infinity_where_those_are_masks() -> None:

@@ -95,7 +95,7 @@ def alike(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tens
 
 
 def sliced(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
-    """Every second slice along an axis (mostly that of channels), or block of slices, by lot, is up to 2^DEEPEST times
+    """Some slices along an axis (mostly that of channels), or groups of slices, by lot, are up to 2^DEEPEST times
     smaller; one at the least is as it was. In a third of the draws where those of another axis are, too: tiles."""
     axes = [axis for axis, size in enumerate(leaf.shape) if size > 1]
     if not axes:
@@ -109,44 +109,57 @@ def sliced(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Ten
 
 
 def _axis(axes: list[int], rng: torch.Generator) -> int:
-    """One of them; every second time that of channels."""
-    return axes[below(len(axes), rng)] if below(2, rng) else 1 if 1 in axes else axes[-1]
+    """One of them; of several every second time that of channels."""
+    return axes[below(len(axes), rng)] if len(axes) < 3 or below(2, rng) else 1 if 1 in axes else axes[-1]
 
 
-def _block(size: int, rng: torch.Generator) -> int:
-    """Slices that are treated alike: one, or a power of two of which there are several."""
-    most = [1 << power for power in range(1, size.bit_length()) if size % (1 << power) == 0 and size > 1 << power]
-    return most[below(len(most), rng)] if most and below(2, rng) else 1
+def _groups(size: int, rng: torch.Generator) -> torch.Tensor:
+    """To which group each slice belongs, from zero on. Every third time each is one; else there are two, or so many as
+    hold a power of two of them, or few. Every second time these are neighbours, else each so manieth slice, as of
+    channels that were shuffled. While only such powers were made as divide an axis, a variance of nine channels passed,
+    and rows in chunks of eight of 63."""
+    places, most, lot = torch.arange(size), size // 2, below(4, rng)
+    if most < 2 or below(3, rng) == 0:
+        return places
+    power, share = 2 << below(most.bit_length() - 1, rng), -(-size // (1 + few(most - 1, rng)))
+    block = (-(-size // 2), share, power, power)[lot]
+    return places // block if below(2, rng) else places % -(-size // block)
 
 
 def _blocks(leaf: torch.Tensor, axis: int, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which slices along an axis are chosen, and a number from 0 to 1 for each."""
-    block = _block(leaf.shape[axis], rng)
-    lots = torch.rand((2, leaf.shape[axis] // block), generator=rng, device=leaf.device, dtype=torch.float64)
+    """Which slices along an axis are chosen, half of their groups or as few as one, and a number from 0 to 1 for each.
+    Of half of all chunks the median is small as well: who left out what is small beside that passed."""
+    groups = _groups(leaf.shape[axis], rng)
+    count = int(groups.max()) + 1
+    most = max(1, count // 2)
+    taken = most if below(2, rng) else few(most, rng)
+    lots = torch.rand((2, count), generator=rng, device=leaf.device, dtype=torch.float64)
     lines = [size if dim == axis else 1 for dim, size in enumerate(leaf.shape)]
-    chosen, numbers = (lots[0] < 0.5) & (lots[0] > lots[0].min()), lots[1]
-    return chosen.repeat_interleave(block).view(lines), numbers.repeat_interleave(block).view(lines)
+    chosen, groups = lots[0].argsort().argsort() < taken, groups.to(leaf.device)
+    return chosen[groups].view(lines), lots[1][groups].view(lines)
 
 
 def both_ways(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
-    """Rows, or slices along an axis, or blocks of slices, by lot, as many of them up as down, and one as it is where
-    they are odd."""
+    """Rows, or slices along an axis, or groups of slices, by lot, as many of them up as down, and what is left over as
+    it is."""
     axes = [axis for axis, size in enumerate(leaf.shape) if size > 1]
     rows = [axis for axis in axes if axis < leaf.dim() - 1]
     if not axes:
         return leaf
-    chosen, block = rows, 1
-    if not rows or below(3, rng):
-        chosen = [_axis(axes, rng)]
-        block = _block(leaf.shape[chosen[0]], rng)
+    chosen = rows if rows and below(4, rng) == 0 else [_axis(axes, rng)]
     lines = [size if dim in chosen else 1 for dim, size in enumerate(leaf.shape)]
-    count = math.prod(lines) // block
-    order = torch.randperm(count, generator=rng, device=leaf.device)
-    sign = (order >= count - count // 2).double() - (order < count // 2).double()
+    groups = _groups(math.prod(lines), rng) if len(chosen) == 1 else torch.arange(math.prod(lines))
+    sizes = torch.bincount(groups)
+    if int((sizes == sizes.max()).sum()) < 2:  # one, and a smaller one
+        groups, sizes = torch.arange(len(groups)), torch.ones(len(groups))
+    whole = torch.nonzero(sizes == sizes.max()).reshape(-1)
+    half = whole[torch.randperm(len(whole), generator=rng, device=leaf.device).to(whole.device)].tensor_split(2)
+    sign = torch.zeros(len(sizes), dtype=torch.float64)
+    sign[half[1]], sign[half[0][: len(half[1])]] = -1.0, 1.0
     low, high = map(math.log, FAR)
     far = math.exp(low + (high - low) * float(torch.rand((), generator=rng, device=leaf.device)))
     size = leaf.double().square().mean().sqrt()
-    return (leaf + far * size * sign.repeat_interleave(block).view(lines)).to(leaf.dtype)
+    return (leaf + far * size * sign[groups].to(leaf.device).view(lines)).to(leaf.dtype)
 
 
 def outlying(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
