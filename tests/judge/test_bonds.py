@@ -209,6 +209,7 @@ def test_lengths_add_up_to_what_they_are_parts_of() -> None:
     assert "adds up to 60" in " ".join(made.notes)
     drawn = [made.draw(variant, seed)[1] for variant in made.offered(3) for seed in range(3)]
     assert {60} == {int(one.sum()) for one in drawn}
+    assert all(5 <= int(one.min()) for one in drawn) and max(int(one.max()) for one in drawn) > 30, "one has most"
     base, other = torch.tensor([7, 13, 20, 5, 15]), torch.tensor([20, 10, 10, 10, 10])
     dice = torch.Generator().manual_seed(1)
     mix = functools.partial(Recombiner(torch.device("cpu")).of, dice=dice)

@@ -37,6 +37,8 @@ THINNED = 12
 """The same where matrices are factored and an input, by lot, is thinned out: of two, 16 in 24 draws were taken."""
 MARGIN = 1.25
 """How many times the sum of the others of its row the diagonal of a matrix is at least that is made definite again."""
+POWERS = 1.0, 4.0, 16.0
+"""Of lengths that were changed, by lot: what they are shares of the whole by."""
 HALVED = 8
 """Times at the most that a change of few elements is halved for its sake."""
 
@@ -58,6 +60,21 @@ def _lengths(leaves: Sequence[torch.Tensor]) -> dict[int, int]:
     rows = {i: x for i, x in enumerate(leaves) if x.dtype in whole.INTEGERS and x.dim() == 1 and len(x) > 1}
     found = {i: int(row.sum()) for i, row in rows.items() if int(row.min()) >= 0}
     return {i: n for i, n in found.items() if any(n in x.shape for j, x in enumerate(leaves) if j != i and n > 1)}
+
+
+def _adding_up(made: torch.Tensor, before: torch.Tensor, total: int, seed: int) -> torch.Tensor:
+    """Lengths that were changed, with the sum that they had: shares of it by what they are now, or, by lot, by a power
+    of that, so that one has most. None is less than the least that there was. While such lengths were put back as they
+    were, segments over a size that a program had room for were cut off by it."""
+    if int(made.sum()) == total:
+        return made
+    least = int(before.min())
+    above = (made - least).clamp_min(0).double() ** POWERS[seed % len(POWERS)]
+    whole, rest = float(above.sum()), total - least * len(made)
+    if not 0.0 < whole < math.inf:
+        return before
+    ends = (above.cumsum(0) * (rest / whole)).round().to(made.dtype)
+    return least + ends.diff(prepend=ends.new_zeros(1))
 
 
 def single(leaf: torch.Tensor) -> int:
@@ -176,7 +193,7 @@ class Bonds:
         for index, kind in self.twice.items():
             made[index] = repeated.kept_so(leaves[index], made[index], kind)
         for index, total in self.sums.items():
-            made[index] = made[index] if int(made[index].sum()) == total else leaves[index]
+            made[index] = _adding_up(made[index], leaves[index], total, seed)
         for index in self.symmetric:
             made[index] = _mirrored(leaves[index], made[index])
         for index in self.definite:
