@@ -8,6 +8,7 @@ import random
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from kernelwright.judge import selected
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.eight_bits import CODES
 from kernelwright.judge.factors import BOTH, SIGNS, SIZES, SLICES
@@ -72,6 +73,7 @@ def lines(specs: Sequence[TensorSpec], work: int) -> list[Variant]:
     bits: as many draws of each as the multiply-adds of a call allow."""
     draws = {BOTH: 12 if work <= SLIGHT else 3, SLICES: 16 if work <= SLIGHT else 4}
     draws |= {CODES: 2} if any(spec.dtype.startswith("float8") for spec in specs) else {}
+    draws |= dict.fromkeys(selected.CHANGES, 4 if work <= SLIGHT else 2) if selected.offered(specs) else {}
     return [Variant(name=name, required=True, change=name, draws=count) for name, count in draws.items()]
 
 

@@ -16,7 +16,17 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import far, near_numbers, near_points, numerics, relations, shared_numbers, whole
+from kernelwright.judge import (
+    dealing,
+    far,
+    near_numbers,
+    near_points,
+    numerics,
+    relations,
+    selected,
+    shared_numbers,
+    whole,
+)
 
 EMPTY, EQUAL, COMMON, ALONG = "empty samples", "numbers alike", "numbers in common", "one moved along"
 CANCELLING, WHOLE = "rows that cancel", 9
@@ -86,6 +96,13 @@ def _without(leaf: torch.Tensor, blank: torch.Tensor, axis: int, instead: torch.
 def empty(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
     """All zero, but for single numbers, whole ones and what holds infinities."""
     return [torch.zeros_like(leaf) if _plain(leaf) else leaf for leaf in leaves]
+
+
+def one_empty(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
+    """One of several is zero, by lot: a bias that nobody trained yet, whose size a step of an optimiser divides by."""
+    plain = [index for index, leaf in enumerate(leaves) if _plain(leaf)]
+    chosen = plain[dealing.below(len(plain), rng)] if len(plain) > 1 else -1
+    return [torch.zeros_like(leaf) if index == chosen else leaf for index, leaf in enumerate(leaves)]
 
 
 def alike(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
@@ -255,6 +272,7 @@ def cancelling(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[tor
 CHANGES: dict[str, Callable[[Sequence[torch.Tensor], torch.Generator], list[torch.Tensor]]] = {
     **{name: functools.partial(blanked, axis=axis) for name, axis in BLANK.items()},
     "blank inputs": empty,
+    "one blank input": one_empty,
     "rows alike": alike,
     "one for all": one,
     ALONG: along,
@@ -262,6 +280,7 @@ CHANGES: dict[str, Callable[[Sequence[torch.Tensor], torch.Generator], list[torc
     COMMON: shared_numbers.shared,
     near_numbers.NEAR: near_numbers.near,
     **relations.CHANGES,
+    **selected.CHANGES,
     near_points.CLOSE: near_points.close,
     far.WAYS: far.ways,
     far.LINE: far.line,

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers that differ by what selects them: a mask, or the class, segment or expert of each, in another input.
+
+What is selected by lot is like all there is, on any numbers that are drawn without a look at the mask. A variance of
+what a mask selects that took E[x^2] - E[x]^2 after the mean of whole rows was right then, and so was who left out the
+rows of experts to whom small ones went.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+from kernelwright.judge import numerics
+from kernelwright.judge.buffers import TensorSpec
+from kernelwright.judge.dealing import below, few
+
+Move = Callable[[torch.Tensor, torch.Tensor, int, torch.Generator], torch.Tensor]
+FAR_BY, SIZED_BY = "far apart by class", "of other sizes by class"
+CLASSES = 64
+"""Different numbers of an input, at the most, that may be classes of another's elements."""
+FAR = 24.0, 400.0
+"""By how many sizes (RMS), at the least and the most, classes lie up or down."""
+DEEPEST = 16
+"""By how many powers of two a class is smaller, at the most."""
+
+
+def offered(specs: Sequence[TensorSpec]) -> bool:
+    """Whether an input may select what another one holds."""
+    floats = [spec.shape for spec in specs if spec.dtype.startswith(("float", "bfloat"))]
+    others = [spec.shape for spec in specs if spec.dtype == "bool" or "int" in spec.dtype]
+    others += [shape[:-1] for shape in others if len(shape) > 1]  # a single one in each row stands for a number
+    return any(_axis(shape, leaf) >= 0 for shape in others if math.prod(shape) > 1 for leaf in floats)
+
+
+def _axis(selector: Sequence[int], leaf: Sequence[int]) -> int:
+    """The first axis of a leaf from which on it is as long as a selector is; -1 where there is none."""
+    size = len(selector)
+    fits = (at for at in range(len(leaf) - size + 1) if tuple(leaf[at : at + size]) == tuple(selector))
+    return next(fits, -1) if size else -1
+
+
+def _by_class(leaves: Sequence[torch.Tensor], rng: torch.Generator, move: Move) -> list[torch.Tensor]:
+    """Floats moved by the classes that one other input, by lot, says; as they are where none does."""
+    kinds = [i for i, x in enumerate(leaves) if not (x.is_floating_point() or x.is_complex()) and x.numel() > 1]
+    pairs = {kind: [i for i, x in enumerate(leaves) if _moves(x, leaves[kind])] for kind in kinds}
+    kinds = [kind for kind in kinds if pairs[kind]]
+    if not kinds:
+        return list(leaves)
+    chosen = kinds[below(len(kinds), rng)]
+    values, classes = torch.unique(leaves[chosen], return_inverse=True)
+    if not 1 < len(values) <= CLASSES:
+        return list(leaves)
+    out = list(leaves)
+    for index in pairs[chosen]:
+        at = _axis(classes.shape, leaves[index].shape)
+        shape = [1] * at + list(classes.shape) + [1] * (leaves[index].dim() - at - classes.dim())
+        out[index] = move(leaves[index], classes.view(shape), len(values), rng)
+    return out
+
+
+def _moves(leaf: torch.Tensor, selector: torch.Tensor) -> bool:
+    """Whether a leaf holds finite floats for each place of a selector."""
+    return leaf.is_floating_point() and _axis(selector.shape, leaf.shape) >= 0 and numerics.finite(leaf)
+
+
+def _far(leaf: torch.Tensor, classes: torch.Tensor, count: int, rng: torch.Generator) -> torch.Tensor:
+    """Half of the classes, by lot, lie far up and the others far down."""
+    up = torch.randperm(count, generator=rng, device=leaf.device) < count / 2
+    low, high = map(math.log, FAR)
+    far = math.exp(low + (high - low) * float(torch.rand((), generator=rng, device=leaf.device)))
+    size = leaf.double().square().mean().sqrt()
+    return (leaf + far * size * torch.where(up, 1.0, -1.0).to(torch.float64)[classes]).to(leaf.dtype)
+
+
+def _sized(leaf: torch.Tensor, classes: torch.Tensor, count: int, rng: torch.Generator) -> torch.Tensor:
+    """Half of the classes, or as few as one, are up to 2^DEEPEST times smaller."""
+    taken = max(1, count // 2) if below(2, rng) else few(max(1, count // 2), rng)
+    lots = torch.rand((2, count), generator=rng, device=leaf.device, dtype=torch.float64)
+    sizes = torch.where(lots[0].argsort().argsort() < taken, torch.exp2(-DEEPEST * lots[1]), 1.0)
+    return (leaf * sizes[classes]).to(leaf.dtype)
+
+
+def far(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
+    """Classes far from each other, the mean of all near zero."""
+    return _by_class(leaves, rng, _far)
+
+
+def sized(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
+    """Classes of other sizes."""
+    return _by_class(leaves, rng, _sized)
+
+
+CHANGES = {FAR_BY: far, SIZED_BY: sized}
