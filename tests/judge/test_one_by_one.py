@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -158,16 +158,37 @@ def test_sums_and_keys_lie_apart(plan: Callable[..., CallPlan]) -> None:
     assert int(memory[:128].count_nonzero()) == 0
 
 
-def _gained(monkeypatch: pytest.MonkeyPatch, series: Callable[..., list[float]]) -> list[float]:
+def _gained(
+    monkeypatch: pytest.MonkeyPatch, series: Callable[..., list[float]], unseen: Sequence[Callable[[], Any]] = ()
+) -> list[float]:
     """What two programs whose series take so long gain, of 60 us that are claimed."""
     monkeypatch.setattr(one_by_one, "_series", series)
     monkeypatch.setattr(race, "blamed", lambda name, last: contextlib.nullcontext())
     checks = SimpleNamespace(of_baselines=True, random_outputs=False, look=lambda *_: None, conclude=lambda: None)
     contest: Any = SimpleNamespace(
         racers=[SimpleNamespace(name="eager"), SimpleNamespace(name="candidate")], plan=SimpleNamespace(sets=90),
-        draw=lambda: [], dice=random.Random(1), checks=checks, state=None,
+        draw=lambda: [], dice=random.Random(1), checks=checks, state=None, unseen=unseen,
     )  # fmt: skip
     return one_by_one._gains(contest, 60.0)
+
+
+@pytest.mark.parametrize(("own", "expected"), [(55.0, 60.0), (4.0, 4.0)], ids=["as much", "hardly any"])
+@pytest.mark.parametrize("count", [16, 96])
+def test_a_gain_that_draws_of_the_tasks_own_have_not_is_none(
+    monkeypatch: pytest.MonkeyPatch, own: float, expected: float, count: int
+) -> None:
+    """60 us on what is put together of a few draws: of a program that keeps what it knows of these. The first series
+    of eager's on others is disturbed."""
+    drawn: list[int] = []
+
+    def series(contest: Any, racer: Any, values: list, rest_us: float) -> list[float]:
+        gain = own if ["own"] in values else 60.0
+        late = 70.0 * (racer.name == "candidate" and ["own"] in values and len(drawn) == len(values))
+        return [200.0 + late - gain * (racer.name == "candidate") + i % 3 for i in range(len(values))]
+
+    made = [lambda: drawn.append(0) or ["own"]] * count  # type: ignore[func-returns-value]
+    assert [expected] * 2 == pytest.approx(_gained(monkeypatch, series, made))
+    assert len(drawn) == (16 if count == 16 else 48 if own > 50 else 96)
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,8 @@ busy threads on those CPUs all of eager's were four times as long as two of the 
 computed as one kept a gain of 4 to 8."""
 SECONDS, UNSAID = 1.0, -math.inf
 """How long series of a kind are taken, and the least that is gained where they say nothing in that time."""
+OWN, TELLING = 4, 4
+"""Series on draws of the task's own at the most, and calls of one at the least besides the first ones."""
 LATE = 2.0
 """By how many usual calls the first answer of a series may come later than the soonest of all. A host that is ahead by
 that is caught up with in a few calls, of which the median knows nothing."""
@@ -131,12 +133,33 @@ def _gains(contest: Race, claim_us: float) -> list[float]:
             apart = _apart(series[0], series[1])
             gains = [UNSAID, claim_us] if len(apart) >= SERIES else [apart[0], apart[-1]]
         if _had(gains, claim_us):
+            gains = _on_own(contest, gains, rest_us, calls, cold)
             contest.checks.conclude()
             return gains
         found.append(gains)
         rest_us = RESTED * longest
     contest.checks.conclude()
     return max(found, key=max)
+
+
+def _on_own(contest: Race, gains: list[float], rest_us: float, calls: int, cold: int) -> list[float]:
+    """These ``gains``, or what is gained on draws of the task's own (``unseen``), where that is less than half as much
+    in all series for which there are such: of each program its least counts, for others only lengthen them."""
+    calls = min(calls, max(cold + TELLING, len(contest.unseen) // OWN))
+    least, found = [math.inf, math.inf], gains
+    for start in range(0, len(contest.unseen) - calls + 1, calls):
+        values = [draw() for draw in contest.unseen[start : start + calls]]
+        for racer in contest.dice.sample([contest.racers[0], contest.racers[-1]], 2):
+            mine = racer is contest.racers[-1]
+            with blamed(racer.name, last=mine):
+                usual = statistics.median(_series(contest, racer, values, rest_us)[cold:])
+            least[mine] = min(least[mine], usual)
+        if not contest.checks.random_outputs:
+            contest.checks.look(values, contest.state)
+        if least[0] - least[1] > singly.VANISHED * gains[0]:
+            return gains
+        found = [least[0] - least[1]] * 2
+    return found
 
 
 def _read(taken: Sequence[Sequence[list[float]]], cold: int, *, rested: bool) -> list[list[float]]:

@@ -21,24 +21,27 @@ from kernelwright.judge.timing_plan import TimingPlan
 if TYPE_CHECKING:
     from kernelwright.judge.bench import Bench
 
-SECONDS, FEWEST, MOST = 1.0, 6, 27
-"""What drawing them may cost, and how many there are at the least, whatever that costs, and at the most. A proof takes
-a hundred draws and more; all of six are below a median one time in 64."""
+SECONDS, FEWEST = 1.0, {"cpu": 6, "cuda": 16}
+"""What drawing them may cost, and how many there are at the least, whatever that costs. A proof takes a hundred draws
+and more; all of six are below a median one time in 64; a device has two series."""
+MOST = {"cpu": 27, "cuda": 96}
+"""How many there are at the most: on a device four series, of which one suffices where the gain is there."""
 
 
 def draws(bench: Bench, plan: TimingPlan, seed: int) -> list[Callable[[], Leaves]]:
     """Draws of the timed case still to be made; none where all that is timed are such."""
     if bench.draw_seconds <= plan.draw_seconds:
         return []
-    count = max(FEWEST, min(MOST, int(SECONDS / bench.draw_seconds)))
+    kind = bench.device.type
+    count = max(FEWEST[kind], min(MOST[kind], int(SECONDS / bench.draw_seconds)))
     instance, as_given = bench.timed.instance, bench.timed.as_given
     return [functools.partial(instance.draw, as_given, (seed + number) % 2**62) for number in range(count)]
 
 
 def gains_us(contest: Race, known: list[float]) -> list[float]:
     """``known`` gains of single calls, microseconds, none where nobody looked; or those on draws of the task's own,
-    where they surely are less than half of that, and of what is claimed of timed windows. On a CPU. Raises as a race
-    does: these calls are compared as others are."""
+    where they surely are less than half of that, and of what is claimed of timed windows. Of a device ``one_by_one``
+    has asked so. Raises as a race does: these calls are compared as others are."""
     threshold = singly.VANISHED * _usual_us(contest, known)
     if threshold <= 0.0 or contest.device.type != "cpu":
         return known
