@@ -66,6 +66,7 @@ from time_cheats import TIME_CHEATS
 from triton_programs import TRITON
 from unmet_programs import UNMET
 from unreached_programs import UNREACHED
+from unseen_programs import UNSEEN
 
 from kernelwright import wire
 from kernelwright.errors import KernelwrightError
@@ -75,7 +76,8 @@ ALL: tuple[Program, ...] = (
     *CHEATS, *TIME_CHEATS, *CONTRACT, *LATER, *SEAMS, *PHASES, *OTHERS, *ELSEWHERE, *INSIDERS, *HOSTILE, *NARROW,
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
     *TIED, *BETWEEN, *LOSSES, *MASKED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SIZED,
-    *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *GPU, *DEVICE,
+    *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *UNSEEN,
+    *GPU, *DEVICE,
 )  # fmt: skip
 
 

@@ -113,16 +113,17 @@ def _axis(axes: list[int], rng: torch.Generator) -> int:
     return axes[below(len(axes), rng)] if len(axes) < 3 or below(2, rng) else 1 if 1 in axes else axes[-1]
 
 
-def _groups(size: int, rng: torch.Generator) -> torch.Tensor:
-    """To which group each slice belongs, from zero on. Every third time each is one; else there are two, or so many as
-    hold a power of two of them, or few. Every second time these are neighbours, else each so manieth slice, as of
-    channels that were shuffled. While only such powers were made as divide an axis, a variance of nine channels passed,
-    and rows in chunks of eight of 63."""
+def _groups(size: int, rng: torch.Generator, *, halves: bool = False) -> torch.Tensor:
+    """To which group each slice belongs, from zero on. Every third time each is one; else there are two (``halves``: as
+    often as not), or so many as hold a power of two of them, or few. Every second time these are neighbours, else each
+    so manieth slice, as of channels that were shuffled. While only such powers were made as divide an axis, a variance
+    of nine channels passed, and rows in chunks of eight of 63."""
     places, most, lot = torch.arange(size), size // 2, below(4, rng)
     if most < 2 or below(3, rng) == 0:
         return places
     power, share = 2 << below(most.bit_length() - 1, rng), -(-size // (1 + few(most - 1, rng)))
-    block = (-(-size // 2), share, power, power)[lot]
+    half = -(-size // 2)
+    block = (half, share, power, half if halves else power)[lot]
     return places // block if below(2, rng) else places % -(-size // block)
 
 
@@ -148,7 +149,7 @@ def both_ways(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.
         return leaf
     chosen = rows if rows and below(4, rng) == 0 else [_axis(axes, rng)]
     lines = [size if dim in chosen else 1 for dim, size in enumerate(leaf.shape)]
-    groups = _groups(math.prod(lines), rng) if len(chosen) == 1 else torch.arange(math.prod(lines))
+    groups = _groups(math.prod(lines), rng, halves=True) if len(chosen) == 1 else torch.arange(math.prod(lines))
     sizes = torch.bincount(groups)
     if int((sizes == sizes.max()).sum()) < 2:  # one, and a smaller one
         groups, sizes = torch.arange(len(groups)), torch.ones(len(groups))

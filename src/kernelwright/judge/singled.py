@@ -71,7 +71,7 @@ def differing(specs: Sequence[TensorSpec], scales: Sequence[float]) -> list[Vari
 def lines(specs: Sequence[TensorSpec], work: int) -> list[Variant]:
     """Lines that lie far up and down, slices along an axis by lot that have sizes of their own, and all codes of eight
     bits: as many draws of each as the multiply-adds of a call allow."""
-    draws = {BOTH: 12 if work <= SLIGHT else 3, SLICES: 16 if work <= SLIGHT else 4}
+    draws = {BOTH: 16 if work <= SLIGHT else 3, SLICES: 16 if work <= SLIGHT else 4}
     draws |= {CODES: 2} if any(spec.dtype.startswith("float8") for spec in specs) else {}
     draws |= dict.fromkeys(selected.CHANGES, 4 if work <= SLIGHT else 2) if selected.offered(specs) else {}
     return [Variant(name=name, required=True, change=name, draws=count) for name, count in draws.items()]
