@@ -55,7 +55,7 @@ def test_plain_tasks_are_admitted(
         ("x * 0 + 3", "[torch.randn(4, 4)]", "x", "mean of the output"),
         ("x * 2", "[torch.randn(4, 4), torch.randn(3)]", "x, y", "input 1 ignored"),
         ("torch.relu(x - 1e6)", "[torch.rand(4, 4)]", "x", "zeros passes"),
-        ("y + 1e-12 * x", "[torch.rand(4, 4), torch.rand(4, 4) + 1]", "x, y", "input 0 ignored"),
+        ("y.clamp(min=1) + 1e-12 * x", "[torch.rand(4, 4), torch.rand(4, 4) + 1]", "x, y", "input 0 ignored"),
     ],
 )
 def test_degenerate_tasks_are_refused_in_words(forward: str, inputs: str, args: str, reason: str) -> None:
