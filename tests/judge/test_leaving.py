@@ -5,10 +5,16 @@ of it."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from test_contract import judged, task
+import torch
+from plain_tasks import instance
+from test_contract import judged, passed, refused, task
 
+from kernelwright.judge import leaving
+from kernelwright.judge.inputs import Variant
+from kernelwright.task import Contract
 from kernelwright.trial import Rejected
 from kernelwright.workers import LocalWorker
 
@@ -17,6 +23,9 @@ COUNTED = "self.k.add_((x.norm(dim=-1) > 99).sum())\nreturn x * 2"
 CAPPED = "self.n.copy_(torch.maximum(self.n, x.abs().amax(){}))\nreturn x * 2"
 COPIED = "return F.embedding(x, self.e.weight.detach().clone(), None, 8.0)"
 TABLE = "self.e = nn.Embedding(100, 32, max_norm=8.0)"
+KEPT = "self.register_buffer('v', torch.ones(8)); self.register_buffer('k', torch.zeros((), dtype=torch.int64))"
+SQUARES = "m = x.mean(0); self.v.mul_(0.9).add_(0.1 * ((x * x).mean(0) - m * m)); return x * 2"
+CENTRED = "self.v.mul_(0.9).add_(0.1 * x.var(0, unbiased=False)); return x * 2"
 
 
 @pytest.fixture(scope="module")
@@ -43,3 +52,65 @@ def test_what_only_larger_numbers_or_weights_leave_is_looked_at(
     assert isinstance(found, Rejected) and "is not what the reference leaves there" in found.reason
     right = judged(worker, asked, forward, init=init)
     assert not isinstance(right, Rejected), right
+
+
+def test_who_keeps_it_more_exactly_than_the_reference_is_right(worker: LocalWorker) -> None:
+    """A variance by squares loses a thousand roundings around 100; one of two passes none. Not the other way round."""
+    scales = (1.0, 1e3)  # what is far lies by the largest of them
+    squares, centred = (task(body, "[torch.randn(64, 8)]", init=KEPT, scales=scales) for body in (SQUARES, CENTRED))
+    passed(worker, squares, CENTRED, init=KEPT)
+    refused(worker, centred, SQUARES, "off what it leaves in float64", init=KEPT)
+
+
+IN_PLACE = "(self.v.mul_(0.9).add_(0.1 * {}), self.k.add_((x > 100).sum()), x * 2)[2]"
+BY_SQUARES, BY_PASSES = IN_PLACE.format("((x * x).mean(0) - x.mean(0) ** 2)"), IN_PLACE.format("x.var(0, correction=0)")
+
+
+def after(body: str, distance: float = 0.0, **contract: Any) -> tuple[leaving.Left, dict[str, torch.Tensor]]:
+    """What is right after a call on numbers around ``distance``, and what eager leaves."""
+    made = instance(body, "[torch.randn(64, 8)]", init=KEPT, contract=Contract(**contract))
+    given = [[leaf + distance for leaf in made.draw(Variant(name="as given", required=True), 5)]]
+    left = leaving.Left(made, given, made.first_state)
+    return left, dict(left.theirs)
+
+
+def test_what_lies_as_near_to_float64s_as_twice_eagers_is_right_and_no_further() -> None:
+    """On either side of it; whatever one bit is by the contract."""
+    left, eagers = after(BY_SQUARES, 100.0)
+    true, theirs = left.exact["v"], eagers["v"]
+    assert "" == left.wrong("v", true.float(), theirs)
+    for times, right in ((-1.8, True), (1.9, True), (-2.2, False), (2.2, False)):
+        mine = (true + times * (theirs - true)).float()
+        assert right is (not left.wrong("v", mine, theirs)), times
+    wide, eagers = after(BY_SQUARES, 100.0, bits_lost=2.0)
+    mine = (wide.exact["v"] + 3.0 * (eagers["v"] - wide.exact["v"])).float()
+    assert "" == wide.wrong("v", mine, eagers["v"])
+
+
+def test_a_reference_that_is_exact_excuses_nobody() -> None:
+    """Its own distance is none; what is as near as 64 roundings needs no excuse. The message says how far off it is."""
+    left, eagers = after(BY_PASSES, 100.0)
+    near, far = (eagers["v"] * (1 + roundings * 2.0**-23) for roundings in (60, 70))
+    assert "" == left.wrong("v", near, eagers["v"])
+    words = left.wrong("v", far, eagers["v"])
+    assert "8.3e-06 in RMS, 7.6e-06 allowed; 8.3e-06 off what it leaves in float64" in words
+    assert "zero, or not finite" in left.wrong("v", far * float("nan"), eagers["v"])
+
+
+def test_whole_numbers_are_as_many() -> None:
+    """However far off the rest is."""
+    left, eagers = after(BY_SQUARES, 100.0)
+    assert 0 < int(eagers["k"]) < 512
+    assert "" == left.wrong("k", eagers["k"].clone(), eagers["k"])
+    assert " (1 of 1 differ, by up to 3)" == left.wrong("k", eagers["k"] + 3, eagers["k"])
+
+
+def test_nothing_is_excused_by_a_run_in_float64_that_says_nothing() -> None:
+    """Of random numbers others are drawn there, and some references do not run in it."""
+    drawn, eagers = after(BY_SQUARES, 100.0, random=True)
+    assert not drawn.exact and "allowed)" in drawn.wrong("v", eagers["v"] * 1.001, eagers["v"])
+    without, eagers = after(BY_SQUARES, 100.0)
+    true = without.exact["v"].float()
+    without, eagers = after(BY_SQUARES, 100.0)
+    without._instance.distrust_double("it is a test")
+    assert "allowed)" in without.wrong("v", true, eagers["v"])

@@ -15,6 +15,7 @@ from kernelwright.judge import (
     agreement,
     ahead,
     aside,
+    leaving,
     left,
     race,
     remains,
@@ -38,8 +39,6 @@ from kernelwright.sandbox.lease import sharing
 
 HELD_BYTES = 1 << 29
 """What the results and inputs kept at once in a smoke test may take together."""
-STATE_SLACK = 64.0
-"""Units of the last place by which running statistics may differ from the reference's (RMS over the buffer)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -264,10 +263,11 @@ class Correctness(Checks):
         """Inputs and weights of the calls after which it is looked at what they leave: the task's own first, changes of
         value, and weights with outliers, as a table of which rows are longer than they may be."""
         yield point.as_given, before
-        for variant in filter(_leaves, point.offered):
+        for variant in filter(leaving.looked_at, point.offered):
             yield variant, before
-        if point.state_bytes <= DEAR_BYTES and not self.bench.contract.frozen_parameters:
-            yield point.as_given, point.instance.draw_state(dice.getrandbits(62), OUTLYING)
+        if point.state_bytes > DEAR_BYTES or self.bench.contract.frozen_parameters:
+            return
+        yield point.as_given, point.instance.draw_state(dice.getrandbits(62), OUTLYING)
 
     def _takes(self, point: Point, variant: Variant, leaves: Any, state: Any) -> bool:
         if variant is point.as_given:
@@ -278,19 +278,16 @@ class Correctness(Checks):
         self, program: Program, given: Sequence[list[torch.Tensor]], before: Any, point: Point | None = None
     ) -> None:
         """Calls in this order left in parameters and buffers what they leave in the reference's."""
-        left, unfinished = remains.read(program, remains.usual(self.bench.entrants))
+        found, unfinished = remains.read(program, remains.usual(self.bench.entrants))
         self.late += bool(unfinished)
         if unfinished and self.late >= (remains.CHANCES if point else 2):  # a race looks at few of its rounds
             raise Wrong(program.stage, unfinished)
-        after = (point or self.points[0]).instance.state_after(given, before)
-        pairs = zip(before, after, strict=True)
+        right = leaving.Left((point or self.points[0]).instance, given, before)
+        pairs = zip(before, right.theirs, strict=True)
         self.stateful = not all(one is other or agreement.same_bits(one, other) for (_, one), (_, other) in pairs)
-        for (name, mine), (_, theirs) in zip(left, after, strict=True):
-            if torch.equal(mine, theirs):  # 256 MB of distances take 0.7 s
-                continue
-            far, *_ = spot_checks.distances([mine], [theirs], None)
-            if far > (STATE_SLACK * torch.finfo(mine.dtype).eps if mine.is_floating_point() else 0.0):
-                raise Wrong(program.stage, f"after a call {name} is not what the reference leaves there")
+        for (name, mine), (_, theirs) in zip(found, right.theirs, strict=True):
+            if off := right.wrong(name, mine, theirs):
+                raise Wrong(program.stage, f"after a call {name} is not what the reference leaves there{off}")
 
     def _back_in(self, program: Program, point: Point) -> None:
         """Switched back, it answers as if nothing had been."""
@@ -306,8 +303,3 @@ def _changes(point: Point, leaves: Any, state: Any) -> bool:
         return False
     after = point.instance.state_after([leaves], state)
     return any(not agreement.same_bits(one, other) for (_, one), (_, other) in zip(state, after, strict=True))
-
-
-def _leaves(variant: Variant) -> bool:
-    """Whether it is looked at what a call with it leaves: of ``LEAVING``, and of larger numbers, which a cap cuts."""
-    return variant.change in variants.LEAVING or (variant.scale > 1.0 and variant.name == variant.group)

@@ -106,7 +106,7 @@ class Instance:
         if opening is not None and not self.constant and not (self.contract.gradients or self.contract.mutates):
             self.opened = self.given(first, opening), answered
         constants.settle(self, seed)
-        self._double: torch.nn.Module | None = None
+        self.double: torch.nn.Module | None = None
         self.without_double = ""
         """Why the reference cannot run in float64, or empty."""
 
@@ -351,9 +351,9 @@ class Instance:
         return orders.several(lambda given: self.eager(given, state), leaves, inputs.generator(seed, self.device))
 
     def doubled(self, leaves: Leaves, state: State | None, mode: Float64Trace, move: Any = None) -> list[torch.Tensor]:
-        if self._double is None:
-            self._double = weights.doubled(self.model)
-        double, mode.single, mode.fills = self._double, rounding.unit_of(self.out_specs) > 2.0**-30, self.steep
+        if self.double is None:
+            self.double = weights.doubled(self.model)
+        double, mode.single, mode.fills = self.double, rounding.unit_of(self.out_specs) > 2.0**-30, self.steep
         self.giver.give(double, self.first_state if state is None else state, lasting=move is None)
         if move is not None:  # where they lie: two copies of 512 MB were up to 2.5 s of a draw, with new pages
             move(weights.once(double), write=True)
