@@ -23,6 +23,7 @@ COUNTED = "self.k.add_((x.norm(dim=-1) > 99).sum())\nreturn x * 2"
 CAPPED = "self.n.copy_(torch.maximum(self.n, x.abs().amax(){}))\nreturn x * 2"
 COPIED = "return F.embedding(x, self.e.weight.detach().clone(), None, 8.0)"
 TABLE = "self.e = nn.Embedding(100, 32, max_norm=8.0)"
+LARGEST = "self.n.mul_(0.9).add_(0.1 * x.abs().amax(){})\nreturn x * 2"
 KEPT = "self.register_buffer('v', torch.ones(8)); self.register_buffer('k', torch.zeros((), dtype=torch.int64))"
 SQUARES = "m = x.mean(0); self.v.mul_(0.9).add_(0.1 * ((x * x).mean(0) - m * m)); return x * 2"
 CENTRED = "self.v.mul_(0.9).add_(0.1 * x.var(0, unbiased=False)); return x * 2"
@@ -52,6 +53,13 @@ def test_what_only_larger_numbers_or_weights_leave_is_looked_at(
     assert isinstance(found, Rejected) and "is not what the reference leaves there" in found.reason
     right = judged(worker, asked, forward, init=init)
     assert not isinstance(right, Rejected), right
+
+
+def test_a_floor_of_what_is_kept_shows_on_small_inputs(worker: LocalWorker) -> None:
+    """Of normal numbers no largest is below 0.01, of those a thousandth of their size each is."""
+    asked = task(LARGEST.format(""), "[torch.randn(16, 64)]", init=BUFFERS, scales=(1.0, 1e-3))
+    refused(worker, asked, LARGEST.format(".clamp(min=0.01)"), "after a call n is not what", init=BUFFERS)
+    passed(worker, asked, LARGEST.format(".clamp(min=0.0)"), init=BUFFERS)
 
 
 def test_who_keeps_it_more_exactly_than_the_reference_is_right(worker: LocalWorker) -> None:
@@ -114,3 +122,15 @@ def test_nothing_is_excused_by_a_run_in_float64_that_says_nothing() -> None:
     without, eagers = after(BY_SQUARES, 100.0)
     without._instance.distrust_double("it is a test")
     assert "allowed)" in without.wrong("v", true, eagers["v"])
+
+
+def test_small_and_large_inputs_are_looked_at_and_not_all_changes() -> None:
+    """Of the scales that stand in for one another the first."""
+
+    def seen(**how: Any) -> bool:
+        return leaving.looked_at(Variant(required=True, **how))
+
+    assert seen(name="scale 0.001", scale=1e-3) and seen(name="scale 1000", scale=1e3, group="scale 1000")
+    assert not seen(name="scale 4, the largest taken", scale=4.0, group="scale 1000")
+    assert not seen(name="least", scale=1e-12, group="least")
+    assert seen(name="negated", change="negated") and not seen(name="sparse", change="sparse")
