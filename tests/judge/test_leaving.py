@@ -4,8 +4,10 @@ of it."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -24,6 +26,15 @@ CAPPED = "self.n.copy_(torch.maximum(self.n, x.abs().amax(){}))\nreturn x * 2"
 COPIED = "return F.embedding(x, self.e.weight.detach().clone(), None, 8.0)"
 TABLE = "self.e = nn.Embedding(100, 32, max_norm=8.0)"
 LARGEST = "self.n.mul_(0.9).add_(0.1 * x.abs().amax(){})\nreturn x * 2"
+NORM = "self.bn = nn.BatchNorm1d(16)"
+BY_HAND = """b, m, v = self.bn, x.mean(0), x.var(0, unbiased=False)
+with torch.no_grad():
+    if {}int(b.num_batches_tracked) == 0:
+        b.running_mean.copy_(0.1 * m); b.running_var.copy_(0.9 + 0.1 * v * 64 / 63)
+    else:
+        b.running_mean.lerp_(m, 0.1); b.running_var.lerp_(v * 64 / 63, 0.1)
+    b.num_batches_tracked.add_(1)
+return (x - m) * (v + b.eps).rsqrt() * b.weight + b.bias"""
 KEPT = "self.register_buffer('v', torch.ones(8)); self.register_buffer('k', torch.zeros((), dtype=torch.int64))"
 SQUARES = "m = x.mean(0); self.v.mul_(0.9).add_(0.1 * ((x * x).mean(0) - m * m)); return x * 2"
 CENTRED = "self.v.mul_(0.9).add_(0.1 * x.var(0, unbiased=False)); return x * 2"
@@ -60,6 +71,13 @@ def test_a_floor_of_what_is_kept_shows_on_small_inputs(worker: LocalWorker) -> N
     asked = task(LARGEST.format(""), "[torch.randn(16, 64)]", init=BUFFERS, scales=(1.0, 1e-3))
     refused(worker, asked, LARGEST.format(".clamp(min=0.01)"), "after a call n is not what", init=BUFFERS)
     passed(worker, asked, LARGEST.format(".clamp(min=0.0)"), init=BUFFERS)
+
+
+def test_statistics_are_kept_though_nothing_was_counted(worker: LocalWorker) -> None:
+    """As a checkpoint from before there was a counter loads: what stands in the buffers is no zero and no one then."""
+    asked = task("return self.bn(x)", "[torch.randn(64, 16)]", init=NORM, training=True)
+    refused(worker, asked, BY_HAND.format(""), "after a call bn.running_", init=NORM)
+    passed(worker, asked, BY_HAND.format("False and "), init=NORM)
 
 
 def test_who_keeps_it_more_exactly_than_the_reference_is_right(worker: LocalWorker) -> None:
@@ -134,3 +152,21 @@ def test_small_and_large_inputs_are_looked_at_and_not_all_changes() -> None:
     assert not seen(name="scale 4, the largest taken", scale=4.0, group="scale 1000")
     assert not seen(name="least", scale=1e-12, group="least")
     assert seen(name="negated", change="negated") and not seen(name="sparse", change="sparse")
+
+
+def test_a_state_is_begun_from_floats_that_calls_left_and_first_numbers() -> None:
+    """None where calls leave no floats, nor where these overflow."""
+
+    def begun(body: str) -> Any:
+        made = instance(body, "[torch.randn(64, 8)]", init=KEPT)
+        point = cast(Any, SimpleNamespace(instance=made, as_given=Variant(name="as given", required=True)))
+        before = [(name, value.clone() + 7) for name, value in made.first_state]
+        return before, leaving.begun(point, before, random.Random(5))
+
+    before, found = begun(BY_SQUARES)
+    now = dict(found)
+    assert 0 == int(now["k"]) and not torch.equal(now["v"], dict(before)["v"])
+    assert torch.allclose(now["v"], 8.0 * 0.81 + torch.tensor(0.19), atol=0.1), "two calls of variance one"
+    assert begun("(self.k.add_(1), x)[1]")[1] is None
+    assert begun("(self.v.mul_(1e30), x)[1]")[1] is None
+    assert begun("x * self.v")[1] is None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import random
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,12 +20,15 @@ from kernelwright.judge import calls, health, numerics, spot_checks, variants, w
 from kernelwright.judge.oracle import Float64Trace
 
 if TYPE_CHECKING:
+    from kernelwright.judge.bench import Point
     from kernelwright.judge.inputs import Variant
     from kernelwright.judge.instance import Instance
     from kernelwright.judge.weights import State
 
 SLACK = 64.0
 """Units of the last place by which running statistics may differ from the reference's (RMS over the buffer)."""
+EARLIER = 2
+"""Calls that were before, where a state is begun from what they left."""
 
 
 def looked_at(variant: Variant) -> bool:
@@ -35,6 +39,26 @@ def looked_at(variant: Variant) -> bool:
         return True
     small = 0.0 < variant.scale < 1.0 and not (variant.change or variant.group)
     return small or variant.scale > 1.0 and variant.name == variant.group
+
+
+def begun(point: Point, before: State, dice: random.Random) -> State | None:
+    """What some calls left, with whole numbers and flags as they are at first; None where calls leave no other floats,
+    or some that are no longer finite.
+
+    A checkpoint from before there was a counter loads so. In all other states that are drawn a counter is further on,
+    or nothing has been counted: who writes what one call leaves of zeros and ones while ``num_batches_tracked`` is 0,
+    whatever stands there, was right in all of them.
+    """
+    instance = point.instance
+    given = [instance.draw(point.as_given, dice.getrandbits(62)) for _ in range(EARLIER)]
+    after = instance.state_after(given, before)
+    floats = [(now, was) for (_, now), (_, was) in zip(after, before, strict=True) if _floating(now)]
+    if after is before or all(torch.equal(now, was) for now, was in floats):
+        return None
+    if any(numerics.finite(was) and not numerics.finite(now) for now, was in floats):
+        return None
+    first = instance.first_state
+    return [now if _floating(now[1]) else one for now, one in zip(after, first, strict=True)]
 
 
 class Left:
