@@ -2,8 +2,8 @@
 """Mistakes that are common in programs for parts of real models, and that the judge once let pass: codes of quantised
 weights unpacked when the module is made, what else a constructor draws kept as it was first, a class that is ignored
 because the source says so, one of the two elements beside a quantile, logits whose masks are infinite, a union of
-nothing, an image that is never turned. And programs that were refused: such as search in a table that is in order, or
-drop whole rows by chance. Each has its twin.
+nothing, an image that is never turned, or one of a batch only both ways. And programs that were refused: such as search
+in a table that is in order, or drop whole rows by chance. Each has its twin.
 """
 
 from __future__ import annotations
@@ -107,6 +107,13 @@ SHARED = (
     *_pair("turned_or_not", "return x.flip(-1) if torch.rand(()) < 0.5 else x * 1.0", "[torch.randn(4, 24, 24)]",
            ("never", "return x * 1.0"),
            ("by a number", "return torch.where(torch.randint(2, ()) == 1, x.flip(-1), x)"), contract=CHANCE),
+    *_pair("turned_one_by_one",
+           "y = [r.flip(0) if torch.rand(()) < 0.5 else r for r in x]\n"
+           "return torch.stack([r.flip(1) if torch.rand(()) < 0.5 else r for r in y])", "[torch.randn(16, 8, 8)]",
+           ("both ways or none", "return torch.where(torch.rand(16, 1, 1) < 0.5, x.flip((1, 2)), x)"),
+           ("by masks", "a, b = torch.rand(2, 16, 1, 1) < 0.5\n"
+            "return torch.where(b, torch.where(a, x.flip(1), x).flip(2), torch.where(a, x.flip(1), x))"),
+           contract=CHANCE),
     *_pair("wide_numbers", "return torch.randint(0, 2**30, (64, 48)) + i", "[torch.randint(0, 100, (64, 48))]",
            ("from a float", "return (torch.rand(64, 48) * 2**30).long() + i"),
            ("from two halves", "a, b = torch.randint(0, 2**15, (2, 64, 48))\nreturn (a << 15) + b + i"), args="i",

@@ -9,6 +9,7 @@ the right law, and trains another network.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import random
 import secrets
@@ -17,7 +18,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import agreement, calls, chance, inputs, numerics, race, weights
+from kernelwright.judge import agreement, calls, chance, inputs, numerics, outcomes, race, weights
 from kernelwright.judge.bench import Point
 from kernelwright.judge.checks import Wrong
 from kernelwright.judge.correctness import HELD_BYTES
@@ -77,24 +78,35 @@ class Randomness(Gradients):
             raise Wrong("verify", reason, "two calls on equal inputs, each after the same torch.manual_seed, differ")
 
     def _varies(self, program: Program, point: Point) -> None:
-        """Results of many calls on equal inputs come as often as the reference's do."""
+        """Results of many calls on equal inputs come as often as the reference's do, of whole calls and of samples."""
         if not self.bench.contract.random or self.bench.contract.gradients:
             return
         instance, seed = point.instance, random.Random(self.seed ^ 0xD1CE).getrandbits(60)
         many = chance.calls(self.bench.eager_us, HELD_BYTES // max(self.bench.call_bytes, 1))
         leaves = self._first_call(point, seed)
         buffers = point.bind(program, point.as_given, many)
-        for call in range(many):
-            race.fill(buffers, call, leaves)
-        self._looked_at(program.window(list(range(many))), point, point.as_given)
-        runs = []
-        for number in range(chance.RUNS * many):
-            with inputs.seeded(seed + number):
-                runs.append(instance.eager(leaves, instance.first_state))
-        answers = [[answer.to(instance.device) for answer in buffers.answers(call)] for call in range(many)]
-        for index, (mine, theirs) in enumerate(zip(zip(*answers, strict=True), zip(*runs, strict=True), strict=False)):
+        numbers = itertools.count()
+
+        def columns(count: int) -> list[tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]]:
+            """Of each output ``many`` further calls, and ``count`` runs of the reference."""
+            program.set_state(instance.first_state)  # hundreds of calls move a rate that rises from call to call
+            for call in range(many):
+                race.fill(buffers, call, leaves)
+            self._looked_at(program.window(list(range(many))), point, point.as_given)
+            runs = []
+            for number in itertools.islice(numbers, count):
+                with inputs.seeded(seed + number):
+                    runs.append(instance.eager(leaves, instance.first_state))
+            answers = [[answer.to(instance.device) for answer in buffers.answers(call)] for call in range(many)]
+            return list(zip(zip(*answers, strict=True), zip(*runs, strict=True), strict=False))
+
+        drawn = columns(chance.RUNS * many)
+        for index, (mine, theirs) in enumerate(drawn):
             if said := chance.otherwise(mine, theirs):
                 raise Wrong("verify", f"output {index}: {said}")
+        further = functools.partial(columns, many)
+        if said := outcomes.otherwise(drawn, further, outcomes.times(self.bench.eager_us * many)):
+            raise Wrong("verify", said)
 
     @sharing
     def _belong(self, program: Program, point: Point) -> None:
