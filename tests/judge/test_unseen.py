@@ -29,15 +29,17 @@ class Lanes:
 
 
 def gained(
-    monkeypatch: pytest.MonkeyPatch, own_us: float, known: list[float], count: int = 27, mine_us: float = 100.0
-) -> list[float]:
-    """What counts where single calls on draws of the task's own take the candidate so long, and eager 330 us."""
+    monkeypatch: pytest.MonkeyPatch, own_us: float, known: list[float], count: int = 27, mine_us: float = 100.0,
+    eager_us: float = 330.0, made_us: float = 130.0,
+) -> list[float]:  # fmt: skip
+    """What counts where single calls on draws of the task's own take the candidate so long, and eager 330 us as all."""
     drawn: list[bool] = []
 
     def series(racer: Any, values: Sequence[list], *, grad: bool) -> list[float]:
         drawn.extend(value == ["own"] for value in values)
         mine = racer.name == "candidate"
-        return [(own_us if value == ["own"] else 130.0) if mine else 330.0 for value in values]
+        times = {"own": (eager_us, own_us), "made": (330.0, made_us)}
+        return [times[value[0]][mine] for value in values]
 
     monkeypatch.setattr(singly, "series", series)
     monkeypatch.setattr(unseen, "blamed", lambda name, last: contextlib.nullcontext())
@@ -67,10 +69,27 @@ def test_who_knows_what_calls_are_made_of_gains_nothing(monkeypatch: pytest.Monk
     assert singly.vanished_us([-20.0] * count, [300.0], [100.0])[0] == 200.0
 
 
+def test_gains_count_in_proportion_to_what_eager_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eager's 330 us, of which 30 hand a call over, are 85 on draws of the task's own: 38 us gained there are 207 of
+    what is timed, and 5 are 27."""
+    known = [200.0] * 9
+    assert gained(monkeypatch, 47.0, known, eager_us=85.0) is known
+    assert gained(monkeypatch, 80.0, known, eager_us=85.0) == pytest.approx([5.0 * 300 / 55] * 27)
+
+
+def test_half_a_speedup_is_the_one_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Timed calls are 15 times as fast, calls on the task's own draws 2.5 times: of 300 us 180 are gained, not 280."""
+    known, own = [280.0] * 9, 30.0 + 55 / 2.5
+    found = gained(monkeypatch, own, known, mine_us=20.0, eager_us=85.0, made_us=50.0)
+    assert found == pytest.approx([180.0] * 27) and found is not known
+    assert singly.vanished_us(found, [300.0], [20.0])[0] == pytest.approx(100.0)
+    assert singly.vanished_us(list(found), [300.0], [20.0])[0] == 0.0, "single calls may have two thirds of it"
+
+
 def test_what_single_calls_never_had_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows gain 200 us and single calls 10: own draws that gain as little say nothing more."""
     known = [10.0] * 9
-    assert gained(monkeypatch, 322.0, known) is known
+    assert gained(monkeypatch, 322.0, known, made_us=320.0) is known
 
 
 def test_nobody_looks_where_there_is_no_gain_or_all_draws_are_real(monkeypatch: pytest.MonkeyPatch) -> None:

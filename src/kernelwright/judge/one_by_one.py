@@ -133,7 +133,7 @@ def _gains(contest: Race, claim_us: float) -> list[float]:
             apart = _apart(series[0], series[1])
             gains = [UNSAID, claim_us] if len(apart) >= SERIES else [apart[0], apart[-1]]
         if _had(gains, claim_us):
-            gains = _on_own(contest, gains, rest_us, calls, cold)
+            gains = _on_own(contest, gains, min(series[0]), rest_us, calls, cold)
             contest.checks.conclude()
             return gains
         found.append(gains)
@@ -142,9 +142,10 @@ def _gains(contest: Race, claim_us: float) -> list[float]:
     return max(found, key=max)
 
 
-def _on_own(contest: Race, gains: list[float], rest_us: float, calls: int, cold: int) -> list[float]:
-    """These ``gains``, or what is gained on draws of the task's own (``unseen``), where that is less than half as much
-    in all series for which there are such: of each program its least counts, for others only lengthen them."""
+def _on_own(contest: Race, gains: list[float], eager_us: float, rest_us: float, calls: int, cold: int) -> list[float]:
+    """These ``gains``, of calls that took eager ``eager_us``, or what is gained on draws of the task's own (``unseen``)
+    in proportion to what those take eager, where that is less than half as much in all series for which there are such.
+    Of each program its least counts, for others only lengthen them."""
     calls = min(calls, max(cold + TELLING, len(contest.unseen) // OWN))
     least, found = [math.inf, math.inf], gains
     for start in range(0, len(contest.unseen) - calls + 1, calls):
@@ -156,9 +157,9 @@ def _on_own(contest: Race, gains: list[float], rest_us: float, calls: int, cold:
             least[mine] = min(least[mine], usual)
         if not contest.checks.random_outputs:
             contest.checks.look(values, contest.state)
-        if least[0] - least[1] > singly.VANISHED * gains[0]:
+        found = [(least[0] - least[1]) * eager_us / least[0]] * 2
+        if found[0] > singly.VANISHED * gains[0]:
             return gains
-        found = [least[0] - least[1]] * 2
     return found
 
 
