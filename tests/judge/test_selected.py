@@ -44,13 +44,26 @@ def test_classes_of_rows_are_up_and_down_or_smaller() -> None:
 def test_only_what_may_select_does() -> None:
     """Not numbers of which each comes once, nor of another shape; floats that are not finite stay."""
     x = torch.randn(128, 4)
-    for other in (torch.arange(128), torch.randint(0, 4, (3,)), torch.tensor(3)):
+    for other in (torch.arange(128), torch.randint(0, 4, (3,)), torch.tensor(3), torch.zeros(128, dtype=torch.int64)):
         assert selected.far([x, other], rng())[0] is x
     marked = x.clone()
     marked[0, 0] = torch.inf
     assert selected.far([marked, torch.arange(128) % 2], rng())[0] is marked
     middle = torch.randn(2, 6, 3)
     assert not torch.equal(middle, selected.far([middle, torch.arange(6) % 2], rng())[0]), "along a later axis too"
+
+
+def test_a_mask_of_some_axes_selects_along_them() -> None:
+    """Samples and steps of samples, channels and steps; a single place stands for none. Many classes are moved too."""
+    x, mask = torch.randn(16, 16, 64), torch.rand(16, 64) > 0.5
+    for one in (mask, mask[:, None]):
+        moved = (selected.far([x, one], rng())[0] - x).abs() > 20
+        assert bool(moved.all())
+        up = selected.far([x, one], rng())[0] > x
+        assert torch.equal(up, up[:, :1].expand_as(up)) and torch.equal(up[:, 0], mask) or torch.equal(up[:, 0], ~mask)
+    rows, ids = torch.randn(1000, 4), torch.arange(1000) % 200
+    ups = {int((selected.far([rows, ids], rng(seed))[0] > rows).sum()) for seed in range(9)}
+    assert len(ups) > 1 and max(ups) < 4000 and min(ups) > 0
 
 
 @pytest.mark.parametrize(("shapes", "fits"), [(((8, 4), (8,)), True), (((8, 4), (3,)), False), (((8, 4), ()), False)])

@@ -20,7 +20,7 @@ from kernelwright.judge.dealing import below, few
 Move = Callable[[torch.Tensor, torch.Tensor, int, torch.Generator], torch.Tensor]
 FAR_BY, SIZED_BY = "far apart by class", "of other sizes by class"
 CLASSES = 64
-"""Different numbers of an input, at the most, that may be classes of another's elements."""
+"""Classes that are moved one by one; of more some are one, by the rest of a division."""
 FAR = 24.0, 400.0
 """By how many sizes (RMS), at the least and the most, classes lie up or down."""
 DEEPEST = 16
@@ -32,14 +32,19 @@ def offered(specs: Sequence[TensorSpec]) -> bool:
     floats = [spec.shape for spec in specs if spec.dtype.startswith(("float", "bfloat"))]
     others = [spec.shape for spec in specs if spec.dtype == "bool" or "int" in spec.dtype]
     others += [shape[:-1] for shape in others if len(shape) > 1]  # a single one in each row stands for a number
-    return any(_axis(shape, leaf) >= 0 for shape in others if math.prod(shape) > 1 for leaf in floats)
+    return any(_axes(shape, leaf) for shape in others for leaf in floats)
 
 
-def _axis(selector: Sequence[int], leaf: Sequence[int]) -> int:
-    """The first axis of a leaf from which on it is as long as a selector is; -1 where there is none."""
-    size = len(selector)
-    fits = (at for at in range(len(leaf) - size + 1) if tuple(leaf[at : at + size]) == tuple(selector))
-    return next(fits, -1) if size else -1
+def _axes(selector: Sequence[int], leaf: Sequence[int]) -> list[int] | None:
+    """The axes of a leaf that those of a selector stand for, in their order, the first that are as long; None where
+    there are none. Single places stand for no axis."""
+    found: list[int] = []
+    for size in (size for size in selector if size > 1):
+        place = next((at for at in range(found[-1] + 1 if found else 0, len(leaf)) if leaf[at] == size), None)
+        if place is None:
+            return None
+        found.append(place)
+    return found or None
 
 
 def _by_class(leaves: Sequence[torch.Tensor], rng: torch.Generator, move: Move) -> list[torch.Tensor]:
@@ -51,19 +56,23 @@ def _by_class(leaves: Sequence[torch.Tensor], rng: torch.Generator, move: Move) 
         return list(leaves)
     chosen = kinds[below(len(kinds), rng)]
     values, classes = torch.unique(leaves[chosen], return_inverse=True)
-    if not 1 < len(values) <= CLASSES:
+    count = len(values)
+    if not 1 < count < classes.numel():  # each comes once
         return list(leaves)
+    if count > CLASSES:
+        count = 2 + below(CLASSES - 1, rng)
+        classes = classes % count
     out = list(leaves)
     for index in pairs[chosen]:
-        at = _axis(classes.shape, leaves[index].shape)
-        shape = [1] * at + list(classes.shape) + [1] * (leaves[index].dim() - at - classes.dim())
-        out[index] = move(leaves[index], classes.view(shape), len(values), rng)
+        axes = _axes(classes.shape, leaves[index].shape) or []
+        shape = [size if at in axes else 1 for at, size in enumerate(leaves[index].shape)]
+        out[index] = move(leaves[index], classes.view(shape), count, rng)
     return out
 
 
 def _moves(leaf: torch.Tensor, selector: torch.Tensor) -> bool:
     """Whether a leaf holds finite floats for each place of a selector."""
-    return leaf.is_floating_point() and _axis(selector.shape, leaf.shape) >= 0 and numerics.finite(leaf)
+    return leaf.is_floating_point() and _axes(selector.shape, leaf.shape) is not None and numerics.finite(leaf)
 
 
 def _far(leaf: torch.Tensor, classes: torch.Tensor, count: int, rng: torch.Generator) -> torch.Tensor:

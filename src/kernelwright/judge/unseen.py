@@ -27,6 +27,9 @@ and more; all of six are below a median one time in 64; a device has two series.
 MOST = {"cpu": 27, "cuda": 96}
 """How many there are at the most: on a device four series, of which one suffices where the gain is there."""
 
+AS_FAST = 0.7
+"""Part of a speedup that is there on a task's own draws, at the least. While it had to be half, a program that is twice
+as fast by right might have known enough again to claim four times."""
 BESIDE, LEAST = 3, 1 / 10
 """Of so many calls of a series one is put together, for what that takes eager; and the least part of a single call on
 a draw of the task's own that is taken for work, not for handing it over."""
@@ -48,8 +51,8 @@ def gains_us(contest: Race, known: list[float]) -> list[float]:
     has asked so. Raises as a race does: these calls are compared as others are.
 
     Eager may take longer for what is put together (labels in long runs come one by one there), or less: what is gained
-    on the task's own draws counts in proportion to that, and where the speedup there is less than half of what it is on
-    others. Of a loop over such runs 18 times as fast was claimed, and 2.6 is what its user would have seen.
+    on the task's own draws counts in proportion to that, and where the speedup there is less than AS_FAST of what it is
+    on others, that counts. Of a loop over such runs 18 times as fast was claimed, and 2.6 is what its user would see.
     """
     eager_us, claim = _claim_us(contest)
     threshold = singly.VANISHED * (min(claim, statistics.median(known)) if known else claim)
@@ -70,8 +73,8 @@ def gains_us(contest: Race, known: list[float]) -> list[float]:
     handing = max(0.0, statistics.median(eager for eager, _ in made) - eager_us)
     others, found = (_in_proportion(each, eager_us, handing) for each in (made, own))
     usual = min(claim, max(0.0, statistics.median(others)))
-    half = eager_us - (eager_us - usual) / singly.VANISHED  # of half the speedup
-    return singly.OwnGains(found) if _below(found, max(threshold, half)) else known
+    part = eager_us - (eager_us - usual) / AS_FAST  # what a speedup of that part gains
+    return singly.OwnGains(found) if _below(found, max(threshold, part)) else known
 
 
 def _in_proportion(taken: Sequence[tuple[float, float]], eager_us: float, handing_us: float) -> list[float]:
