@@ -50,7 +50,8 @@ UNSEEN: tuple[Program, ...] = (
            level="precise"),
     *_pair("masked_variance", BY_MASK, "[torch.randn(16, 256), torch.rand(16, 256) > 0.5]",
            ("squares about the mean of the row", f"{CENTRED}return ((z * z * k).sum(1) / n - u * u).clamp(min=0)"),
-           ("about the mean of what counts", f"{CENTRED}return (((z - u[:, None]) ** 2) * k).sum(1) / n"), args="x, m"),
+           ("about the mean of what counts", "k = m.float()\nn = k.sum(1).clamp(min=1)\nu = (x * k).sum(1) / n\n"
+            "return (((x - u[:, None]) ** 2) * k).sum(1) / n"), args="x, m"),
     *_pair("experts", f"{EXPERTS}live = 1.0\n{THROUGH}",
            "[torch.randn(256, 16), torch.randint(0, 8, (256,)), torch.randn(8, 16, 16)]",
            ("small rows left out", f"{EXPERTS}q = (h.t() @ x.square().mean(1)) / h.sum(0).clamp(min=1)\n"
@@ -62,6 +63,9 @@ UNSEEN: tuple[Program, ...] = (
             f"y = (z - u) * torch.rsqrt(v.clamp(min=0) + 1e-5)\n{BACK}"),
            ("two passes", f"{GROUPED}v, u = torch.var_mean(g, -1, keepdim=True, correction=0)\n"
             f"y = (g - u) * torch.rsqrt(v + 1e-5)\n{BACK}")),
+    *_pair("handed_on", "return x * m * 2.0, m", "[torch.randn(32, 64), torch.randn(32, 64)]",
+           ("a rounded one", "return x * 2.0 * m, m.half().float()"), ("doubled first", "return x * 2.0 * m, m"),
+           args="x, m"),
     *_pair("trusted_step", f"{STEP}return w - torch.where((a > 0) & (b > 0), a / b, 1.0) * u",
            "[torch.randn(16, 64), torch.randn(16, 64)]",
            ("a clamped norm", f"{STEP}return w - a / b.clamp(min=1e-20) * u"),

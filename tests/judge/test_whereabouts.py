@@ -4,14 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
 from kernelwright.judge import whereabouts
 from kernelwright.judge.buffers import CallPlan, Region, TensorSpec, laid_out_oddly
+from kernelwright.judge.checks import Checks, Wrong
+from kernelwright.judge.inputs import Variant
 from kernelwright.judge.program import Program
+from kernelwright.judge.slices import ITSELF
 from kernelwright.judge.window import Window
+from kernelwright.task import Contract
 
 SPEC = TensorSpec.contiguous((8, 16), torch.float32)
 DENIED = """
@@ -209,3 +215,19 @@ def test_a_gradient_may_be_the_incoming_one_and_not_an_input_or_output(
     found = made.window([0], grad=True).whereabouts
     assert found is not None and found.trespass == ""
     assert (set(found.aliases), set(found.together)) == (aliases, together)
+
+
+@pytest.mark.parametrize(("name", "source", "right"), [(ITSELF, 0, True), (ITSELF, 1, True), ("as given", 0, False)])
+def test_what_is_handed_on_is_every_input_where_these_are_one_tensor(name: str, source: int, right: bool) -> None:
+    """A task that gives its second input back beside a result: called with one tensor for both, that is the first one
+    too, and a program that hands it on as well was refused for it."""
+    bench = SimpleNamespace(contract=Contract(), eager_aliases=frozenset({(1, 1)}))
+    checks: Any = SimpleNamespace(bench=bench, _leaf=lambda point, leaf: f"output {leaf}")
+    point: Any = SimpleNamespace(instance=SimpleNamespace(specs=(1, 2)))
+    window: Any = SimpleNamespace(whereabouts=None, aliases=((1, source),))
+    variant = Variant(name=name, required=True)
+    if right:
+        Checks._looked_at(checks, window, point, variant)
+        window.aliases = ((0, source),)
+    with pytest.raises(Wrong, match="shares storage with input 0" if not right else "shares storage"):
+        Checks._looked_at(checks, window, point, variant)
