@@ -103,11 +103,11 @@ def sliced(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Ten
     if not axes:
         return leaf
     first = _axis(axes, rng)
-    smaller, powers = _blocks(leaf, first, rng)
+    chosen, powers = _blocks(leaf, first, rng)
     others = [axis for axis in axes if axis != first]
     if others and below(3, rng) == 0:
-        smaller = smaller & _blocks(leaf, others[below(len(others), rng)], rng)[0]
-    return (leaf * torch.where(smaller, torch.exp2(-DEEPEST * powers), 1.0)).to(leaf.dtype)
+        chosen = chosen & _blocks(leaf, others[below(len(others), rng)], rng)[0]
+    return (leaf * smaller(chosen, powers)).to(leaf.dtype)
 
 
 def _axis(axes: list[int], rng: torch.Generator) -> int:
@@ -145,13 +145,29 @@ def _blocks(leaf: torch.Tensor, axis: int, rng: torch.Generator) -> tuple[torch.
     """Which slices along an axis are chosen, half of their groups or as few as one, and a number from 0 to 1 for each.
     Of half of all chunks the median is small as well: who left out what is small beside that passed."""
     groups = _groups(leaf.shape[axis], rng)
-    count = int(groups.max()) + 1
+    chosen, numbers = some(int(groups.max()) + 1, rng)
+    lines, groups = [size if dim == axis else 1 for dim, size in enumerate(leaf.shape)], groups.to(leaf.device)
+    return chosen[groups].view(lines), numbers[groups].view(lines)
+
+
+def some(count: int, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which of so many are chosen, half of them or as few as one, and a number from 0 to 1 for each."""
     most = max(1, count // 2)
     taken = most if below(2, rng) else few(most, rng)
-    lots = torch.rand((2, count), generator=rng, device=leaf.device, dtype=torch.float64)
-    lines = [size if dim == axis else 1 for dim, size in enumerate(leaf.shape)]
-    chosen, groups = lots[0].argsort().argsort() < taken, groups.to(leaf.device)
-    return chosen[groups].view(lines), lots[1][groups].view(lines)
+    lots = torch.rand((2, count), generator=rng, device=rng.device, dtype=torch.float64)
+    return lots[0].argsort().argsort() < taken, lots[1]
+
+
+def smaller(chosen: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
+    """By what is multiplied, which is up to 2^DEEPEST times smaller where it is chosen."""
+    return torch.where(chosen, torch.exp2(-DEEPEST * numbers), 1.0)
+
+
+def distance(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """How far what lies FAR is moved, of numbers of the size of these."""
+    low, high = map(math.log, FAR)
+    far = math.exp(low + (high - low) * float(torch.rand((), generator=rng, device=leaf.device)))
+    return far * leaf.double().square().mean().sqrt()
 
 
 def both_ways(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:
@@ -171,10 +187,7 @@ def both_ways(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.
     half = whole[torch.randperm(len(whole), generator=rng, device=leaf.device).to(whole.device)].tensor_split(2)
     sign = torch.zeros(len(sizes), dtype=torch.float64)
     sign[half[1]], sign[half[0][: len(half[1])]] = -1.0, 1.0
-    low, high = map(math.log, FAR)
-    far = math.exp(low + (high - low) * float(torch.rand((), generator=rng, device=leaf.device)))
-    size = leaf.double().square().mean().sqrt()
-    return (leaf + far * size * sign[groups].to(leaf.device).view(lines)).to(leaf.dtype)
+    return (leaf + distance(leaf, rng) * sign[groups].to(leaf.device).view(lines)).to(leaf.dtype)
 
 
 def outlying(leaf: torch.Tensor, factor: float, rng: torch.Generator) -> torch.Tensor:

@@ -8,23 +8,18 @@ rows of experts to whom small ones went.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 
 import torch
 
-from kernelwright.judge import numerics
+from kernelwright.judge import factors, numerics
 from kernelwright.judge.buffers import TensorSpec
-from kernelwright.judge.dealing import below, few
+from kernelwright.judge.dealing import below
 
 Move = Callable[[torch.Tensor, torch.Tensor, int, torch.Generator], torch.Tensor]
 FAR_BY, SIZED_BY = "far apart by class", "of other sizes by class"
 CLASSES = 64
 """Classes that are moved one by one; of more some are one, by the rest of a division."""
-FAR = 24.0, 400.0
-"""By how many sizes (RMS), at the least and the most, classes lie up or down."""
-DEEPEST = 16
-"""By how many powers of two a class is smaller, at the most."""
 
 
 def offered(specs: Sequence[TensorSpec]) -> bool:
@@ -78,18 +73,13 @@ def _moves(leaf: torch.Tensor, selector: torch.Tensor) -> bool:
 def _far(leaf: torch.Tensor, classes: torch.Tensor, count: int, rng: torch.Generator) -> torch.Tensor:
     """Half of the classes, by lot, lie far up and the others far down."""
     up = torch.randperm(count, generator=rng, device=leaf.device) < count / 2
-    low, high = map(math.log, FAR)
-    far = math.exp(low + (high - low) * float(torch.rand((), generator=rng, device=leaf.device)))
-    size = leaf.double().square().mean().sqrt()
-    return (leaf + far * size * torch.where(up, 1.0, -1.0).to(torch.float64)[classes]).to(leaf.dtype)
+    far = factors.distance(leaf, rng) * torch.where(up, 1.0, -1.0).to(torch.float64)
+    return (leaf + far[classes]).to(leaf.dtype)
 
 
 def _sized(leaf: torch.Tensor, classes: torch.Tensor, count: int, rng: torch.Generator) -> torch.Tensor:
-    """Half of the classes, or as few as one, are up to 2^DEEPEST times smaller."""
-    taken = max(1, count // 2) if below(2, rng) else few(max(1, count // 2), rng)
-    lots = torch.rand((2, count), generator=rng, device=leaf.device, dtype=torch.float64)
-    sizes = torch.where(lots[0].argsort().argsort() < taken, torch.exp2(-DEEPEST * lots[1]), 1.0)
-    return (leaf * sizes[classes]).to(leaf.dtype)
+    """Half of the classes, or as few as one, are smaller, as ``factors.smaller`` says."""
+    return (leaf * factors.smaller(*factors.some(count, rng))[classes]).to(leaf.dtype)
 
 
 def far(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.Tensor]:
