@@ -88,7 +88,7 @@ def test_a_call_waits_for_its_word_is_shown_its_inputs_and_adds_up_its_answers(
     arena = CpuArena.create(1 << 20)
     calls = handover.Handover(arena, "cuda:0")
     for first_word in (0, 77):
-        calls.arm(made, first_word, 3)
+        calls.arm(made, first_word, 3, waits=False)
         flags = arena.tensor[:128].view(torch.int32)  # type: ignore[index]
         flags.zero_()
         for _, key in (pair for call in calls._hidden for pair in call):

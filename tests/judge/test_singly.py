@@ -31,6 +31,14 @@ def test_a_gain_that_is_gone_alone_is_put_back_on() -> None:
     assert (200.0, 200.0) == singly.vanished_us([-30.0], [240.0], [40.0])
 
 
+def test_of_a_gain_that_is_half_gone_a_part_counts() -> None:
+    """All of 80 us where single calls have 40; what they have where that is 20 or less; in between it falls. On draws
+    of a task's own what is there counts as it is."""
+    kept = {one: 80.0 - singly.vanished_us([one], [100.0], [20.0])[0] for one in (40.0, 39.0, 30.0, 20.0, 8.0)}
+    assert kept == pytest.approx({40.0: 80.0, 39.0: 77.0, 30.0: 50.0, 20.0: 20.0, 8.0: 8.0})
+    assert singly.vanished_us(singly.OwnGains([60.0]), [100.0], [20.0])[0] == pytest.approx(20.0)
+
+
 def test_a_gain_that_single_calls_leave_open_counts_in_the_worst_reading() -> None:
     """Of 8 us many at a time single calls have 5, but by their scatter it may be 1: the median stands, its low end
     has 7 us on it. Three numbers say nothing about their scatter."""

@@ -8,8 +8,9 @@ scatters by more than most calls take, and what host and device do at once they 
 
 So some words of every input are others, by keys of the judge's (as in ``veil``), until the call before is answered. A
 kernel waits for the judge's word and takes the keys off, the call runs, what it gave is copied, a second kernel adds up
-the copy's words and says that it is answered, all of it enqueued without waiting; sums, keys and both words lie in
-memory of the host that the device sees. Who has not computed a call does not know its sum.
+the copy's words and says that it is answered, all of it enqueued without waiting, or once the judge's word is there.
+Sums, keys and both words lie in memory of the host that the device sees. Who has not computed a call does not know its
+sum.
 
 Both kernels (``handover.cu``) cost the host a launch each. Streams that wait for values, and torch's operators for the
 rest, cost it up to 150 us, which beside three other judges went up and down by 100 from one second to the next: of ten
@@ -99,14 +100,16 @@ class Handover:
         for name, kernel in self._kernels.items():
             self._call("cuModuleGetFunction", ctypes.byref(kernel), module, name.encode())
 
-    def arm(self, buffers: Buffers, first: int, calls: int) -> None:
-        """The next ``calls`` are handed over, on the first sets; of all inputs, since none is hidden again."""
+    def arm(self, buffers: Buffers, first: int, calls: int, *, waits: bool) -> None:
+        """The next ``calls`` are handed over, on the first sets; of all inputs, since none is hidden again. ``waits``:
+        none is begun before it is handed over, else the device alone waits for that."""
         words, mine = Words(buffers, (), first), answers(buffers)
         layout = Layout(words, calls, len(mine))
         assert self._arena.tensor is not None
         keys, places = layout.keys(self._arena.tensor), layout.sums(self._arena.tensor)
         self._hidden = [[(view[i], key[i]) for view, key in zip(words, keys, strict=True)] for i in range(calls)]
         self._added = [[(part[i], places[i, j]) for j, part in enumerate(mine)] for i in range(calls)]
+        self._released = self._arena.tensor[RELEASED : RELEASED + 4].view(torch.int32).numpy() if waits else None
         self._prepare()
 
     def _prepare(self) -> None:
@@ -132,6 +135,12 @@ class Handover:
             _parameters(self._at + ANSWERED, index + 1, table.data_ptr(), len(table), self._sums.data_ptr())
             for index, table in enumerate(afters.unbind(0))
         ]
+
+    def begin(self, index: int) -> None:
+        """Come to a call: wait for it, where it is the host that waits."""
+        while self._released is not None and self._released[0] <= index:
+            pass
+        self.before(index)
 
     def before(self, index: int) -> None:
         """The current stream waits for a call's inputs and shows them."""

@@ -1,19 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls on a device one by one, for programs that are faster than eager many at a time: is the gain one of each call?
 
-``singly`` asks so on a CPU. Here calls are launched as in any window, but each shows its inputs when the one before is
-answered (``handover``), and the judge's clock says when that is. What it takes to hand a call over, some tens of
-microseconds of host and device, eager and the candidate have in common; but it hides what is gained on the side that
-then waits for the other. So there are series of two kinds: calls handed over at once, in which the host's work shows
-(or the device's, where that is more), and after a rest, in which the host is ahead and the device's shows. A call takes
-as long as the one of the two that is longer, so a gain of it is there in one kind at least; what is in neither is no
-gain of a call. On an H200 honest kernels that gained 9 to 6,000 us had 0.6 to 2.8 of it in one kind or the other;
-programs that computed a window at once are refused, or gain 0.2 of what they claim at the most.
+``singly`` asks so on a CPU. Here each call shows its inputs when the one before is answered (``handover``), and the
+judge's clock says when that is. What it takes to hand a call over, some hundred microseconds of host and device, eager
+and the candidate have in common. There are series of two kinds. In the first calls are launched as in any window and
+handed over after a rest: the host is ahead, and the device's time shows alone, to a microsecond. In the second, where
+the first has less than half of what is claimed, the program waits with each call until it is handed over, so that what
+its host takes shows too, within some 5 us a series. A gain that is in neither is no gain of a call.
 
-Of calls at once the whole series counts, from before the program wakes, where its first answer came late. Where the
-judge is kept from handing over for some milliseconds, by whoever else has its CPU, the host gets ahead, and of calls
-then answered one after another only the device's time shows, 105 us of 275: that happened to either program, so honest
-gains went and others came.
+On an H200 a kernel for four operators that gained 10 to 20 us a call of 30 to 60, most of them launches, had 4.5 to 6.5
+in the first kind and 4 to 16 in the second; programs that computed a window as one, for gains of 25 to 210, had 1.9 at
+the most in the first and 10 in the second. Calls that were launched as in any window and handed over at once said
+nothing of the host's work: handing one over takes as long as launching four operators, so that the device waited for
+nobody, and that kernel was granted 1.04 of 1.5 in one of four proofs.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ import math
 import secrets
 import statistics
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -33,26 +33,24 @@ from kernelwright.judge.race import Leaves, Race, Racer, blamed
 from kernelwright.judge.veil import Words
 
 CALLS, COLD = 24, 4
-"""Calls of a series, and how many of them find nothing warm."""
-SERIES, MOST = 4, 8
-"""Series of a program in each kind at the least, and at the most where nobody disturbs them. Its two that took least
-count, since what else runs on a machine only lengthens them: where all did and each program had a CPU of its own,
-beside five other judges on a host of 16 CPUs, 6 of 30 programs that computed a window as one kept a gain of 1.3 to 8:
-eager took up to 62 us longer for calls of 30, over all of its series."""
+"""Calls of a series, half as many where they rest, and how many of them find nothing warm."""
+SERIES, MOST, MOST_WAITING = 4, 8, 12
+"""Series of a program in each kind at the least, and at the most where calls rest, and where they wait. What their
+medians differ by, at one time, is what is gained, but no more than by the two of each that took least, since what else
+runs on a machine only lengthens them: where each program had a CPU of its own, beside five other judges on a host of 16
+CPUs, 6 of 30 programs that computed a window as one kept a gain of 1.3 to 8, for eager took up to 62 us longer for
+calls of 30, over all of its series."""
 ALIKE = 1 / 4, 1 / 10
 """How near to their least series are that nobody disturbed, in shares of what is claimed or of the least. Beside 28
 busy threads on those CPUs all of eager's were four times as long as two of the candidate's, and 3 of 18 windows
 computed as one kept a gain of 4 to 8."""
-SECONDS, UNSAID = 1.0, -math.inf
-"""How long series of a kind are taken, and the least that is gained where they say nothing in that time."""
+SECONDS = 1.0
+"""How long series of a kind are taken."""
 OWN, TELLING = 4, 4
 """Series on draws of the task's own at the most, and calls of one at the least besides the first ones."""
-LATE = 2.0
-"""By how many usual calls the first answer of a series may come later than the soonest of all. A host that is ahead by
-that is caught up with in a few calls, of which the median knows nothing."""
 RESTED = 1.5
-"""What the judge lets pass before it hands a call over, in the second kind, in times that a call took in the first: the
-host is ahead then, also where handing over takes it 150 to 300 us, as beside other judges."""
+"""What the judge lets pass before it hands a call over where calls rest, in times that one took which waits: the host
+is ahead then."""
 LOOK = 512
 """Looks at the memory between two at the process."""
 
@@ -86,63 +84,80 @@ def vanished_us(
     honest: measure.Lane,
 ) -> tuple[float, float]:
     """``singly.vanished_us`` of one process; ``gains`` are those of every one. On a device the process that gained most
-    counts for each, with the least that its calls say where the most that they say is less than half of what is
-    claimed. Where only the most has half, or calls say nothing (UNSAID), the rest of a claim is open: credited to the
-    candidate, as it was, 2 of 14 windows computed as one kept 5 of 6.9 beside six judges on a slow host."""
+    counts for each."""
     if not honest.on_device:
         return singly.vanished_us(gains[number], eager_us, mine_us, crowded=honest.crowded)
     asked = [each for each in gains if each]
     if not asked:
         return 0.0, 0.0
-    least, most = (singly.vanished_us([max(each[at] for each in asked)], eager_us, mine_us)[0] for at in (0, -1))
-    return (least, 0.0) if most else (0.0, least)
+    least, usual = (singly.vanished_us([max(each[at] for each in asked)], eager_us, mine_us)[0] for at in (0, -1))
+    return usual, least
 
 
 def _had(gains: Sequence[float], claim_us: float) -> bool:
-    """Whether half of a claim is clearly there."""
-    return bool(gains) and gains[0] > singly.VANISHED * claim_us
+    """Whether half of a claim is there."""
+    return bool(gains) and gains[-1] > singly.VANISHED * claim_us
 
 
 def _gains(contest: Race, claim_us: float) -> list[float]:
-    """Call by call, of the first kind of series in which ``claim_us`` is, or the one in which the candidate gains more.
-    The calls are compared as timed ones are."""
-    eager, mine = contest.racers[0], contest.racers[-1]
+    """Call by call, the least and the usual: of calls that rest, and where these have less than half of ``claim_us`` of
+    those that wait, what is more. The calls are compared as timed ones are."""
     calls = min(CALLS, contest.plan.sets)
     cold = max(1, min(COLD, calls // 3))
     contest.checks.of_baselines = False  # the others do not run: what their buffers hold answers another round
-    found: list[list[float]] = []
-    rest_us, longest, order = 0.0, 0.0, [eager, mine]
-    while len(found) < 2:
-        began, gains, warm = measure.clock(), list[float](), bool(found)
-        taken: list[list[list[float]]] = [[], []]
-        while not gains and (not all(taken) or (measure.clock() - began) * 1e-9 <= SECONDS):
-            values = [contest.draw() for _ in range(calls)]
-            for racer in order:
-                with blamed(racer.name, last=racer is mine):
-                    taken[racer is mine].append(_series(contest, racer, values, rest_us))
-            order.reverse()
-            if not contest.checks.random_outputs or not warm:
-                contest.checks.look(values, contest.state)
-            if not warm:
-                taken, warm = [[], []], True
-                continue
-            series = _read(taken, cold, rested=rest_us > 0)
-            gains = _said(series[0], series[1], claim_us)
-        longest = max(longest, *(statistics.median(one[cold:]) for each in taken for one in each))
-        if not gains:  # a few long series say what their own calls do
-            apart = _apart(series[0], series[1])
-            gains = [UNSAID, claim_us] if len(apart) >= SERIES else [apart[0], apart[-1]]
-        if _had(gains, claim_us):
-            gains = _on_own(contest, gains, min(series[0]), rest_us, calls, cold)
-            contest.checks.conclude()
-            return gains
-        found.append(gains)
-        rest_us = RESTED * longest
+    first: list[list[float]] = [[], []]
+    contest.checks.look(*_pair(contest, calls, cold, None, first))  # nothing is warm
+    found: list[tuple[list[float], float, float | None]] = []
+    for rest_us in (RESTED * max(first[0] + first[1]), None):
+        some = calls if rest_us is None else min(calls, max(cold + TELLING, calls // 2))
+        taken = _taken(contest, some, cold, rest_us, claim_us)
+        gains = _said(*taken)
+        found.append((gains, min(taken[0]), rest_us))
+        if gains[0] > singly.VANISHED * claim_us:
+            break
+    gains, eager_us, rest_us = max(found, key=lambda one: one[0][-1])
+    gains = [max(one[0] for one, *_ in found), gains[-1]]
+    if _had(gains, claim_us):
+        gains = _on_own(contest, gains, eager_us, rest_us, calls, cold)
     contest.checks.conclude()
-    return max(found, key=max)
+    return gains
 
 
-def _on_own(contest: Race, gains: list[float], eager_us: float, rest_us: float, calls: int, cold: int) -> list[float]:
+def _taken(contest: Race, calls: int, cold: int, rest_us: float | None, claim_us: float) -> list[list[float]]:
+    """Microseconds of a call in each series of eager's, and of the candidate's at the same time, until they say
+    whether half of ``claim_us`` is there: for long enough in calls that rest; where they wait, how much of it too."""
+    began, most = measure.clock(), MOST_WAITING if rest_us is None else MOST
+    asked = singly.VANISHED * claim_us
+    enough = asked / 2 if rest_us is None else asked
+    taken: list[list[float]] = [[], []]
+    while len(taken[0]) < most and (not taken[0] or (measure.clock() - began) * 1e-9 <= SECONDS):
+        given = _pair(contest, calls, cold, rest_us, taken)
+        if not contest.checks.random_outputs:
+            contest.checks.look(*given)
+        if len(taken[0]) < SERIES:
+            continue
+        calm = all(_calm(each, claim_us) for each in taken)
+        if _least_two(*taken)[1] < enough or (calm and _said(*taken)[0] > asked):
+            break
+    return taken
+
+
+def _pair(
+    contest: Race, calls: int, cold: int, rest_us: float | None, taken: list[list[float]]
+) -> tuple[list[Leaves], Any]:
+    """A series of eager's and one of the candidate's on the same values, in an order by lot, added to ``taken``; the
+    values, and the weights."""
+    values = [contest.draw() for _ in range(calls)]
+    for racer in contest.dice.sample([contest.racers[0], contest.racers[-1]], 2):
+        mine = racer is contest.racers[-1]
+        with blamed(racer.name, last=mine):
+            taken[mine].append(statistics.median(_series(contest, racer, values, rest_us)[cold:]))
+    return values, contest.state
+
+
+def _on_own(
+    contest: Race, gains: list[float], eager_us: float, rest_us: float | None, calls: int, cold: int
+) -> list[float]:
     """These ``gains``, of calls that took eager ``eager_us``, or what is gained on draws of the task's own (``unseen``)
     in proportion to what those take eager, where that is less than half as much in all series for which there are such.
     Of each program its least counts, for others only lengthen them."""
@@ -163,40 +178,18 @@ def _on_own(contest: Race, gains: list[float], eager_us: float, rest_us: float, 
     return found
 
 
-def _read(taken: Sequence[Sequence[list[float]]], cold: int, *, rested: bool) -> list[list[float]]:
-    """Microseconds a call in each series of either program. ``taken``: the periods of its calls, the first of them from
-    before the program woke."""
-    soonest = min(periods[0] for each in taken for periods in each)
-    read: list[list[float]] = [[], []]
-    for number, each in enumerate(taken):
-        for periods in each:
-            usual = statistics.median(periods[cold:])
-            late = not rested and periods[0] - soonest > LATE * usual
-            read[number].append(statistics.mean(periods) if late else usual)
-    return read
+def _said(eager: Sequence[float], mine: Sequence[float]) -> list[float]:
+    """The least and the usual that series say the candidate gains: what those of one time differ by (the least at 95 %,
+    by ranks; of few, by those that took least too), and no more than the two of each do that took least."""
+    apart, (least, most) = _apart(eager, mine), _least_two(eager, mine)
+    rank, usual = singly.low_rank(len(apart)), min(most, statistics.median(apart))
+    return [min(apart[rank], usual) if rank > 0 else min(apart[0], least), usual]
 
 
-def _said(eager: Sequence[float], mine: Sequence[float], claim_us: float) -> list[float]:
-    """The least and the most that series say the candidate gains; empty where they do not say it yet.
-
-    A gain is gone where the two series of each that took least say so; what of it is left is no more than the
-    differences of those of one time say (95 %, by ranks). That it is there the others have to say as well: four as
-    calm as these, or those differences, whatever somebody does to both. Without them rows in 29 us that claimed 25
-    were left 3 to 7 of these, twice in 22 as much as 1.2 of eager, beside six other judges."""
-    asked, count = singly.VANISHED * claim_us, len(eager)
+def _least_two(eager: Sequence[float], mine: Sequence[float]) -> tuple[float, float]:
+    """The least and the most that the two series of each say that took least."""
     first, second = sorted(eager)[:2], sorted(mine)[:2]
-    least, most = first[0] - second[-1], first[-1] - second[0]
-    if count < SERIES:
-        return []
-    apart, rank = _apart(eager, mine), singly.low_rank(count)
-    if most < asked:
-        return [min(least, apart[rank]), most]
-    calm = _calm(eager, claim_us) and _calm(mine, claim_us)
-    if calm and least > asked and statistics.median(apart) > asked:
-        return [least, most]
-    if count >= MOST and apart[rank] > asked:
-        return [apart[rank], apart[-1 - rank]]
-    return [min(least, apart[rank]), most] if calm and count >= MOST else []
+    return first[0] - second[-1], first[-1] - second[0]
 
 
 def _apart(eager: Sequence[float], mine: Sequence[float]) -> list[float]:
@@ -210,9 +203,10 @@ def _calm(series: Sequence[float], claim_us: float) -> bool:
     return sum(one <= near for one in series) >= SERIES
 
 
-def _series(contest: Race, racer: Racer, values: Sequence[Leaves], rest_us: float) -> list[float]:
-    """Microseconds from each call's answer to the next one's. Raises NotHanded where this is the measure of honest
-    programs and cannot do it."""
+def _series(contest: Race, racer: Racer, values: Sequence[Leaves], rest_us: float | None) -> list[float]:
+    """Microseconds from each call's answer to the next one's. ``rest_us``: what passes before a call is handed over;
+    None: nothing does, and the program waits until it is. Raises NotHanded where this is the measure of honest programs
+    and cannot do it."""
     program, buffers, calls = racer.program, racer.buffers, len(values)
     contest.load(racer)
     contest.fill(racer, values)
@@ -227,7 +221,7 @@ def _series(contest: Race, racer: Racer, values: Sequence[Leaves], rest_us: floa
         program.hand(CpuArena.create(2 * layout.size))  # which words are hidden makes a few more or less of them
     assert program.handover is not None and program.handover.tensor is not None
     arena, memory = program.handover, program.handover.tensor
-    request = {"do": "handover", "first": first, "calls": calls, "size": arena.size}
+    request = {"do": "handover", "first": first, "calls": calls, "size": arena.size, "waits": rest_us is None}
     memory[: layout.size] = 0
     said = program.leash.ask(request, program.stage, [arena.fd] if new else [])
     arena.close_fd()
@@ -236,7 +230,7 @@ def _series(contest: Race, racer: Racer, values: Sequence[Leaves], rest_us: floa
             raise NotHanded(said.get("why", ""))
         program.leash.end("integrity", "eager can be handed its calls one by one, and it cannot")
     own = [key.cpu() for key in keys]
-    stamps, told = _handed(program, memory, layout, own, rest_us, grad=contest.grad)
+    stamps, told = _handed(program, memory, layout, own, rest_us or 0.0, grad=contest.grad)
     if not torch.equal(told, sums(buffers, calls).cpu()):
         program.leash.end("integrity", "a call was said to be answered before its answer was there")
     return [(after - before) / 1e3 for before, after in zip(stamps, stamps[1:], strict=False)]

@@ -223,7 +223,7 @@ class Runner:
             if descriptors:
                 self.handover = Handover(buffers.CpuArena.attach(descriptors[0], request["size"]), self.device)
             assert self.buffers is not None and self.handover is not None
-            self.handover.arm(self.buffers, request["first"], request["calls"])
+            self.handover.arm(self.buffers, request["first"], request["calls"], waits=request["waits"])
         except (RuntimeError, AttributeError, OSError) as error:
             return {"ready": False, "why": f"{error!r:.200}"}
         self.handed = self.handover
@@ -283,7 +283,7 @@ class Runner:
             self.delay.begin()
             covered.invert([index])
         if self.handed is not None:
-            self.handed.before(index)
+            self.handed.begin(index)
         result = self._in_order(self._call(index, grad))
         self.copies, pairs = True, list[tuple[torch.Tensor, torch.Tensor]]()
         with torch.no_grad(), torch.cuda.stream(stream):
