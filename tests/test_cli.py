@@ -217,7 +217,7 @@ def test_judge_shows_the_verdict_with_the_proof_or_the_reason(bench: Bench) -> N
     (bench.folder / "new.py").write_text("class ModelNew: pass\n")
     good = bench.run("judge", bench.folder / "new.py", "--task", bench.task)
     assert 0 == good.exit_code, good.output
-    assert "3.20x the best baseline (compile)" in good.output
+    assert "3.20x the best baseline (compile)" in good.output and "condition: a double" in good.output
     bench.verdict = Rejected(stage="verify", reason="off by 3 bits", detail="at 7")
     bad = bench.run("judge", bench.folder / "new.py", "--task", bench.task)
     assert (3, "rejected at verify: off by 3 bits\nat 7\n") == (bad.exit_code, bad.stdout)
@@ -304,6 +304,27 @@ def test_gradients_change_the_contract_that_is_judged(bench: Bench, monkeypatch:
             assert 0 == result.exit_code, result.output
             assert {asked} == {job["task"]["contract"]["gradients"] for job in jobs if "task" in job}
     assert 2 == bench.run("optimize", "--resume", bench.folder / "runTrue", "--gradients").exit_code
+
+
+def test_contiguous_leaves_strided_inputs_out_of_the_contract(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run and of one candidate; inputs at odd addresses are contiguous, and stay in it."""
+    jobs = jobs_of(monkeypatch)
+    (bench.folder / "new.py").write_text("class ModelNew: pass\n")
+    for asked, layouts in ((False, ["contiguous", "strided", "offset"]), (True, ["contiguous", "offset"])):
+        for command in (
+            ("optimize", bench.task, "--out", bench.folder / f"run{asked}"),
+            ("judge", bench.folder / "new.py", "--task", bench.task),
+        ):
+            jobs.clear()
+            result = bench.run(*command, *(("--contiguous",) if asked else ()))
+            assert 0 == result.exit_code, result.output
+            assert [layouts] == [job["task"]["contract"]["layouts"] for job in jobs if "task" in job][:1]
+    bench.verdict = Rejected(stage="verify", reason="main: strided inputs: output 0 at (0, 1): got nan", detail="")
+    assert (
+        "next: read inputs by their strides" in bench.run("judge", bench.folder / "new.py", "--task", bench.task).output
+    )
+    bench.verdict = Rejected(stage="verify", reason="main: blank inputs: output 0: got nan", detail="")
+    assert "next:" not in bench.run("judge", bench.folder / "new.py", "--task", bench.task).output
 
 
 def test_ctrl_c_saves_and_exits_130(tmp_path: Path) -> None:

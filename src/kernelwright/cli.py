@@ -45,6 +45,7 @@ Budget = Annotated[
         "and its proof."
     ),
 ]
+BitsLost = Annotated[float | None, typer.Option(help="Precision that may be lost (default: the task's, 1).")]
 Grid = Annotated[float | None, typer.Option(help="kg CO2e per kWh (default: 0.481, world average of 2023).")]
 Target = Annotated[str, typer.Argument(help="A task file or folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object on standard output, nothing else.")]
@@ -110,10 +111,9 @@ def optimize(
     out: Annotated[str | None, typer.Option(help="Run folder (default: a new one in ./runs).")] = None,
     start: Annotated[list[str] | None, typer.Option(help="An existing kernel to begin with: .py, .cu or .cpp.")] = None,
     resume: Annotated[str | None, typer.Option(help="Continue this run.")] = None,
-    bits_lost: Annotated[
-        float | None, typer.Option(help="Precision that may be lost (default: the task's, 1).")
-    ] = None,
+    bits_lost: BitsLost = None,
     gradients: Annotated[bool, typer.Option("--gradients", help="Gradients must be right, and fast, too.")] = False,
+    contiguous: cli_judge.Contiguous = False,
     seed: Annotated[int | None, typer.Option(help="Seed of the search (default: 0).")] = None,
     proposers: Annotated[
         str | None, typer.Option(help="Of compiler,rewrites,templates (default: all); or none.")
@@ -155,6 +155,7 @@ def optimize(
                 start=start or (),
                 bits_lost=bits_lost,
                 gradients=gradients,
+                contiguous=contiguous,
                 seed=seed,
                 proposers=settings.names(proposers) if proposers is not None else None,
                 guide=cli_models.guide(context.params),

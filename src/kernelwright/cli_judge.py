@@ -15,6 +15,12 @@ from kernelwright.errors import BadCommand
 REJECTED = 3
 """Exit code of a verdict that refuses the candidate, so that ``kernelwright judge ... && deploy`` does not deploy."""
 MEASURED_BESIDES = ("server", "cold", "memory")
+Contiguous = Annotated[bool, typer.Option("--contiguous", help="Inputs always are: no strided ones are tried.")]
+STEPS = ("strided", "transposed", "padded", "expanded", "gap")
+"""What reasons call inputs that are not contiguous."""
+BY_STEPS = (
+    "next: read inputs by their strides, or call .contiguous() on them; for contiguous inputs alone: --contiguous"
+)
 
 
 def register(
@@ -35,6 +41,7 @@ def register(
         sanitize: Annotated[bool, typer.Option("--sanitize", help="Look for memory errors and races too.")] = False,
         also: Annotated[str, typer.Option(help="Measure besides: of server,cold,memory.")] = "",
         gradients: Annotated[bool, typer.Option("--gradients", help="Gradients must be right too.")] = False,
+        contiguous: Contiguous = False,
         device: Annotated[str | None, typer.Option(help="cpu or cuda:N.")] = None,
         as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output only.")] = False,
     ) -> None:
@@ -48,7 +55,14 @@ def register(
         wanted = settings.names(also)
         say = teller(as_json)
         trial = kernelwright.judge(
-            candidate, task, device=device, sanitize=sanitize, also=wanted, gradients=gradients, say=say
+            candidate,
+            task,
+            device=device,
+            sanitize=sanitize,
+            also=wanted,
+            gradients=gradients,
+            contiguous=contiguous,
+            say=say,
         )
         show(kernelwright.to_data(trial), as_json, lambda: verdict_lines(trial))
         if isinstance(trial.outcome, kernelwright.Rejected):
@@ -60,7 +74,8 @@ def verdict_lines(trial: kernelwright.Trial) -> list[str]:
     outcome = trial.outcome
     if isinstance(outcome, kernelwright.Rejected):
         more = [outcome.detail] if outcome.detail.strip() not in outcome.reason else []
-        return [f"rejected at {outcome.stage}: {outcome.reason}", *more]
+        next_ = [BY_STEPS] if any(f": {name}" in outcome.reason for name in STEPS) else []
+        return [f"rejected at {outcome.stage}: {outcome.reason}", *more, *next_]
     rows = [
         (b.name, f"{b.timing.median_us:.1f}", f"{b.speedup:.2f}x", f"{b.speedup_low:.2f} to {b.speedup_high:.2f}")
         for b in outcome.baselines
@@ -74,6 +89,7 @@ def verdict_lines(trial: kernelwright.Trial) -> list[str]:
         *table(("baseline", "us", "speedup", "95 % interval"), rows),
         *(line for what in MEASURED_BESIDES for line in besides_lines(what, outcome.profile)),
         *(f"note: {note}" for note in proof.notes),
+        *(f"condition: {condition}" for condition in outcome.conditions),
     ]
 
 

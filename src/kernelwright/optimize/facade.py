@@ -37,6 +37,7 @@ def optimize(
     start: str | Path | Sequence[str | Path] = (),
     bits_lost: float | None = None,
     gradients: bool = False,
+    contiguous: bool = False,
     seed: int | None = None,
     proposers: str | Sequence[str] | None = None,
     guide: Guide | None = None,
@@ -54,6 +55,7 @@ def optimize(
     without them); the default budget is then longer by the minutes it allows. ``bits_lost`` loosens (or tightens)
     the precision contract, and the report says so. ``gradients``: those of every floating input and of every parameter
     that requires one must be right as well, and their time counts; an example input that requires one asks for it too.
+    ``contiguous``: inputs always are, and strided ones need not work; what is exported sends those to the reference.
     ``grid`` is kg CO2e per kWh, for the cost.
     ``listen`` hears each Event. Returns a Result, also when
     nothing honest is faster. Raises KernelwrightError's kinds.
@@ -61,7 +63,9 @@ def optimize(
     known = settings.read()
     place = _device(device)
     seconds = None if budget is None else settings.seconds(budget)
-    task = task_of(target, place, example_inputs, init_args, bits_lost=bits_lost, gradients=gradients)
+    task = task_of(
+        target, place, example_inputs, init_args, bits_lost=bits_lost, gradients=gradients, contiguous=contiguous
+    )
     options = Options(
         device=place,
         budget_seconds=known.budget_seconds + _for_models(guide) if seconds is None else seconds,
@@ -102,6 +106,7 @@ def judge(
     sanitize: bool = False,
     also: str | Sequence[str] = (),
     gradients: bool = False,
+    contiguous: bool = False,
     say: Say = silent,
     services: Services | None = None,
 ) -> Trial:
@@ -110,10 +115,11 @@ def judge(
     ``sanitize``: compiled code is then looked at for memory it must not touch and for threads that race.
     ``also``: measured besides, of the candidate and of every baseline, in ``outcome.profile``: ``server`` (latency of
     single calls after random idle gaps), ``cold`` (from nothing to the first result), ``memory`` (peak of a call).
-    ``gradients``: as of ``optimize``. ``say`` hears what it waits for, where another judge has the device.
+    ``gradients``, ``contiguous``: as of ``optimize``. ``say`` hears what it waits for, where another judge has the
+    device.
     """
     place = _device(device)
-    known = task_of(task, place, gradients=gradients)
+    known = task_of(task, place, gradients=gradients, contiguous=contiguous)
     _one_of(level, ("smoke", *PROVED_LEVELS), "level")
     given = candidate_of(candidate, known)
     more = _names(also)

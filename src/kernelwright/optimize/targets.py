@@ -26,13 +26,17 @@ def task_of(
     *,
     bits_lost: float | None = None,
     gradients: bool = False,
+    contiguous: bool = False,
 ) -> Task:
-    """The task that ``target`` is, or is made into. ``bits_lost`` and ``gradients`` change its contract."""
+    """The task that ``target`` is, or is made into. What follows ``init_args`` changes its contract."""
     bits = None if bits_lost is None else settings.bits(bits_lost)  # before anything is imported or saved
     task = _task(target, device, example_inputs, init_args)
     contract = task.contract if bits is None else dataclasses.replace(task.contract, bits_lost=bits)
     if gradients:
         contract = dataclasses.replace(contract, gradients=True)
+    if contiguous:
+        dense = tuple(name for name in contract.layouts if name not in ("strided", "transposed"))
+        contract = dataclasses.replace(contract, layouts=dense or ("contiguous",))
     return task if contract is task.contract else dataclasses.replace(task, contract=contract)
 
 
