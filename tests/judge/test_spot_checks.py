@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from collections import Counter
 
@@ -145,6 +146,29 @@ def test_small_elements_of_an_answer_that_spans_many_orders_of_magnitude_count(c
     rounded = theirs.to(torch.float64).mul(1 + 1e-8).to(torch.float32)
     assert spot_checks.alike([], [rounded], [], [theirs], [1e-6, 1e-6, 0.0])
     assert not spot_checks.alike([], [mine], [], [theirs], [1e-6, 1e-6, 0.0])
+
+
+def test_calls_measured_at_once_pass_as_they_do_one_by_one() -> None:
+    """As on a device: a far one, one that wrote to an input, a NaN and a count that differs do not; nor is a call that
+    eager answers alike refused for those beside it."""
+    x, count = torch.randn(8, 16), torch.arange(8)
+    calls = {
+        "equal": ([x], [x * 2, count], [x], [x * 2, count]),
+        "rounded": ([x], [(x * 2).double().mul(1 + 1e-9).float(), count], [x], [x * 2, count]),
+        "far": ([x], [x * 2 + (x == x.max()) * 0.1, count], [x], [x * 2, count]),
+        "written": ([x], [x * 2, count], [x + (x == x.max())], [x * 2, count]),
+        "nan": ([x], [x * math.nan, count], [x], [x * 2, count]),
+        "counted": ([x], [x * 2, count + 1], [x], [x * 2, count]),
+        "nothing given": ([], [x * 2, count], [], [x * 2, count]),
+    }
+    trial = SpotChecks(
+        suspects=[], budget=0, thorough=True, random_outputs=False, mutates=frozenset(), dice=random.Random(1),
+        tolerated=[1e-6] * 6,
+    )  # fmt: skip
+    at_once, one_by_one = trial._near_at_once(list(calls.values())), trial.alike(list(calls.values()))
+    right = {"equal", "rounded", "nothing given"}
+    assert right == {name for name, near in zip(calls, at_once, strict=True) if near}
+    assert right == {name for name, near in zip(calls, one_by_one, strict=True) if near}
 
 
 def test_a_double_precision_output_is_not_measured_with_single_precision() -> None:

@@ -101,11 +101,15 @@ class OddCalls:
 
     def look(self, suspect: Suspect, checks: SpotChecks, state: Any) -> None:
         """Compare the odd calls of the window that has just run with eager's answers. Raises Mismatch."""
-        for place, (variant, leaves) in self._chosen.items():
-            ours, after = suspect.buffers.answers(place), suspect.buffers.inputs[place]
-            random_ = self.point.instance.contract.random  # eager's own answer to it is another one
+        random_ = self.point.instance.contract.random  # eager's own answer to it is another one
+        calls = []
+        for place, (_, leaves) in self._chosen.items():
             eager = [] if random_ else self.point.instance.eager(leaves, state)
-            if random_ or not checks.alike(leaves, ours, after, eager):
+            calls.append((leaves, suspect.buffers.answers(place), suspect.buffers.inputs[place], eager))
+        near = [False] * len(calls) if random_ else checks.alike(calls)
+        for (variant, _), call, passes in zip(self._chosen.values(), calls, near, strict=True):
+            leaves, ours, after, eager = call
+            if not passes:
                 if not random_:
                     first = state is self.point.instance.first_state
                     if not first and not self.point.checker.accepts(variant, leaves, state):

@@ -207,10 +207,22 @@ class SpotChecks:
         pointed = {output: leaves[source] for output, source in self.indices}
         return distances(ours, theirs, sample, pointed)
 
-    def alike(self, leaves: Leaves, ours: Leaves, after: Leaves, eager: Leaves) -> bool:
-        """Whether an answer to a call that eager answered here lies as near to eager's as honest ones do. Where calls
-        write to their inputs nothing is said."""
-        return not self.mutates and alike(leaves, ours, after, eager, self.tolerated, self.indices)
+    def alike(self, calls: Sequence[tuple[Leaves, Leaves, Leaves, Leaves]]) -> list[bool]:
+        """Whether answers to calls that eager answered here lie as near to eager's as honest ones do; of each call its
+        inputs, the answer, the inputs afterwards and eager's answer. Where calls write to their inputs nothing is said.
+        A device is waited for once: one by one the calls of an odd turn took 8 ms on an H200."""
+        if self.mutates:
+            return [False] * len(calls)
+        at_once = not self.indices and all(ours and all(out.is_cuda for out in ours) for _, ours, _, _ in calls)
+        near = self._near_at_once(calls) if at_once and calls else [False] * len(calls)
+        return [one or alike(*call, self.tolerated, self.indices) for one, call in zip(near, calls, strict=True)]
+
+    def _near_at_once(self, calls: Sequence[tuple[Leaves, Leaves, Leaves, Leaves]]) -> list[bool]:
+        found = torch.stack([_measured(*call) for call in calls]).tolist()
+        return [
+            not written and all(map(math.isfinite, seen)) and not self._far(seen, eager)
+            for (written, *seen), (*_, eager) in zip(found, calls, strict=True)
+        ]
 
     def _far(self, seen: Distances, theirs: Leaves) -> bool:
         return _far(seen, theirs, self.tolerated)
@@ -249,6 +261,15 @@ def alike(
         return False
     seen = distances(ours, eager, None, {output: leaves[source] for output, source in indices})
     return all(map(math.isfinite, seen)) and not _far(seen, eager, tolerated)
+
+
+def _measured(leaves: Leaves, ours: Leaves, after: Leaves, eager: Leaves) -> torch.Tensor:
+    """Whether a call wrote to an input, and the distances of its answer from eager's: a row of float64, not waited
+    for."""
+    written = [(now != before).any() for now, before in zip(after, leaves, strict=True) if now.numel()]
+    first = torch.stack(written).any() if written else torch.zeros((), dtype=torch.bool, device=ours[0].device)
+    apart = (each for mine, other in zip(ours, eager, strict=True) for each in together.apart(mine[None], other[None]))
+    return torch.cat([first.to(torch.float64)[None], *apart])
 
 
 def _far(seen: Distances, theirs: Leaves, tolerated: Distances) -> bool:
