@@ -16,6 +16,7 @@ from kernelwright.judge.bench import Bench
 from kernelwright.judge.checks import Wrong
 from kernelwright.judge.program import Program
 from kernelwright.judge.verification import Verification
+from kernelwright.task import Contract
 
 FORWARD = """v = self.w._version
 if _known.get({0}, (None,))[0] != v:
@@ -41,16 +42,19 @@ def checked(
     head: str,
     fails: str,
     rows: int = 4,
+    switched: bool = False,
 ) -> list[str]:
     """Checks of one program on a task with these weights; with which words it fails ("": it passes). ``own``: what its
-    constructor does besides. What is said of a program that passes."""
-    bench = Bench(task(reference, f"[torch.randn({rows}, 8)]", init=init.replace("torch.nn", "nn")), "cpu")
+    constructor does besides. ``switched``: in the other mode. What is said of a program that passes."""
+    about = Contract(both_modes=switched)
+    made = task(reference, f"[torch.randn({rows}, 8)]", init=init.replace("torch.nn", "nn"), contract=about)
+    bench = Bench(made, "cpu")
 
     def start() -> Program:
         return program(forward, init=init + own, head=head, load=False)
 
     checks = Verification(bench=bench, entry="new.py::ModelNew", start=start, shared=contextlib.nullcontext, seed=5)
-    checks.points = bench.points(5)
+    checks.points = tuple(one for one in bench.points(5) if one.instance.training == switched)
     with checks._loaded() as main, pytest.raises(Wrong, match=fails) if fails else contextlib.nullcontext():
         main.stage = "verify"
         checks._keeps_state(main, checks.points[0])
@@ -115,6 +119,43 @@ def test_who_notes_where_its_weights_lie_passes(program: Start, made: str) -> No
     raises."""
     init = f"{INIT}\nself.seen = [self.w.detach()[:4], self.w.detach()[4:]]\nself.at = self.w.data_ptr()"
     checked(program, f"return x * {made} * 2", init=init, reference="x * self.w * 2", head="", fails="")
+
+
+@pytest.mark.parametrize(
+    ("forward", "fails"),
+    [
+        ("return x * self.w * (3.0 if self.training else 2.0)", ""),
+        ("return x * self.w * (3.0 if self.training and self.n else 2.0)", "with two instances of it: "),
+        ("return x * self.w * (3.0 if self.training or self.n else 2.0)", "with two instances of it: "),
+    ],
+)
+@pytest.mark.parametrize("switched", [False, True])
+def test_all_instances_answer_in_the_mode_that_is_judged(
+    program: Start, forward: str, fails: str, switched: bool
+) -> None:
+    """The second one and those made anew were in the contract's mode, so in the other mode the reference itself was
+    refused. ``n``: 1 in the first instance alone, or in all others alone, whichever goes wrong in the mode."""
+    late = "_made" if "and" in forward else "1 - _made"
+    own = f"\nglobal _made\nself.n = {late}\n_made = 0"
+    made = "x * self.w * (3.0 if self.training else 2.0)"
+    told = fails if ("or" in forward) != switched else ""
+    checked(program, forward, own=own, reference=made, head="_made = 1", fails=told, switched=switched)
+
+
+@pytest.mark.parametrize("do", [{"do": "twin"}, {"do": "anew", "how": MOVED}], ids=["twin", "anew"])
+def test_an_instance_made_later_is_in_the_mode_that_is_current(program: Start, plan: Any, do: dict[str, str]) -> None:
+    """So is one that was made before the mode was changed."""
+    one = program("return x * 0 + (1.0 if self.training else 2.0)")
+    buffers, said = one.bind(plan((4,), sets=1)), []
+    buffers.inputs[0][0].zero_()
+    for training in (True, False):
+        one.mode(training=training)
+        one.leash.ask(do, "verify")
+        for change in (training, not training):
+            one.mode(training=change)
+            one.window([0])
+            said.append(float(buffers.outputs[0][0][0]))
+    assert said == [1.0, 2.0, 2.0, 1.0]
 
 
 class Module(torch.nn.Module):

@@ -9,7 +9,6 @@ good messages.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 import random
@@ -25,9 +24,6 @@ from kernelwright.judge import asked, buffers, fetch, imported, left, plain, ske
 from kernelwright.judge.anew import Anew
 from kernelwright.judge.handover import Handover
 
-_PERTURB, _RUBBISH = -6, 1
-"""M_PERTURB: fresh memory is filled with the complement of the byte, 0xFE (-1.7e38 in float32), freed with the byte."""
-
 
 class Runner:
     """Serves one channel; holds one module, its weights buffer and one set of call buffers."""
@@ -41,6 +37,7 @@ class Runner:
         self.anew = Anew()
         self.construct: Callable[[], Any] = _nothing
         self.autocast = self.written = ""
+        self.training = False  # the mode of whatever instance answers
         self.weights: buffers.Regions | None = None
         self.names: list[str] = []
         self.buffers: buffers.Buffers | None = None
@@ -102,7 +99,7 @@ class Runner:
         if not hasattr(module, name):
             raise plain.WrongStructure(f"{path} defines no {name}")
         self.construct = functools.partial(self._constructed, getattr(module, name), request)
-        self.autocast = request["autocast"]
+        self.autocast, self.training = request["autocast"], request["training"]
         self.module = self.construct()
         plain.takes(self.module, request["takes"])
         self.do_state({}, [])
@@ -119,7 +116,7 @@ class Runner:
             self.before.constructed()
         if isinstance(module, torch.nn.Module):
             module.to(self.device)
-            module.train(request["training"])
+            module.train(self.training)
         return module
 
     def do_twin(self, request: dict[str, Any], descriptors: list[int]) -> None:
@@ -171,9 +168,7 @@ class Runner:
 
         Else the kernel's zeros, or an earlier result, stand where a program left out what is the same in every call.
         """
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-        if mallopt is not None:
-            mallopt(_PERTURB, _RUBBISH if request["on"] else 0)
+        spoilt.heap(on=request["on"])
         if request["on"] and self.device != "cpu":
             spoilt.memory(self.device)
 
@@ -197,8 +192,11 @@ class Runner:
         return {"left": self.before.changed()}
 
     def do_mode(self, request: dict[str, Any], descriptors: list[int]) -> None:
-        """Switch between train() and eval()."""
-        self.module.train(request["training"])
+        """Switch between train() and eval(): every instance there is, and those that are made from now on."""
+        self.training = request["training"]
+        for instance in (self.module, self.twin):
+            if instance is not None:
+                instance.train(self.training)
 
     def do_bind(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Map the call buffers, or lay them out anew in those of the plan before."""

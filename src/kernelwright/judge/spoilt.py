@@ -8,6 +8,7 @@ this, for only it knows where they lie; whoever keeps it from doing so has chang
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 import torch
@@ -16,6 +17,8 @@ LARGE = 1 << 18
 """Elements from which on a result is filled by itself: those of many at once are read as well."""
 SMALL, SMALL_BLOCKS, LARGE_BLOCKS = 1 << 20, 4, (10 << 20, 256 << 20)
 """Bytes of the blocks that ``memory`` spoils: torch keeps those of up to 1 MiB, of up to 10 and of more apart."""
+_PERTURB, _RUBBISH = -6, 1
+"""M_PERTURB: fresh memory is filled with the complement of the byte, 0xFE (-1.7e38 in float32), freed with the byte."""
 _TOGETHER = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
@@ -49,6 +52,13 @@ def spoil(
                 leaf.fill_(1 if leaf.dtype is torch.bool else torch.iinfo(leaf.dtype).max)
     if floats:  # one by one, 256 small results take a third of a delivery
         torch._foreach_mul_(floats, torch.nan)
+
+
+def heap(*, on: bool) -> None:
+    """Whether glibc leaves rubbish in memory of the heap that it hands out, and in what was given back."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_PERTURB, _RUBBISH if on else 0)
 
 
 def memory(device: str) -> None:
