@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from plain_tasks import instance
 
 from kernelwright.judge import distribution
-from kernelwright.judge.draws import SHAKEN, Draws, noise, run
+from kernelwright.judge.draws import SHAKEN, Draws, noise, run, unlike_in_double
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.instance import Instance
 from kernelwright.judge.verify import Checker
 from kernelwright.task import Contract
 
@@ -121,6 +122,45 @@ def test_a_norm_of_numbers_nearly_alike_is_each_program_s_own_rounding() -> None
         assert passes is all(checker.check(given, [x], None, [_in_float64(x, rate)], None).passed for _ in range(6))
     column = [run(made, [x], None, 5, number)[0] for number in range(distribution.RUNS + distribution.HELD_OUT)]
     assert distribution.differs(_in_float64(x, 0.5), column), "without that the honest one is refused"
+
+
+BIASED = "F.dropout(F.relu(F.batch_norm(self.l1(x), None, None, training=True)), 0.3, True) @ self.w"
+LAYERS = "self.l1 = nn.Linear(32, 48)\nself.w = nn.Parameter(torch.randn(48, 10))"
+
+
+def _by_formula(made: Instance, x: torch.Tensor, more: float) -> torch.Tensor:
+    """The same, exact where all rows are one; ``more`` is added by chance, of the size of the reference's rounding."""
+    h = F.linear(x, made.model.l1.weight, made.model.l1.bias)
+    var, mean = torch.var_mean(h, 0, unbiased=False)
+    kept = F.relu((h - mean) * torch.rsqrt(var + 1e-5)) * (torch.rand_like(h) >= 0.3) / 0.7
+    return (kept @ made.model.w + more * torch.randn(len(x), 10)).detach()
+
+
+@pytest.mark.parametrize("bias", ["", " + 2.0"])
+def test_what_is_random_by_rounding_alone_is_no_distribution(bias: str) -> None:
+    """A batch norm of equal rows is 0 in float64, and an ulp times 1 / sqrt(eps) in torch's float32, of which a dropout
+    keeps some. Whoever has other rounding, or none, passes, with a bias and without; who is far off does not."""
+    made = instance(BIASED + bias, "[torch.randn(64, 32)]", init=LAYERS, contract=Contract(random=True))
+    given, told = Variant(name="as given", required=True), {}
+    for rows, more in ((0, 0.0), (0, 1e-5), (0, 2e-3), (64, 0.0), (64, 9.0)):
+        x = torch.randn(64, 32, generator=torch.Generator().manual_seed(5)) * (torch.arange(64) < rows)[:, None]
+        torch.manual_seed(7)
+        checker = Checker(made, seed=3)
+        told[rows, more] = all(
+            checker.check(given, [x], None, [_by_formula(made, x, more) + 2.0 * bool(bias)], None).passed
+            for _ in range(6)
+        )
+    assert told == {(0, 0.0): True, (0, 1e-5): True, (0, 2e-3): False, (64, 0.0): True, (64, 9.0): False}
+
+
+def test_what_is_drawn_is_never_taken_for_rounding() -> None:
+    """However little it is, and however seldom: it is drawn in float64 as well."""
+    for forward in ("1 + 1e-6 * torch.rand_like(x)", "1 + 1e-3 * (torch.rand_like(x) < 0.01)", "F.dropout(x, 0.1)"):
+        made = instance(forward, "[torch.randn(64, 64)]", contract=Contract(random=True))
+        leaves = made.draw(Variant(name="as given", required=True), 3)
+        runs = [run(made, leaves, None, 5, number) for number in range(36)]
+        alone = unlike_in_double(made, leaves, None, 5, runs)
+        assert alone is None or not alone[0].any()
 
 
 def test_of_many_numbers_some_of_each_dimension_are_looked_at() -> None:

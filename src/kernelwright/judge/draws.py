@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.judge import agreement, calls, distribution, orders, repeats, seldom
+from kernelwright.judge import agreement, atoms, calls, distribution, numerics, orders, repeats, seldom
 from kernelwright.judge.inputs import generator, seeded
 from kernelwright.judge.lasting import Lasting
 from kernelwright.judge.patterns import Sign
@@ -37,6 +37,13 @@ SHAKEN, STRONGER = 12, 16.0
 """Runs of which it is asked how rounding moves them, and by how much more once again."""
 GROWN = 2.0
 """Times as much as before that they change then, at the least."""
+EXACT_RUNS, STILL, SOME = 16, 1 / 16, 1 / 64
+"""Runs in float64 of what scatters little; what it scatters by there where it is rounding, of what it does in its own
+type; and of how many elements of an output that is asked, at the least."""
+NARROW, NOTHING = 2.0**-8, 2.0**-12
+"""How little that is: of the size (RMS) of an element or the whole output, and of the largest input or parameter."""
+Rounding = tuple[torch.Tensor, torch.Tensor | None]
+"""By how much it moves an output, and the range of what is random by it alone."""
 FURTHER = 1 << 32
 """Numbers from which on runs are others than those that each call is compared with."""
 
@@ -77,13 +84,17 @@ class Draws:
         index: int,
         value: torch.Tensor,
         column: Sequence[torch.Tensor],
-        noise: Callable[[], Sequence[torch.Tensor]] | None = None,
+        rounding: Callable[[], Sequence[Rounding]] | None = None,
     ) -> str:
-        """Empty where output ``index`` may be one more of ``column``, runs of the reference on equal inputs. ``noise``:
-        by how much rounding moves its outputs, which is asked for where this one does not look like one."""
+        """Empty where output ``index`` may be one more of ``column``, runs of the reference on equal inputs. What
+        ``rounding`` does to its outputs is asked for where this one does not look like one."""
         look = distribution.look(value, column)
-        if noise is not None and (look.detail or look.doubt):
-            look = distribution.look(value, column, noise()[index])
+        if rounding is not None and (look.detail or look.doubt):
+            noise, alone = rounding()[index]
+            value, column = (value, column) if alone is None else without(value, column, alone)
+            if settled([*column, value]):
+                return _doubtful(self._doubts.setdefault(index, []), "")
+            look = distribution.look(value, column, noise)
         if look.detail:
             return look.detail
         if look.tilts:
@@ -151,6 +162,60 @@ def noise(
                 most.copy_(torch.maximum(most, change))
     first, last = found[0], found[-1]
     return first if halves else [torch.where(b > GROWN * a, a, 0.0) for a, b in zip(first, last, strict=True)]
+
+
+def rounding(
+    instance: Instance, leaves: Sequence[torch.Tensor], state: State | None, seed: int, runs: Sequence[Any]
+) -> list[Rounding]:
+    """What rounding does to each output: ``noise``, and ``unlike_in_double``."""
+    moved, alone = noise(instance, leaves, state, seed, runs), unlike_in_double(instance, leaves, state, seed, runs)
+    return [(one, None if alone is None else alone[index]) for index, one in enumerate(moved)]
+
+
+def without(
+    value: torch.Tensor, column: Sequence[torch.Tensor], alone: torch.Tensor
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """An output and runs of it, with one number for all of an element that is random by rounding ``alone``, where the
+    output is as near to the runs as rounding explains."""
+    off = (value.to(torch.float64) - column[0].to(torch.float64)).abs()
+    there = (alone > 0.0) & (off <= atoms.NOISE * alone)
+    return torch.where(there, column[0], value), [torch.where(there, column[0], one) for one in column]
+
+
+def unlike_in_double(
+    instance: Instance, leaves: Sequence[torch.Tensor], state: State | None, seed: int, runs: Sequence[Any]
+) -> list[torch.Tensor] | None:
+    """The range of ``runs`` of elements that are random by rounding alone, 0 of others: none of EXACT_RUNS in float64
+    lies by STILL of it from another. None where no output has some that scatter so little.
+
+    A batch norm of equal numbers, all inputs zero, gives its bias. torch's mean of 64 of them is an ulp off, times
+    1 / sqrt(eps): what a dropout before the next layer made of that scattered by 3e-6 of it, and who computes the bias
+    itself had another law. Half of the runs must lie apart for it: what is drawn seldom is in few.
+    """
+    ranges, given = [], [*leaves, *(value for _, value in state or instance.first_state or ())]
+    largest = max((numerics.rms(value.float()) for value in given if value.is_floating_point()), default=0.0)
+    for column in zip(*runs, strict=True):
+        stacked = torch.stack(list(column)).to(torch.float64).nan_to_num(0.0, 0.0, 0.0)
+        width, sizes = stacked.amax(0) - stacked.amin(0), stacked.abs().amax(0)
+        usual = (stacked - stacked.median(0).values).abs().median(0).values
+        little = (NARROW * sizes.clamp_min(numerics.rms(stacked))).clamp_min(NOTHING * largest)
+        narrow = (usual > 0.0) & (width < little)
+        few = int(narrow.sum()) < max(distribution.SLICE_LEAST, SOME * width.numel())
+        ranges.append((torch.zeros_like(width) if few else torch.where(narrow, width, 0.0), usual))
+    if instance.without_double or not any(bool(width.any()) for width, _ in ranges):
+        return None
+    exact = []
+    for number in range(EXACT_RUNS):
+        with seeded(seed + number):
+            answers, kind = instance.oracle(leaves, state)
+        if kind == "orders-of-summation":
+            return None
+        exact.append([one.to(torch.float64) for one in answers])
+    found = []
+    for (width, usual), column in zip(ranges, zip(*exact, strict=True), strict=True):
+        stacked = torch.stack(list(column)).nan_to_num(0.0, 0.0, 0.0).to(width.device)
+        found.append(torch.where(stacked.amax(0) - stacked.amin(0) < STILL * usual, width, 0.0))
+    return found
 
 
 def _doubtful(calls: list[str], doubt: str) -> str:

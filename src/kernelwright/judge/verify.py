@@ -145,7 +145,7 @@ class Checker:
         given = self.instance, leaves, state, self.seed * 4099 + self._count * 64
         run = functools.partial(draws.run, *given)
         runs = [run(number) for number in range(distribution.RUNS + distribution.HELD_OUT)]
-        noise = functools.cache(functools.partial(draws.noise, *given, runs))
+        rounding = functools.cache(functools.partial(draws.rounding, *given, runs))
         got = [value.to(self.instance.device) for value in got]
         columns, truth, detail = list(zip(*runs, strict=True)), None, ""
         self.weaken("exact")
@@ -161,7 +161,7 @@ class Checker:
                 got[index], said = self.draws.usual(index, value, column[0], run)
                 detail = detail or self._words(index, self._leaf(index, got, truth, False), got[index], truth)
             elif value.numel():
-                said = self.draws.told(index, value, column, noise)
+                said = self.draws.told(index, value, column, rounding)
             detail = detail or (f"{self._label(index)}: {said}" if said else "")
         if not detail and len(got) > 1 and (self._count <= RELATED_CALLS or self._count % RELATED_CALLS == 0):
             detail = distribution.unrelated(got, columns, [*map(self._label, range(len(got)))])
