@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernelwright.judge import calls, comparisons, health, inputs, slices, weights
+from kernelwright.judge import calls, comparisons, fitted, health, inputs, slices, weights
 from kernelwright.judge.dealing import below
 from kernelwright.judge.oracle import Float64Trace
 
@@ -33,6 +33,8 @@ def by_reference(
     """The changes of a draw for which one has to know the reference, or its weights."""
     if variant.change == comparisons.MET:
         return comparisons.met(instance, leaves, seed)
+    if variant.change in fitted.DRAWS:
+        return fitted.fitted(instance, leaves, variant, seed)
     if variant.change == BOTH_FAR:
         return [leaf + weights.offset(tables[0]) if (tables := _tables(instance, leaf)) else leaf for leaf in leaves]
     return _planted(instance, leaves, seed) if variant.change == ROWS else leaves

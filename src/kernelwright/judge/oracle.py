@@ -22,6 +22,7 @@ from kernelwright.judge import (
     extremes,
     far,
     filled,
+    fitted,
     marks,
     sparse,
     steps,
@@ -188,7 +189,8 @@ class Counting(Watching):
         self.reach, self.depth = 0.0, 1.0
         self.looked, self.followed = marks.Looked(), exponents.Followed(model)
         self.exponential = self.searches = self.jumps = False
-        self.particular, self.travelled = domains.Particular(), far.Travelled()
+        self.particular, self.travelled, self.fits = domains.Particular(), far.Travelled(), fitted.Fits()
+        self.given = given
         self.factors = self.sized = self.sorts = self.ranks = False
         self.traits = set[str]()
         self.counts = any(map(counted.whole, given))
@@ -204,6 +206,7 @@ class Counting(Watching):
             return out
         self.reach = max(self.reach, borders.reach(func, args, kwargs or {}))
         self.depth = min(self.depth, borders.depth(func, args, kwargs or {}))
+        self.fits.look(func, args, kwargs or {})
         out = func(*args, **(kwargs or {}))
         self.borders |= borders.met(func, args, kwargs or {})
         self.looked.note(func, args, kwargs or {}, out)
@@ -211,6 +214,7 @@ class Counting(Watching):
         self.followed.note(func, args, out)
         self.particular.note(func, args, kwargs or {})
         self.travelled.note(func)
+        self.fits.note(func, args, kwargs or {}, out)
         self.factors |= domains.factored(func)
         self.sorts |= chooses(func, args)
         self.ranks |= ranks(func, args)
@@ -244,6 +248,7 @@ class Counting(Watching):
             "exponents": self.followed.found,
             "sorts": self.ranks or exact,
             "traits": self.said(),
+            "fits": self.fits.of(self.given),
         }
         return {"borders": sorted(self.borders), "marks": found, "wraps": wraps, **more}
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kernelwright.judge import comparisons, extremes, layouts, level, near_ends, patterned, relations, singled
+from kernelwright.judge import comparisons, extremes, fitted, layouts, level, near_ends, patterned, relations, singled
 from kernelwright.judge.almost import CHANGES
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
@@ -44,7 +44,7 @@ _CODED = Variant(name="largest codes", required=True, change="largest", fresh_we
 """Whole numbers, and codes of weights, most of which are the furthest from zero: sums of products by lot stay so far
 below what they may be that nothing was cut off at 127, and who wrapped around there passed."""
 CONSTANTS = "other constants"
-NEVER_SPARED = (*TOGETHER, "constants", "borders", "marks", "largest", *LINES, EMPTY)
+NEVER_SPARED = (*TOGETHER, *fitted.DRAWS, "constants", "borders", "marks", "largest", *LINES, EMPTY)
 """Changes that a dear case has itself, though smaller ones had them: what never comes is easily left out of it. They
 come one by one, in one draw: a border, or a number looked for, is one element among many, a sum that overflows needs
 all of its terms large, and a reference that refuses an empty line would refuse all that is mixed with it."""
@@ -91,9 +91,9 @@ def offered(
     exponents: Mapping[str, float] | None = None,
     sorts: bool = False,
     traits: Collection[str] = (),
+    fits: Sequence[int] = (),
 ) -> list[Variant]:
     """The variants of a case, the task's own first; the reference has not been asked whether it accepts them.
-
     ``weights``: there are some, and they may change. ``timed``: it is raced. ``work``: multiply-adds of a call.
     ``huge``: over ``HUGE`` elements, on a CPU. ``masked``: some floating input is a mask that is added. ``borders``:
     where the answer jumps. ``marks``: by input, values that the reference looks for. ``wraps``: by input, whole numbers
@@ -102,7 +102,7 @@ def offered(
     ``exponential``: it has some. ``constants``: inputs of whole numbers (or flags) that are the same in every draw, and
     may be others. ``roots``: outputs that may have gradients. ``exponents``: weights that it takes an exponential of.
     ``sorts``: it does, or chooses by size, or its answers are exact. ``traits``: what else is said of it
-    (``oracle.TRAITS``)."""
+    (``oracle.TRAITS``). ``fits``: inputs that may nearly be what is taken from them."""
     more = further(contract, reach, depth, exponential)
     many = functools.partial(mixed, contract, further=more, numbers=masked or _numbered(specs))
     wanted = _wanted(contract, specs, weights, work, hidden_seed, many, huge=huge, timed=timed, masked=masked)
@@ -116,6 +116,7 @@ def offered(
         dealt += extremes.drawn(specs, traits) if work <= LIGHT else []
         dealt += patterned.drawn(timed=timed, tiny=work <= TINY, light=work <= LIGHT, sorts=sorts, weights=weights)
         dealt += comparisons.drawn(specs, traits, light=work <= TINY) if work <= LIGHT else []
+        dealt += fitted.drawn(specs, fits, light=work <= LIGHT, tiny=work <= TINY) if not contract.random else []
         dealt += singled.far_apart(specs, light=work <= LIGHT, sorts=sorts, traits=traits)
     if borders and small:
         on = Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2)

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs that fit: one of them is, but for a little noise, what the reference computes of the others and subtracts.
+
+Targets of a model that is trained, points of a pose that is solved, the matrix of a factorisation that has converged: a
+difference is small there beside what it is of, and of inputs by lot never is. Who expands its square, q q - 2 q y + y y
+in place of (q - y)^2, was right on all draws and off by 35 % to 100 % on such data. What is subtracted is read off the
+operators; by where they lie in memory an input is known again behind views, and what it is taken from as a result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from kernelwright.judge import borders, calls, inputs
+from kernelwright.judge.dealing import below
+from kernelwright.judge.inputs import Variant
+from kernelwright.judge.kinds import Watching
+
+if TYPE_CHECKING:
+    from kernelwright.judge.buffers import TensorSpec
+    from kernelwright.judge.instance import Instance
+
+DRAWS = FITTED, SOME = "inputs that fit", "rows that fit"
+DIFFERENCES = {"sub", "rsub", "mse_loss", "smooth_l1_loss", "huber_loss", "dist"}
+"""Operators that take one argument from another, element by element; ``add`` does by a factor of -1."""
+EACH = {"_cdist_forward", "_euclidean_dist"}
+"""Operators that take each row from each."""
+SHARES = 1e-2, 1e-3, 1e-4
+"""Of the size (RMS) of what an input becomes, its noise. float32 has 2^-24 of it, so of the last 600 roundings are left
+to whoever subtracts, and of its square, expanded, none."""
+NEAREST, FURTHEST = 1 / 2, 3 / 2
+"""Times that size each element is off, at the least and the most: where rounding decides on which side one lies, the
+gradient of ``abs`` would be either sign."""
+WIDE = 4
+"""Bytes of an element at the least: those of half precision are 16 roundings off at 1e-2."""
+MOST, ELEMENTS = 256, 1 << 24
+"""Subtractions of one call that are looked at, and elements of one."""
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+
+def sides(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pair | None:
+    """What an operator takes from each other; None of another one."""
+    name, factor = borders.named(func), kwargs.get("alpha", args[2] if len(args) > 2 else 1)
+    taken = name in DIFFERENCES and (factor == 1 or name not in ("sub", "rsub"))
+    if not (taken or name in EACH or (name == "add" and factor == -1)):
+        return None
+    if len(args) < 2 or not all(isinstance(arg, torch.Tensor) and _wide(arg) for arg in args[:2]):
+        return None
+    one, other = args[:2]
+    return (one.unsqueeze(-2), other.unsqueeze(-3)) if name in EACH else (one, other)
+
+
+def _wide(value: torch.Tensor) -> bool:
+    strided = value.layout is torch.strided and value.device.type != "meta"
+    return strided and value.is_floating_point() and value.itemsize >= WIDE and 0 < value.numel() <= ELEMENTS
+
+
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    if isinstance(values, torch.Tensor):
+        if values.layout is torch.strided and values.device.type != "meta" and values.numel():
+            yield values
+    elif isinstance(values, list | tuple):
+        for value in values:
+            yield from _tensors(value)
+
+
+def _place(value: torch.Tensor) -> int:
+    return value.untyped_storage().data_ptr()
+
+
+def _whole(copy: torch.Tensor, source: Any) -> torch.Tensor | None:
+    """What all of a tensor was copied from, where that lies as it does."""
+    alike = isinstance(source, torch.Tensor) and copy.stride() == source.stride() and copy.shape == source.shape
+    return source if alike and copy.untyped_storage().nbytes() == copy.nbytes else None
+
+
+class Fits:
+    """Follows what is computed of what, by storage, and notes subtractions of which one side was there before the call,
+    or is a copy of what was, and the other is computed of others. ``keep``: is shown each, and where what was there
+    lies."""
+
+    def __init__(self, keep: Callable[[int, torch.Tensor, torch.Tensor], None] | None = None) -> None:
+        self._of: dict[int, frozenset[int]] = {}
+        self._copies: dict[int, int] = {}
+        self._keep = keep
+        self.found: set[tuple[int, frozenset[int]]] = set()
+        """Where the one side lies, and what the other is made of."""
+
+    def look(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """One operator, before it runs."""
+        if len(self.found) >= MOST or (pair := sides(func, args, kwargs)) is None:
+            return
+        for one, other in (pair, pair[::-1]):
+            place, made = self._source(one), self._of.get(_place(other))
+            if place is None or self._source(other) is not None or not made or place in made:
+                continue
+            self.found.add((place, made))
+            if self._keep is not None:
+                self._keep(place, one, other)
+
+    def _source(self, value: torch.Tensor) -> int | None:
+        """Where what was there before the call lies, of which this is a part; None of a result."""
+        place = _place(value)
+        return self._copies.get(place) if place in self._of else place
+
+    def note(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
+        """One operator, and its answer. Views are what they are views of."""
+        given = {_place(one) for one in (*_tensors(list(args)), *_tensors(list(kwargs.values())))}
+        whence = frozenset[int]().union(*(self._of.get(place, (place,)) for place in given))
+        for one in _tensors(out):
+            if func._schema.is_mutable or _place(one) not in given:
+                self._of[_place(one)] = whence
+                self._copies.pop(_place(one), None)
+        if borders.named(func) == "copy" and len(args) > 1 and (source := _whole(*args[:2])) is not None:
+            if (place := self._source(source)) is not None:
+                self._copies[_place(args[0])] = place
+
+    def of(self, leaves: Sequence[torch.Tensor]) -> tuple[int, ...]:
+        """Which of these a difference is taken with of what is computed of others among them."""
+        places = {_place(leaf): at for at, leaf in enumerate(leaves) if leaf.numel()}
+        return tuple(sorted({places[one] for one, made in self.found if one in places and made & places.keys()}))
+
+
+def drawn(specs: Sequence[TensorSpec], fits: Sequence[int], *, light: bool, tiny: bool) -> list[Variant]:
+    """Draws of which an input fits, in all of its rows, or in half of them: who looks at a few takes all for others."""
+    if not any(specs[at].dtype in ("float32", "float64") for at in fits):  # flags are not, see ``bonds``
+        return []
+    draws = {FITTED: 4 if tiny else 2 if light else 1, SOME: 2 if tiny else 1}
+    return [Variant(name=name, required=True, change=name, draws=count) for name, count in draws.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A part of an input, by where it lies, and what it is taken from."""
+
+    place: int
+    size: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+    other: torch.Tensor
+
+
+class _Watched(Watching):
+    def __init__(self) -> None:
+        super().__init__()
+        self.fits, self.taken = Fits(self._keep), list[_Taken]()
+
+    def _keep(self, place: int, one: torch.Tensor, other: torch.Tensor) -> None:
+        lies = (one.shape, one.stride(), int(one.storage_offset()))
+        self.taken.append(_Taken(place, *lies, other.detach()[_first(other)].clone()))
+
+    def __torch_dispatch__(
+        self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for every operator below autograd."""
+        self.fits.look(func, args, kwargs or {})
+        out = func(*args, **(kwargs or {}))
+        self.fits.note(func, args, kwargs or {}, out)
+        return out
+
+
+def _first(value: torch.Tensor) -> tuple[slice, ...]:
+    """Of axes along which all is one element in memory the first place."""
+    return tuple(slice(0, 1) if step == 0 else slice(None) for step in value.stride())
+
+
+def fitted(instance: Instance, leaves: list[torch.Tensor], variant: Variant, seed: int) -> list[torch.Tensor]:
+    """The leaves with one, by lot of several, that fits what a call with the others computes, on the first weights."""
+    instance.giver.give(instance.model, instance.first_state)
+    try:
+        with (seen := _Watched()):
+            calls.call(instance.model, instance.skeleton, leaves, None, None)
+    except calls.CAUGHT:
+        return leaves
+    finally:
+        instance.giver.give(instance.model, instance.first_state)
+    fits = [at for at in seen.fits.of(leaves) if _free(instance, at)]
+    if not fits:
+        return leaves
+    rng = inputs.generator(seed, instance.device)
+    chosen, share = fits[below(len(fits), rng)], SHARES[below(len(SHARES), rng)]
+    made = calls.copied(leaf := leaves[chosen])
+    for one in seen.taken:
+        if one.place == _place(leaf):
+            _put(made.as_strided(one.size, one.stride, one.offset), one.other, share, rng)
+    if variant.change == SOME:
+        lines = (len(leaf), *[1] * (leaf.dim() - 1)) if leaf.dim() else ()
+        made = torch.where(torch.rand(lines, generator=rng, device=leaf.device) < 1 / 2, made, leaf)
+    return [made if at == chosen else one for at, one in enumerate(leaves)]
+
+
+def _free(instance: Instance, at: int) -> bool:
+    """Whether nothing else holds of an input."""
+    bonds = instance.bonds
+    held = (bonds.triangles, bonds.flags, bonds.symmetric, bonds.far, bonds.hidden, bonds.twice, instance.constant)
+    return not any(at in some for some in held)
+
+
+def _put(part: torch.Tensor, other: torch.Tensor, share: float, rng: torch.Generator) -> None:
+    """A part of an input becomes the other side, but for noise that leaves its sign as it is: a probability stays one
+    above zero, mostly."""
+    part = part[_first(part)]
+    value = _chosen(other, part.shape, rng).to(part.dtype).expand(part.shape)
+    off = share * inputs.size_of(value)
+    noise = NEAREST + (FURTHEST - NEAREST) * torch.rand(part.shape, generator=rng, device=part.device)
+    up = torch.rand(part.shape, generator=rng, device=part.device) < 1 / 2
+    up = torch.where(value.abs() <= FURTHEST * off, value >= 0, up)
+    made = value + off * torch.where(up, noise, -noise).to(part.dtype)
+    part.copy_(torch.where(torch.isfinite(made), made, part))
+
+
+def _chosen(other: torch.Tensor, shape: torch.Size, rng: torch.Generator) -> torch.Tensor:
+    """What an input of this shape may be so that it fits some of what it is taken from: of each axis that it is
+    repeated along one place, another one for each of its own that are not the other's."""
+    axes = max(other.dim(), len(shape))
+    wanted = [*[1] * (axes - len(shape)), *shape]
+    other = other.reshape([*[1] * (axes - other.dim()), *other.shape])
+    own = [size if theirs == 1 else 1 for size, theirs in zip(wanted, other.shape, strict=True)]
+    for axis, size in enumerate(other.shape):
+        if wanted[axis] == 1 and size > 1:
+            places, count = torch.randperm(size, generator=rng, device=other.device), math.prod(own)
+            index = places.repeat(-(-count // size))[:count].view(own)
+            lines = [max(mine, theirs) for mine, theirs in zip(own, other.shape, strict=True)]
+            lines[axis] = 1
+            spread = [size if at == axis else line for at, line in enumerate(lines)]
+            other = other.expand(spread).gather(axis, index.expand(lines))
+    return other.reshape(other.shape[axes - len(shape) :])

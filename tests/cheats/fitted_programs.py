@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs that expand the square of a difference, and are wrong where it is small beside what it is of: where a model
+is trained, a pose solved, a factorisation converged. Each has its honest twin.
+"""
+
+from __future__ import annotations
+
+from beyond_programs import GRADIENTS, _pair
+from corpus import Program
+
+CLOUD = "torch.randn(16, 64, 2)"
+TURNED = "c, s = a[:, None].cos(), a[:, None].sin()\n"
+ERROR = """
+x = c * p[..., 0] - s * p[..., 1] + t[:, :1] - q[..., 0]
+y = s * p[..., 0] + c * p[..., 1] + t[:, 1:] - q[..., 1]
+return (x * x + y * y).mean(1).sqrt()
+"""
+MOMENTS = """
+c, s = a.cos(), a.sin()
+mp, mq = p.mean(1), q.mean(1)
+p, q = p - mp[:, None], q - mq[:, None]
+H = p.transpose(1, 2) @ q
+n = p.pow(2).sum((1, 2)) + q.pow(2).sum((1, 2))
+u = c * (H[:, 0, 0] + H[:, 1, 1]) + s * (H[:, 0, 1] - H[:, 1, 0])
+x = c * mp[:, 0] - s * mp[:, 1] + t[:, 0] - mq[:, 0]
+y = s * mp[:, 0] + c * mp[:, 1] + t[:, 1] - mq[:, 1]
+return ((n - 2 * u).clamp(min=0) / p.shape[1] + x * x + y * y).sqrt()
+"""
+POINTS = """
+e = torch.stack([c * p[..., 0] - s * p[..., 1], s * p[..., 0] + c * p[..., 1]], -1) + t[:, None] - q
+return e.square().sum(-1).mean(1).sqrt()
+"""
+BY_FACTORS = """
+Q, R = torch.linalg.qr(U)
+P = Q.transpose(1, 2) @ X
+return (X.square().sum((1, 2)) - P.square().sum((1, 2))).clamp(min=0) + (P - R @ V).square().sum((1, 2))
+"""
+CENTRED = """
+m, n = X.mean(1), y.mean(1)
+Z = torch.cat([X - m[:, None], (y - n[:, None])[..., None]], -1)
+v = torch.cat([self.w, -torch.ones(1)])
+d = m @ self.w + self.b - n
+return (((Z.transpose(1, 2) @ Z @ v) @ v).clamp(min=0) / X.shape[1] + d * d).sqrt()
+"""
+SEEN = "y = X @ R.transpose(1, 2)\nq = y[..., :2] / (y[..., 2:].abs() + 1.0)\n"
+WEIGHT = "self.w = nn.Parameter(torch.randn({}) / 6)"
+
+FITTED: tuple[Program, ...] = (
+    *_pair("matches", "return torch.cdist(x @ self.w, y, compute_mode='donot_use_mm_for_euclid_dist')",
+           "[torch.randn(64, 32), torch.randn(96, 48)]",
+           ("squares expanded", "q = x @ self.w\nd = torch.addmm(y.square().sum(1)[None], q, y.T, alpha=-2)\n"
+            "return (d + q.square().sum(1)[:, None]).clamp(min=0).sqrt()"),
+           ("differences", "return ((x @ self.w)[:, None] - y).square().sum(-1).sqrt()"),
+           args="x, y", init=WEIGHT.format("32, 48")),
+    *_pair("factorised", "return (X - U @ V).pow(2).sum((1, 2))",
+           "[torch.randn(4, 96, 128), torch.randn(4, 96, 6), torch.randn(4, 6, 128)]", ("by the factors", BY_FACTORS),
+           ("a norm", "e = torch.baddbmm(X, U, V, alpha=-1).flatten(1)\nreturn (e * e).sum(1)"), args="X, U, V"),
+    *_pair("registered", TURNED + ERROR, f"[{CLOUD}, {CLOUD}, torch.rand(16) * 6.28, torch.randn(16, 2)]",
+           ("by moments", MOMENTS), ("points together", TURNED + POINTS), args="p, q, a, t"),
+    *_pair("distilled", "return (h @ self.w - t).pow(2).sum(1)", "[torch.randn(128, 32), torch.randn(128, 60)]",
+           ("squares expanded", "z = h @ self.w\nreturn (z.pow(2).sum(1) - 2 * (z * t).sum(1) + t.pow(2).sum(1))"
+            ".clamp(min=0)"),
+           ("a loss", "return F.mse_loss(h @ self.w, t, reduction='none').sum(1)"),
+           args="h, t", init=WEIGHT.format("32, 60"), contract=GRADIENTS),
+    *_pair("regressed", "r = X @ self.w + self.b - y\nreturn r.pow(2).mean(1).sqrt()",
+           "[torch.randn(16, 256, 24), torch.randn(16, 256)]", ("by a centred Gram matrix", CENTRED),
+           ("a norm", "return torch.linalg.vector_norm(F.linear(X, self.w[None], self.b)[..., 0] - y, dim=1) / 16.0"),
+           args="X, y", init="self.w = nn.Parameter(torch.randn(24) * 0.3)\nself.b = nn.Parameter(torch.randn(1))"),
+    *_pair("reprojected", f"{SEEN}e = q - uv\nreturn (e * e).sum(-1)",
+           "[torch.randn(8, 64, 3), torch.randn(8, 64, 2), torch.randn(8, 3, 3)]",
+           ("squares expanded", f"{SEEN}return (q.square().sum(-1) - 2 * (q * uv).sum(-1) + uv.square().sum(-1))"
+            ".clamp(min=0)"),
+           ("a loss", f"{SEEN}return F.mse_loss(uv, q, reduction='none').sum(-1)"), args="X, uv, R"),
+)  # fmt: skip

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""judge/fitted.py: an input is, nearly, what the reference computes of the others and takes from it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from plain_tasks import GRADIENTS, instance
+
+from kernelwright.judge.fitted import DRAWS, FITTED, FURTHEST, NEAREST, SHARES, SOME
+from kernelwright.judge.inputs import Variant, size_of
+from kernelwright.judge.instance import Instance
+from kernelwright.task import Contract
+
+ALL, HALF = (Variant(name=name, required=True, change=name) for name in DRAWS)
+WEIGHT = "self.w = torch.nn.Parameter(torch.randn(12, 8))"
+ROWS = "[torch.randn(32, 12), torch.randn(32, 8)]"
+ROUNDINGS = 1e-5
+"""Of what is fitted, more than float32 loses."""
+
+
+def offered(made: Instance) -> set[str]:
+    """Such draws of a task."""
+    return {variant.name for variant in made.offered(3)} & set(DRAWS)
+
+
+def off(left: torch.Tensor, of: torch.Tensor) -> bool:
+    """Whether each element is off by one of SHARES of a size."""
+    sizes = left.abs() / size_of(of)
+    return any(
+        bool(((sizes >= NEAREST * share - ROUNDINGS) & (sizes <= FURTHEST * share + ROUNDINGS)).all())
+        for share in SHARES
+    )
+
+
+@pytest.mark.parametrize(
+    ("forward", "inputs", "args", "fits"),
+    [
+        ("(x @ self.w - y).pow(2).sum(1)", ROWS, "x, y", (1,)),
+        ("y - torch.tanh(x @ self.w)", ROWS, "x, y", (1,)),
+        ("F.mse_loss(x @ self.w, y)", ROWS, "x, y", (1,)),
+        ("F.l1_loss(y, x @ self.w)", ROWS, "x, y", (1,)),
+        ("F.smooth_l1_loss(x @ self.w, y)", ROWS, "x, y", (1,)),
+        ("F.huber_loss(x @ self.w, y)", ROWS, "x, y", (1,)),
+        ("torch.dist(x @ self.w, y)", ROWS, "x, y", (1,)),
+        ("torch.add(y, x @ self.w, alpha=-1)", ROWS, "x, y", (1,)),
+        ("torch.cdist(x @ self.w, y)", ROWS, "x, y", (1,)),
+        ("F.pairwise_distance(y.T, (x @ self.w).T)", ROWS, "x, y", (1,)),
+        ("(x @ self.w)[:, None] - y[None, :5]", ROWS, "x, y", (1,)),
+        ("(x[:, :8] * 2 - y) + (y * 2 - x[:, 4:])", ROWS, "x, y", (0, 1)),
+        ("x[:, :8] - y", ROWS, "x, y", ()),
+        ("x - x.mean(-1, keepdim=True)", ROWS, "x, y", ()),
+        ("y - (x @ self.w + y)", ROWS, "x, y", ()),
+        ("x @ self.w.exp() - y.exp()", ROWS, "x, y", ()),
+        ("x @ self.w + y", ROWS, "x, y", ()),
+        ("y - self.w.sum(0)", ROWS, "x, y", ()),
+        ("x - torch.tanh(x @ self.w) @ self.w.T", ROWS, "x, y", ()),
+        ("2.0 - y", ROWS, "x, y", ()),
+        ("(x @ self.w).half() - y", "[torch.randn(32, 12), torch.randn(32, 8).half()]", "x, y", ()),
+        ("x.sum().long() - y", "[torch.randn(32, 12), torch.arange(8)]", "x, y", ()),
+    ],
+)
+def test_what_is_taken_from_a_result_of_others_may_fit_it(
+    forward: str, inputs: str, args: str, fits: tuple[int, ...]
+) -> None:
+    """Not what is taken from its own mean, from another input, or from weights alone, nor halves or whole numbers."""
+    made = instance(forward, inputs, args=args, init=WEIGHT)
+    assert made.met["fits"] == fits
+    assert offered(made) == (set(DRAWS) if fits else set())
+
+
+def test_an_input_becomes_that_result_but_for_noise() -> None:
+    """The same for the same seed, of all sizes in some draws, on the first weights; nothing else changes."""
+    made = instance("(x @ self.w - y).pow(2).sum(1)", ROWS, args="x, y", init=WEIGHT)
+    [(_, w)] = made.first_state
+    sizes = set()
+    for seed in range(12):
+        x, y = made.draw(ALL, seed)
+        assert torch.equal(x, made.draw(Variant(name="", required=True), seed)[0])
+        assert torch.equal(y, made.draw(ALL, seed)[1]), "a draw is the same again"
+        left = y - x @ w
+        assert off(left, y)
+        assert float(left.min()) < 0 < float(left.max())
+        sizes.add(round(float(torch.log10(left.abs().mean() / y.square().mean().sqrt()))))
+    assert sizes == {-2, -3, -4}
+
+
+def test_half_of_the_rows_fit_too() -> None:
+    made = instance("(x @ self.w - y).pow(2).sum(1)", ROWS, args="x, y", init=WEIGHT)
+    [(_, w)] = made.first_state
+    for seed in range(6):
+        x, y = made.draw(HALF, seed)
+        near = ((y - x @ w).abs() < 0.1).all(1)
+        assert 4 < int(near.sum()) < 28
+        plain = made.draw(Variant(name="", required=True), seed)[1]
+        assert torch.equal(y[~near], plain[~near])
+
+
+def test_parts_of_an_input_fit_what_each_is_taken_from() -> None:
+    """Coordinates are taken apart: both are set, where they lie."""
+    forward = "(p[..., 0] * a[:, None] - q[..., 0]) ** 2 + (p[..., 1] * 3 - q[..., 1]) ** 2"
+    made = instance(forward, "[torch.randn(8, 16, 2), torch.randn(8, 16, 2), torch.rand(8)]", args="p, q, a")
+    p, q, a = made.draw(ALL, 5)
+    assert off(p[..., 0] * a[:, None] - q[..., 0], q[..., 0]) and off(p[..., 1] * 3 - q[..., 1], q[..., 1])
+
+
+def test_of_pairs_each_row_fits_one() -> None:
+    """Each of a gallery one of the queries, another one as long as there are some; a centre is one of its points."""
+    made = instance("torch.cdist(x @ self.w, y)", "[torch.randn(6, 12), torch.randn(9, 8)]", args="x, y", init=WEIGHT)
+    [(_, w)] = made.first_state
+    for seed in range(4):
+        x, y = made.draw(ALL, seed)
+        apart = torch.cdist(x @ w, y, compute_mode="donot_use_mm_for_euclid_dist") / size_of(y)
+        assert float(apart.min(0).values.max()) < 0.1 and set(apart.argmin(0).tolist()) == set(range(6))
+    made = instance("x * 2 - c", "[torch.randn(6, 12), torch.randn(12)]", args="x, c")
+    x, c = made.draw(ALL, 1)
+    assert float((2 * x - c).abs().amax(1).min()) < 0.1
+
+
+def test_nothing_else_may_hold_of_it() -> None:
+    """Labels of zeros and ones stay those; answers by lot are compared otherwise. Gradients change nothing."""
+    labels = "[torch.randn(32, 12), (torch.rand(32, 8) > 0.5).float()]"
+    forward = "(torch.sigmoid(x @ self.w) - y) ** 2"
+    assert offered(instance(forward, labels, args="x, y", init=WEIGHT)) == set()
+    lot = Contract(random=True)
+    assert offered(instance(f"F.dropout({forward})", ROWS, args="x, y", init=WEIGHT, contract=lot)) == set()
+    made = instance(forward, ROWS, args="x, y", init=WEIGHT, contract=GRADIENTS)
+    x, y = made.draw(ALL, 3)
+    assert off(torch.sigmoid(x @ dict(made.first_state)["w"]) - y, y) and float(y.min()) > 0, "the sign stays"
+    assert all(made.usable(variant, 3) for variant in made.offered(3) if variant.change in (FITTED, SOME))
