@@ -76,8 +76,8 @@ class Variant:
     ``nearly``, ``mixed``, ``strewn``, ``borders``, ``marks``, ``throughout``, ``rearranged``, ``blank samples``,
     ``blank channels``, ``blank inputs``, ``rows alike``, ``one for all``, ``empty samples``, ``masks``,
     ``whole.LINES``, ``whole.EMPTIED``, ``skewed``, ``largest``, ``least``, ``held``, ``alone``, ``factors.SIGNS``,
-    ``factors.SIZES``, ``factors.SLICES``, ``factors.BOTH``, ``beside_weights.ROWS``, one of ``slices.CHANGES``, ``almost.CHANGES`` or
-    ``fitted.DRAWS``, or nothing."""
+    ``factors.SIZES``, ``factors.SLICES``, ``factors.BOTH``, ``beside_weights.ROWS``, one of ``slices.CHANGES``,
+    ``almost.CHANGES`` or ``fitted.DRAWS``, or nothing."""
     factors: tuple[float, ...] = ()
     """Scales that ``mixed`` and ``strewn`` deal to rows (the largest is also that of ``outliers``), ``borders``, or by
     what share of itself an element is ``nearly`` what it was."""
