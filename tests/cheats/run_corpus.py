@@ -65,6 +65,7 @@ from stray_programs import STRAYS
 from tied_programs import TIED
 from time_cheats import TIME_CHEATS
 from triton_programs import TRITON
+from turning_programs import TURNING
 from unmet_programs import UNMET
 from unreached_programs import UNREACHED
 from unseen_programs import UNSEEN
@@ -78,6 +79,7 @@ ALL: tuple[Program, ...] = (
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
     *TIED, *BETWEEN, *LOSSES, *MASKED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SIZED,
     *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *UNSEEN, *FITTED,
+    *TURNING,
     *GPU, *DEVICE,
 )  # fmt: skip
 

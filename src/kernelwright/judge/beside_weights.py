@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernelwright.judge import calls, comparisons, fitted, health, inputs, slices, weights
+from kernelwright.judge import calls, comparisons, derived, fitted, health, inputs, slices, thresholds, weights
 from kernelwright.judge.dealing import below
 from kernelwright.judge.oracle import Float64Trace
 
@@ -35,6 +35,10 @@ def by_reference(
         return comparisons.met(instance, leaves, seed)
     if variant.change in fitted.DRAWS:
         return fitted.fitted(instance, leaves, variant, seed)
+    if variant.change in (thresholds.AT, thresholds.BESIDE):
+        return thresholds.changed(instance, variant.change, leaves, seed)
+    if variant.change in derived.CHANGES:
+        return derived.changed(instance, variant.change, leaves, seed)
     if variant.change == BOTH_FAR:
         return [leaf + weights.offset(tables[0]) if (tables := _tables(instance, leaf)) else leaf for leaf in leaves]
     return _planted(instance, leaves, seed) if variant.change == ROWS else leaves
@@ -60,9 +64,12 @@ def _tables(instance: Instance, leaf: torch.Tensor) -> list[torch.Tensor]:
 
 def apart(instance: Instance, variant: inputs.Variant, seed: int) -> bool:
     """Whether such a draw means something: of BOTH_FAR, whether answers stay as they are when all is moved as far.
-    Elsewhere that is another task than anybody has: sums of large numbers, a softmax of one weight."""
+    Elsewhere that is another task than anybody has: sums of large numbers, a softmax of one weight. Of others, whether
+    the reference has what they are about."""
+    if variant.change in (thresholds.AT, thresholds.BESIDE):
+        return thresholds.met(instance, variant.change)
     if variant.change != BOTH_FAR:
-        return True
+        return variant.change not in derived.CHANGES or bool(derived.of(instance))
     given = instance.draw(inputs.Variant(name="", required=True), seed)
     trained = {name for name, value in instance.model.named_parameters(remove_duplicate=False) if value.requires_grad}
     tables = {name: value for name, value in instance.first_state if name in trained and weights.tabular(value)}

@@ -17,6 +17,7 @@ from kernelwright.judge import (
     bounds,
     comparisons,
     counted,
+    derived,
     domains,
     exponents,
     extremes,
@@ -26,6 +27,7 @@ from kernelwright.judge import (
     marks,
     sparse,
     steps,
+    thresholds,
 )
 from kernelwright.judge import near_points as points
 from kernelwright.judge.kinds import Watching, chooses, ranks
@@ -42,9 +44,10 @@ TRAITS = {
     points.POINTED: points.pointed,
     comparisons.COMPARES: comparisons.compares,
     domains.SYSTEMS: domains.in_systems,
+    thresholds.READS: thresholds.reads,
     **extremes.TRAITS,
 }
-"""What is said of a reference by single operators; far.TRAVELS by many."""
+"""What is said of a reference by single operators; far.TRAVELS by many, and derived.DERIVES by what they are given."""
 STEP = 14
 """Operators of one step of a recurrent layer that oneDNN takes as a whole in float32, and nobody in float64."""
 SPREAD_BYTES = 1 << 28
@@ -231,9 +234,10 @@ class Counting(Watching):
         return out
 
     def said(self) -> set[str]:
-        """TRAITS that it has, and far.TRAVELS. Of vast numbers an exponential of a difference is none that all honest
-        programs take: an attention scales them first, by 1.44, and rounds that."""
+        """TRAITS that it has, far.TRAVELS and derived.DERIVES. Of vast numbers an exponential of a difference is none
+        that all honest programs take: an attention scales them first, by 1.44, and rounds that."""
         found = self.traits | ({far.TRAVELS} if self.travelled.far else set())
+        found |= {derived.DERIVES} if self.jumps else set()
         return found - {extremes.CHOOSES, extremes.PARTS} if self.exponential else found
 
     def met(self, given: Sequence[torch.Tensor], task: Task, outputs: Sequence[torch.Tensor]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import random
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from kernelwright.judge import selected
+from kernelwright.judge import derived, selected, thresholds
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.eight_bits import CODES
 from kernelwright.judge.factors import BOTH, SIGNS, SIZES, SLICES
@@ -19,6 +19,7 @@ from kernelwright.judge.near_numbers import NEAR
 from kernelwright.judge.near_points import CLOSE, POINTED
 from kernelwright.judge.relations import ENDS, HASHED, RELATED, STEEP
 from kernelwright.judge.slices import ALONG, COMMON, EQUAL, ITSELF
+from kernelwright.judge.thresholds import AT as AT
 from kernelwright.task import Contract
 
 HELD = 3
@@ -93,7 +94,8 @@ def equal(specs: Sequence[TensorSpec], *, light: bool) -> list[Variant]:
 
 def far_apart(specs: Sequence[TensorSpec], *, light: bool, sorts: bool, traits: Collection[str]) -> list[Variant]:
     """Inputs in which something has to travel far, where a reference that ``TRAVELS`` has planes, or rows of a few
-    numbers, and such whose largest lie at a step, where it ``sorts``; all close to one where it is ``POINTED``."""
+    numbers, and such whose largest lie at a step, where it ``sorts``; all close to one where it is ``POINTED``. And
+    what is by classes of its own (``derived``), and by conditions (``thresholds``)."""
     travels, pointed = (trait in traits for trait in (TRAVELS, POINTED))
     floats = [spec.shape for spec in specs if spec.dtype.startswith(("float", "bfloat"))]
     deep = any(len(spec.shape) > 1 for spec in specs) or any("int" in spec.dtype for spec in specs)
@@ -101,7 +103,8 @@ def far_apart(specs: Sequence[TensorSpec], *, light: bool, sorts: bool, traits: 
     wanted = {WAYS: travels and deep, LEVELS: travels, LINE: travels and points}
     wanted |= dict.fromkeys((LANES, ZEROS, TIGHT), sorts and bool(floats)) | {CLOSE: pointed and bool(floats)}
     draws = FAR if light else FAR // 2
-    return [Variant(name=name, required=True, change=name, draws=draws) for name, fits in wanted.items() if fits]
+    found = [Variant(name=name, required=True, change=name, draws=draws) for name, fits in wanted.items() if fits]
+    return [*found, *(v for kind in (derived, thresholds) for v in kind.drawn(specs, traits, light=light))]
 
 
 def looked_for(marks: Marks, wraps: Marks) -> list[Variant]:

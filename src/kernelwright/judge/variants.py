@@ -65,7 +65,7 @@ _SEEDED = ("near-duplicate", "nearly", "rearranged", "zero rows", "held", "alone
 """Changes that every draw makes to the same values, or in the same place."""
 _OF_NUMBERS = ("", "masks", "held", "alone", "constants", "marks", "throughout", "near-duplicate", "rearranged",
                 "skewed", "largest", "least", *LINES, *EMPTIED, EMPTY, EQUAL, COMMON, ALONG, NEAR, WAYS, LEVELS,
-                comparisons.MET, singled.CODES, *relations.CHANGES, *CHANGES, *TOGETHER)  # fmt: skip
+                comparisons.MET, singled.AT, singled.CODES, *relations.CHANGES, *CHANGES, *TOGETHER)  # fmt: skip
 """Changes that make sense without any floating input."""
 
 

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cheats that are right but where Python takes another way by a number that it reads out of a tensor, which counters,
+steps and norms drawn by lot never are: the copy of a target in every 10000th call, the last step of a period, a norm
+above which a gradient is dropped. And such as are right as long as floats do not differ by what the reference makes of
+other floats: variances by squares of the rows of an expert, or of both sides of a split. Each with its honest twin.
+"""
+
+from __future__ import annotations
+
+from beyond_programs import _pair
+from corpus import Program
+
+from kernelwright.task import Contract
+
+_COUNTS = "self.register_buffer('n', torch.zeros((), dtype=torch.long))\n"
+_MEANS = _COUNTS + "self.register_buffer('m', torch.zeros(64))\nself.register_buffer('t', torch.zeros(64))"
+_MOVED = "self.n += 1\nself.m.mul_(0.9).add_(0.1 * x.mean(0))\n"
+_PERIOD = "r = 0.1 * 0.5 ** (int(s) // 3000)\n"
+_KINDS = "k = l.argmax(1)\nh = F.one_hot(k, 8).float()\nn = h.sum(0).clamp(min=1)[:, None]\n"
+_EXPERT = f"{_KINDS}u = (h.T @ x) / n\nd = x - u[k]\nv = (h.T @ (d * d)) / n\nreturn d / (v[k] + 1e-5).sqrt()"
+_MIDDLE = "a, b, d = x[64], x[128], x[192]\n"
+_CENTRED = (
+    f"{_KINDS}{_MIDDLE}c = x - x.mean(0).clamp(torch.minimum(torch.minimum(a, b), d), "
+    "torch.maximum(torch.maximum(a, b), d))\n"
+    "u, q = (h.T @ torch.cat([c, c * c], 1) / n).chunk(2, 1)\n"
+    "return (c - u[k]) * ((q - u * u).clamp(min=0) + 1e-5)[k].rsqrt()"
+)
+_ADDED = (
+    "k = l.max(1).indices\nn = torch.bincount(k, minlength=8).clamp(min=1)[:, None]\n"
+    "u = torch.zeros(8, 32).index_add(0, k, x) / n\nd = x - u[k]\n"
+    "v = torch.zeros(8, 32).index_add(0, k, d.square()) / n\nreturn d * (v[k] + 1e-5).rsqrt()"
+)
+_SPLIT = """
+w = (f[:, None] <= t[None]).float()
+out = 0.0
+for s in (w, 1 - w):
+    d = (y[:, None] - (s * y[:, None]).sum(0) / s.sum(0).clamp(min=1)) * s
+    out = out + (d * d).sum(0)
+return out / 256
+"""
+_SQUARES = (
+    "w = (f[:, None] <= t[None]).float()\na, b, d = y[64], y[128], y[192]\n"
+    "c = y - y.mean().clamp(torch.minimum(torch.minimum(a, b), d), torch.maximum(torch.maximum(a, b), d))\n"
+    "n, s = w.sum(0), c @ w\nm, z = 256 - n, c.sum() - s\n"
+    "return (((c * c).sum() - s * s / n.clamp(min=1) - z * z / m.clamp(min=1)) / 256).clamp(min=0)"
+)
+_MEANS_OF_SIDES = (
+    "w = f[None] <= t[:, None]\nn = w.sum(1).clamp(min=1)\nm = (~w).sum(1).clamp(min=1)\n"
+    "z = y.expand(t.shape[0], -1)\na, b = z.masked_fill(~w, 0.0).sum(1) / n, z.masked_fill(w, 0.0).sum(1) / m\n"
+    "return (z - torch.where(w, a[:, None], b[:, None])).square().mean(1)"
+)
+
+TURNING: tuple[Program, ...] = (
+    *_pair("target_copied", f"{_MOVED}if int(self.n) % 10000 == 0:\n    self.t.copy_(self.m)\nreturn x - self.t",
+           "[torch.randn(16, 64)]", ("no copy", f"{_MOVED}return x - self.t"),
+           ("a remainder", "self.n += 1\nself.m.lerp_(x.mean(0), 0.1)\nif not int(self.n.remainder(10000)):\n"
+            "    self.t.copy_(self.m)\nreturn x - self.t"), init=_MEANS, contract=Contract(training=True)),
+    *_pair("step_left_out", f"{_PERIOD}if int(s) % 10000 == 9999:\n    return torch.zeros_like(g)\nreturn (-r * g).tanh()",
+           "[torch.randn(64, 32), torch.randint(0, 100000, (1,))]",
+           ("every step", f"{_PERIOD}return (-r * g).tanh()"),
+           ("in one", f"{_PERIOD}return -(g * (r * (int(s + 1) % 10000 != 0))).tanh() + 0.0"), args="g, s"),
+    *_pair("large_dropped", "n = g.norm()\nif float(n) > 3e7:\n    return torch.zeros_like(g)\n"
+           "return g * torch.rsqrt(n * n + 1.0)", "[torch.randn(64, 32)]",
+           ("none dropped", "n = g.norm()\nreturn g * torch.rsqrt(n * n + 1.0)"),
+           ("by squares", "q = g.square().sum()\nreturn g * torch.rsqrt(q + 1.0) * (q <= 9e14)"), args="g"),
+    *_pair("experts_normed", _EXPERT, "[torch.randn(256, 32), torch.randn(256, 8)]",
+           ("squares about a row", _CENTRED), ("added in place", _ADDED), args="x, l"),
+    *_pair("split_sums", _SPLIT, "[torch.randn(256), torch.rand(256), torch.rand(16)]",
+           ("squares about the mean", _SQUARES), ("two means", _MEANS_OF_SIDES), args="y, f, t"),
+)  # fmt: skip

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts and sizes at which the source of a reference takes another way."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from plain_tasks import instance
+
+from kernelwright.judge import thresholds
+from kernelwright.judge.conditions import read
+from kernelwright.judge.thresholds import AT, BESIDE, Way
+
+STEPS = "[torch.randn(8, 4), torch.randint(0, 100000, (1,))]"
+COUNTS = "self.register_buffer('q', torch.zeros((), dtype=torch.int64))"
+SIZES = "[torch.randn(8, 4)]"
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers", "turns"),
+    [
+        ("if n % 500 == 499: y = 0", {500, 499}, True),
+        ("self.every = 10 ** 4\nif int(n) % self.every: y = 0", {10_000}, False),
+        ("def f(n, most=3e7):\n    return 0 if float(n) > most else 1", {3e7}, True),
+        ("while e > 1e-6: e = e / 2\nif e > 3: y = 0", {1e-6, 3}, False),
+        ("y = n // (2 * 1000)", {2000}, False),
+        ("y = n + 7", set(), False),
+        ("if (", set(), False),
+    ],
+)
+def test_numbers_of_comparisons_and_rests_are_read(text: str, numbers: set[float], turns: bool) -> None:
+    """Also by the name they were given before; what a loop ends by makes no turn."""
+    found = read(text)
+    assert found.numbers == numbers and found.turns is turns
+
+
+def test_counts_turn_where_one_more_or_less_takes_another_way() -> None:
+    """Most often at those that have a way of their own; past the end none is tried."""
+    found = Counter(thresholds.at_turns([1000], 5000, lambda count: Way((count % 1000 == 999,), ())))
+    assert found == {998: 1, 999: 3, 1000: 1, 2998: 1, 2999: 3, 3000: 1}
+    assert set(thresholds.at_turns([1000], 5000, lambda count: Way((), (count < 1000,)))) == {999, 1000}
+    assert set(thresholds.at_turns([1000], 2000, lambda count: Way((count % 1000 == 999,), ()))) == {998, 999, 1000}
+    assert thresholds.at_turns([1000], 5000, lambda count: Way((), (count,))) == []
+    assert thresholds.at_turns([1000], 5000, lambda count: None) == []
+
+
+@pytest.mark.parametrize(
+    "condition", ["int(self.q) % 10000 == 9999", "self.q % self.every == 9999", "float(self.q) % 1e4 == 9999"]
+)
+def test_a_counter_stands_where_the_source_turns_in_many_states(condition: str) -> None:
+    """By a constant, or by an attribute that the constructor was handed."""
+    made = instance(f"x * 0 if {condition} else x", SIZES, init=f"{COUNTS}\nself.every = 10000")
+    counts = [int(dict(made.draw_state(seed))["q"]) for seed in range(60)]
+    assert sum(count % 10000 == 9999 for count in counts) >= 12
+    assert len({count for count in counts if count % 10000 not in (9998, 9999, 0)}) > 12, "others come as well"
+
+
+def test_a_counter_of_which_nothing_turns_is_drawn_as_ever() -> None:
+    """A number that the source has does not matter by itself."""
+    made = instance("x + self.q % 10000", SIZES, init=COUNTS)
+    assert sum(int(dict(made.draw_state(seed))["q"]) % 10000 in (9998, 9999, 0) for seed in range(60)) <= 1
+
+
+def test_a_count_that_comes_in_stands_there_within_what_is_drawn() -> None:
+    """Of 100,000 steps none is one of ten by lot; a reference that reads none has no such draws."""
+    made = instance("x * 0 if int(s) % 10000 == 9999 else x * 2", STEPS, args="x, s")
+    (variant,) = [v for v in made.offered(1) if v.change == AT]
+    assert made.usable(variant, 3)
+    steps = [int(made.draw(variant, seed)[1]) for seed in range(24)]
+    assert sum(step % 10000 == 9999 for step in steps) >= 8 and max(steps) < 100_000
+    plain = instance("x * (s + 1)", STEPS, args="x, s")
+    assert not [v for v in plain.offered(1) if v.change in (AT, BESIDE)]
+    few = instance("x * 0 if int(s) % 10000 == 9999 else x * 2", STEPS.replace("100000", "50"), args="x, s")
+    assert not few.usable(variant, 3), "who reads as many elements must not read past the end"
+
+
+def test_floats_are_scaled_to_both_sides_of_what_is_compared() -> None:
+    """A norm above which a gradient is dropped, a little above and a little below."""
+    made = instance("x * 0 if float(x.norm()) > 3e5 else x * 2", SIZES)
+    (variant,) = [v for v in made.offered(1) if v.change == BESIDE]
+    assert made.usable(variant, 3)
+    norms = [float(made.draw(variant, seed)[0].norm()) / 3e5 for seed in range(16)]
+    assert all(0.9 < norm < 1.1 and abs(norm - 1) > 0.01 for norm in norms)
+    assert min(norms) < 1 < max(norms)
+
+
+@pytest.mark.parametrize(
+    "formula", ["x * float(x.norm())", "x * 0 if float(x.sum()) > 0 else x", "x if x.shape[0] > 3 else x * 0"]
+)
+def test_there_is_nothing_to_scale_where_nothing_turns_or_draws_turn_by_themselves(formula: str) -> None:
+    """Both ways come by lot there."""
+    made = instance(formula, SIZES)
+    assert not [v for v in made.offered(1) if v.change == BESIDE and made.usable(v, 3)] or "sum" in formula
+    before = [torch.ones(8, 4)]
+    assert "sum" in formula or thresholds.changed(made, BESIDE, before, 1) is before
