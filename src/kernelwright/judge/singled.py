@@ -19,7 +19,6 @@ from kernelwright.judge.near_numbers import NEAR
 from kernelwright.judge.near_points import CLOSE, POINTED
 from kernelwright.judge.relations import ENDS, HASHED, RELATED, STEEP
 from kernelwright.judge.slices import ALONG, COMMON, EQUAL, ITSELF
-from kernelwright.judge.thresholds import AT as AT
 from kernelwright.task import Contract
 
 HELD = 3
