@@ -7,9 +7,12 @@ import pytest
 import torch
 from plain_tasks import GRADIENTS, instance
 
+from kernelwright.judge import variants
+from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.fitted import DRAWS, FITTED, FURTHEST, NEAREST, SHARES, SOME
 from kernelwright.judge.inputs import Variant, size_of
 from kernelwright.judge.instance import Instance
+from kernelwright.judge.variants import HEAVY, NEVER_SPARED
 from kernelwright.task import Contract
 
 ALL, HALF = (Variant(name=name, required=True, change=name) for name in DRAWS)
@@ -115,6 +118,32 @@ def test_of_pairs_each_row_fits_one() -> None:
     made = instance("x * 2 - c", "[torch.randn(6, 12), torch.randn(12)]", args="x, c")
     x, c = made.draw(ALL, 1)
     assert float((2 * x - c).abs().amax(1).min()) < 0.1
+
+
+def test_where_a_nearest_is_chosen_each_is_fitted_once() -> None:
+    """Of three rows that are all as near to one query, which is nearest is lost where squares are multiplied out."""
+    inputs = "[torch.randn(6, 12), torch.randn(20, 8)]"
+    made = instance("((x @ self.w)[:, None] - y).pow(2).sum(-1).argmin(-1)", inputs, args="x, y", init=WEIGHT)
+    [(_, w)] = made.first_state
+    for seed in range(4):
+        x, y = made.draw(ALL, seed)
+        apart = torch.cdist(x @ w, y, compute_mode="donot_use_mm_for_euclid_dist") / size_of(y)
+        assert ((apart < 0.1).sum(1) == 1).all() and int((apart < 0.1).sum()) == 6
+        assert torch.equal((y.square().sum(1) - 2 * x @ w @ y.T).argmin(-1), made.eager([x, y], None)[0])
+
+
+def test_one_draw_of_the_dearest_case_fits_and_none_of_one_by_autocast() -> None:
+    """A program may expand at that size alone: what never comes is easily left out of it."""
+    specs = [TensorSpec.contiguous((8, 4), torch.float32)] * 2
+
+    def found(**more: object) -> dict[str, int]:
+        kinds = {"weights": False, "autocast": False, "hidden_seed": 1, "work": HEAVY + 1, **more}
+        return {v.name: v.draws for v in variants.offered(Contract(), specs, **kinds) if v.change in DRAWS}
+
+    assert found(fits=(1,)) == {FITTED: 1} and found() == {}
+    assert found(fits=(1,), work=1) == {FITTED: 4, SOME: 2}
+    assert found(fits=(1,), autocast=True) == {} and found(fits=(1,), huge=True) == {}
+    assert set(DRAWS) <= set(NEVER_SPARED)
 
 
 def test_nothing_else_may_hold_of_it() -> None:

@@ -127,12 +127,15 @@ class Fits:
         return tuple(sorted({places[one] for one, made in self.found if one in places and made & places.keys()}))
 
 
-def drawn(specs: Sequence[TensorSpec], fits: Sequence[int], *, light: bool, tiny: bool) -> list[Variant]:
-    """Draws of which an input fits, in all of its rows, or in half of them: who looks at a few takes all for others."""
+def drawn(specs: Sequence[TensorSpec], fits: Sequence[int], work: int, steps: Sequence[int]) -> list[Variant]:
+    """Draws of which an input fits, in all of its rows, or in half of them: who looks at a few takes all for others.
+    ``work``: multiply-adds of a call; those up to each of three ``steps`` have more draws than others. Of the dearest
+    one comes all the same: products that squares expand into pay off there most."""
     if not any(specs[at].dtype in ("float32", "float64") for at in fits):  # flags are not, see ``bonds``
         return []
-    draws = {FITTED: 4 if tiny else 2 if light else 1, SOME: 2 if tiny else 1}
-    return [Variant(name=name, required=True, change=name, draws=count) for name, count in draws.items()]
+    cheap = sum(work <= most for most in steps)
+    draws = {FITTED: (1, 1, 2, 4)[cheap], SOME: (0, 1, 1, 2)[cheap]}
+    return [Variant(name=name, required=True, change=name, draws=count) for name, count in draws.items() if count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +191,8 @@ def fitted(instance: Instance, leaves: list[torch.Tensor], variant: Variant, see
     made = calls.copied(leaf := leaves[chosen])
     for one in seen.taken:
         if one.place == _place(leaf):
-            _put(made.as_strided(one.size, one.stride, one.offset), one.other, share, rng)
+            part = made.as_strided(one.size, one.stride, one.offset)
+            _put(part, one.other, share, instance.sorts, rng)
     if variant.change == SOME:
         lines = (len(leaf), *[1] * (leaf.dim() - 1)) if leaf.dim() else ()
         made = torch.where(torch.rand(lines, generator=rng, device=leaf.device) < 1 / 2, made, leaf)
@@ -202,32 +206,38 @@ def _free(instance: Instance, at: int) -> bool:
     return not any(at in some for some in held)
 
 
-def _put(part: torch.Tensor, other: torch.Tensor, share: float, rng: torch.Generator) -> None:
+def _put(part: torch.Tensor, other: torch.Tensor, share: float, once: bool, rng: torch.Generator) -> None:
     """A part of an input becomes the other side, but for noise that leaves its sign as it is: a probability stays one
-    above zero, mostly."""
+    above zero, mostly. ``once``: of places that would all fit the same some stay as they are. Of several rows that are
+    all as near to one, the nearest is another to who multiplies squares out to find it, as many an honest program
+    does."""
     part = part[_first(part)]
-    value = _chosen(other, part.shape, rng).to(part.dtype).expand(part.shape)
+    value, first = _chosen(other, part.shape, rng)
+    value = value.to(part.dtype).expand(part.shape)
     off = share * inputs.size_of(value)
     noise = NEAREST + (FURTHEST - NEAREST) * torch.rand(part.shape, generator=rng, device=part.device)
     up = torch.rand(part.shape, generator=rng, device=part.device) < 1 / 2
     up = torch.where(value.abs() <= FURTHEST * off, value >= 0, up)
     made = value + off * torch.where(up, noise, -noise).to(part.dtype)
-    part.copy_(torch.where(torch.isfinite(made), made, part))
+    part.copy_(torch.where(torch.isfinite(made) & (first if once else True), made, part))
 
 
-def _chosen(other: torch.Tensor, shape: torch.Size, rng: torch.Generator) -> torch.Tensor:
+def _chosen(other: torch.Tensor, shape: torch.Size, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     """What an input of this shape may be so that it fits some of what it is taken from: of each axis that it is
-    repeated along one place, another one for each of its own that are not the other's."""
+    repeated along one place, another one for each of its own that are not the other's. And which of those are the first
+    to fit theirs."""
     axes = max(other.dim(), len(shape))
     wanted = [*[1] * (axes - len(shape)), *shape]
     other = other.reshape([*[1] * (axes - other.dim()), *other.shape])
     own = [size if theirs == 1 else 1 for size, theirs in zip(wanted, other.shape, strict=True)]
+    order = torch.randperm(math.prod(own), generator=rng, device=other.device).view(own)
+    first = order < max((size for axis, size in enumerate(other.shape) if wanted[axis] == 1), default=1)
     for axis, size in enumerate(other.shape):
         if wanted[axis] == 1 and size > 1:
-            places, count = torch.randperm(size, generator=rng, device=other.device), math.prod(own)
-            index = places.repeat(-(-count // size))[:count].view(own)
+            index = torch.randperm(size, generator=rng, device=other.device)[order % size]
             lines = [max(mine, theirs) for mine, theirs in zip(own, other.shape, strict=True)]
             lines[axis] = 1
             spread = [size if at == axis else line for at, line in enumerate(lines)]
             other = other.expand(spread).gather(axis, index.expand(lines))
-    return other.reshape(other.shape[axes - len(shape) :])
+    left = axes - len(shape)
+    return other.reshape(other.shape[left:]), first.reshape(first.shape[left:])
