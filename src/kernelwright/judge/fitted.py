@@ -56,14 +56,18 @@ def sides(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pair | N
     return (one.unsqueeze(-2), other.unsqueeze(-3)) if name in EACH else (one, other)
 
 
+def _lies(value: torch.Tensor) -> bool:
+    """Whether it lies in memory, element by element."""
+    return value.layout is torch.strided and not value.is_nested and value.device.type != "meta"
+
+
 def _wide(value: torch.Tensor) -> bool:
-    strided = value.layout is torch.strided and value.device.type != "meta"
-    return strided and value.is_floating_point() and value.itemsize >= WIDE and 0 < value.numel() <= ELEMENTS
+    return _lies(value) and value.is_floating_point() and value.itemsize >= WIDE and 0 < value.numel() <= ELEMENTS
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
     if isinstance(values, torch.Tensor):
-        if values.layout is torch.strided and values.device.type != "meta" and values.numel():
+        if _lies(values) and values.numel():
             yield values
     elif isinstance(values, list | tuple):
         for value in values:
@@ -76,7 +80,9 @@ def _place(value: torch.Tensor) -> int:
 
 def _whole(copy: torch.Tensor, source: Any) -> torch.Tensor | None:
     """What all of a tensor was copied from, where that lies as it does."""
-    alike = isinstance(source, torch.Tensor) and copy.stride() == source.stride() and copy.shape == source.shape
+    if not (isinstance(source, torch.Tensor) and _lies(copy) and _lies(source)):
+        return None
+    alike = copy.stride() == source.stride() and copy.shape == source.shape
     return source if alike and copy.untyped_storage().nbytes() == copy.nbytes else None
 
 
@@ -117,9 +123,9 @@ class Fits:
             if func._schema.is_mutable or _place(one) not in given:
                 self._of[_place(one)] = whence
                 self._copies.pop(_place(one), None)
-        if borders.named(func) == "copy" and len(args) > 1 and (source := _whole(*args[:2])) is not None:
-            if (place := self._source(source)) is not None:
-                self._copies[_place(args[0])] = place
+        source = _whole(*args[:2]) if borders.named(func) == "copy" and len(args) > 1 else None
+        if source is not None and (place := self._source(source)) is not None:
+            self._copies[_place(args[0])] = place
 
     def of(self, leaves: Sequence[torch.Tensor]) -> tuple[int, ...]:
         """Which of these a difference is taken with of what is computed of others among them."""
@@ -156,7 +162,8 @@ class _Watched(Watching):
 
     def _keep(self, place: int, one: torch.Tensor, other: torch.Tensor) -> None:
         lies = (one.shape, one.stride(), int(one.storage_offset()))
-        self.taken.append(_Taken(place, *lies, other.detach()[_first(other)].clone()))
+        if len(self.taken) < MOST:
+            self.taken.append(_Taken(place, *lies, other.detach()[_first(other)].clone()))
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
