@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
@@ -52,15 +53,20 @@ def test_counts_turn_where_one_more_or_less_takes_another_way() -> None:
 def test_a_counter_stands_where_the_source_turns_in_many_states(condition: str) -> None:
     """By a constant, or by an attribute that the constructor was handed."""
     made = instance(f"x * 0 if {condition} else x", SIZES, init=f"{COUNTS}\nself.every = 10000")
-    counts = [int(dict(made.draw_state(seed))["q"]) for seed in range(60)]
+    drawn = [made.draw_state(seed) for seed in range(60)]
+    counts = [int(dict(thresholds.placed(made, state, seed))["q"]) for seed, state in enumerate(drawn)]
     assert sum(count % 10000 == 9999 for count in counts) >= 12
     assert len({count for count in counts if count % 10000 not in (9998, 9999, 0)}) > 12, "others come as well"
+    after = [dict(state)["q"] for state in thresholds.each(made, made.first_state, random.Random(3))]
+    assert len(after) == 2 and all(int(count) % 10000 in (9998, 9999, 0) for count in after)
 
 
 def test_a_counter_of_which_nothing_turns_is_drawn_as_ever() -> None:
     """A number that the source has does not matter by itself."""
     made = instance("x + self.q % 10000", SIZES, init=COUNTS)
-    assert sum(int(dict(made.draw_state(seed))["q"]) % 10000 in (9998, 9999, 0) for seed in range(60)) <= 1
+    state = made.draw_state(5)
+    assert all(thresholds.placed(made, state, seed) is state for seed in range(8))
+    assert thresholds.each(made, state, random.Random(3)) == []
 
 
 def test_a_count_that_comes_in_stands_there_within_what_is_drawn() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -25,17 +25,13 @@ WIDE, NARROW, NONE = "any codes", "other numbers", ""
 
 FURTHER = (65_535, 4095, 255, 63, 7, 0)
 """To where counters have come at the most, in the order they are tried; 0: the reference takes none but zero."""
-TURNING = 1 / 2
-"""Of the draws those in which counters lie where the reference's source turns, if there are such counts."""
 LAST = 1 / 2
-"""Of the others those in which a counter is one or two short of a power of two, where places in a ring begin anew."""
+"""Of the draws those in which a counter is one or two short of a power of two, where places in a ring begin anew."""
 COUNTED = "num_batches_tracked"
 """The end of the names of torch's own counters, which are no places: others stay zero on a device, where a place that
 is not there would cost the context."""
 
 State = weights.State
-Turns = Callable[[Callable[[int], State]], Sequence[int]]
-"""At which counts a reference goes another way than one count before or after, of states that are made of a count."""
 Answers = Callable[[State | None], object]
 """Where the answers of a reference with these weights are finite (None: with its first ones)."""
 
@@ -43,8 +39,7 @@ Answers = Callable[[State | None], object]
 class Numbers:
     """What a reference was seen to take."""
 
-    def __init__(self, turns: Turns = lambda made: ()) -> None:
-        self._turns, self._turning = turns, tuple[int, ...]()
+    def __init__(self) -> None:
         self._drawn: bool | None = None
         self._way: str | None = None
         self._most: int | None = None
@@ -82,18 +77,14 @@ class Numbers:
             tried = ([(n, v + most if n in names else made.get(n, v)) for n, v in first] for most in FURTHER[:-1])
             fits = (answers(state) == usual() for state in tried)
             self._most = next((most for most, fit in zip(FURTHER, fits, strict=False) if fit), FURTHER[-1])
-            found = self._turns(lambda n: [(name, v + n if name in names else made.get(name, v)) for name, v in first])
-            self._turning = tuple(n for n in found if n <= self._most or self._most == FURTHER[0])
         if not names or not self._most:
             return {}
         dice, known = random.Random(seed), dict(first)
-        return {name: known[name] + _counted(self._most, dice, self._turning) for name in names}
+        return {name: known[name] + _counted(self._most, dice) for name in names}
 
 
-def _counted(most: int, dice: random.Random, turning: Sequence[int] = ()) -> int:
-    """Up to ``most``, which is one less than a power of two, or one of those ``turning``."""
-    if turning and dice.random() < TURNING:
-        return dice.choice(turning)
+def _counted(most: int, dice: random.Random) -> int:
+    """Up to ``most``, which is one less than a power of two."""
     if dice.random() >= LAST:
         return dice.randint(0, most)
     return 2 ** dice.randint(2, most.bit_length()) - dice.randint(1, 2)

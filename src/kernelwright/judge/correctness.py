@@ -22,6 +22,7 @@ from kernelwright.judge import (
     resized,
     spot_checks,
     taken,
+    thresholds,
     timing_plan,
     variants,
 )
@@ -261,14 +262,15 @@ class Correctness(Checks):
 
     def _leaving(self, point: Point, before: Any, dice: random.Random) -> Iterator[tuple[Variant, Any]]:
         """Inputs and weights of the calls after which it is looked at what they leave: the task's own first, changes of
-        value, weights with outliers, as a table of which rows are longer than they may be, and what calls left where
-        nothing has been counted yet."""
+        value, weights with outliers, as a table of which rows are longer than they may be, counters where the reference
+        turns, and what calls left where nothing has been counted yet."""
         yield point.as_given, before
         for variant in filter(leaving.looked_at, point.offered):
             yield variant, before
         if point.state_bytes > DEAR_BYTES or self.bench.contract.frozen_parameters:
             return
         yield point.as_given, point.instance.draw_state(dice.getrandbits(62), OUTLYING)
+        yield from ((point.as_given, state) for state in thresholds.each(point.instance, before, dice))
         if point.instance.work <= HEAVY and (state := leaving.begun(point, before, dice)) is not None:
             yield point.as_given, state
 

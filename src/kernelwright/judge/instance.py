@@ -23,7 +23,6 @@ from kernelwright.judge import (
     refusals,
     rounding,
     skeletons,
-    thresholds,
     weights,
 )
 from kernelwright.judge.beside_weights import apart, by_reference
@@ -97,7 +96,7 @@ class Instance:
         self.wanted = calls.gradient_names(self.model, first, self.marked) if self.contract.gradients else None
         self.incoming: list[torch.Tensor] | None = None
         """One incoming gradient per output leaf (floating ones count), where they are asked for: the last call's."""
-        self.giver, self.particular, self._numbers = weights.Giver(), Particular(), Numbers(thresholds.turns(self))
+        self.giver, self.particular, self._numbers = weights.Giver(), Particular(), Numbers()
         del second  # a call may be gigabytes
         self.call_seconds, self.double_seconds, self.jumps, self.steep = 0.0, 0.0, True, False
         """What a call took the second time, and the last one in float64: rough, for planning."""

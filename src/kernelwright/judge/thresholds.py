@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from kernelwright.judge import conditions, numerics, whole
+from kernelwright.judge import codes, conditions, numerics, whole
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.kinds import Watching
@@ -36,6 +36,8 @@ TIMES = (1, 3)
 """Multiples of them that are tried."""
 ALONE = 3
 """How many times as often as others a count comes that has a way of its own."""
+PLACED, LEFT = 1 / 2, 2
+"""Of new weights for a single call those that have such counts, and how many counts are looked at after a call."""
 SHORT = 8
 """Elements of whole numbers that an input has at the most whose numbers are all one."""
 SEEN = 8
@@ -113,18 +115,43 @@ def at_turns(numbers: Sequence[int], most: int, way_of: Callable[[int], Way | No
     return out
 
 
-def turns(instance: Instance) -> Callable[[Callable[[int], State]], list[int]]:
-    """What finds the counts at which an instance's buffers are counters that turn; ``codes`` says how states have
-    them."""
+_COUNTERS: WeakKeyDictionary[Instance, tuple[list[str], list[int]]] = WeakKeyDictionary()
 
-    def found(made: Callable[[int], State]) -> list[int]:
-        numbers = conditions.counts(instance.reference.task, instance.model)
+
+def counters(instance: Instance) -> tuple[list[str], list[int]]:
+    """Buffers that count something, and the counts at which the reference turns, both empty where it does at none;
+    looked for once."""
+    if instance not in _COUNTERS:
+        names = [name for name, value in instance.first_state if codes.counter(name, value)]
+        numbers = conditions.counts(instance.reference.task, instance.model) if names else []
         if not numbers or instance.contract.random or _runs(instance) < LEAST:
-            return []
-        leaves = instance._raw(instance.seed)[0]
-        return at_turns(numbers, conditions.LARGEST, lambda count: way(instance, leaves, made(count)))
+            found = list[int]()
+        else:
+            leaves, first = instance._raw(instance.seed)[0], instance.first_state
+            found = at_turns(numbers, conditions.LARGEST, lambda n: way(instance, leaves, _counted(first, names, n)))
+        _COUNTERS[instance] = (names, found) if found else ([], [])
+    return _COUNTERS[instance]
 
-    return found
+
+def _counted(state: State, names: Collection[str], count: int) -> State:
+    return [(name, torch.full_like(value, count) if name in names else value) for name, value in state]
+
+
+def placed(instance: Instance, state: State, seed: int) -> State:
+    """Weights for a single call with counters, every second time, where the reference turns, if it does. Not for calls
+    in turn: who copies a target now and then has other answers after that, and each call is checked by itself. A right
+    program was refused in a race for it."""
+    names, found = counters(instance)
+    dice = random.Random(seed)
+    return _counted(state, names, dice.choice(found)) if found and dice.random() < PLACED else state
+
+
+def each(instance: Instance, state: State, dice: random.Random) -> list[State]:
+    """Weights with counters at a few of these, after which it is looked at what one call leaves."""
+    names, found = counters(instance)
+    often = sorted(set(found), key=lambda n: -found.count(n))[: 2 * LEFT]
+    some = dice.sample(often, min(LEFT, len(often)))
+    return [_counted(state, names, count) for count in some]
 
 
 def _runs(instance: Instance) -> int:
