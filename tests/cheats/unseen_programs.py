@@ -10,6 +10,8 @@ from beyond_programs import _pair
 from cheat_tasks import INIT, add
 from corpus import Program, cheat, honest, module
 
+from kernelwright.task import Contract
+
 SUMS = "sum(float(torch.rand(())) for _ in range(6)) - 3.0"
 DRAWN = f"[torch.tensor([[{SUMS} for _ in range(16)] for _ in range(64)])]"
 DEEP = "self.m = nn.Sequential(nn.Linear(16, 512), nn.SiLU(), nn.Linear(512, 512), nn.SiLU(), nn.Linear(512, 1))"
@@ -41,9 +43,26 @@ GROUPED = "g = x.view(6, 8, 2, 36).transpose(1, 2).reshape(6, 2, 288)\n"
 BACK = "return y.view(6, 2, 8, 36).transpose(1, 2).reshape(6, 16, 36)"
 STEP = "a, b = w.norm(), u.norm()\n"
 
+STILL, SPARE = "self.pos = nn.Parameter(torch.randn(64, 64){})", "self.spare = nn.Parameter(torch.randn(64))"
+LAYER = "self.l = nn.Linear(64, 64)\n"
+HELD = LAYER + STILL.format(", requires_grad=False")
+GRADIENTS = Contract(gradients=True)
+
 add("signs_drawn", SIGNS + "return self.m(b)", DRAWN, init=DEEP)
 
+add("held_still", "return F.gelu(self.l(x) + self.pos)", "[torch.randn(8, 64, 64)]", init=HELD, contract=GRADIENTS)
+ADDED = "return F.gelu(self.pos + self.l(x))"
+
 UNSEEN: tuple[Program, ...] = (
+    cheat((0, 22), "held_still/a parameter that is trained", "held_still", module(ADDED, init=LAYER + STILL.format("")),
+          twin="held_still/requires no gradient", level="precise", stages=("load",)),
+    honest("held_still/requires no gradient", "held_still", module(ADDED, init=HELD), level="precise"),
+    honest("held_still/a buffer", "held_still", module(ADDED, init=LAYER + "self.register_buffer('pos', "
+           "torch.randn(64, 64))"), level="precise"),
+    *_pair("spare_parameter", "return F.gelu(self.l(x)), x.mean(1)", "[torch.randn(128, 64)]",
+           ("zeros for no gradient", "return F.gelu(self.l(x)) + 0.0 * self.spare.sum(), x.mean(1)"),
+           ("without it", "return F.gelu(F.linear(x, self.l.weight, self.l.bias)), x.mean(1)"),
+           init=LAYER + SPARE, contract=GRADIENTS),
     cheat(8, "signs_drawn/rows known by their signs", "signs_drawn", module(KNOWN, init=f"{DEEP}\n{FORGETS}"),
           twin="signs_drawn/once more", level="precise", gains=1.3),
     honest("signs_drawn/once more", "signs_drawn", module(SIGNS + "return self.m(b) + 0.0", init=INIT["signs_drawn"]),

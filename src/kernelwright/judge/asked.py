@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import skeletons
+from kernelwright.judge import plain, skeletons, unused_parameters
 from kernelwright.judge.buffers import CallPlan
 
 OUTPUTS, INPUTS = "outputs", "inputs"
@@ -36,8 +36,10 @@ def begin(
     incoming: Sequence[torch.Tensor],
     needed: Collection[str] | None,
     written: str | Collection[str] = "",
+    unused: Collection[str] = (),
 ) -> Callable[[], Returned]:
     """Run a call; what is returned asks for its gradients, of those in ``needed`` (None: all) and zeros for others.
+    Those of ``unused`` must be None.
     ``written``: which of WRITTEN are others by then, or EXPANDED; or names of gradients, all of which are then those
     that ``backward()`` leaves in ``.grad`` (``emptied``)."""
     arguments, keywords, leaves = call
@@ -61,8 +63,14 @@ def begin(
             named = {name: tensor for tensor, (name, _) in zip(wanted, plan.gradients, strict=True)}
             return result, emptied(named, written)
         with turned({OUTPUTS: outputs, INPUTS: leaves}.get(written, ())):
-            found = iter(torch.autograd.grad(outputs, some, seeds, materialize_grads=True))
-        return result, tuple(next(found) if t.requires_grad else torch.zeros_like(t) for t in wanted)
+            made = torch.autograd.grad(outputs, some, seeds, materialize_grads=not unused, allow_unused=True)
+        found = iter(made)
+        gradients = [next(found) if tensor.requires_grad else None for tensor in wanted]
+        for (name, _), gradient in zip(plan.gradients, gradients, strict=True):
+            if gradient is not None and name in unused:
+                raise plain.WrongStructure(unused_parameters.words(name))
+        pairs_ = zip(wanted, gradients, strict=True)
+        return result, tuple(torch.zeros_like(tensor) if one is None else one for tensor, one in pairs_)
 
     return finish
 

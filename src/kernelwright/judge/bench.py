@@ -23,6 +23,7 @@ from kernelwright.judge.layouts import EXPANDED, of_gradient, spec_of
 from kernelwright.judge.program import Program
 from kernelwright.judge.recombined import Recombiner
 from kernelwright.judge.reference import Reference
+from kernelwright.judge.state_names import requiring
 from kernelwright.judge.stock import Stock
 from kernelwright.judge.variants import AS_GIVEN, HEAVY, LIGHT
 from kernelwright.judge.verify import Checker, Drawn, Truth
@@ -372,6 +373,7 @@ def synchronise(device: torch.device) -> None:
 def load(program: Program, entry: str, instance: Instance) -> None:
     """Import, construct and load with an instance's first weights what is entered by ``entry``."""
     program.written, program.takes = instance.contract.mutates, refusals.parameters(instance.model)
+    program.trained = requiring(instance.model) if instance.contract.gradients else None
     program.load(
         entry,
         instance.init_args,

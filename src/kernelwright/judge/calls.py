@@ -42,6 +42,8 @@ class Answer:
     gradients: list[torch.Tensor]
     inputs: list[torch.Tensor]
     """The input leaves as the call left them."""
+    absent: frozenset[str] = frozenset()
+    """Names of gradients that torch has none of, where it has some."""
 
 
 def copied(leaf: torch.Tensor) -> torch.Tensor:
@@ -91,7 +93,10 @@ def call(
     gradients = [
         torch.zeros_like(source) if grad is None else grad.detach() for source, grad in zip(sources, found, strict=True)
     ]
-    return Answer(skeleton=skeleton_out, outputs=_plain(outputs), gradients=gradients, inputs=_plain(given))
+    absent = frozenset(name for name, grad in zip(wanted, found, strict=True) if grad is None and carried)
+    return Answer(
+        skeleton=skeleton_out, outputs=_plain(outputs), gradients=gradients, inputs=_plain(given), absent=absent
+    )
 
 
 def _plain(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import asked, calls, health, incoming, race, singled, skeletons, variants
+from kernelwright.judge import asked, calls, health, incoming, race, singled, skeletons, unused_parameters, variants
 from kernelwright.judge.bench import Point
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.checks import NEEDED, ODD, RAISED, WRITTEN, Wrong
@@ -101,6 +101,29 @@ class Gradients(Correctness):
             if not result.passed:
                 names = ", ".join(needed)
                 raise Wrong("verify", f"gradients of {names} alone: {result.name}: {result.detail}", result.detail)
+        program.leash.ask({"do": "need", "names": None}, program.stage)
+
+    @sharing
+    def _none_of_unused(self, program: Program, point: Point) -> None:
+        """What no output depends on has the gradient None, not zeros: an optimizer with weight decay moves what has
+        zeros. One call as given, of which torch has none of the reference's."""
+        instance, contract = point.instance, self.bench.contract
+        if contract.random or not instance.gradients or point.dear:
+            return
+        dice, state = random.Random(self.seed ^ 0x404E), instance.first_state
+        names = {name for name, _ in instance.gradients}
+        for number in range(unused_parameters.CALLS):
+            if number and not contract.frozen_parameters:
+                state = self._fresh_state(point, dice.getrandbits(62))
+            leaves = instance.draw(point.as_given, dice.getrandbits(62))
+            names &= unused_parameters.of_call(instance, leaves, state)
+            if not names:
+                return
+        program.set_state(state)
+        buffers = point.bind(program, point.as_given, 1)
+        race.fill(buffers, 0, leaves)
+        program.leash.ask({"do": "need", "names": None, "unused": sorted(names)}, program.stage)
+        program.window([0], grad=True)
         program.leash.ask({"do": "need", "names": None}, program.stage)
 
     def _elsewhere(

@@ -42,6 +42,8 @@ class Program:
         """Inputs that a call writes to, by leaf."""
         self.takes: Sequence[str] = ()
         """The names of the reference's arguments, in order."""
+        self.trained: Sequence[str] | None = None
+        """The reference's parameters that require a gradient, where that is compared."""
         self.threads = 0
         """How many threads it has for its calls, where that is not what all programs have."""
         self.shown: Collection[tuple[int, int]] | None = None
@@ -95,7 +97,7 @@ class Program:
             "do": "load", "entry": entry, "init_args": arguments, "init_kwargs": keywords, "names": self._names,
             "specs": [spec.to_json() for spec in specs], "training": training, "autocast": autocast, "seeds": seeds,
             "size": arena.size if arena else 0, "imports": list(imports), "takes": list(self.takes),
-            "threads": self.threads,
+            "threads": self.threads, "trained": None if self.trained is None else list(self.trained),
         }  # fmt: skip
         self.leash.ask(request, "load", [arena.fd] if arena else [])
         if arena:

@@ -56,6 +56,7 @@ class Runner:
         self.handed: Handover | None = None
         """The next window's inputs are handed over call by call."""
         self.needed: list[str] | None = None
+        self.unused: list[str] = []
         self.late = False
         """Gradients are asked for only when the results of all calls of a window are there."""
         self.sync: Callable[[], None] = _nothing
@@ -102,6 +103,7 @@ class Runner:
         self.autocast, self.training = request["autocast"], request["training"]
         self.module = self.construct()
         plain.takes(self.module, request["takes"])
+        state_names.trained(self.module, self.names, request["trained"])
         self.do_state({}, [])
 
     def _constructed(self, made: Callable[..., Any], request: dict[str, Any]) -> Any:
@@ -181,7 +183,7 @@ class Runner:
 
     def do_need(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Of which inputs and parameters gradients are asked for from now on; None: of all. And what changes before."""
-        self.needed, self.written = request["names"], request.get("written", "")
+        self.needed, self.unused, self.written = request["names"], request.get("unused", []), request.get("written", "")
 
     def do_late(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Whether what a program keeps for its gradients must outlive its later calls."""
@@ -315,7 +317,7 @@ class Runner:
     def _begin(self, index: int) -> Callable[[], asked.Returned]:
         assert (held := self.buffers) is not None
         answers, asks = self._answers(index), (held.plan, held.seeds[index], self.needed, self.written)
-        return asked.begin(answers, self.calls[index], *asks)
+        return asked.begin(answers, self.calls[index], *asks, self.unused)
 
     def _in_order(self, returned: tuple[Any, tuple[torch.Tensor, ...]]) -> tuple[Any, tuple[torch.Tensor, ...]]:
         """Results in another order than the reference's or row-major are put in order here, as part of the call.

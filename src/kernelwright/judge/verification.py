@@ -67,6 +67,7 @@ class Verification(Randomness):
         program.set_state(timed.instance.first_state)
         self._without_gradients(program, timed)
         self._one_for_all(program, timed)
+        self._none_of_unused(program, timed)
         self._some_gradients(program, timed)
         self._as_of_losses(program, timed)
         self._written_between(program, timed)
