@@ -136,10 +136,16 @@ def _by_formula(made: Instance, x: torch.Tensor, more: float) -> torch.Tensor:
     return (kept @ made.model.w + more * torch.randn(len(x), 10)).detach()
 
 
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("bias", ["", " + 2.0"])
-def test_what_is_random_by_rounding_alone_is_no_distribution(bias: str) -> None:
+def test_what_is_random_by_rounding_alone_is_no_distribution(
+    bias: str, threads: int, request: pytest.FixtureRequest
+) -> None:
     """A batch norm of equal rows is 0 in float64, and an ulp times 1 / sqrt(eps) in torch's float32, of which a dropout
-    keeps some. Whoever has other rounding, or none, passes, with a bias and without; who is far off does not."""
+    keeps some, by how many threads share the mean. Whoever has other rounding, or none, passes, with a bias and
+    without; who is far off does not."""
+    request.addfinalizer(functools.partial(torch.set_num_threads, torch.get_num_threads()))
+    torch.set_num_threads(threads)
     made = instance(BIASED + bias, "[torch.randn(64, 32)]", init=LAYERS, contract=Contract(random=True))
     given, told = Variant(name="as given", required=True), {}
     for rows, more in ((0, 0.0), (0, 1e-5), (0, 2e-3), (64, 0.0), (64, 9.0)):

@@ -339,7 +339,7 @@ def _blank(inputs: int) -> list[Variant]:
         Variant(name="rows alike", required=True, change="rows alike", draws=2),
         Variant(name="one for all", required=True, change="one for all"),
     ]
-    alike.append(Variant(name="one blank input", required=True, change="one blank input", draws=min(inputs, 4)))
+    alike.append(Variant(name="one blank input", required=True, change="one blank input", draws=min(3 * inputs, 8)))
     return [*some, Variant(name="blank inputs", required=True, change="blank inputs"), *(alike if inputs > 1 else [])]
 
 
