@@ -12,6 +12,7 @@ from kernelwright.limits import products
 from kernelwright.limits.gemm import Device
 from kernelwright.machine import Fact, Machine
 from kernelwright.optimize import tables
+from kernelwright.task import Contract
 from tests.judge.plain_tasks import task
 
 
@@ -110,3 +111,8 @@ def test_ways_of_drawing_are_tried_out_only_where_somebody_wants_their_names() -
     assert [] == facts.describe(bench, machine("cpu"), variants=False)["variants"] and not bench.timed.known
     named = facts.describe(bench, machine("cpu"))["variants"]
     assert "scale 1000" in named and "negated" not in named and not bench.timed.known["negated"]
+
+
+def test_a_proof_says_that_strided_inputs_were_left_out() -> None:
+    assert [] == facts.left_out(Contract())
+    assert "never strided" in facts.left_out(Contract(layouts=("contiguous", "offset")))[0]

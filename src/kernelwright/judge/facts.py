@@ -16,6 +16,7 @@ from kernelwright.judge.buffers import TensorSpec, laid_out_oddly
 from kernelwright.limits import Operator, Trace, products
 from kernelwright.limits import memory as predictor
 from kernelwright.machine import Machine
+from kernelwright.task import Contract
 
 FEW_ZEROS = 0.01
 """Of the elements of an input: more zeros than chance makes of numbers."""
@@ -114,6 +115,11 @@ def _zeros(leaf: torch.Tensor) -> float:
     if leaf.numel() == 0 or not (leaf.is_floating_point() or bool(((leaf == 0) | (leaf == 1)).all())):
         return 0.0
     return float((leaf == 0).to(torch.float32).mean())
+
+
+def left_out(contract: Contract) -> list[str]:
+    """What a proof says of inputs that the contract does not ask for."""
+    return [] if "strided" in contract.layouts else ["inputs were never strided: the contract leaves those out"]
 
 
 def bound_notes(bench: Bench) -> list[str]:

@@ -365,7 +365,7 @@ class Judgement(Verification):
                 "honest error of dear cases: measured once for all candidates, by fewer draws the dearer, and scaled"
             )
         if self.level == "precise":
-            notes += [almost.NOTE, *facts.bound_notes(self.bench)]
+            notes += [almost.NOTE, *facts.left_out(self.bench.contract), *facts.bound_notes(self.bench)]
             if self.first is not None and self.first[0] is self.bench.some_call():
                 notes.append("the first checked call is the one of admission and does not follow from the seed")
         else:
