@@ -150,8 +150,13 @@ def test_small_elements_of_an_answer_that_spans_many_orders_of_magnitude_count(c
 
 def test_calls_measured_at_once_pass_as_they_do_one_by_one() -> None:
     """As on a device: a far one, one that wrote to an input, a NaN and a count that differs do not; nor is a call that
-    eager answers alike refused for those beside it."""
+    eager answers alike refused for those beside it. Of what is not finite each value must be the same."""
     x, count = torch.randn(8, 16), torch.arange(8)
+    edge = x.clone()
+    edge[0, :4] = torch.tensor([math.nan, math.inf, -math.inf, 0.0])
+    off = [edge.clone() for _ in range(3)]
+    off[0][0, 1], off[1][0, 2], off[2][3, 3] = math.nan, math.inf, edge[3, 3] + 0.01
+    nothing = torch.zeros_like(x)
     calls = {
         "equal": ([x], [x * 2, count], [x], [x * 2, count]),
         "rounded": ([x], [(x * 2).double().mul(1 + 1e-9).float(), count], [x], [x * 2, count]),
@@ -160,13 +165,26 @@ def test_calls_measured_at_once_pass_as_they_do_one_by_one() -> None:
         "nan": ([x], [x * math.nan, count], [x], [x * 2, count]),
         "counted": ([x], [x * 2, count + 1], [x], [x * 2, count]),
         "nothing given": ([], [x * 2, count], [], [x * 2, count]),
+        "edge": ([edge], [edge * 2, count], [edge.clone()], [edge * 2, count]),
+        "edge rounded": ([edge], [(edge * 2).double().mul(1 + 1e-9).float(), count], [edge], [edge * 2, count]),
+        **{f"edge off {at}": ([edge], [one, count], [edge], [edge, count]) for at, one in enumerate(off)},
+        "edge written": ([edge], [edge, count], [off[0]], [edge, count]),
+        "zeros": ([x], [nothing, count], [x], [nothing, count]),
+        "not zero": ([x], [nothing + 1e-9, count], [x], [nothing, count]),
+        "nothing finite": ([x], [nothing / 0, count], [x], [nothing / 0, count]),
     }
     trial = SpotChecks(
         suspects=[], budget=0, thorough=True, random_outputs=False, mutates=frozenset(), dice=random.Random(1),
         tolerated=[1e-6] * 6,
     )  # fmt: skip
     at_once, one_by_one = trial._near_at_once(list(calls.values())), trial.alike(list(calls.values()))
-    right = {"equal", "rounded", "nothing given"}
+    right = {"equal", "rounded", "nothing given", "edge", "edge rounded", "zeros", "nothing finite"}
+    some = [call for name, call in calls.items() if name != "nothing given"]
+    alone = trial._near_at_once([calls["nothing given"]])
+    together = [*trial._near_at_once(some[:5]), *trial._near_at_once(some[5:])]
+    assert [True] == alone and right - {"nothing given"} == {
+        name for name, near in zip([name for name in calls if name != "nothing given"], together, strict=True) if near
+    }
     assert right == {name for name, near in zip(calls, at_once, strict=True) if near}
     assert right == {name for name, near in zip(calls, one_by_one, strict=True) if near}
 

@@ -16,7 +16,8 @@ from kernelwright.judge.programs import Programs
 
 
 def test_only_what_compiles_in_the_background_is_excused() -> None:
-    """A baseline that warms and the primer, from before they are frozen until after; one that is raced must answer."""
+    """A baseline that warms, the primer and what loads, from before they are frozen until after; one that is raced must
+    answer."""
     order: list[str] = []
 
     def program(name: str) -> Any:  # noqa: ANN401 - as much of a program as is asked for
@@ -29,8 +30,8 @@ def test_only_what_compiles_in_the_background_is_excused() -> None:
         return SimpleNamespace(leash=SimpleNamespace(excused=excused))
 
     @contextlib.contextmanager
-    def freeze() -> Iterator[None]:
-        order.append("frozen")
+    def freeze(others: list[tuple[threading.Thread, Any]]) -> Iterator[None]:
+        order.append(f"frozen, {len(others)} beside baselines")
         yield
         order.append("going on")
 
@@ -44,9 +45,11 @@ def test_only_what_compiles_in_the_background_is_excused() -> None:
         "eager": SimpleNamespace(warming=None, program=program("eager")),
     }
     benches = {("task", "cpu"): cast(Bench, SimpleNamespace(entrants=entrants))}
-    programs = cast(Programs, SimpleNamespace(primer=program("primer")))
+    background = [(warming, program("primer")), (warming, program("what loads"))]
+    programs = cast(Programs, SimpleNamespace(in_background=lambda: background))
     with standing.hushed(cast(Entrants, SimpleNamespace(hushed=freeze)), programs, benches):
         order.append("timed")
     release.set()
-    excused, answering = ["primer excused", "compile excused"], ["compile has to answer", "primer has to answer"]
-    assert [*excused, "frozen", "timed", "going on", *answering] == order
+    names = ["primer", "what loads", "compile"]
+    excused, answering = [[f"{name} {word}" for name in names] for word in ("excused", "has to answer")]
+    assert [*excused, "frozen, 2 beside baselines", "timed", "going on", *answering[::-1]] == order

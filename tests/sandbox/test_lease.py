@@ -325,3 +325,47 @@ def test_nothing_is_looked_after_once_closed(tmp_path: Path) -> None:
 def _hold(begin: Callable[[], contextlib.AbstractContextManager[None]]) -> None:
     with begin():
         pass
+
+
+def test_a_share_is_lent_while_what_is_waited_for_stands_still(tmp_path: Path) -> None:
+    """Inside another thread, and another judge, can be alone; afterwards the share is there again, and with none
+    nothing is lent."""
+    lease, other = Lease("cpu", tmp_path), Lease("cpu", tmp_path)
+    with lease.lent():
+        assert not lease.path.exists()
+    with lease.shared(), lease.shared():
+        assert not _free(lease.path)
+        with lease.lent():
+            for each in (lease, other):
+                alone = threading.Thread(target=lambda each=each: _note(each, []))
+                alone.start()
+                alone.join(20.0)
+                assert not alone.is_alive()
+        assert not _free(lease.path)
+    assert _free(lease.path)
+
+
+def test_who_lent_a_share_waits_for_who_is_alone_meanwhile(tmp_path: Path) -> None:
+    """And is counted no more where it cannot have one again."""
+    lease, order = Lease("cpu", tmp_path), list[str]()
+    entered, done = threading.Event(), threading.Event()
+
+    def loads() -> None:
+        with lease.shared():
+            with lease.lent():
+                entered.set()
+                done.wait(20.0)
+                order.append("loaded")
+            order.append("has a share")
+
+    thread = threading.Thread(target=loads)
+    thread.start()
+    entered.wait(20.0)
+    with lease.alone():
+        done.set()
+        while not order:
+            pass
+        thread.join(0.05)
+        order.append("timed")
+    thread.join(20.0)
+    assert ["loaded", "timed", "has a share"] == order

@@ -8,7 +8,7 @@ import functools
 import os
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -207,11 +207,12 @@ class Entrants:
         return f"no room for {sets} call sets of each program: {failure}"
 
     @contextlib.contextmanager
-    def hushed(self) -> Iterator[None]:
-        """Freeze baselines that compile in the background, so that they take no core from what is timed."""
+    def hushed(self, others: Sequence[tuple[threading.Thread, Program]]) -> Iterator[None]:
+        """Freeze baselines that compile in the background, and ``others``, so that they take no core from what is
+        timed."""
         started = [(thread, entrant.program) for thread, entrant in list(self._warming) if thread.is_alive()]
         frozen = [(thread, program.pid) for thread, program in started if program is not None]
-        frozen += self._programs.in_background()
+        frozen += [(thread, program.pid) for thread, program in others]
         for _, group in frozen:
             _signal(group, signal.SIGSTOP)
         try:

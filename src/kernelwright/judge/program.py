@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -53,6 +54,8 @@ class Program:
         """How often the device was busy while the program stood still."""
         self.leash, self.clock, self._places = leash, clock, Places(leash.pid, learns=device == "cpu")
         leash.cpu_clock, leash.on_device = clock, device != "cpu"
+        self.loads: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+        """Around waiting until it has loaded."""
         self.handover: CpuArena | None = None
         """What calls are handed over through, once some were."""
         self._weights: Regions | None = None
@@ -99,7 +102,8 @@ class Program:
             "size": arena.size if arena else 0, "imports": list(imports), "takes": list(self.takes),
             "threads": self.threads, "trained": None if self.trained is None else list(self.trained),
         }  # fmt: skip
-        self.leash.ask(request, "load", [arena.fd] if arena else [])
+        with self.loads():
+            self.leash.ask(request, "load", [arena.fd] if arena else [])
         if arena:
             arena.close_fd()
 

@@ -359,10 +359,10 @@ class Session:
         return bench.bound[0]
 
     def _start(self, bench: Bench, folder: Path, candidate: Candidate, job: dict[str, Any], level: str) -> Program:
-        """A fresh confined process for a candidate."""
         seconds = waiting.limit(bench.eager_us, candidate, job.get("patience"), job.get("hanging"))
         several = level == "precise" or bool(job.get("facts"))
-        return self.warm.start(bench, candidate, folder, seconds, several=several)
+        lease = self._lease(str(bench.device))
+        return self.programs.aside(self.warm.start(bench, candidate, folder, seconds, several=several), lease)
 
     def _names(self, job: dict[str, Any], level: str, bench: Bench) -> tuple[str, ...]:
         return baselines.names(bench.device.type, level, requests.named(job, "baselines"))

@@ -17,12 +17,14 @@ from kernelwright.judge.programs import Programs
 
 @contextlib.contextmanager
 def hushed(entrants: Entrants, programs: Programs, benches: Mapping[tuple[str, str], Bench]) -> Iterator[None]:
-    """Freeze baselines that still warm, and the primer, and move their deadlines by as long as that lasts."""
+    """Freeze baselines that still warm, and what else is in the background, and move their deadlines by as long as that
+    lasts."""
     # Copies: the lease's own thread comes here beside one that makes and drops benches.
     warming = [e for bench in list(benches.values()) for e in list(bench.entrants.values()) if e.warming is not None]
+    others = programs.in_background()
     with contextlib.ExitStack() as kept:
-        for program in (programs.primer, *(e.program for e in warming if e.warming and e.warming.is_alive())):
+        for program in (*(o for _, o in others), *(e.program for e in warming if e.warming and e.warming.is_alive())):
             if program is not None:
                 kept.enter_context(program.leash.excused())
-        kept.enter_context(entrants.hushed())
+        kept.enter_context(entrants.hushed(others))
         yield

@@ -10,7 +10,7 @@ On a CPU, where windows hold few calls, nothing of this is used.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -100,6 +100,58 @@ def apart(mine: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, ...]:
     plain = far.isfinite() & scale.isfinite() & (scale > 0)
     own = gap.div_(theirs.abs()).nan_to_num_(0.0, 1.0).clamp_(max=1.0).mean(1, dtype=wide).to(torch.float64)
     return tuple(torch.where(plain, size, math.inf) for size in (far / scale, top / scale, own))
+
+
+def of_answers(calls: Sequence[tuple[Leaves, Leaves, Leaves, Leaves]]) -> list[list[float]]:
+    """Of calls (inputs, answers, inputs afterwards, eager's answers) whether an input was written, and the distances of
+    the answers: a row each, inf as ``distances``, but that what is finite is measured where the same is not. Waited for
+    once, or twice where something is not finite."""
+    alike = all(_shapes(call) == _shapes(calls[0]) for call in calls)
+    size = sum(tensor.nbytes for part in calls[0] for tensor in part)
+    step = max(1, PART_BYTES // max(size, 1)) if alike else 1
+    parts = [[list(zip(*some, strict=True)) for some in zip(*calls[start : start + step], strict=True)]
+             for start in range(0, len(calls), step)]  # fmt: skip
+    rows = torch.cat([_rows(part, apart) for part in parts]).tolist()
+    if not all(math.isfinite(value) for row in rows for value in row):
+        again = torch.cat([_rows(part, apart_where_finite) for part in parts]).tolist()
+        rows = [[min(pair) for pair in zip(*both, strict=True)] for both in zip(rows, again, strict=True)]
+    return rows
+
+
+def _shapes(call: Sequence[Leaves]) -> list[list[tuple[torch.Size, torch.dtype]]]:
+    return [[(tensor.shape, tensor.dtype) for tensor in part] for part in call]
+
+
+def _rows(part: Sequence[Sequence[Leaves]], measure: Callable[..., tuple[torch.Tensor, ...]]) -> torch.Tensor:
+    """Of calls whose tensors lie leaf by leaf here: whether inputs were written, and the distances of answers."""
+    before, ours, after, eager = part
+    pairs = [(torch.stack([*mine]), torch.stack([*other])) for mine, other in zip(ours, eager, strict=True)]
+    written = torch.zeros(len(ours[0]), dtype=torch.bool, device=pairs[0][0].device)
+    for now, then in zip(after, before, strict=True):
+        written |= _flat(unlike(torch.stack([*now]), torch.stack([*then]))).any(1)
+    columns = [column for pair in pairs for column in measure(*pair)]
+    return torch.stack([written.to(torch.float64), *columns], 1)
+
+
+def unlike(mine: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Where two tensors differ; NaN and NaN do not."""
+    return (mine != other) & ((mine == mine) | (other == other))
+
+
+def apart_where_finite(mine: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """``apart`` of what is finite; inf where what is not differs, and for exact values that do. Where the finite values
+    of both are nothing but zeros they lie 0 apart."""
+    if mine.numel() == 0 or not (mine.is_floating_point() or mine.is_complex()):
+        return apart(mine, other)
+    ours, theirs = _flat(numerics.real(mine)), _flat(numerics.real(other))
+    keep = ours.isfinite() & theirs.isfinite()
+    alike = ~(unlike(ours, theirs) & ~keep).any(1)
+    ours, theirs = ours.where(keep, 0), theirs.where(keep, 0)
+    found = apart(ours, theirs)
+    none = (ours == theirs).all(1) & (theirs == 0).all(1)
+    kept = keep.sum(1).clamp_(min=1).to(torch.float64) / ours.shape[1]
+    scaled = found[0], found[1] * kept.sqrt(), found[2] / kept
+    return tuple(torch.where(alike, torch.where(none, 0.0, size), math.inf) for size in scaled)
 
 
 def _flat(calls: torch.Tensor) -> torch.Tensor:

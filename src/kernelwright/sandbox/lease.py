@@ -150,24 +150,45 @@ class Lease:
         if getattr(self._mine, "shares", False):
             yield
             return
+        self._join()
+        try:
+            yield
+        finally:
+            self._leave()
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[None]:
+        """Inside, this thread's share, if it has one, is given back: around waiting for what stands still (``hush``)
+        while somebody is alone. Raises DeviceLost as ``alone``."""
+        if not getattr(self._mine, "shares", False):
+            yield
+            return
+        self._leave()
+        try:
+            yield
+        finally:
+            self._join()
+
+    def _join(self) -> None:
         with self._turn:
             self._turn.wait_for(lambda: not self._alone)
             if self._sharing == 0:
                 self._share = self._locked(fcntl.LOCK_SH)
             self._sharing += 1
         self._mine.shares = True
-        try:
-            yield
-        finally:
-            self._mine.shares = False
-            with self._turn:
-                self._sharing -= 1
-                if self._sharing == 0 and self._share is not None:
-                    os.close(self._share)
-                    self._share = None
-                if self._sharing == 0:
-                    self._apart.set()
-                self._turn.notify_all()
+
+    def _leave(self) -> None:
+        if not getattr(self._mine, "shares", False):
+            return  # nobody let it have one again
+        self._mine.shares = False
+        with self._turn:
+            self._sharing -= 1
+            if self._sharing == 0 and self._share is not None:
+                os.close(self._share)
+                self._share = None
+            if self._sharing == 0:
+                self._apart.set()
+            self._turn.notify_all()
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
