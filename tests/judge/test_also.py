@@ -115,7 +115,7 @@ def test_a_cold_start_has_its_parts_for_every_program(worker: LocalWorker) -> No
         (ChildFailure("time", "killed by SIGSEGV"), "killed by SIGSEGV"),
         (checks.Wrong("time", "output 0 is off"), "output 0 is off"),
         (spot_checks.Mismatch(CaseResult(name="main", required=True, passed=False, detail="far", error_ratio=9.0,
-                                         calls=1)), "a call was wrong: main: far"),
+                                         calls=1), [], None), "a call was wrong: main: far"),
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip

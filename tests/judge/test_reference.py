@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 from pathlib import Path
@@ -12,7 +13,8 @@ import torch
 from plain_tasks import instance, task
 
 from kernelwright import errors
-from kernelwright.judge import reference, skeletons
+from kernelwright.judge import reference, refusals, skeletons
+from kernelwright.judge.inputs import Variant
 from kernelwright.judge.reference import Reference, execute
 from kernelwright.task import Case, Contract, Task
 
@@ -189,6 +191,25 @@ def test_state_that_is_taken_anew_on_every_seventh_call_is_carried_too(counter: 
     )
     with pytest.raises(errors.TaskError, match="earlier calls left in its buffers"):
         instance("step(self, x)", "[torch.rand(3, 4)]", init=f"{COUNTED}\n{counter}", head=head)
+
+
+def test_what_is_taken_anew_at_every_thousandth_call_is_met_in_a_window_that_begins_shortly_before() -> None:
+    """Nobody makes a thousand calls to admit a task; a window begins with any count, and a right program was refused
+    for the calls after the thousandth. One that ends before it says nothing, nor does one of other weights."""
+    head = (
+        "def step(self, x):\n    self.n += 1\n    self.seen.mul_(0.9).add_(0.1 * x.sum(0))\n"
+        "    if int(self.n) % 1000 == 0:\n        self.taken.copy_(self.seen)\n    return x - self.taken\n"
+    )
+    counter = "self.register_buffer('n', torch.zeros((), dtype=int))"
+    init = f"{COUNTED}\nself.register_buffer('taken', torch.zeros(4))\n{counter}"
+    made = instance("step(self, x)", "[torch.rand(3, 4)]", init=init, head=head, contract=Contract(training=True))
+    leaves = made.draw(Variant(name="as given", required=True), 3)
+    for count, calls, met in ((990, 10, True), (990, 8, False), (999, 2, True), (0, 12, False)):
+        state = [(name, value + count if name == "n" else value) for name, value in made.first_state]
+        with contextlib.ExitStack() as kept:
+            if met:
+                kept.enter_context(pytest.raises(errors.TaskError, match="earlier calls left in its buffers"))
+            refusals.carried_in_a_window(made, leaves, state, calls)
 
 
 KEPT = {

@@ -12,13 +12,14 @@ from typing import Any, cast
 import pytest
 import torch
 
-from kernelwright.judge import measure, race, stages
+from kernelwright.errors import TaskError
+from kernelwright.judge import checks, measure, race, spot_checks, stages
 from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.load import Strain
 from kernelwright.judge.stages import Judgement
 from kernelwright.judge.timing_plan import TimingPlan
-from kernelwright.trial import Rejected
+from kernelwright.trial import CaseResult, Rejected
 
 
 def judgement(device: str, *bounds: float | None) -> Judgement:
@@ -88,6 +89,35 @@ def test_a_program_without_room_on_a_device_is_asked_again_beside_fewer_call_set
     else:
         outcome = made.run()
         assert isinstance(outcome, Rejected) and ("smoke", reason) == (outcome.stage, outcome.reason)
+
+
+def test_a_timed_call_that_the_reference_answers_otherwise_itself_is_not_the_candidate_s(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where calls change buffers the reference is asked, in as many calls as a window has; where none do, nobody is."""
+    result = CaseResult(name="main", required=True, passed=False, detail="far", error_ratio=9.0, calls=1)
+
+    def fails(self: Judgement) -> None:
+        raise spot_checks.Mismatch(result, [torch.ones(2)], [("n", torch.ones(()))])
+
+    def carried(instance: object, leaves: list[torch.Tensor], state: object, calls: int) -> None:
+        assert (5, 2) == (calls, leaves[0].numel())
+        raise TaskError("it remembers", "a", "b", "c")
+
+    monkeypatch.setattr(Judgement, "_run", fails)
+    monkeypatch.setattr(checks.refusals, "carried_in_a_window", carried)
+    for stateful in (True, False):
+        made = judgement("cpu", None)
+        made.stateful, made.shared = stateful, contextlib.nullcontext
+        made.bench.plan = lambda spend, processes: SimpleNamespace(sets=5)
+        made.bench.contract = SimpleNamespace(random=False)  # type: ignore[misc]
+        made.points = cast(Any, (SimpleNamespace(instance=None),))
+        if stateful:
+            with pytest.raises(TaskError, match="it remembers"):
+                made.run()
+        else:
+            outcome = made.run()
+            assert isinstance(outcome, Rejected) and "a timed call was wrong: main: far" == outcome.reason
 
 
 PLAN = TimingPlan(sets=1, least=8, most=8, seconds=1.0, full_checks=1, draw_seconds=1.0, flush_bytes=0)

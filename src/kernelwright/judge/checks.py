@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.judge import agreement, odd_addresses, race, spot_checks, taken, thresholds, variants
+from kernelwright.judge import agreement, odd_addresses, race, refusals, spot_checks, taken, thresholds, variants
 from kernelwright.judge.bench import DEAR_BYTES, Bench, Point, load
 from kernelwright.judge.buffers import Buffers, laid_out_oddly
 from kernelwright.judge.by_chance import ByChance
@@ -21,6 +21,7 @@ from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.program import Program
 from kernelwright.judge.slices import ITSELF
 from kernelwright.judge.tester import ExtraCase
+from kernelwright.judge.timing_plan import PRECISE
 from kernelwright.judge.verify import Truth
 from kernelwright.judge.window import Window
 from kernelwright.sandbox.lease import sharing
@@ -113,6 +114,13 @@ class Checks:
             raise
         self.sandbox = program.level
         return program
+
+    @sharing
+    def _carried(self, leaves: list[torch.Tensor], state: Any) -> None:
+        """Raise TaskError where the reference itself answers a call of a timed window otherwise in it than alone."""
+        if self.stateful and not self.bench.contract.random:
+            calls = self.bench.plan(PRECISE, 2).sets
+            refusals.carried_in_a_window(self.points[0].instance, leaves, state, calls)
 
     @sharing
     def _call(

@@ -135,7 +135,7 @@ class OddCalls:
         result = suspect.spared(check(call.variant, call.leaves, call.state, call.outputs, call.inputs))
         suspect.checks.append(result)
         if not result.passed:
-            raise Mismatch(result)
+            raise Mismatch(result, call.leaves, call.state)
 
     def _changed(self, variant: Variant, given: Leaves) -> Leaves:
         """A call drawn as timed ones are, with one change. Near-duplicates are those of one call that others saw."""

@@ -28,13 +28,16 @@ from kernelwright.task import by_position
 
 if TYPE_CHECKING:
     from kernelwright.judge.buffers import TensorSpec
+    from kernelwright.judge.instance import Instance
     from kernelwright.judge.reference import Reference
+    from kernelwright.judge.weights import State
 
 COMPARED = (*EXACT_DTYPES, *FLOATS, torch.complex64, torch.complex128)
 """Types of outputs, and of inputs that are written to."""
 CALLS, SECONDS = 32, 0.25
 """Further calls of a reference that changes its own state, and how long they may take in all: one that took the mean of
 its inputs on every fourth call was admitted, and a copy of it refused."""
+SECONDS_OF_A_WINDOW = 10.0
 READ = (*COMPARED, torch.uint16, torch.uint32, torch.uint64, *EIGHT_BITS)
 """Types of inputs: these torch can at least copy and tell apart."""
 
@@ -277,6 +280,22 @@ def carried(
             call(used, other, seed + 1)
         if agreement.differ(first, second := call(used, own)):
             raise _remembers(reference, first, second, "attributes")
+
+
+def carried_in_a_window(instance: Instance, leaves: list[torch.Tensor], state: State, calls: int) -> None:
+    """The same of a reference that was admitted, in a window of so many calls that begins with this ``state``, where a
+    program's answer was found wrong: one that copies weights at every thousandth call answers otherwise from then on,
+    and so does a right program. Each second call is of inputs three times as large. Raises TaskError."""
+    first, end = instance.eager(leaves, state), time.monotonic() + SECONDS_OF_A_WINDOW
+    other = [3 * leaf if leaf.is_floating_point() else leaf for leaf in leaves]
+    instance.giver.give(instance.model, state)
+    for _ in range(calls // 2):
+        instance.run(instance.model, other)
+        second = instance.run(instance.model, leaves)
+        if agreement.differ(first, second):
+            raise _remembers(instance.reference, first, second, "buffers")
+        if time.monotonic() > end:
+            return
 
 
 def counts(model: torch.nn.Module) -> list[tuple[int, str, Any]]:

@@ -20,7 +20,7 @@ import torch
 from kernelwright.judge import numerics, together
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.by_chance import ByChance
-from kernelwright.trial import CaseResult
+from kernelwright.trial import CaseResult, Rejected
 
 SUSPICION = 2.0
 """A timed call is compared in full whose distance from eager is this many times the largest honest one seen."""
@@ -51,11 +51,16 @@ difference, the share. inf: beyond all measure (see ``distances``)."""
 
 
 class Mismatch(Exception):
-    """A timed call of the candidate was wrong."""
+    """A timed call of the candidate was wrong, that of these inputs, with weights a window began with."""
 
-    def __init__(self, result: CaseResult) -> None:
+    def __init__(self, result: CaseResult, leaves: Leaves, state: Any) -> None:
         super().__init__(result.detail)
-        self.result = result
+        self.result, self.leaves, self.state = result, leaves, state
+
+    def rejected(self) -> Rejected:
+        """The refusal."""
+        reason = f"a timed call was wrong: {self.result.name}: {self.result.detail}"
+        return Rejected(stage="time", reason=reason[:600], detail=self.result.detail)
 
 
 @dataclass(slots=True)
@@ -77,7 +82,7 @@ class Suspect:
         result = self.spared(self.check(leaves, state, outputs, inputs))
         self.checks.append(result)
         if self.on_trial and not result.passed:
-            raise Mismatch(result)
+            raise Mismatch(result, leaves, state)
         return result
 
     def spared(self, result: CaseResult) -> CaseResult:

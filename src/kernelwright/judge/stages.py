@@ -71,7 +71,7 @@ class Judgement(Verification):
 
     def run(self) -> Outcome | None:
         """The verdict; None from a passed smoke test. Raises nothing for what a candidate does; DeviceLost, DiskFull or
-        ClockJumped for what the machine does."""
+        ClockJumped for what the machine does, TaskError for what the reference does in a window."""
         try:
             return self._run()
         except ChildFailure as failure:
@@ -83,8 +83,8 @@ class Judgement(Verification):
         except Wrong as wrong:
             return wrong.outcome
         except spot_checks.Mismatch as mismatch:
-            reason = f"a timed call was wrong: {mismatch.result.name}: {mismatch.result.detail}"
-            return Rejected(stage="time", reason=reason[:600], detail=mismatch.result.detail)
+            self._carried(mismatch.leaves, mismatch.state)
+            return mismatch.rejected()
 
     def _run(self) -> Outcome | None:
         precise = self.level == "precise"
