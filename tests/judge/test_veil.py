@@ -144,6 +144,23 @@ def test_a_stream_sleeps_for_longer_than_the_host_takes(
         assert DELAY_S[0] <= seconds <= DELAY_S[2]
 
 
+def test_what_is_hidden_lies_elsewhere_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who saw which words are hidden before a window kept just those, and mended them after it; all come back."""
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
+    made, one = _buffers((1000, 100), sets=1), Veil("cpu")
+    one._over, one._random = (made, ()), torch.Generator()
+    usual, found = torch.arange(100_000) % 2, list[set[int]]()
+    for _ in range(4):
+        one.drop()
+        one.drop()  # once is enough
+        found.append(set((made.inputs[0][0].reshape(-1) != usual).nonzero().flatten().tolist()))
+        one.lift()
+        one.lift()
+        assert torch.equal(made.inputs[0][0].reshape(-1), usual.float())
+    assert all(len(places) > 190 for places in found)
+    assert len({min(places) % STEP for places in found}) > 1
+
+
 def test_on_a_cpu_nothing_is_hidden_and_nothing_busy() -> None:
     made, veil = _buffers((500,)), Veil("cpu")
     veil.over(made, ())

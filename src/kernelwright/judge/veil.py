@@ -9,9 +9,10 @@ honest twin's 3.8, and one that left a warp spinning beside the baselines, which
 
 So one word of STEP of every input is another, by a secret key, from when the inputs are written until right before the
 calls, and again from the word that these are done until they are delivered: a result that is computed ahead, or later,
-is wrong there. The key is another each time, or a program could take it off. Both take the device, so that what still
-runs on it is part of the delivery's time; and where the device stays busy beside a program that is stopped, and does
-not once it is killed, its work was left behind.
+is wrong there. The key is another each time, and so are the words, or a program could take it off, or keep what they
+hold: one that had seen which they are mended them, for 18.5 times eager's speed where its honest twin had 10.6. Both
+take the device, so that what still runs on it is part of the delivery's time; and where the device stays busy beside a
+program that is stopped, and does not once it is killed, its work was left behind.
 """
 
 from __future__ import annotations
@@ -118,36 +119,37 @@ class Veil:
 
     def __init__(self, device: str) -> None:
         self._device = device
+        self._over: tuple[Buffers, Collection[tuple[int, int]]] | None = None
         self._words: Words | None = None
+        """While it is down."""
         self._keys: list[torch.Tensor] = []
-        self._down = False
         self._probe: torch.Tensor | None = None
         self._random: torch.Generator | None = None
 
     def over(self, buffers: Buffers, shown: Collection[tuple[int, int]] | None) -> None:
         """From now on it is over the inputs of ``buffers``, seen until it drops. ``shown``: None hides none."""
-        self._words, self._down = None, False
+        self._over = self._words = None
         if shown is None or self._device == "cpu":
             return
-        self._words = Words(buffers, shown, secrets.randbits(20))
-        self._keys = self._words.keys()
+        self._over = buffers, shown
         self._random = torch.Generator(self._device).manual_seed(secrets.randbits(62))
 
     def drop(self) -> None:
-        """Hide what is not hidden, and wait until it is."""
-        if self._words is None or self._down:
+        """Hide what is not hidden, and wait until it is: other words than before, or who had seen which kept those."""
+        if self._over is None or self._words is not None:
             return
+        self._words = Words(*self._over, secrets.randbits(20))
+        self._keys = self._words.keys()
         for key in self._keys:
             key.random_(generator=self._random)
         self._words.turn(self._keys)
-        self._down = True
         torch.cuda.synchronize(self._device)
 
     def lift(self) -> None:
         """Show it again, as it was when it was hidden."""
-        if self._words is not None and self._down:
+        if self._words is not None:
             self._words.turn(self._keys)
-            self._down = False
+            self._words = None
             torch.cuda.synchronize(self._device)
 
     def busy(self, clock: Callable[[int], int]) -> bool:
