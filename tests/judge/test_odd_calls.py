@@ -12,7 +12,7 @@ import pytest
 import torch
 from plain_tasks import instance
 
-from kernelwright.judge import factors
+from kernelwright.judge import amid, factors
 from kernelwright.judge.bench import Point
 from kernelwright.judge.dealing import SPOTS
 from kernelwright.judge.inputs import change_leaves
@@ -310,3 +310,24 @@ def test_what_the_reference_refuses_with_other_weights_is_no_odd_call() -> None:
         else:
             with pytest.raises(Mismatch):
                 calls.look(suspect, checks(), state)
+
+
+def test_half_of_odd_windows_are_as_timed_ones_are_but_for_a_few_calls() -> None:
+    """Who tells by the time between two calls that results are copied after each is met in the others."""
+    asked: list[int] = []
+
+    class Told:
+        def window(self, order: list[int], *, grad: bool, at_once: bool) -> None:
+            assert at_once
+            asked.append(0)
+
+        def looked_at(self, order: list[int], places: list[int], *, grad: bool) -> None:
+            asked.append(len(places))
+
+    calls = odd()
+    for _ in range(60):
+        calls.window(Told(), list(range(20)), grad=False)  # type: ignore[arg-type]  # as much of a program as is asked
+    assert {0, amid.LOOKS} == set(asked) and 15 < asked.count(0) < 45
+    asked.clear()
+    calls.window(Told(), [0, 1], grad=False)  # type: ignore[arg-type]
+    assert [0] == asked, "a short one has no room for them"

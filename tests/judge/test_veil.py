@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 
-from kernelwright.judge import measure, skeletons, veil, wires
+from kernelwright.judge import amid, measure, skeletons, veil, wires
 from kernelwright.judge.buffers import Buffers, CallPlan, TensorSpec
 from kernelwright.judge.runner import Runner
 from kernelwright.judge.veil import DELAY_S, LEAST, STEP, Delay, Veil, Words
@@ -111,8 +113,45 @@ def test_hidden_inputs_are_shown_by_the_stream_of_the_call(monkeypatch: pytest.M
     assert made.outputs[2][0].tolist() == [0.0, 1.0, 0.0, 1.0]
 
 
+def test_a_few_calls_amid_others_are_shown_late_and_copied_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that returns the same memory each time only their results come through; the host tells the stream of their
+    inputs two calls before, and nothing lies between those that are not looked at."""
+    log: list[str] = []
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: log.append("sleeps"))
+    made, memory = _buffers((4,), sets=8), torch.zeros(4)
+    for index in range(8):
+        made.inputs[index][0].fill_(float(index))
+    order = [7, 6, 5, 4, 3, 2, 1, 0]
+    Words(made, (), 9).invert([order[3], order[6]])
+
+    def called(x: torch.Tensor) -> torch.Tensor:
+        log.append(f"{x[0]:.0f}")
+        return memory.copy_(x)
+
+    _run(made, called, order, at_once=False, first=9, looked_at=[3, 6])
+    assert ["7", "sleeps", "6", "5", "4", "sleeps", "3", "2", "1", "0"] == log
+    assert [0.0, 1.0, 0.0, 0.0, 4.0, 0.0, 0.0, 0.0] == [made.outputs[index][0][0].item() for index in range(8)]
+
+
+def test_where_is_looked_no_program_knows() -> None:
+    """Anywhere but at the first calls of a window, never at two that are near; nowhere in short ones."""
+    dice, seen = random.Random(3), set[int]()
+    for _ in range(400):
+        some = amid.places(20, dice)
+        assert len(some) == amid.LOOKS and min(some) >= amid.AHEAD and max(some) < 20
+        assert all(after > before + 1 for before, after in itertools.pairwise(some))
+        seen.update(some)
+    assert len(seen) > 12 and not amid.places(amid.LEAST - 1, dice) and len(amid.places(amid.LEAST, dice)) == amid.LOOKS
+
+
 def _run(
-    made: Buffers, module: Callable[[torch.Tensor], torch.Tensor], order: list[int], *, at_once: bool, first: int = -1
+    made: Buffers,
+    module: Callable[[torch.Tensor], torch.Tensor],
+    order: list[int],
+    *,
+    at_once: bool,
+    first: int = -1,
+    looked_at: Sequence[int] = (),
 ) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
@@ -122,7 +161,7 @@ def _run(
         if first >= 0:
             running.do_uncover({"shown": [], "first": first}, [])
         ours.send(wires.asking(7, taken=False, keep=False))
-        running.window(wires.go(7, order, grad=False, at_once=at_once))
+        running.window(wires.go(7, order, grad=False, at_once=at_once, looked_at=looked_at))
 
 
 @pytest.mark.parametrize("host_ms", [0.3, 3.0])

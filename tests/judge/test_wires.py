@@ -14,6 +14,10 @@ from kernelwright.judge import wires
 def test_a_go_record_keeps_number_mode_and_order(order: list[int]) -> None:
     """What the judge packs is what the runner reads."""
     assert (2**62 + 1, True, order) == wires.parse_go(wires.go(2**62 + 1, order, grad=True))
+    places = [place for place in (0, 2, 77) if place < len(order)]
+    said = wires.go(2**62 + 1, order, grad=True, looked_at=places)
+    assert ((2**62 + 1, True, order), places) == (wires.parse_go(said), wires.looked_at(said))
+    assert not wires.at_once(said) and wires.at_once(wires.go(1, order, grad=False, at_once=True))
 
 
 def test_a_delivered_record_keeps_time_and_aliases() -> None:

@@ -20,17 +20,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from kernelwright.judge import taken, variants
+from kernelwright.judge import amid, taken, variants
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.spot_checks import Leaves, Mismatch, SpotChecks, Suspect
 from kernelwright.judge.variants import AS_GIVEN
 
 if TYPE_CHECKING:
     from kernelwright.judge.bench import Point
+    from kernelwright.judge.program import Program
+    from kernelwright.judge.window import Window
 
 CHANCE = 1 / 3
 """That a round has an odd turn, whatever those before it had: where each five had one, a program that counted them knew
 in half of the rounds that what it saw next was timed."""
+ALIKE = 1 / 2
+"""Of odd windows on a device those whose calls follow each other as timed ones do."""
 Draw = Callable[[], Leaves]
 
 
@@ -98,6 +102,13 @@ class OddCalls:
         """Inputs of one window: odd ones in places drawn by lot, the task's own in the others."""
         ready, self._ready = self._ready, []
         return ready
+
+    def window(self, program: Program, order: list[int], *, grad: bool) -> Window:
+        """Run it: on a device each result is copied right after its call, or, by lot, a few of them are (``amid``)."""
+        places = amid.places(len(order), self.dice) if self.dice.random() < ALIKE else []
+        if places:
+            return program.looked_at(order, places, grad=grad)
+        return program.window(order, grad=grad, at_once=True)
 
     def look(self, suspect: Suspect, checks: SpotChecks, state: Any) -> None:
         """Compare the odd calls of the window that has just run with eager's answers. Raises Mismatch."""

@@ -160,15 +160,33 @@ class Program:
     def checked(self, order: Sequence[int], *, grad: bool, hidden: bool) -> Window:
         """A window whose results are copied ``at_once``. ``hidden``: on a device the stream that is current at a call
         shows its inputs, some time after it was told to: who reads them on another one must have waited for it."""
-        if hidden and self.shown is not None and self.device != "cpu":
-            assert self.buffers is not None
-            first = secrets.randbits(20)
-            Words(self.buffers, self.shown, first).invert(order)
-            self._settle()
-            self.leash.ask({"do": "uncover", "first": first, "shown": sorted(self.shown)}, self.stage)
+        if hidden:
+            self._hide(order)
         return self.window(order, grad=grad, at_once=True)
 
-    def window(self, order: Sequence[int], *, grad: bool = False, keep: bool = False, at_once: bool = False) -> Window:
+    def looked_at(self, order: Sequence[int], places: Sequence[int], *, grad: bool) -> Window:
+        """A window as timed ones are, but for calls at these places in it: see ``amid``."""
+        self._hide([order[place] for place in places])
+        return self.window(order, grad=grad, looked_at=places)
+
+    def _hide(self, sets: Sequence[int]) -> None:
+        """Hide inputs of these sets until their calls in the next window, on a device."""
+        if sets and self.shown is not None and self.device != "cpu":
+            assert self.buffers is not None
+            first = secrets.randbits(20)
+            Words(self.buffers, self.shown, first).invert(sets)
+            self._settle()
+            self.leash.ask({"do": "uncover", "first": first, "shown": sorted(self.shown)}, self.stage)
+
+    def window(
+        self,
+        order: Sequence[int],
+        *,
+        grad: bool = False,
+        keep: bool = False,
+        at_once: bool = False,
+        looked_at: Sequence[int] = (),
+    ) -> Window:
         """Wake the program, run one call on each set of ``order`` back to back, have the results delivered, stop it.
 
         An empty ``order`` measures the overhead. Only the outputs of sets in ``order`` are written. ``keep``: the
@@ -180,7 +198,8 @@ class Program:
             raise ValueError(f"a window of {len(order)} calls; the most is {wires.MOST_CALLS}")
         number = secrets.randbits(63)
         leash, on_device = self.leash, self.device != "cpu"
-        go, done = wires.go(number, order, grad=grad, at_once=at_once and on_device), wires.mark(wires.DONE, number)
+        go = wires.go(number, order, grad=grad, at_once=at_once and on_device, looked_at=looked_at if on_device else ())
+        done = wires.mark(wires.DONE, number)
         leash.expect_silence()
         self.veil.lift()
         self._places.put()

@@ -281,7 +281,7 @@ class Race:
                 racer.program.window([], grad=self.grad)
         self._prepare(racer, values, other)
         with self._blame(racer):
-            self.look(racer.program.window(self._order(), grad=self.grad, at_once=True))
+            self.look(self.odd.window(racer.program, self._order(), grad=self.grad))
         torch.set_num_threads(self.threads)
         self.odd.look(racer.suspect, self.checks, state)
         self._prepare_odd(index)

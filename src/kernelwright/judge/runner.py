@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from kernelwright.judge import asked, buffers, fetch, imported, left, plain, skeletons, spoilt, state_names, veil, wires
+from kernelwright.judge.amid import Amid
 from kernelwright.judge.anew import Anew
 from kernelwright.judge.handover import Handover
 
@@ -233,16 +234,19 @@ class Runner:
         """Run the calls, say done, and deliver what was returned once asked."""
         number, grad, order = wires.parse_go(body)
         began = time.monotonic()
-        copied: list[list[tuple[int, int]]] = []
+        amid, calls, results = Amid(self, order, wires.looked_at(body)), list(enumerate(order)), list[Any]()
         self.wake()
         with self._context(grad):
             if wires.at_once(body):
-                results = [self._at_once(index, grad, copied) for index in order]
+                results = [amid.at_once(place, functools.partial(self._called, index, grad)) for place, index in calls]
             elif self.late:
                 begun = [self._begin(index) for index in order]
                 results = [self._in_order(finish()) for finish in begun]
             else:
-                results = [self._in_order(self._call(index, grad)) for index in order]
+                for place, index in calls:
+                    amid.before(place)
+                    results.append(self._called(index, grad))
+                    amid.after(place, results[-1])
         self.cover = self.handed = None
         self.sync()
         own_us = (time.monotonic() - began) * 1e6
@@ -257,8 +261,8 @@ class Runner:
         aliases: list[tuple[int, int]] = []
         with torch.no_grad():
             pairs: list[tuple[torch.Tensor, torch.Tensor]] = []
-            for index, result in zip(order, results, strict=True):
-                aliases = copied[-1] if copied else self._deliver(index, result, pairs)
+            for place, (index, result) in enumerate(zip(order, results, strict=True)):
+                aliases = amid.aliases[place] if place in amid.aliases else self._deliver(index, result, pairs)
             if pairs and self.device != "cpu":  # 256 small copies, one by one, were a third of a delivery
                 torch._foreach_copy_([target for target, _ in pairs], [leaf for _, leaf in pairs])
             if self.spared is not None and self.device != "cpu" and self.buffers is not None:
@@ -274,28 +278,6 @@ class Runner:
             left.called(None if self.written else self.before, self.calls[index][2])
             self.calls[index] = left.kept(self.before, self.calls[index], grad=grad) or self._arguments(index)
 
-    def _at_once(self, index: int, grad: bool, copied: list[list[tuple[int, int]]]) -> Any:
-        """A call whose result the stream that is current now copies right after it, as any caller's next operator reads
-        it: what a program computes on a stream of its own, or later, is not there. Where its inputs are hidden that
-        stream shows them first, when the program was called and the copies wait: see ``veil.Delay``."""
-        stream = None if self.device == "cpu" else torch.cuda.current_stream()
-        if (covered := self.cover) is not None:
-            self.delay.begin()
-            covered.invert([index])
-        if self.handed is not None:
-            self.handed.begin(index)
-        result = self._in_order(self._call(index, grad))
-        self.copies, pairs = True, list[tuple[torch.Tensor, torch.Tensor]]()
-        with torch.no_grad(), torch.cuda.stream(stream):
-            copied.append(self._deliver(index, result, pairs))
-            if pairs:
-                torch._foreach_copy_([target for target, _ in pairs], [leaf for _, leaf in pairs])
-            if self.handed is not None:
-                self.handed.after(index)
-        if covered is not None:
-            self.delay.end()
-        return result
-
     def _context(self, grad: bool) -> contextlib.ExitStack:
         stack = contextlib.ExitStack()
         stack.enter_context(torch.enable_grad() if grad else torch.no_grad())
@@ -303,6 +285,9 @@ class Runner:
             kind = self.device.partition(":")[0]
             stack.enter_context(torch.autocast(kind, dtype=skeletons.dtype(self.autocast)))
         return stack
+
+    def _called(self, index: int, grad: bool) -> Any:
+        return self._in_order(self._call(index, grad))
 
     def _call(self, index: int, grad: bool) -> tuple[Any, tuple[torch.Tensor, ...]]:
         arguments, keywords, _ = self.calls[index]

@@ -12,7 +12,7 @@ import json
 import select
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 LARGEST = 128 << 10
@@ -65,9 +65,13 @@ def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
     return body, list(descriptors)
 
 
-def go(number: int, order: Sequence[int], *, grad: bool, at_once: bool = False) -> bytes:
-    """Start a window: run these sets, and copy each result before the next call is made where that is wanted."""
-    return _GO.pack(GO, number, grad + 2 * at_once, len(order)) + array.array("i", order).tobytes()
+def go(
+    number: int, order: Sequence[int], *, grad: bool, at_once: bool = False, looked_at: Collection[int] = ()
+) -> bytes:
+    """Start a window: run these sets, and copy each result before the next call is made where that is wanted.
+    ``looked_at``: places in the order; see ``amid``."""
+    said = [~index if place in looked_at else index for place, index in enumerate(order)]
+    return _GO.pack(GO, number, grad + 2 * at_once, len(order)) + array.array("i", said).tobytes()
 
 
 def at_once(body: bytes) -> bool:
@@ -78,11 +82,21 @@ def at_once(body: bytes) -> bool:
 def parse_go(body: bytes) -> tuple[int, bool, list[int]]:
     """(number, grad, order) of a go record."""
     _, number, manner, count = _GO.unpack_from(body)
+    said = _said(body)
+    if len(said) != count:
+        raise ValueError("a go record of the wrong length")
+    return number, bool(manner & 1), [~index if index < 0 else index for index in said]
+
+
+def looked_at(body: bytes) -> list[int]:
+    """The places in the order of a go record that are looked at."""
+    return [place for place, index in enumerate(_said(body)) if index < 0]
+
+
+def _said(body: bytes) -> array.array[int]:
     order = array.array("i")
     order.frombytes(body[_GO.size :])
-    if len(order) != count:
-        raise ValueError("a go record of the wrong length")
-    return number, bool(manner & 1), order.tolist()
+    return order
 
 
 def mark(kind: bytes, number: int) -> bytes:
