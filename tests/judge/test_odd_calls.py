@@ -16,7 +16,7 @@ from kernelwright.judge import amid, factors
 from kernelwright.judge.bench import Point
 from kernelwright.judge.dealing import SPOTS
 from kernelwright.judge.inputs import change_leaves
-from kernelwright.judge.odd_calls import OddCalls
+from kernelwright.judge.odd_calls import WHOLE, WHOLE_BYTES, OddCalls
 from kernelwright.judge.spot_checks import Mismatch, SpotChecks
 from kernelwright.judge.stages import Judgement
 from kernelwright.judge.taken import of_calls
@@ -331,3 +331,26 @@ def test_half_of_odd_windows_are_as_timed_ones_are_but_for_a_few_calls() -> None
     asked.clear()
     calls.window(Told(), [0, 1], grad=False)  # type: ignore[arg-type]
     assert [0] == asked, "a short one has no room for them"
+
+
+def test_a_device_has_calls_of_a_dear_case_that_are_changed_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the one with odd rows, a few in each window, of all changes in turn: whether a mask is causal, or all rows
+    lie far from zero, no odd row says. A processor has no time for them, nor is there any in windows of one call."""
+    monkeypatch.setattr(Point, "dear", True)
+    for kind, sets, bytes_, whole in (("cuda", SETS, 0, True), ("cpu", SETS, 0, False), ("cuda", 1, 0, False),
+                                      ("cuda", SETS, WHOLE_BYTES + 1, False)):  # fmt: skip
+        calls = odd("torch.softmax(x, -1)", "[torch.randn(8, 16)]")
+        calls.point.call_bytes += bytes_
+        calls.point.instance.device = torch.device(kind)
+        monkeypatch.setattr(calls.point.instance, "usable", lambda variant, seed: True)
+        assert calls.rounds(8, 8, sets)
+        kinds = {variant.change for variant in (*calls._always, *calls._deck)}
+        assert whole == (len(calls._deck) > WHOLE and len(kinds) > 8) and "strewn" in kinds
+        calls.point.instance.device = torch.device("cpu")
+        seen = set[str]()
+        for _ in range(12):
+            calls.prepare(sets, lambda: [torch.zeros(8, 16)])
+            changed = [variant.change for variant, _ in calls._chosen.values()]
+            assert len(changed) == (1 + WHOLE if whole else 1) and changed.count("strewn") == 1
+            seen.update(changed)
+        assert whole == (len(seen) > 8)

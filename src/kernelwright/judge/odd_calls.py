@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from kernelwright.judge import amid, taken, variants
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.spot_checks import Leaves, Mismatch, SpotChecks, Suspect
-from kernelwright.judge.variants import AS_GIVEN
+from kernelwright.judge.variants import AS_GIVEN, HEAVY
 
 if TYPE_CHECKING:
     from kernelwright.judge.bench import Point
@@ -35,6 +35,10 @@ CHANCE = 1 / 3
 in half of the rounds that what it saw next was timed."""
 ALIKE = 1 / 2
 """Of odd windows on a device those whose calls follow each other as timed ones do."""
+WHOLE, WHOLE_BYTES = 4, 256 << 20
+"""On a device, calls of a dear case's odd window that are changed as a whole, and bytes of one up to which they are: a
+mask taken for causal, and the variance by squares, passed there in windows that timed ones are like (8 million elements,
+and attention over 1024 positions), while all changes came mixed into one draw."""
 Draw = Callable[[], Leaves]
 
 
@@ -64,6 +68,8 @@ class OddCalls:
     """Variants whose turn is still to come."""
     _hand: int = 0
     """How many of them a window takes."""
+    _always: list[Variant] = field(default_factory=list)
+    """Variants that every window has besides."""
     _full: int = 0
     """Odd calls that are still to be compared in full."""
     _chosen: dict[int, tuple[Variant, Leaves]] = field(default_factory=dict)
@@ -74,11 +80,13 @@ class OddCalls:
     def rounds(self, least: int, most: int, sets: int, first: int = 0) -> frozenset[int]:
         """In which rounds of ``sets`` calls there is one, of at least and at most so many, from ``first`` on; none
         where there is nothing to vary."""
-        self._deck = self._offered(self.windows * sets) if self.windows else []
+        self._always, self._deck = self._offered(self.windows * sets) if self.windows else ([], [])
         self.dice.shuffle(self._deck)
-        if not self._deck:
+        if not self._deck and not self._always:
             return frozenset()
         self._hand = -(-len(self._deck) // self.windows)
+        if self._always:
+            self._hand = min(self._hand, WHOLE)
         self._full = 0 if self.point.dear else self.windows * self._hand
         wanted, last = min(self.windows, max(1, least // 2), least - first), most if self.lasting else least
         while True:
@@ -89,8 +97,9 @@ class OddCalls:
     def prepare(self, sets: int, draw: Draw) -> None:
         """Draw the next window: before the race, and after each, so that its inputs are no longer in coming than those
         of a timed one."""
-        hand = min(self._hand, sets, len(self._deck))
+        hand = min(self._hand, sets - len(self._always), len(self._deck))
         some, self._deck = self._deck[:hand], [*self._deck[hand:], *self._deck[:hand]]
+        some = [*self._always, *some]
         places = self.dice.sample(range(sets), len(some))
         self._ready = [draw() for _ in range(sets)]
         self._chosen = {}
@@ -160,15 +169,22 @@ class OddCalls:
         made = instance.given(instance.changed(given, variant, seed), seed)
         return taken.or_as_given(self.point, variant, made, given)
 
-    def _offered(self, calls: int) -> list[Variant]:
-        """Changes of value that the reference accepts: layouts have buffers of their own. On a dear case, or where
-        there are fewer ``calls`` than changes (long calls are timed one to a window), all in one draw.
+    def _offered(self, calls: int) -> tuple[list[Variant], list[Variant]]:
+        """What every window has, and changes of value that the reference accepts, to be dealt: layouts have buffers of
+        their own. On a dear case, or where there are fewer ``calls`` than changes (long calls are timed one to a
+        window), all in one draw; a device has time for some of a dear case's beside that.
         """
-        if self.point.dear or self.point.instance.contract.random:  # there a comparison takes 36 calls of eager's
-            return self._strewn()
+        if self.point.instance.contract.random:  # there a comparison takes 36 calls of eager's
+            return [], self._strewn()
+        on_device = self.point.instance.device.type != "cpu" and self.point.call_bytes <= WHOLE_BYTES
+        if self.point.dear and not (on_device and calls > self.windows and self.point.instance.work <= HEAVY):
+            return [], self._strewn()
         offered = (v for v in self.point.offered if v.name != AS_GIVEN and v.layout == "contiguous")
         deck = [v for v in offered if (v.change or v.special or v.scale != 1.0) and self.point.usable(v)]
-        return deck if calls >= len(deck) else self._strewn() or deck
+        if self.point.dear:
+            mixed = self._strewn()
+            return mixed[:1], [*mixed[1:], *deck]
+        return [], deck if calls >= len(deck) else self._strewn() or deck
 
     def _strewn(self) -> list[Variant]:
         """Few odd rows: those of ``mixed``, which checks before the race have, any sample shows."""

@@ -189,15 +189,13 @@ class Program:
     ) -> Window:
         """Wake the program, run one call on each set of ``order`` back to back, have the results delivered, stop it.
 
-        An empty ``order`` measures the overhead. Only the outputs of sets in ``order`` are written. ``keep``: the
-        results stay alive until those of a later window are delivered without it. ``at_once``: on a device each
-        result is copied by the stream that was current before its call, not once everything is done. Raises
-        ChildFailure.
+        An empty ``order`` measures the overhead. Only the outputs of sets in ``order`` are written. ``keep``: results
+        live until those of a later window are delivered without it. ``at_once``: on a device each is copied by the
+        stream that was current before its call, not once everything is done. Raises ChildFailure.
         """
         if len(order) > wires.MOST_CALLS:
             raise ValueError(f"a window of {len(order)} calls; the most is {wires.MOST_CALLS}")
-        number = secrets.randbits(63)
-        leash, on_device = self.leash, self.device != "cpu"
+        number, leash, on_device = secrets.randbits(63), self.leash, self.device != "cpu"
         go = wires.go(number, order, grad=grad, at_once=at_once and on_device, looked_at=looked_at if on_device else ())
         done = wires.mark(wires.DONE, number)
         leash.expect_silence()

@@ -63,8 +63,8 @@ def or_as_given(
     point: Point, variant: Variant, made: list[torch.Tensor], given: list[torch.Tensor]
 ) -> list[torch.Tensor]:
     """A changed call of a race, or where the reference does not take that, the call as it was drawn. On a dear case
-    that is not asked."""
-    return made if point.dear or point.checker.accepts(variant, made, None) else given
+    that is not asked, where all changes come to one draw."""
+    return made if (point.dear and variant.change == "strewn") or point.checker.accepts(variant, made, None) else given
 
 
 def of_one_shape(point: Point, draws: Iterable[list[torch.Tensor]]) -> Iterator[list[torch.Tensor]]:
