@@ -39,6 +39,7 @@ from gpu_programs import GPU
 from hidden_programs import HIDDEN
 from honest_programs import HONEST
 from hostile_programs import HOSTILE
+from hurried_programs import HURRIED
 from insider_programs import INSIDERS
 from kept_programs import KEPT
 from later_programs import LATER
@@ -80,7 +81,7 @@ ALL: tuple[Program, ...] = (
     *TIED, *BETWEEN, *LOSSES, *MASKED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SIZED,
     *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *UNSEEN, *FITTED,
     *TURNING,
-    *GPU, *DEVICE,
+    *GPU, *DEVICE, *HURRIED,
 )  # fmt: skip
 
 
