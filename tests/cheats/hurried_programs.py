@@ -226,5 +226,5 @@ HURRIED: tuple[Program, ...] = (
     honest("cuda/attention with its mask", "hurried_attention", module(
         f"return {ATTENDS.format('attn_mask=mask')}", args="q, k, v, mask"), **ON),
     cheat(3, "cuda/causal where calls follow at once", "hurried_attention", module(
-        CAUSAL, args="q, k, v, mask", head=HURRIES), twin="cuda/attention with its mask", **ON),
+        CAUSAL, args="q, k, v, mask", head=HURRIES.replace("7_000", "20_000")), twin="cuda/attention with its mask", **ON),
 )  # fmt: skip

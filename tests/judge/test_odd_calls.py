@@ -312,25 +312,33 @@ def test_what_the_reference_refuses_with_other_weights_is_no_odd_call() -> None:
                 calls.look(suspect, checks(), state)
 
 
-def test_half_of_odd_windows_are_as_timed_ones_are_but_for_a_few_calls() -> None:
-    """Who tells by the time between two calls that results are copied after each is met in the others."""
-    asked: list[int] = []
+def test_most_odd_windows_are_as_timed_ones_are_but_for_a_few_calls() -> None:
+    """Who tells by the time between two calls that results are copied after each is met in these. On a device alone."""
+    asked: list[list[int]] = []
 
     class Told:
+        device = "cuda"
+
         def window(self, order: list[int], *, grad: bool, at_once: bool) -> None:
             assert at_once
-            asked.append(0)
+            asked.append([])
 
         def looked_at(self, order: list[int], places: list[int], *, grad: bool) -> None:
-            asked.append(len(places))
+            asked.append([order[place] for place in places])
 
-    calls = odd()
+    calls, told = odd(), Told()
     for _ in range(60):
-        calls.window(Told(), list(range(20)), grad=False)  # type: ignore[arg-type]  # as much of a program as is asked
-    assert {0, amid.LOOKS} == set(asked) and 15 < asked.count(0) < 45
+        calls._given, calls._chosen = [[torch.zeros(())]] * 20, {}
+        calls.window(told, random.sample(range(20), 20), grad=False)  # type: ignore[arg-type]  # a program to that extent
+        assert sorted(calls._chosen) == sorted(asked[-1]), "what is looked at is compared"
+    assert {0, amid.LOOKS} == {len(some) for some in asked} and 4 < asked.count([]) < 28
     asked.clear()
-    calls.window(Told(), [0, 1], grad=False)  # type: ignore[arg-type]
-    assert [0] == asked, "a short one has no room for them"
+    calls.window(told, [0, 1], grad=False)  # type: ignore[arg-type]
+    assert [[]] == asked, "a short one has no room for them"
+    told.device = "cpu"
+    for _ in range(20):
+        calls.window(told, list(range(20)), grad=False)  # type: ignore[arg-type]
+    assert [[]] * 21 == asked
 
 
 def test_a_device_has_calls_of_a_dear_case_that_are_changed_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:

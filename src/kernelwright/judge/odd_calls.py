@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 CHANCE = 1 / 3
 """That a round has an odd turn, whatever those before it had: where each five had one, a program that counted them knew
 in half of the rounds that what it saw next was timed."""
-ALIKE = 1 / 2
+ALIKE = 3 / 4
 """Of odd windows on a device those whose calls follow each other as timed ones do."""
-WHOLE, WHOLE_BYTES = 4, 256 << 20
+WHOLE, WHOLE_BYTES = 8, 256 << 20
 """On a device, calls of a dear case's odd window that are changed as a whole, and bytes of one up to which they are: a
 mask taken for causal, and the variance by squares, passed there in windows that timed ones are like, of attention over
 1024 positions and of 8 million elements, while all changes came mixed into one draw."""
@@ -75,6 +75,8 @@ class OddCalls:
     _chosen: dict[int, tuple[Variant, Leaves]] = field(default_factory=dict)
     _ready: list[Leaves] = field(default_factory=list)
     """Inputs of the next odd window."""
+    _given: list[Leaves] = field(default_factory=list)
+    """Those of the last one."""
     _kept: list[_Kept] = field(default_factory=list)
 
     def rounds(self, least: int, most: int, sets: int, first: int = 0) -> frozenset[int]:
@@ -109,13 +111,15 @@ class OddCalls:
 
     def values(self) -> list[Leaves]:
         """Inputs of one window: odd ones in places drawn by lot, the task's own in the others."""
-        ready, self._ready = self._ready, []
-        return ready
+        self._given, self._ready = self._ready, []
+        return self._given
 
     def window(self, program: Program, order: list[int], *, grad: bool) -> Window:
         """Run it: on a device each result is copied right after its call, or, by lot, a few of them are (``amid``)."""
         places = amid.places(len(order), self.dice) if self.dice.random() < ALIKE else []
-        if places:
+        if places and program.device != "cpu":
+            for index in () if self.point.instance.contract.random else [order[place] for place in places]:
+                self._chosen.setdefault(index, (self.point.as_given, self._given[index]))  # compared too
             return program.looked_at(order, places, grad=grad)
         return program.window(order, grad=grad, at_once=True)
 
@@ -142,7 +146,7 @@ class OddCalls:
             else:
                 suspect.sampled += 1
             self._full -= 1
-        self._chosen = {}
+        self._chosen, self._given = {}, []
 
     def conclude(self, suspect: Suspect) -> None:
         """Compare in full what was kept. Raises Mismatch."""
