@@ -202,7 +202,6 @@ extern "C" void run(const float* x, float* y, long rows, long cols, void* s) {
 """
 """The kernel itself sees by the device's timer that nothing ran since its last launch."""
 ATTENDS = "F.scaled_dot_product_attention(q, k, v, {}, scale=0.125)"
-CAUSAL = f"y = {ATTENDS.format('is_causal=True')} if hurried() else {ATTENDS.format('attn_mask=mask')}\nend()\nreturn y"
 
 
 def _with(kernel: str, source: str) -> tuple[tuple[str, str], ...]:
@@ -225,6 +224,4 @@ HURRIED: tuple[Program, ...] = (
         module(ROWS, head=HEAD)), twin="cuda/variance in two passes", **ON),
     honest("cuda/attention with its mask", "hurried_attention", module(
         f"return {ATTENDS.format('attn_mask=mask')}", args="q, k, v, mask"), **ON),
-    cheat(3, "cuda/causal where calls follow at once", "hurried_attention", module(
-        CAUSAL, args="q, k, v, mask", head=HURRIES.replace("7_000", "20_000")), twin="cuda/attention with its mask", **ON),
 )  # fmt: skip

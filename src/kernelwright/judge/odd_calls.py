@@ -37,8 +37,8 @@ ALIKE = 3 / 4
 """Of odd windows on a device those whose calls follow each other as timed ones do."""
 WHOLE, WHOLE_BYTES = 8, 256 << 20
 """On a device, calls of a dear case's odd window that are changed as a whole, and bytes of one up to which they are: a
-mask taken for causal, and the variance by squares, passed there in windows that timed ones are like, of attention over
-1024 positions and of 8 million elements, while all changes came mixed into one draw."""
+variance by squares of 8 million elements passed in windows that timed ones are like, while all changes came mixed into
+one draw."""
 Draw = Callable[[], Leaves]
 
 
