@@ -9,7 +9,10 @@ from plain_tasks import instance
 from kernelwright.judge import orders
 from kernelwright.judge.floors import OF_FEW
 from kernelwright.judge.inputs import Variant, generator
+from kernelwright.judge.verify import Checker
 from kernelwright.judge.yardstick import Magnitudes
+
+GIVEN = Variant(name="as given", required=True)
 
 
 def test_sums_and_products_really_change_their_order() -> None:
@@ -49,3 +52,28 @@ def test_of_few_numbers_more_draws_are_made_than_there_are_orders_at_once() -> N
     assert found is not None and found.rms >= usual.rms > 0.0
     assert len(floors._draws) == OF_FEW > orders.RUNS
     assert floors._draws[0] != floors._draws[orders.RUNS]
+
+
+SUM = "self.a(x) + self.b(x) + self.c(x)"
+TABLES = "self.a, self.b, self.c = nn.Embedding(8, 32), nn.Embedding(8, 32), nn.Embedding(8, 32)"
+FLAGS = "\nself.register_buffer('live', (torch.arange(64) % 2).float())"
+
+
+def test_where_all_inputs_are_whole_numbers_weights_are_moved() -> None:
+    """But for flags that are floats, and not beside an input that floats: nothing else made an honest error there."""
+    made = instance(SUM, "[torch.randint(0, 8, (4, 64))]", init=TABLES + FLAGS)
+    state, leaves = made.first_state, made.draw(GIVEN, 3)
+    moved = orders.beside(leaves, state, generator(0, "cpu"))
+    assert [name for (name, a), (_, b) in zip(state, moved, strict=True) if torch.equal(a, b)] == ["live"]
+    assert orders.beside([*leaves, torch.rand(3)], state, generator(0, "cpu")) is state
+
+
+def test_a_sum_of_rows_in_another_order_is_honest_and_who_rounds_is_told_which_oracle_said_so() -> None:
+    made = instance(SUM, "[torch.randint(0, 8, (4, 64))]", init=TABLES)
+    made.distrust_double("a test")
+    leaves, checker, model = made.draw(GIVEN, 3), Checker(made, seed=3), made.model
+    x = leaves[0]
+    other = (model.a(x) + (model.c(x) + model.b(x))).detach()
+    assert checker.check(GIVEN, leaves, None, [other], leaves).passed
+    found = checker.check(GIVEN, leaves, None, [other.bfloat16().float()], leaves)
+    assert not found.passed and "judged by 6 orders of summation: a test" in found.detail

@@ -155,11 +155,11 @@ class Instance:
     def _learn_outputs(self, leaves: list[torch.Tensor], seed: int) -> list[torch.Tensor]:
         """Run once, learn the output tree; run again, refuse randomness that was not declared. The first answer."""
         try:
-            with seeded(11), Counting(leaves, self.model) as count:
+            with seeded(11), Counting(leaves, self.model) as count, count.limits.noted():
                 before, outputs = refusals.counts(self.model), (answer := self.answered(self.model, leaves)).outputs
             self.work, self.searches, self.particular = count.work, count.searches, count.particular
             """Multiply-adds of one call, roughly; whether it searches in an input; what it asks of values."""
-            self.factors, self.sized, self.sorts = count.factors, count.sized, count.sorts
+            self.factors, self.sized, self.sorts, self.limits = count.factors, count.sized, count.sorts, count.limits
             self.jumps, self.steep, self.counts = count.jumps, count.exponential, count.jumps and count.counts
             self.met = count.met(answer.inputs, self.reference.task, outputs) | {"roots": calls.differentiable(outputs)}
             """What operators said of values, and outputs that may have gradients, for ``offered``."""
@@ -345,15 +345,16 @@ class Instance:
     def distrust_double(self, why: str) -> None:
         """From here on, several orders of summation stand in for the oracle; the proof says why."""
         self.without_double = why
-        self.notes.append(f"the reference is judged by {orders.RUNS} orders of summation: {why}")
+        self.notes.append(f"the reference is {orders.judged_by(why)}")
 
     def _several(self, leaves: Leaves, state: State | None, seed: int) -> list[list[torch.Tensor]]:
-        return orders.several(lambda given: self.eager(given, state), leaves, inputs.generator(seed, self.device))
+        return orders.several(self.eager, leaves, state or self.first_state, inputs.generator(seed, self.device))
 
     def doubled(self, leaves: Leaves, state: State | None, mode: Float64Trace, move: Any = None) -> list[torch.Tensor]:
         if self.double is None:
             self.double = weights.doubled(self.model)
-        double, mode.single, mode.fills = self.double, rounding.unit_of(self.out_specs) > 2.0**-30, self.steep
+        single = rounding.unit_of(self.out_specs) > 2.0**-30
+        double, mode.single, mode.fills, mode.limits = self.double, single, self.steep, self.limits
         self.giver.give(double, self.first_state if state is None else state, lasting=move is None)
         if move is not None:  # where they lie: two copies of 512 MB were up to 2.5 s of a draw, with new pages
             move(weights.once(double), write=True)
@@ -386,12 +387,8 @@ class Instance:
 
     def all_specs(self) -> tuple[TensorSpec, ...]:
         """Everything one call is compared on: outputs, then gradients, then the inputs it writes to."""
-        written = (self.specs[index] for index in self.contract.mutates)
-        return (
-            *self.out_specs,
-            *(spec for _, spec in self.gradients),
-            *(TensorSpec.contiguous(spec.shape, spec.dtype) for spec in written),
-        )
+        written = (TensorSpec.contiguous(self.specs[i].shape, self.specs[i].dtype) for i in self.contract.mutates)
+        return (*self.out_specs, *(spec for _, spec in self.gradients), *written)
 
     @property
     def huge(self) -> bool:

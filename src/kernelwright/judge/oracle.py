@@ -31,6 +31,7 @@ from kernelwright.judge import (
 )
 from kernelwright.judge import near_points as points
 from kernelwright.judge.kinds import Watching, chooses, ranks
+from kernelwright.judge.numeric_limits import Limits
 
 if TYPE_CHECKING:
     from kernelwright.task import Task
@@ -100,6 +101,8 @@ class Float64Trace(Watching):
         """Numbers that it clamps by are those of float32."""
         self.fills = False
         """What a mask puts in swallows a score as it does in float32."""
+        self.limits = Limits()
+        """What ``torch.finfo`` says of raised tensors."""
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -193,7 +196,7 @@ class Counting(Watching):
         self.looked, self.followed = marks.Looked(), exponents.Followed(model)
         self.exponential = self.searches = self.jumps = False
         self.particular, self.travelled, self.fits = domains.Particular(), far.Travelled(), fitted.Fits()
-        self.given = given
+        self.given, self.limits = given, Limits()
         self.factors = self.sized = self.sorts = self.ranks = False
         self.traits = set[str]()
         self.counts = any(map(counted.whole, given))
@@ -299,5 +302,5 @@ def run_raised(
     """Call a double-precision module on double inputs under ``mode``. Raises what the module raises."""
     inputs = [raised(leaf.detach()) if leaf.dtype in RAISED else leaf.detach().clone() for leaf in leaves]
     inputs = [new.clone() if new is old else new for new, old in zip(inputs, leaves, strict=True)]
-    with plain_operators(), mode:
+    with plain_operators(), mode.limits.again(), mode:
         return call(inputs)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from kernelwright.judge.kinds import Watching
+from kernelwright.judge.weights import State
 
 RUNS = 6
 """Orders tried; their mean stands in for the oracle."""
@@ -64,6 +65,26 @@ def moved_by_an_ulp(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> lis
     return out
 
 
+def beside(leaves: Sequence[torch.Tensor], state: State, rng: torch.Generator) -> State:
+    """Weights moved as ``moved_by_an_ulp`` does, where no input can be, but for flags and counts in floats. Of a sum of
+    embeddings nothing was moved, all answers were equal, and an honest one was 4 times as far off as none."""
+    if any(leaf.is_floating_point() or leaf.is_complex() for leaf in leaves):
+        return state
+    moved = moved_by_an_ulp([value for _, value in state], rng)
+    pairs = zip(state, moved, strict=True)
+    return [(name, value if _of_whole(value) else new) for (name, value), new in pairs]
+
+
+def _of_whole(values: torch.Tensor) -> bool:
+    return values.is_floating_point() and bool(_small_whole(values.to(torch.float64)).any())
+
+
+def _small_whole(wide: torch.Tensor) -> torch.Tensor:
+    """Where small whole numbers are, if hardly any others are there."""
+    whole = (wide.frac() == 0.0) & (wide.abs() <= WHOLE)
+    return whole & (whole.sum() * 10 > 9 * whole.numel())
+
+
 def shaken(leaves: Sequence[torch.Tensor], rng: torch.Generator, times: float) -> list[torch.Tensor]:
     """Floating leaves, halves too, moved by ``times`` half an ulp up or down or not at all, but for small whole numbers
     in leaves of hardly any others: a reference may compare with them."""
@@ -73,23 +94,31 @@ def shaken(leaves: Sequence[torch.Tensor], rng: torch.Generator, times: float) -
         if leaf.is_floating_point() and leaf.itemsize > 1:
             wide, eps = leaf.to(torch.float64), torch.finfo(leaf.dtype).eps
             step = torch.randint(-1, 2, leaf.shape, generator=rng, device=leaf.device)
-            whole = (wide.frac() == 0.0) & (wide.abs() <= WHOLE)
-            whole = whole & (whole.sum() * 10 > 9 * whole.numel())
-            made = torch.where(whole, wide, wide + wide * step * (times * eps / 2)).to(leaf.dtype)
+            made = torch.where(_small_whole(wide), wide, wide + wide * step * (times * eps / 2)).to(leaf.dtype)
         out.append(made)
     return out
 
 
 def several(
-    run: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]], leaves: Sequence[torch.Tensor], rng: torch.Generator
+    run: Callable[[Sequence[torch.Tensor], State], list[torch.Tensor]],
+    leaves: Sequence[torch.Tensor],
+    state: State,
+    rng: torch.Generator,
 ) -> list[list[torch.Tensor]]:
-    """RUNS answers of the reference on the same leaves: reordered, and all but the first on leaves moved by an ulp."""
+    """RUNS answers of the reference on the same leaves: reordered, and all but the first on leaves moved by an ulp, or
+    with weights that are."""
     answers = []
     for index in range(RUNS):
         given = leaves if index == 0 else moved_by_an_ulp(leaves, rng)
+        held = state if index == 0 else beside(leaves, state, rng)
         with Reordered(rng):
-            answers.append(run(given))
+            answers.append(run(given, held))
     return answers
+
+
+def judged_by(why: str) -> str:
+    """What a reference is judged by for want of a run in float64, and why there is none."""
+    return f"judged by {RUNS} orders of summation: {why}"
 
 
 def centre(answers: Sequence[Sequence[torch.Tensor]]) -> list[torch.Tensor]:

@@ -27,6 +27,7 @@ from kernelwright.judge import (
     hosted,
     numerics,
     one_order,
+    orders,
 )
 from kernelwright.judge.conditioned import Conditioned
 from kernelwright.judge.floors import NO_FLOOR, SOME, Floors, Spread
@@ -41,8 +42,7 @@ from kernelwright.judge.variants import HEAVY, LIGHT
 from kernelwright.judge.yardstick import Magnitudes, Yardstick, compare
 from kernelwright.trial import CaseResult, Verified
 
-ILL_CONDITIONED = 1024.0
-CARELESS = 256.0
+ILL_CONDITIONED, CARELESS = 1024.0, 256.0
 """Eager is named as less precise than its dtype from here on: half precision errs by several thousand roundings."""
 IMPLAUSIBLE = 0.05
 """A float64 run further than this from eager (relative, RMS) computes something else: half precision errs by 0.002."""
@@ -106,8 +106,7 @@ class Checker:
         ``got_outputs``: outputs, ``instance.gradients`` and, without ``got_inputs_after``, inputs that calls write to.
         """
         self.instance.adopt(leaves)
-        written = self._written(leaves, got_inputs_after)
-        if written:
+        if written := self._written(leaves, got_inputs_after):
             return self._result(variant, passed=False, detail=written, ratio=math.inf)
         if got_inputs_after is not None:
             got_outputs = [*got_outputs, *(got_inputs_after[index] for index in self.contract.mutates)]
@@ -134,6 +133,7 @@ class Checker:
             return ""
         bits = "" if math.isinf(lost) else f" ({lost:.1f} bits lost, {self.contract.bits_lost:g} allowed)"
         shown = numerics.shown(answer, truth.exact[index], place, brief=brief) if bits else ""
+        shown += f"; {orders.judged_by(self.instance.without_double)}" if self.instance.without_double else ""
         return f"{self._label(index)}{numerics.at(self.specs[index].shape, place)}: {found.detail}{bits}{shown}"
 
     def _check_random(
