@@ -26,6 +26,7 @@ from kernelwright.judge import calls, exchanged, health, inputs, numerics, round
 from kernelwright.judge.floors import BANDS
 from kernelwright.judge.numerics import Comparison
 from kernelwright.judge.oracle import Float64Trace
+from kernelwright.judge.units import unit_of
 from kernelwright.judge.variants import HEAVY, LIGHT
 from kernelwright.judge.whole import INTEGERS
 
@@ -183,7 +184,7 @@ def _left(
 ) -> torch.Tensor:
     """Which ``wrong`` elements agree with no answer that the reference gives with SLACK times honest rounding; flags,
     with comparisons that such rounding had on both sides on either, each by itself (``sides``)."""
-    unit = SLACK * rounding.unit_of(instance.all_specs())
+    unit = SLACK * unit_of(instance.all_specs())
     first = left = int(wrong.sum())
     light = instance.work <= (LIGHT if instance.device.type == "cpu" else HEAVY)
     draws, seen = DRAWS if light else DEAR_DRAWS, sides.Sides()

@@ -95,7 +95,7 @@ def _moved(instance: Instance, truth: Truth, index: int, exact: torch.Tensor, ho
     """How far honest rounding moved each element, at the most: in eager's answer, and in DRAWS draws. None where these
     err by far less than what is ``honest``: they do not show where that comes from."""
     moved = _apart(truth.eager[index], exact)
-    unit = rounding.unit_of(instance.out_specs)
+    unit = instance.units.of(index)
     for draw in range(DRAWS):
         rng = inputs.generator(draw, instance.device)
         move = functools.partial(noise.half_ulps, unit=unit, rng=rng)

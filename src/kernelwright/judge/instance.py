@@ -36,6 +36,7 @@ from kernelwright.judge.floors import Floors, Spread
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.measure import timed
 from kernelwright.judge.oracle import Counting, Float64Trace, raised, run_raised
+from kernelwright.judge.units import Units
 from kernelwright.judge.variants import AS_GIVEN, HEAVY, HUGE, offered
 from kernelwright.judge.weights import State
 from kernelwright.judge.whole import changes
@@ -167,6 +168,7 @@ class Instance:
             refusals.written(self.reference, self.names, leaves, answer.inputs)
             self.out_skeleton, self.infinite = answer.skeleton, infinite(outputs)
             self.out_specs = tuple(TensorSpec.contiguous(t.shape, t.dtype) for t in outputs)
+            self.units = Units(self.out_specs)
             self.out_strides = tuple(tuple(t.stride()) for t in outputs)
             self.giver.keeps = weights.still(self.model, self.first_state)
             kept_apart = refusals.kept_apart(before, self.model, self.notes)
@@ -353,8 +355,7 @@ class Instance:
     def doubled(self, leaves: Leaves, state: State | None, mode: Float64Trace, move: Any = None) -> list[torch.Tensor]:
         if self.double is None:
             self.double = weights.doubled(self.model)
-        single = rounding.unit_of(self.out_specs) > 2.0**-30
-        double, mode.single, mode.fills, mode.limits = self.double, single, self.steep, self.limits
+        double, mode.single, mode.fills, mode.limits = self.double, self.units.single, self.steep, self.limits
         self.giver.give(double, self.first_state if state is None else state, lasting=move is None)
         if move is not None:  # where they lie: two copies of 512 MB were up to 2.5 s of a draw, with new pages
             move(weights.once(double), write=True)
@@ -375,13 +376,16 @@ class Instance:
         if self.without_double:  # twice the spread: six orders see less than the least careful sensible one
             runs = functools.cache(lambda number: self._several(leaves, state, seed + 1 + number))
             return Floors(lambda at: noise.errors(runs(at // orders.RUNS)[at % orders.RUNS], exact, 2.0), orders.RUNS)
-        unit, few = rounding.unit_of(self.out_specs), few or bool(self.bonds.flags) or self.counts
+        few = few or bool(self.bonds.flags) or self.counts
         ties = functools.cache(lambda: rounding.equal_keys(lambda mode: self.doubled(leaves, state, mode), self.sorts))
 
-        def draw(index: int) -> list[Spread]:
+        def one(index: int, unit: float) -> list[Spread]:
             rng = inputs.generator((seed * 1009 + index) % 2**63, self.device)
             move = functools.partial(noise.half_ulps, unit=unit, rng=rng, few=few)
             return noise.errors(self.doubled(leaves, state, rounding.Rounded(unit, rng, few, ties()), move), exact, 1.0)
+
+        def draw(index: int) -> list[Spread]:
+            return self.units.each(len(exact), functools.partial(one, index))
 
         return Floors(draw, 1 if self.huge else next(count for most, count in _DRAWS if self.work <= most))
 

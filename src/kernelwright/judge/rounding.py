@@ -11,7 +11,7 @@ the floor.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,7 +19,6 @@ from torch._decomp import decomposition_table
 
 from kernelwright.judge import borders, counted, filled, interpolated, scattered, sparse, steps, sweeps, waves
 from kernelwright.judge.addends import Chain
-from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.centred import Centred
 from kernelwright.judge.decays import Decays
 from kernelwright.judge.exchanged import Equal, Kept
@@ -44,11 +43,6 @@ ROUND = 0.55
 """RMS of one rounding over the unit roundoff: 0.42 for mantissas spread evenly in logarithm, 0.58 at the worst."""
 
 aten = torch.ops.aten
-
-
-def unit_of(specs: Sequence[TensorSpec]) -> float:
-    """The unit roundoff that outputs are made with: float64's where one is of it, else float32's (halves sum in it)."""
-    return 2.0**-53 if any(spec.dtype in ("float64", "complex128") for spec in specs) else 2.0**-24
 
 
 def equal_keys(run: Callable[[Float64Trace], Any], chooses: bool) -> Equal | None:

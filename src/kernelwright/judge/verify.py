@@ -87,8 +87,7 @@ class Checker:
         self._eager: list[tuple[Sequence[torch.Tensor], State | None, list[torch.Tensor]]] = []
         """The last calls that ``accepts`` asked about, with their answers."""
         self.drawn: Drawn = {} if drawn is None else drawn
-        self._count, self._agreed = 0, False
-        self.draws, self.kinds = draws.Draws(), Conditioned()
+        self._count, self._agreed, self.draws, self.kinds = 0, False, draws.Draws(), Conditioned()
 
     def check(
         self,
@@ -254,6 +253,7 @@ class Checker:
         more than eager itself needs none.
         """
         eager, exact = hosted.pair(eager, exact)
+        self.instance.units.look(eager, exact)
         scales, dear, self._count = [Magnitudes(out) for out in exact], self.instance.work > LIGHT, self._count + 1
         floors = Further(self._floors(variant, leaves, state, scales), self.instance, leaves, state, scales)
         made = [
