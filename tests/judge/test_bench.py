@@ -209,6 +209,15 @@ def test_no_row_of_whole_numbers_in_a_recombined_draw_was_seen_before() -> None:
         seen |= rows
 
 
+def test_a_reference_that_refuses_recombined_draws_has_real_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each drawn anew."""
+    bench = Bench(task("x * 2", "[torch.ones(4).roll(1) * torch.rand(())]"), "cpu")
+    monkeypatch.setattr(benches.Stock, "_accepts", lambda self, seed: False)
+    drawn = [leaves[0] for leaves in itertools.islice(bench.draws(3, 0.0), 4)]
+    assert len({tuple(one.tolist()) for one in drawn}) == 4
+    assert all(bool((one == one[0]).all()) for one in drawn)
+
+
 def test_inputs_that_must_stay_as_they_are_stay_so_in_recombined_draws() -> None:
     """A constant without which the reference leaves its domain is in every draw what it was."""
     bench = Bench(task("torch.sqrt(x * 0 + y)", "[torch.randn(64), torch.zeros(64)]", args="x, y"), "cpu")

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 import torch
 from plain_tasks import GRADIENTS, instance
 
+from kernelwright.errors import DiskFull, ReferenceFails
+from kernelwright.judge import calls
 from kernelwright.judge.inputs import Variant
 from kernelwright.task import Contract
 
@@ -69,3 +73,26 @@ def test_complex_results_and_inputs_have_gradients_that_are_compared(formula: st
     assert bool((made.incoming[0] != 0).all()) and bool((gradient != 0).any())
     assert gradient.shape == leaves[0].shape and gradient.dtype is leaves[0].dtype
     torch.testing.assert_close(made.oracle(leaves, None)[0][1].to(gradient.dtype), gradient)
+
+
+@pytest.mark.parametrize(
+    "raised",
+    ["Exception('too large')", "StopIteration", "Own()", "OverflowError", "KeyError(3)", "NameError", "SystemExit(2)"],
+)
+def test_what_a_reference_raises_of_a_draw_is_that_it_does_not_take_it(raised: str) -> None:
+    """Of whatever class: an OverflowError, of ``int(inf)``, ended the judge."""
+    head = f"class Own(Exception):\n    pass\n\n\ndef checked(x):\n    if float(x.max()) > 9:\n        raise {raised}\n"
+    made = instance("(x, checked(x))[0] * 2", "[torch.rand(3)]", head=head)
+    leaves = made.draw(GIVEN, 1)
+    assert made.accepted(leaves) is not None
+    assert made.accepted([leaves[0] + 10]) is None
+    with pytest.raises(ReferenceFails, match="too large" if "too" in raised else raised[:3]):
+        instance("(x, checked(x))[0] * 2", "[torch.rand(3) + 10]", head=head)
+
+
+def test_faults_of_the_machine_stay_what_they_are() -> None:
+    """A full disk is nobody's word on a draw."""
+    with pytest.raises(OSError), calls.OfItsOwn():
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(DiskFull), calls.OfItsOwn():
+        raise DiskFull("full", "", "")

@@ -13,6 +13,7 @@ from plain_tasks import instance
 from kernelwright.judge import variants
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.instance import Instance
+from kernelwright.judge.yardstick import Magnitudes
 from kernelwright.task import Contract
 
 GIVEN = Variant(name="as given", required=True)
@@ -193,3 +194,12 @@ def test_what_calls_leave_on_a_module_is_named() -> None:
         note for note in made.notes if "calls leave" in note
     ]
     assert not any("calls leave" in note for note in instance("x * 2", "[torch.randn(4, 8)]").notes)
+
+
+def test_a_reference_that_asks_for_symmetry_has_an_honest_error_all_the_same() -> None:
+    """Half an ulp at each element breaks it: the judge ended by the assertion."""
+    made = instance("(x @ x).mul_(2 if torch.equal(x, x.mT) else [][0])", "[(a := torch.randn(8, 8)) + a.T]")
+    leaves = made.draw(Variant(name="as given", required=True), 3)
+    exact, _ = made.oracle(leaves, None)
+    floor = made.floors(leaves, None, [Magnitudes(value) for value in exact]).at(0, 1)
+    assert 0.0 < floor.rms < 1e-5

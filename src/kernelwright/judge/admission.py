@@ -231,7 +231,7 @@ def _try(
     """What rejected the decoy on this call, or nothing."""
     try:
         answer = item.decoy.answer(variant, leaves, state, eager)
-    except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, AttributeError) as error:
+    except calls.CAUGHT as error:
         return f"{variant.name}: {decoys.outcome_of_error(error)}"
     if answer is None:
         return ""

@@ -325,6 +325,8 @@ class Bench:
         if self._stock is None or self._stock[0] != stock_seed:
             self._stock = stock_seed, Stock(instance, as_given, stock_seed, self._recombiner)
         stock, dice = self._stock[1], torch.Generator().manual_seed(seed % 2**63)
+        while not stock.taken:
+            yield instance.draw(as_given, seed := seed + 1)
         at_once = min(sets, MADE_BYTES // max(self.call_bytes, 1))
         while self.device.type == "cuda" and at_once > 1 and stock.free:
             drawn = self._recombiner.batch(stock.drawn, instance.kept, at_once, dice)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -10,21 +11,40 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import asked, layouts, skeletons
+from kernelwright.judge import asked, health, layouts, skeletons
 
 CAUGHT = (
     RuntimeError,
     ValueError,
     TypeError,
-    IndexError,
-    KeyError,
+    LookupError,
     AttributeError,
     AssertionError,
-    ZeroDivisionError,
+    ArithmeticError,
+    NameError,
 )
-"""What a module raises on inputs or dtypes it was not written for (NotImplementedError is a RuntimeError)."""
+"""What a module raises on inputs or dtypes it was not written for (NotImplementedError and RecursionError are
+RuntimeErrors). ``int(inf)`` and ``10.0 ** 400`` are OverflowErrors, a name that no branch gave a value a NameError."""
 ANYTHING = (Exception, SystemExit, KeyboardInterrupt)
 """What the user's code may raise at all: a judge has a session of its own, so no interrupt but that comes to it."""
+
+
+class Raised(RuntimeError):
+    """An error of a class that is none of these: the file's own, StopIteration, or a plain Exception."""
+
+
+class OfItsOwn(contextlib.ContextDecorator):
+    """Whatever a module raises inside is one of ``CAUGHT``, but for the machine's faults. A reference that said
+    ``raise Exception("too large")`` ended the judge, since nobody caught it on a draw that was too large."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if not isinstance(error, Exception | SystemExit) or isinstance(error, CAUGHT):
+            return
+        if health.fault(error) is None:
+            raise Raised(f"{type(error).__name__}: {error}") from error
 
 
 class Given(list[torch.Tensor]):
@@ -53,6 +73,7 @@ def copied(leaf: torch.Tensor) -> torch.Tensor:
     return out
 
 
+@OfItsOwn()
 def call(
     model: torch.nn.Module,
     skeleton: Any,

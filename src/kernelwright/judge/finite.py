@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from kernelwright.judge import logarithms, numerics
+from kernelwright.judge import calls, health, logarithms, numerics
 from kernelwright.judge.domains import factored
 from kernelwright.judge.extremes import FREE, guarded
 from kernelwright.judge.kinds import Watching, chooses
@@ -167,7 +167,11 @@ def _loses_squares(instance: Instance, leaves: Answers, state: State | None) -> 
 def _scale_free(instance: Instance, leaves: Answers, state: State | None, outputs: Answers, scale: float) -> bool:
     """Whether the answers are those for inputs of usual size, bit for bit but for a power of ``scale``, which is one of
     two."""
-    usual = instance.eager([x / scale if x.is_floating_point() else x for x in leaves], state)
+    try:
+        usual = instance.eager([x / scale if x.is_floating_point() else x for x in leaves], state)
+    except calls.CAUGHT as error:
+        health.pass_on(error)
+        return False
     for here, there in zip(usual, outputs, strict=False):  # gradients come after them
         degrees = DEGREES if here.is_floating_point() or here.is_complex() else (0,)
         if not any(torch.equal(numerics.wide(here) * scale**k, numerics.wide(there)) for k in degrees):

@@ -239,7 +239,7 @@ def apart(instance: Instance, leaves: calls.Given, state: Any) -> list[str]:
         kind, _, which = name.partition(":")
         wanted[name] = given[int(which)].requires_grad_() if kind == "input" else parameters[which]
     try:
-        with torch.enable_grad():
+        with torch.enable_grad(), calls.OfItsOwn():
             outputs = skeletons.flatten(instance.model(*skeletons.unflatten(instance.skeleton, given)))[1]
         incoming = [one.to(out.dtype) for one, out in zip(leaves.incoming or (), outputs, strict=True)]
         carried = [at for at in instance.seeds if outputs[at].requires_grad]

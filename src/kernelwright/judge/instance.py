@@ -382,7 +382,8 @@ class Instance:
         def one(index: int, unit: float) -> list[Spread]:
             rng = inputs.generator((seed * 1009 + index) % 2**63, self.device)
             move = functools.partial(noise.half_ulps, unit=unit, rng=rng, few=few)
-            return noise.errors(self.doubled(leaves, state, rounding.Rounded(unit, rng, few, ties()), move), exact, 1.0)
+            run = lambda by: self.doubled(leaves, state, rounding.Rounded(unit, rng, few, ties()), by)  # noqa: E731
+            return noise.errors(noise.taken(run, move), exact, 1.0)
 
         def draw(index: int) -> list[Spread]:
             return self.units.each(len(exact), functools.partial(one, index))

@@ -222,6 +222,8 @@ class Reference:
 
     def failure(self, what: str, error: BaseException) -> KernelwrightError:
         """The error for a reference that raised while doing ``what``."""
+        if isinstance(error, calls.Raised) and error.__cause__ is not None:
+            error = error.__cause__
         machine = health.fault(error)
         if machine is not None:
             where = f"{machine.what} This happened under the reference of {self.task.name} ({what})."

@@ -32,6 +32,8 @@ class Stock:
         numbers = any(not leaf.is_floating_point() and leaf.numel() > 1 for leaf in self.drawn[0])
         numbers = numbers or bool(instance.bonds.flags or instance.bonds.far)
         self._manner = EACH if not numbers else next((how for how in (EACH, TOGETHER) if self._takes(how, seed)), WHOLE)
+        self.taken = self._manner == WHOLE or self._accepts(seed)
+        """Whether the reference takes such draws at all: who asks that rows add up to one within 1e-5 refuses them."""
 
     @property
     def free(self) -> bool:
@@ -52,6 +54,11 @@ class Stock:
         pairs = enumerate(zip(self.drawn[first], self.drawn[second], strict=True))
         kept, sorts = instance.kept, instance.searches
         return [a.clone() if i in kept else instance.bonds.mixed(i, a, b, mix, dice, sorts) for i, (a, b) in pairs]
+
+    def _accepts(self, seed: int) -> bool:
+        """Whether it takes one, where it takes a real one."""
+        made = self._instance.given(self.made(torch.Generator().manual_seed((seed + 1) % 2**63)), seed)
+        return self._instance.accepted(made) is not None or self._instance.accepted(self.drawn[0]) is None
 
     def _takes(self, manner: str, seed: int) -> bool:
         """Whether the reference has answers to such draws that are as finite as those to real ones."""
