@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from plain_tasks import instance
@@ -82,6 +84,74 @@ def test_classes_are_floors_signs_and_comparisons_too(formula: str) -> None:
     """Of floats: an operator that rounds them, or makes flags or places of them."""
     made = instance(formula, "[torch.randn(64, 8), torch.rand(64, 4) - 0.5]", args="x, l")
     assert {index for pair in derived.of(made) for index in pair.fit} == {0}
+
+
+def moved_by(made: Instance, change: str, seed: int, state: object = None) -> torch.Tensor:
+    """By how much the last input, of floats, is moved; others stay."""
+    plain = Variant(name="", required=True)
+    (*others, x), (*same, far) = (
+        made.draw(plain, seed),
+        made.draw(Variant(name="", required=True, change=change), seed, state),
+    )
+    assert all(torch.equal(one, other) for one, other in zip(others, same, strict=True))
+    return far - x
+
+
+@pytest.mark.parametrize(
+    ("formula", "init", "classes"),
+    [
+        ("F.one_hot(i // 16, 8).float().T @ x", "", lambda i, made: i // 16),
+        ("F.one_hot(i % 5, 5).float().T @ x", "", lambda i, made: i % 5),
+        ("x * (i > 40)[:, None]", "", lambda i, made: (i > 40).long()),
+        (
+            "x - x[self.m[i]]",
+            "self.register_buffer('m', torch.randperm(128) % 6)",
+            lambda i, made: dict(made.first_state)["m"][i],
+        ),
+    ],
+)
+def test_classes_made_of_whole_numbers_lie_apart_as_a_whole(formula: str, init: str, classes: Any) -> None:
+    """Each class goes one way, or stays beside one other; the numbers that come in stay. Ids by lot are in each."""
+    made = instance(formula, "[torch.randint(0, 128, (256,)), torch.randn(256, 4)]", init=init, args="i, x")
+    assert of_its_own(made) == {FAR_BY, SIZED_BY}
+    apart = 0
+    for seed in range(12):
+        kinds = classes(made.draw(Variant(name="", required=True), seed)[0], made)
+        far = moved_by(made, FAR_BY, seed)
+        whole = [far[kinds == kind] for kind in kinds.unique()]
+        assert float(far.abs().min()) > 10
+        apart += all(float(part.std()) < 1e-2 for part in whole)
+    assert apart >= 6, "other classes are columns of one_hot, or what a buffer takes"
+
+
+@pytest.mark.parametrize(("init", "rows"), [("randperm(16)[:8]", 1), ("randperm(16)[:8].view(2, 4)", 2)])
+def test_columns_that_a_buffer_of_indices_takes_lie_apart_beside_new_buffers_too(init: str, rows: int) -> None:
+    """Of a square by its columns, no rows; by the buffer that the weights of the call have."""
+    made = instance(
+        "x[:, self.idx].sum(-1)", "[torch.randn(16, 16)]", init=f"self.register_buffer('idx', torch.{init})"
+    )
+    offered = [v for v in made.offered(1) if v.change == FAR_BY]
+    assert [v.fresh_weights for v in offered] == [False, True, True] and all(made.usable(v, 3) for v in offered)
+    for seed in range(6):
+        state = made.draw_state(seed) if seed % 2 else made.first_state
+        groups = dict(state)["idx"].view(rows, -1)
+        far = moved_by(made, FAR_BY, seed, state)
+        columns = far.mean(0)
+        assert float(far.std(0).max()) < 1e-2 and float(far.abs().min()) > 10
+        assert all(float(columns[group].std()) < 1e-2 for group in groups)
+        assert columns.min() < 0 < columns.max()
+
+
+def test_labels_in_a_buffer_are_classes_and_places_that_come_in_once_are_none() -> None:
+    """Numbers of which each comes once, or that take all places, put nothing apart."""
+    labels = "self.register_buffer('k', torch.arange(64) % 3)"
+    made = instance("torch.zeros(3, 4).index_add(0, self.k, x)[i]", "[torch.randint(0, 3, (8,)), torch.randn(64, 4)]",
+                    init=labels, args="i, x")  # fmt: skip
+    assert any(pair.kind == derived.HELD for pair in derived.of(made))
+    order = "self.register_buffer('k', torch.randperm(64))"
+    assert derived.of(instance("x[self.k]", "[torch.randn(64, 4)]", init=order)) == ()
+    plain = instance("x + 1.0", "[torch.randn(64, 4)]", init=labels)
+    assert not of_its_own(plain)
 
 
 def test_random_references_and_dear_ones_are_not_asked() -> None:

@@ -66,6 +66,13 @@ def test_a_mask_of_some_axes_selects_along_them() -> None:
     assert len(ups) > 1 and max(ups) < 4000 and min(ups) > 0
 
 
+def test_a_row_of_flags_for_the_columns_of_a_square_says_columns() -> None:
+    """The first axis that is as long is the wrong one where a selector has as many axes as what it selects."""
+    x = torch.randn(64, 64)
+    far = selected.far([x, (torch.arange(64) % 2)[None]], rng())[0] - x
+    assert torch.equal(far[:1] > 0, (far > 0)[:1]) and bool(((far > 0) == (far > 0)[:1]).all())
+
+
 @pytest.mark.parametrize(("shapes", "fits"), [(((8, 4), (8,)), True), (((8, 4), (3,)), False), (((8, 4), ()), False)])
 def test_they_are_offered_where_shapes_fit(shapes: tuple[tuple[int, ...], ...], fits: bool) -> None:
     """A task without such a pair has no draws of them."""

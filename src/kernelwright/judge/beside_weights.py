@@ -28,9 +28,13 @@ whole numbers are others."""
 
 
 def by_reference(
-    instance: Instance, variant: inputs.Variant, leaves: list[torch.Tensor], seed: int
+    instance: Instance,
+    variant: inputs.Variant,
+    leaves: list[torch.Tensor],
+    seed: int,
+    state: weights.State | None = None,
 ) -> list[torch.Tensor]:
-    """The changes of a draw for which one has to know the reference, or its weights."""
+    """The changes of a draw for which one has to know the reference, or its weights; ``state``: those it has then."""
     if variant.change == comparisons.MET:
         return comparisons.met(instance, leaves, seed)
     if variant.change in fitted.DRAWS:
@@ -38,7 +42,7 @@ def by_reference(
     if variant.change in (thresholds.AT, thresholds.BESIDE):
         return thresholds.changed(instance, variant.change, leaves, seed)
     if variant.change in derived.CHANGES:
-        return derived.changed(instance, variant.change, leaves, seed)
+        return derived.changed(instance, variant.change, leaves, seed, state)
     if variant.change == BOTH_FAR:
         return [leaf + weights.offset(tables[0]) if (tables := _tables(instance, leaf)) else leaf for leaf in leaves]
     return _planted(instance, leaves, seed) if variant.change == ROWS else leaves
@@ -69,7 +73,7 @@ def apart(instance: Instance, variant: inputs.Variant, seed: int) -> bool:
     if variant.change in (thresholds.AT, thresholds.BESIDE):
         return thresholds.met(instance, variant.change)
     if variant.change != BOTH_FAR:
-        return variant.change not in derived.CHANGES or bool(derived.of(instance))
+        return variant.change not in derived.CHANGES or derived.met(instance, variant)
     given = instance.draw(inputs.Variant(name="", required=True), seed)
     trained = {name for name, value in instance.model.named_parameters(remove_duplicate=False) if value.requires_grad}
     tables = {name: value for name, value in instance.first_state if name in trained and weights.tabular(value)}

@@ -253,7 +253,7 @@ class Checks:
         seeds = range(first := dice.getrandbits(62), first + variant.draws)  # in turn, for ``almost``
         if (variant.apart or variant.name == ITSELF) and self.spares(ODD):  # it would compile once more for each
             return loaded, False
-        leaves = point.instance.draw(variant, seeds[0])
+        leaves = point.instance.draw(variant, seeds[0], wanted)
         if not point.accepts(variant, leaves, wanted):
             return loaded, False
         if wanted is not loaded:

@@ -8,30 +8,44 @@ each expert passed, off by 0.2 in answers of size one where the experts' rows li
 So the reference is watched for flags and places that it makes of floats, twice per input with that input rolled along,
 and negated too: what becomes another one by that is decided by it. Inputs that do not decide a class, and have an axis
 of its, are moved by it, while those that decide stay.
+
+Classes that are made of whole numbers are found in the same way: every sixteenth of the ids that come in, what a map in
+a buffer says of them, places before a length. Variances by squares around one centre passed there too (0.25 off in
+answers of size one, of 1000 apart), as half of the ids up are half of each class. And places that a buffer of indices
+takes are a class beside those that it leaves, or one by each of its rows; such draws come beside new buffers as well.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 
-from kernelwright.judge import inputs, numerics, selected
+from kernelwright.judge import inputs, numerics, selected, whole
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import below
 from kernelwright.judge.kinds import Watching
 
 if TYPE_CHECKING:
+    from kernelwright.judge import weights
     from kernelwright.judge.instance import Instance
 
 DERIVES = "chooses or compares floats"
 """What is said of a reference that does."""
+GROUPS = "groups by whole numbers"
+"""The same of one that computes whole numbers or flags of such, or takes places by them."""
 FAR_BY, SIZED_BY = "far apart by derived class", "of other sizes by derived class"
 CHANGES = {FAR_BY: selected.CHANGES[selected.FAR_BY], SIZED_BY: selected.CHANGES[selected.SIZED_BY]}
 """Named as what ``selected`` does with classes that come in."""
 DRAWS, DRAWS_IF_DEARER = {FAR_BY: 4, SIZED_BY: 2}, 1
+ANEW = tuple(f"{FAR_BY}, {which} buffers" for which in ("other", "third"))
+"""Beside new weights, where there are whole numbers among them: which side of a group a centre lies on is one lot for
+each buffer of indices."""
+FOUND, WHOLE, HELD = "found", "whole", "held"
+"""Kinds of classes: made of floats, made of whole numbers alone, and held by buffers."""
 MOST, CELLS = 24, 1 << 20
 """Classes of one call that are looked at, the first ones, and elements of one."""
 LEAVES = 6
@@ -42,23 +56,71 @@ LOGICAL = {f"aten::{kind}_{how}" for kind in ("logical", "bitwise") for how in (
 ROUNDED = {f"aten::{name}" for name in ("floor", "ceil", "round", "trunc", "sign", "sgn", "floor_divide")}
 """Operators whose answers are classes although they are floats."""
 PLACES = (torch.bool, torch.int32, torch.int64)
+TAKING = {"aten::index", "aten::index_select", "aten::gather", "aten::take"}
+MADE = TAKING | LOGICAL | ROUNDED | {
+    *(f"aten::{name}" for name in ("div", "remainder", "fmod", "searchsorted", "bucketize", "isin", "where")),
+    *(f"aten::{name}" for name in ("eq", "ne", "lt", "le", "gt", "ge", "__rshift__", "bitwise_right_shift")),
+}  # fmt: skip
+"""Operators that make classes of whole numbers."""
 
 Classes = list[torch.Tensor]
 
 
-class _Derived(Watching):
-    """Remembers classes that operators make of floats, or of such."""
+def groups(func: Any, args: Sequence[Any]) -> bool:
+    """Whether an operator makes classes of whole numbers, or takes places of floats by them."""
+    name = func._schema.name
+    return name in MADE and (_whole(args) or (name in TAKING and any(True for _ in _indices(name, args))))
 
-    def __init__(self, shapes: Collection[Sequence[int]]) -> None:
+
+def _whole(args: Sequence[Any]) -> bool:
+    """Several whole numbers or flags go in, and no floats."""
+    tensors = [arg for arg in args if isinstance(arg, torch.Tensor)]
+    tensors += [one for arg in args if isinstance(arg, list | tuple) for one in arg if isinstance(one, torch.Tensor)]
+    several = any(one.numel() > 1 and one.dtype is not torch.bool for one in tensors)
+    return several and not any(one.is_floating_point() or one.is_complex() for one in tensors)
+
+
+def _indices(name: str, args: Sequence[Any]) -> Iterator[tuple[int, torch.Tensor]]:
+    """Whole numbers that say places along one axis of floats, and which."""
+    if name not in ("aten::index", "aten::index_select") or not args[0].is_floating_point():
+        return
+    found = enumerate(args[1]) if name == "aten::index" else [(args[1] % max(1, args[0].dim()), args[2])]
+    for axis, one in found:
+        if one is not None and one.dtype in (torch.int32, torch.int64) and one.dim() in (1, 2) and one.numel() > 1:
+            yield axis, one
+
+
+def _taken(source: torch.Tensor, axis: int, places: torch.Tensor) -> torch.Tensor:
+    """Which places along an axis are taken, by which row of several."""
+    size = source.shape[axis]
+    made = torch.zeros(size, dtype=torch.int64, device=places.device)
+    rows = torch.arange(1, len(places) + 1, device=places.device) if places.dim() == 2 else torch.ones_like(places)
+    numbers = rows[:, None].expand_as(places) if places.dim() == 2 else rows
+    made[places.reshape(-1).long()] = numbers.reshape(-1).long()
+    return made.view([size if at == axis else 1 for at in range(source.dim())])
+
+
+class _Derived(Watching):
+    """Remembers classes that operators make of floats, or of such, and of whole numbers; those that buffers hold, or
+    by which they take places, among them."""
+
+    def __init__(self, shapes: Collection[Sequence[int]], buffers: Sequence[torch.Tensor]) -> None:
         super().__init__()
+        self._shapes, self._buffers = shapes, buffers
         self.found: Classes = []
-        self._shapes = shapes
+        self.whole: Classes = []
+        self.held: Classes = [one.clone() for one in buffers if self._fits(one)]
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Called by torch for every operator below autograd."""
         out = func(*args, **(kwargs or {}))
+        name = func._schema.name
+        if name in MADE and isinstance(out, torch.Tensor):
+            if out.dtype in PLACES and _whole(args) and len(self.whole) < MOST and self._fits(out):
+                self.whole.append(out.detach().clone())
+            self._takes(name, args)
         floats = any(isinstance(arg, torch.Tensor) and arg.is_floating_point() for arg in args)
         for part in out if isinstance(out, tuple | list) else (out,):
             if isinstance(part, torch.Tensor) and self._is_class(func, part, floats):
@@ -68,14 +130,24 @@ class _Derived(Watching):
     def _is_class(self, func: Any, part: torch.Tensor, floats: bool) -> bool:
         name = func._schema.name
         known = (floats and part.dtype in PLACES) or name in ROUNDED or (name in LOGICAL and part.dtype is torch.bool)
-        if not known or len(self.found) >= MOST or not 1 < part.numel() <= CELLS:
-            return False
-        return any(_axes(part.shape, shape) for shape in self._shapes)
+        return known and len(self.found) < MOST and self._fits(part)
+
+    def _fits(self, part: torch.Tensor) -> bool:
+        return 1 < part.numel() <= CELLS and any(_axes(part.shape, shape) for shape in self._shapes)
+
+    def _takes(self, name: str, args: Sequence[Any]) -> None:
+        for axis, places in _indices(name, args) if len(self.held) < MOST else ():
+            if any(one.shape == places.shape and torch.equal(one, places) for one in self._buffers):
+                made = _taken(args[0], axis, places)
+                if self._fits(made):
+                    self.held.append(made)
 
 
 def _axes(selector: Sequence[int], leaf: Sequence[int]) -> dict[int, int]:
     """By axis of a selector that of a leaf it stands for, in their order, the first that is as long; others have none,
-    and of those one place says the class."""
+    and of those one place says the class. Of a selector with as many axes each stands for its own."""
+    if own := selected.own_axes(selector, leaf):
+        return dict(zip(own, own, strict=True))
     found: dict[int, int] = {}
     for axis, size in enumerate(selector):
         start = max(found.values(), default=-1) + 1
@@ -85,19 +157,31 @@ def _axes(selector: Sequence[int], leaf: Sequence[int]) -> dict[int, int]:
     return found
 
 
-def drawn(specs: Sequence[TensorSpec], traits: Collection[str], *, light: bool) -> list[inputs.Variant]:
-    """Such draws, where several inputs of floats have an axis in common that is as long."""
+def drawn(specs: Sequence[TensorSpec], traits: Collection[str], *, light: bool, anew: bool) -> list[inputs.Variant]:
+    """Such draws, where several inputs of floats have an axis in common that is as long, or whole numbers may say
+    classes of one; beside other weights too (``anew``)."""
     floats = [spec.shape for spec in specs if spec.dtype.startswith(("float", "bfloat"))]
     pairs = (_axes(one, other) for at, one in enumerate(floats) for other in floats[:at])
-    if DERIVES not in traits or not any(pairs):
+    by_whole = GROUPS in traits and any(map(len, floats))
+    if not by_whole and (DERIVES not in traits or not any(pairs)):
         return []
     draws = DRAWS if light else dict.fromkeys(DRAWS, DRAWS_IF_DEARER)
-    return [inputs.Variant(name=name, required=True, change=name, draws=count) for name, count in draws.items()]
+    usual = [inputs.Variant(name=name, required=True, change=name, draws=count) for name, count in draws.items()]
+    others = ANEW if by_whole and anew else ()
+    made = inputs.Variant(name="", required=True, change=FAR_BY, fresh_weights=True, draws=2)
+    return [*usual, *(dataclasses.replace(made, name=name) for name in others)]
+
+
+def met(instance: Instance, variant: inputs.Variant) -> bool:
+    """Whether there is anything to draw; beside other buffers, whether there are any."""
+    return bool(of(instance)) and (not variant.fresh_weights or bool(_buffers(instance.first_state)))
 
 
 class Pair(NamedTuple):
-    """One class, by its number in a call, the inputs that may be moved by it, and those that decide it."""
+    """One class, by its kind and its number among those of a call, the inputs that may be moved by it, and those that
+    decide it."""
 
+    kind: str
     place: int
     fit: tuple[int, ...]
     deciding: tuple[int, ...]
@@ -121,11 +205,18 @@ def _able(instance: Instance, leaves: Sequence[torch.Tensor]) -> list[int]:
     return [i for i in floats if i not in held and leaves[i].itemsize > 1 and numerics.finite(leaves[i])]
 
 
-def _seen(instance: Instance, leaves: Sequence[torch.Tensor]) -> Classes:
+def _buffers(state: weights.State) -> list[torch.Tensor]:
+    """Whole numbers of which a module holds several."""
+    return [value for _, value in state if value.dtype in (torch.int32, torch.int64) and value.numel() > 1]
+
+
+def _seen(instance: Instance, leaves: Sequence[torch.Tensor], state: weights.State | None = None) -> _Derived:
     """The classes of a call; none where the reference does not take it."""
-    with _Derived({tuple(leaf.shape) for leaf in leaves if leaf.is_floating_point()}) as seen:
-        taken = instance.accepted(instance.given(leaves, 1))
-    return [] if taken is None else seen.found
+    held = instance.first_state if state is None else state
+    shapes = {tuple(leaf.shape) for leaf in leaves if leaf.is_floating_point()}
+    with (seen := _Derived(shapes, _buffers(held))):
+        taken = instance.accepted(instance.given(leaves, 1), held)
+    return seen if taken is not None else _Derived((), ())
 
 
 def _pairs(instance: Instance) -> Iterator[Pair]:
@@ -133,21 +224,53 @@ def _pairs(instance: Instance) -> Iterator[Pair]:
         return
     leaves = instance._raw(instance.seed)[0]
     usual = _seen(instance, leaves)
-    decided = dict[int, set[int]]()
-    able = _able(instance, leaves)[:LEAVES] if usual else []
-    for index in able:
-        axes = tuple(range(leaves[index].dim()))
-        rolled = leaves[index].roll((1,) * len(axes), axes)
-        others = [_seen(instance, _with(leaves, index, turned)) for turned in (rolled, -rolled)]
-        known = [other for other in others if len(other) == len(usual)]  # else it goes another way, or takes none
-        if known:
-            pairs = [pair for other in known for pair in enumerate(zip(usual, other, strict=True))]
+    able = _able(instance, leaves)
+    floats = _decided(instance, leaves, able[:LEAVES], FOUND, usual)
+    yield from _fitting(FOUND, usual.found, floats, list(floats), leaves)
+    yield from _fitting(
+        WHOLE, usual.whole, _decided(instance, leaves, _numbers(instance, leaves), WHOLE, usual), able, leaves
+    )
+    for at, classes in enumerate(usual.held):
+        fit = tuple(i for i in able if _axes(classes.shape, leaves[i].shape))
+        if fit and _several(classes):
+            yield Pair(HELD, at, fit, ())
+
+
+def _numbers(instance: Instance, leaves: Sequence[torch.Tensor]) -> list[int]:
+    """Inputs of whole numbers that may be rolled along."""
+    bonds, several = instance.bonds, [i for i, x in enumerate(leaves) if x.dtype in whole.INTEGERS and x.numel() > 1]
+    return [i for i in several if i not in bonds.sums and i not in instance.constant][:LEAVES]
+
+
+def _decided(
+    instance: Instance, leaves: Sequence[torch.Tensor], able: Sequence[int], kind: str, usual: _Derived
+) -> dict[int, set[int]]:
+    """By input that may, which classes of a kind it decides."""
+    decided, known = dict[int, set[int]](), getattr(usual, kind)
+    for index in able if known else ():
+        rolled = leaves[index].roll((1,) * leaves[index].dim(), tuple(range(leaves[index].dim())))
+        turned = (rolled, -rolled) if rolled.is_floating_point() else (rolled,)
+        others = [getattr(_seen(instance, _with(leaves, index, one)), kind) for one in turned]
+        others = [other for other in others if len(other) == len(known)]  # else it goes another way, or takes none
+        if others:
+            pairs = [pair for other in others for pair in enumerate(zip(known, other, strict=True))]
             decided[index] = {at for at, (one, other) in pairs if not _equal(one, other)}
-    for at, classes in enumerate(usual):
+    return decided
+
+
+def _fitting(
+    kind: str, found: Classes, decided: dict[int, set[int]], able: Sequence[int], leaves: Sequence[torch.Tensor]
+) -> Iterator[Pair]:
+    for at, classes in enumerate(found):
         deciding = tuple(i for i in decided if at in decided[i])
-        fit = tuple(i for i in decided if i not in deciding and _axes(classes.shape, leaves[i].shape))
-        if deciding and fit:
-            yield Pair(at, fit, deciding)
+        fit = tuple(i for i in able if i not in deciding and _axes(classes.shape, leaves[i].shape))
+        if deciding and fit and (kind == FOUND or _several(classes)):
+            yield Pair(kind, at, fit, deciding)
+
+
+def _several(classes: torch.Tensor) -> bool:
+    """Whether there are some, and not each of them once."""
+    return 1 < len(torch.unique(classes)) < classes.numel()
 
 
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -158,15 +281,19 @@ def _with(leaves: Sequence[torch.Tensor], index: int, leaf: torch.Tensor) -> lis
     return [leaf if at == index else one for at, one in enumerate(leaves)]
 
 
-def changed(instance: Instance, change: str, leaves: list[torch.Tensor], seed: int) -> list[torch.Tensor]:
+def changed(
+    instance: Instance, change: str, leaves: list[torch.Tensor], seed: int, state: weights.State | None = None
+) -> list[torch.Tensor]:
     """A draw with one input moved by one class, as it is where that class is another one after it."""
     if not (pairs := of(instance)):
         return leaves
     rng = inputs.generator(seed, leaves[0].device)
     pair = pairs[below(len(pairs), rng)]
     index = pair.fit[below(len(pair.fit), rng)]
-    given = _alike(leaves, pair, _seen(instance, leaves), index, rng) if below(4, rng) else leaves
-    usual, leaf = _seen(instance, given), leaves[index]
+    usual, given, leaf = _of(pair, instance, leaves, state), leaves, leaves[index]
+    if pair.kind == FOUND and below(4, rng):
+        given = _alike(leaves, pair, usual, index, rng)
+        usual = _of(pair, instance, given, state)
     if pair.place >= len(usual) or index not in _able(instance, leaves):
         return leaves
     classes, axes = usual[pair.place], _axes(usual[pair.place].shape, leaf.shape)
@@ -176,8 +303,13 @@ def changed(instance: Instance, change: str, leaves: list[torch.Tensor], seed: i
     lines = [size if at in axes.values() else 1 for at, size in enumerate(leaf.shape)]
     numbers = torch.unique(classes, return_inverse=True)[1].view(lines)
     made = _with(given, index, CHANGES[change]([leaf, numbers], rng)[0])
-    again = _seen(instance, made)
+    again = _of(pair, instance, made, state)
     return made if len(again) == len(usual) and _equal(again[pair.place], usual[pair.place]) else leaves
+
+
+def _of(pair: Pair, instance: Instance, leaves: list[torch.Tensor], state: weights.State | None) -> Classes:
+    found: Classes = getattr(_seen(instance, leaves, state), pair.kind)
+    return found
 
 
 def _alike(

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from kernelwright.task import Case
 
 Leaves = Sequence[torch.Tensor]
+Drawn = list[torch.Tensor]
 _DRAWS = ((2 * 10**6, 8), (2 * 10**7, 5), (10**9, 4), (4 * 10**9, 2), (10**30, 1))
 """How many draws one floor takes, by the work of a call (three took 34 s on 2 cores: a Conv3d with GroupNorm)."""
 
@@ -232,16 +233,16 @@ class Instance:
 
     # -- draws ---------------------------------------------------------------------------------------------------
 
-    def draw(self, variant: Variant, seed: int) -> list[torch.Tensor]:
-        """Fresh input leaves in private memory, on the device, in the variant's layout."""
+    def draw(self, variant: Variant, seed: int, state: State | None = None) -> list[torch.Tensor]:
+        """Fresh input leaves in private memory, on the device, in the variant's layout, beside these weights."""
         base = variant.seed if variant.change in inputs.OF_ONE else seed
         leaves = constants.renewed(self, self._raw(base & (2**63 - 1))[0], base)
-        return self.given(inputs.laid_out(self.changed(leaves, variant, seed), variant), seed, variant.roots)
+        return self.given(inputs.laid_out(self.changed(leaves, variant, seed, state), variant), seed, variant.roots)
 
-    def changed(self, leaves: list[torch.Tensor], variant: Variant, seed: int) -> list[torch.Tensor]:
+    def changed(self, leaves: Drawn, variant: Variant, seed: int, state: State | None = None) -> list[torch.Tensor]:
         """A draw with the changes of a variant, but for its layout."""
         made = self.bonds.changed(leaves, variant, seed % 2**40, self.searches)
-        return by_reference(self, variant, made, seed)
+        return by_reference(self, variant, made, seed, state)
 
     def given(self, leaves: Leaves, seed: int, roots: Sequence[int] = ()) -> Given:
         """The leaves of a call with incoming gradients of its own, where there are any: those of no other call.

@@ -48,7 +48,7 @@ TRAITS = {
     thresholds.READS: thresholds.reads,
     **extremes.TRAITS,
 }
-"""What is said of a reference by single operators; far.TRAVELS by many, and derived.DERIVES by what they are given."""
+"""What is said of a reference by single operators; far.TRAVELS by many, those of ``derived`` by what they are given."""
 STEP = 14
 """Operators of one step of a recurrent layer that oneDNN takes as a whole in float32, and nobody in float64."""
 SPREAD_BYTES = 1 << 28
@@ -194,7 +194,7 @@ class Counting(Watching):
         self.borders: set[float] = set()
         self.reach, self.depth = 0.0, 1.0
         self.looked, self.followed = marks.Looked(), exponents.Followed(model)
-        self.exponential = self.searches = self.jumps = False
+        self.exponential = self.searches = self.jumps = self.groups = False
         self.particular, self.travelled, self.fits = domains.Particular(), far.Travelled(), fitted.Fits()
         self.given, self.limits = given, Limits()
         self.factors = self.sized = self.sorts = self.ranks = False
@@ -227,6 +227,7 @@ class Counting(Watching):
         self.traits |= {name for name, has in TRAITS.items() if has(func)}
         self.sized |= torch.Tag.dynamic_output_shape in func.tags
         self.jumps |= borders.jumps(func, args, kwargs or {})
+        self.groups = self.groups or derived.groups(func, args)
         self.counts = self.counts or counted.met(func, args, out)
         self.searches |= func._schema.name in ("aten::bucketize", "aten::searchsorted")
         layer = func._schema.name == "aten::mkldnn_rnn_layer"
@@ -237,10 +238,10 @@ class Counting(Watching):
         return out
 
     def said(self) -> set[str]:
-        """TRAITS that it has, far.TRAVELS and derived.DERIVES. Of vast numbers an exponential of a difference is none
-        that all honest programs take: an attention scales them first, by 1.44, and rounds that."""
+        """TRAITS that it has, far.TRAVELS and those of ``derived``. Of vast numbers an exponential of a difference is
+        none that all honest programs take: an attention scales them first, by 1.44, and rounds that."""
         found = self.traits | ({far.TRAVELS} if self.travelled.far else set())
-        found |= {derived.DERIVES} if self.jumps else set()
+        found |= ({derived.DERIVES} if self.jumps else set()) | ({derived.GROUPS} if self.groups else set())
         return found - {extremes.CHOOSES, extremes.PARTS} if self.exponential else found
 
     def met(self, given: Sequence[torch.Tensor], task: Task, outputs: Sequence[torch.Tensor]) -> dict[str, Any]:

@@ -32,7 +32,9 @@ def offered(specs: Sequence[TensorSpec]) -> bool:
 
 def _axes(selector: Sequence[int], leaf: Sequence[int]) -> list[int] | None:
     """The axes of a leaf that those of a selector stand for, in their order, the first that are as long; None where
-    there are none. Single places stand for no axis."""
+    there are none. Single places stand for no axis; of a selector with as many axes each stands for its own."""
+    if own := own_axes(selector, leaf):
+        return own
     found: list[int] = []
     for size in (size for size in selector if size > 1):
         place = next((at for at in range(found[-1] + 1 if found else 0, len(leaf)) if leaf[at] == size), None)
@@ -40,6 +42,13 @@ def _axes(selector: Sequence[int], leaf: Sequence[int]) -> list[int] | None:
             return None
         found.append(place)
     return found or None
+
+
+def own_axes(selector: Sequence[int], leaf: Sequence[int]) -> list[int]:
+    """The axes that are as long in both, where a selector has as many as a leaf and its others are single: a row of
+    flags for the columns of a square says columns."""
+    fits = len(selector) == len(leaf) and all(one in (1, size) for one, size in zip(selector, leaf, strict=True))
+    return [axis for axis, size in enumerate(selector) if size > 1] if fits else []
 
 
 def _by_class(leaves: Sequence[torch.Tensor], rng: torch.Generator, move: Move) -> list[torch.Tensor]:

@@ -91,7 +91,9 @@ def equal(specs: Sequence[TensorSpec], *, light: bool) -> list[Variant]:
     return [Variant(name=name, required=True, change=name, draws=draws) for name, draws in wanted.items() if draws]
 
 
-def far_apart(specs: Sequence[TensorSpec], *, light: bool, sorts: bool, traits: Collection[str]) -> list[Variant]:
+def far_apart(
+    specs: Sequence[TensorSpec], *, light: bool, sorts: bool, traits: Collection[str], weights: bool
+) -> list[Variant]:
     """Inputs in which something has to travel far, where a reference that ``TRAVELS`` has planes, or rows of a few
     numbers, and such whose largest lie at a step, where it ``sorts``; all close to one where it is ``POINTED``. And
     what is by classes of its own (``derived``), and by conditions (``thresholds``)."""
@@ -103,7 +105,8 @@ def far_apart(specs: Sequence[TensorSpec], *, light: bool, sorts: bool, traits: 
     wanted |= dict.fromkeys((LANES, ZEROS, TIGHT), sorts and bool(floats)) | {CLOSE: pointed and bool(floats)}
     draws = FAR if light else FAR // 2
     found = [Variant(name=name, required=True, change=name, draws=draws) for name, fits in wanted.items() if fits]
-    return [*found, *(v for kind in (derived, thresholds) for v in kind.drawn(specs, traits, light=light))]
+    found += derived.drawn(specs, traits, light=light, anew=weights)
+    return [*found, *thresholds.drawn(specs, traits, light=light)]
 
 
 def looked_for(marks: Marks, wraps: Marks) -> list[Variant]:

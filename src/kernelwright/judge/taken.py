@@ -41,7 +41,7 @@ def of_calls(
     each whose own it does not. On a dear case that is not asked: its changes by lot come to one draw."""
 
     def of_one(call: int) -> list[torch.Tensor]:
-        made = point.instance.draw(variant, seeds[call]) if call else first
+        made = point.instance.draw(variant, seeds[call], state) if call else first
         return made if made is first or point.dear or point.checker.accepts(variant, made, state) else first
 
     return {call: of_one(call) for call in wanted}

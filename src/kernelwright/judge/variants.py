@@ -117,7 +117,7 @@ def offered(
         dealt += extremes.drawn(specs, traits) if work <= LIGHT else []
         dealt += patterned.drawn(timed=timed, tiny=work <= TINY, light=work <= LIGHT, sorts=sorts, weights=weights)
         dealt += comparisons.drawn(specs, traits, light=work <= TINY) if work <= LIGHT else []
-        dealt += singled.far_apart(specs, light=work <= LIGHT, sorts=sorts, traits=traits)
+        dealt += singled.far_apart(specs, light=work <= LIGHT, sorts=sorts, traits=traits, weights=weights)
     dealt += fitted.drawn(specs, fits, work, (TINY, LIGHT, HEAVY)) if not (huge or autocast or contract.random) else []
     if borders and small:
         on = Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2)
