@@ -16,6 +16,7 @@ from kernelwright.judge.thresholds import AT, BESIDE, Way
 
 STEPS = "[torch.randn(8, 4), torch.randint(0, 100000, (1,))]"
 COUNTS = "self.register_buffer('q', torch.zeros((), dtype=torch.int64))"
+LISTED = "self.at = tuple(10000 * n - 1 for n in range(1, 4))"
 SIZES = "[torch.randn(8, 4)]"
 
 
@@ -28,6 +29,11 @@ SIZES = "[torch.randn(8, 4)]"
         ("while e > 1e-6: e = e / 2\nif e > 3: y = 0", {1e-6, 3}, False),
         ("y = n // (2 * 1000)", {2000}, False),
         ("y = n + 7", set(), False),
+        ("if n in (10, 20): y = 0", {10, 20}, True),
+        ("self.at = [3 * 10, 50]\nif int(n) in self.at: y = 0", {30, 50}, True),
+        ("at = {70: 0.1, 90: 0.01}\ny = at[n] if n in at else 1", {70, 90}, True),
+        ("self.at = sorted([90, 70])\ny = 0.1 ** bisect.bisect_right(self.at, int(n))", {70, 90}, False),
+        ("at = (40, 60)\ny = at.count(n) + divmod(n, 500)[0] + f(800)", {40, 60, 500}, False),
         ("if (", set(), False),
     ],
 )
@@ -48,11 +54,18 @@ def test_counts_turn_where_one_more_or_less_takes_another_way() -> None:
 
 
 @pytest.mark.parametrize(
-    "condition", ["int(self.q) % 10000 == 9999", "self.q % self.every == 9999", "float(self.q) % 1e4 == 9999"]
+    "condition",
+    [
+        "int(self.q) % 10000 == 9999",
+        "self.q % self.every == 9999",
+        "float(self.q) % 1e4 == 9999",
+        "int(self.q) in self.at",
+        "int(self.q) in {19999, 29999}",
+    ],
 )
 def test_a_counter_stands_where_the_source_turns_in_many_states(condition: str) -> None:
     """By a constant, or by an attribute that the constructor was handed."""
-    made = instance(f"x * 0 if {condition} else x", SIZES, init=f"{COUNTS}\nself.every = 10000")
+    made = instance(f"x * 0 if {condition} else x", SIZES, init=f"{COUNTS}\nself.every = 10000\n{LISTED}")
     drawn = [made.draw_state(seed) for seed in range(60)]
     counts = [int(dict(thresholds.placed(made, state, seed))["q"]) for seed, state in enumerate(drawn)]
     assert sum(count % 10000 == 9999 for count in counts) >= 12
@@ -80,6 +93,16 @@ def test_a_count_that_comes_in_stands_there_within_what_is_drawn() -> None:
     assert not [v for v in plain.offered(1) if v.change in (AT, BESIDE)]
     few = instance("x * 0 if int(s) % 10000 == 9999 else x * 2", STEPS.replace("100000", "50"), args="x, s")
     assert not few.usable(variant, 3), "who reads as many elements must not read past the end"
+
+
+def test_steps_of_a_schedule_in_a_list_come_exactly() -> None:
+    """At which a search to the left and one to the right differ: of 90,000 steps there are three."""
+    found = "x * 0.1 ** __import__('bisect').bisect_right(self.at, int(s))"
+    made = instance(found, STEPS.replace("100000", "90000"), init="self.at = [30000, 60000, 80000]", args="x, s")
+    (variant,) = [v for v in made.offered(1) if v.change == AT]
+    steps = [int(made.draw(variant, seed)[1]) for seed in range(24)]
+    assert sum(step in (30000, 60000, 80000) for step in steps) >= 6
+    assert {step % 10000 for step in steps} == {0, 9999}
 
 
 def test_floats_are_scaled_to_both_sides_of_what_is_compared() -> None:

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the source of a reference says of conditions: the numbers in comparisons, and those of which it takes rests or
-whole parts. Of what Python decides no operator tells: a target that is copied in every 10000th call is none to them."""
+"""What the source of a reference says of conditions: the numbers in comparisons, those of which it takes rests or whole
+parts, and those of lists that it looks in, by ``in`` or a search. Of what Python decides no operator tells: a target
+that is copied in every 10000th call is none to them."""
 
 from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import math
 import operator
 from collections.abc import Callable
@@ -21,7 +23,13 @@ LARGEST = 10**7
 """Of whole numbers that are taken: a counter that is further on may be a size."""
 NUMBERS = 6
 """Of a source at the most, the largest: small ones are met by lot."""
+LISTED = 64
+"""Elements of a list at the most, at either end."""
 _POWERS = 64
+_SEARCHES = {"bisect", "bisect_left", "bisect_right", "searchsorted", "index", "count", "divmod", "fmod", "remainder"}
+"""Functions of which numbers that are handed to them are read: the steps at which a rate falls stand in a list."""
+_LISTS = {"list", "tuple", "set", "frozenset", "sorted", "range", "tensor"}
+"""Those that make a list of another, or of numbers."""
 _ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Pow: operator.pow,
     ast.LShift: operator.lshift, ast.FloorDiv: operator.floordiv, ast.Div: operator.truediv,
@@ -33,7 +41,7 @@ class Source:
     """What is said of conditions in the sources of a task."""
 
     numbers: frozenset[float]
-    """With which something is compared, or of which a rest or a whole part is taken."""
+    """With which something is compared, or of which a rest or a whole part is taken, or that are looked for."""
     names: frozenset[str]
     """Of what else is, that has no number in the source itself."""
     turns: bool
@@ -57,7 +65,7 @@ class _Reader(ast.NodeVisitor):
         pairs = [*zip(given, node.defaults, strict=True), *zip(node.kwonlyargs, node.kw_defaults, strict=True)]
         for one, value in pairs:
             if value is not None:
-                self.known.setdefault(one.arg, set()).update(_number(value))
+                self.known.setdefault(one.arg, set()).update(_numbers(value))
         self.generic_visit(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
@@ -67,6 +75,12 @@ class _Reader(ast.NodeVisitor):
 
     def visit_Compare(self, node: ast.Compare) -> None:
         self.met += [node.left, *node.comparators]
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        if _named(node.func) in _SEARCHES:
+            self.met += [*node.args, *(given.value for given in node.keywords)]
+            self.met += [node.func.value] if isinstance(node.func, ast.Attribute) else []
         self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
@@ -86,12 +100,24 @@ class _Reader(ast.NodeVisitor):
 
     def _name(self, target: ast.expr, value: ast.expr) -> None:
         if name := _named(target):
-            self.known.setdefault(name, set()).update(_number(value))
+            self.known.setdefault(name, set()).update(_numbers(value))
 
 
 def _named(node: ast.expr) -> str:
     """The last name of a variable or an attribute."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _numbers(node: ast.expr) -> list[float]:
+    """The number that an expression is, or those of which it is a list, the keys of a dict."""
+    parts: list[ast.expr] = []
+    if isinstance(node, ast.List | ast.Tuple | ast.Set):
+        parts = node.elts
+    elif isinstance(node, ast.Dict):
+        parts = [key for key in node.keys if key is not None]
+    elif isinstance(node, ast.Call) and _named(node.func) in _LISTS:
+        parts = node.args
+    return [number for part in parts for number in _numbers(part)] if parts else _number(node)
 
 
 def _number(node: ast.expr) -> list[float]:
@@ -127,7 +153,7 @@ def read(*texts: str) -> Source:
             continue
     found, names = set[float](), set[str]()
     for node in reader.met:
-        found.update(_number(node))
+        found.update(_numbers(node))
         if name := _named(node):
             found.update(reader.known.get(name, ()))
             names.add(name)
@@ -139,7 +165,15 @@ def counts(task: Task, model: torch.nn.Module) -> list[int]:
     """Whole numbers of its source, and those that its modules hold by names that are compared with, the largest
     first."""
     said = source(task)
-    held = [vars(part).get(name) for part in model.modules() for name in said.names]
+    held = [one for part in model.modules() for name in said.names for one in _held(part, name)]
     numbers = [*said.numbers, *(one for one in held if isinstance(one, int | float) and not isinstance(one, bool))]
     fit = {int(n) for n in numbers if math.isfinite(n) and 2 <= n <= LARGEST and n == int(n)}
     return sorted(fit, reverse=True)[:NUMBERS]
+
+
+def _held(part: torch.nn.Module, name: str) -> list[Any]:
+    """What a module has by a name, the first and the last of it where that is a list, or the keys of a dict."""
+    value = vars(part).get(name)
+    if not isinstance(value, list | tuple | set | frozenset | dict | range):
+        return [value]
+    return [*itertools.islice(value, LISTED), *(value[-LISTED:] if isinstance(value, list | tuple) else ())]
