@@ -10,7 +10,7 @@ import pytest
 import torch
 from plain_tasks import instance
 
-from kernelwright.judge import thresholds
+from kernelwright.judge import thresholds, weighed
 from kernelwright.judge.conditions import read
 from kernelwright.judge.thresholds import AT, BESIDE, Way
 
@@ -67,7 +67,7 @@ def test_a_counter_stands_where_the_source_turns_in_many_states(condition: str) 
     """By a constant, or by an attribute that the constructor was handed."""
     made = instance(f"x * 0 if {condition} else x", SIZES, init=f"{COUNTS}\nself.every = 10000\n{LISTED}")
     drawn = [made.draw_state(seed) for seed in range(60)]
-    counts = [int(dict(thresholds.placed(made, state, seed))["q"]) for seed, state in enumerate(drawn)]
+    counts = [int(dict(weighed.placed(made, state, seed))["q"]) for seed, state in enumerate(drawn)]
     assert sum(count % 10000 == 9999 for count in counts) >= 12
     assert len({count for count in counts if count % 10000 not in (9998, 9999, 0)}) > 12, "others come as well"
     after = [dict(state)["q"] for state in thresholds.each(made, made.first_state, random.Random(3))]
@@ -78,7 +78,7 @@ def test_a_counter_of_which_nothing_turns_is_drawn_as_ever() -> None:
     """A number that the source has does not matter by itself."""
     made = instance("x + self.q % 10000", SIZES, init=COUNTS)
     state = made.draw_state(5)
-    assert all(thresholds.placed(made, state, seed) is state for seed in range(8))
+    assert all(weighed.placed(made, state, seed) is state for seed in range(8))
     assert thresholds.each(made, state, random.Random(3)) == []
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.judge import agreement, odd_addresses, race, refusals, spot_checks, taken, thresholds, variants
+from kernelwright.judge import agreement, odd_addresses, race, refusals, spot_checks, taken, variants, weighed
 from kernelwright.judge.bench import DEAR_BYTES, Bench, Point, load
 from kernelwright.judge.buffers import Buffers, laid_out_oddly
 from kernelwright.judge.by_chance import ByChance
@@ -249,7 +249,7 @@ class Checks:
         state = point.instance.first_state
         wanted = self._fresh_state(point, dice.getrandbits(62), variant.moved) if variant.fresh_weights else state
         if variant.fresh_weights and variant.draws == 1:
-            wanted = thresholds.placed(point.instance, wanted, dice.getrandbits(62))
+            wanted = weighed.placed(point.instance, wanted, dice.getrandbits(62))
         seeds = range(first := dice.getrandbits(62), first + variant.draws)  # in turn, for ``almost``
         if (variant.apart or variant.name == ITSELF) and self.spares(ODD):  # it would compile once more for each
             return loaded, False

@@ -70,6 +70,11 @@ class Followed:
         elif (joined or borders.named(func) in _SAME) and isinstance(out, torch.Tensor):
             self._kept[id(out)] = out, place
 
+    def names(self, value: torch.Tensor) -> Sequence[str]:
+        """Of the weight that a tensor is, or comes from."""
+        place = self._kept[id(value)][1] if id(value) in self._kept else _place(value) if self._names else 0
+        return self._names.get(place, ())
+
 
 def _place(value: torch.Tensor) -> int:
     plain = value.layout is torch.strided and value.device.type != "meta"

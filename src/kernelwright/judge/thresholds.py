@@ -4,7 +4,8 @@
 A target is copied in every 10000th call, a schedule ends at a step, a gradient whose norm is above 3e7 is dropped: such
 a number stands in Python alone, no operator has it, and counters and steps by lot hardly ever lie on it. So the source
 is read for numbers, and the reference is called with a few counts around their multiples: where the operators that it
-runs are others than one count further on, states and inputs come to lie, and floats are scaled until they are.
+runs are others than one count further on, states and inputs come to lie, and floats are scaled until they are:
+inputs here, weights in ``weighed``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import functools
 import math
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -36,15 +37,17 @@ TIMES = (1, 3)
 """Multiples of them that are tried."""
 ALONE = 3
 """How many times as often as others a count comes that has a way of its own."""
-PLACED, LEFT = 1 / 2, 2
-"""Of new weights for a single call those that have such counts, and how many counts are looked at after a call."""
+LEFT = 2
+"""How many counts are looked at after a call."""
 SHORT = 8
 """Elements of whole numbers that an input has at the most whose numbers are all one."""
 SEEN = 8
 """Draws of a task in which it is seen from where to where its counts go."""
 DRAWS, DRAWS_IF_DEARER = 6, 2
-WORK, LEAST = 4 * 10**8, 40
-"""Multiply-adds of all runs of the reference in search of other ways, and how many runs there must be."""
+WORK, LEAST, EACH = 4 * 10**9, 40, 16
+"""Multiply-adds of all runs of the reference in search of other ways, how many runs there must be, and how many there
+are for each input or weight that is scaled: who could pay for two looks at two. At a tenth of it a norm above which
+2.1e7 multiply-adds were left out was never looked for."""
 FURTHEST, STEP = 24, 4
 """Powers of two by which floats are scaled in search of one, up and down, and at a time."""
 MARGINS = (2.0**-4, 2.0**-6)
@@ -56,6 +59,9 @@ HALVINGS = 10
 def reads(operator_: Any) -> bool:
     """Whether an operator hands a number to Python."""
     return bool(operator_._schema.name == READING)
+
+
+Call = tuple[Sequence[torch.Tensor], "State | None"]
 
 
 class Way(NamedTuple):
@@ -124,26 +130,17 @@ def counters(instance: Instance) -> tuple[list[str], list[int]]:
     if instance not in _COUNTERS:
         names = [name for name, value in instance.first_state if codes.counter(name, value)]
         numbers = conditions.counts(instance.reference.task, instance.model) if names else []
-        if not numbers or instance.contract.random or _runs(instance) < LEAST:
+        if not numbers or instance.contract.random or runs(instance) < LEAST:
             found = list[int]()
         else:
             leaves, first = instance._raw(instance.seed)[0], instance.first_state
-            found = at_turns(numbers, conditions.LARGEST, lambda n: way(instance, leaves, _counted(first, names, n)))
+            found = at_turns(numbers, conditions.LARGEST, lambda n: way(instance, leaves, counted(first, names, n)))
         _COUNTERS[instance] = (names, found) if found else ([], [])
     return _COUNTERS[instance]
 
 
-def _counted(state: State, names: Collection[str], count: int) -> State:
+def counted(state: State, names: Collection[str], count: int) -> State:
     return [(name, torch.full_like(value, count) if name in names else value) for name, value in state]
-
-
-def placed(instance: Instance, state: State, seed: int) -> State:
-    """Weights for a single call with counters, every second time, where the reference turns, if it does. Not for calls
-    in turn: who copies a target now and then has other answers after that, and each call is checked by itself. A right
-    program was refused in a race for it."""
-    names, found = counters(instance)
-    dice = random.Random(seed)
-    return _counted(state, names, dice.choice(found)) if found and dice.random() < PLACED else state
 
 
 def each(instance: Instance, state: State, dice: random.Random) -> list[State]:
@@ -151,10 +148,10 @@ def each(instance: Instance, state: State, dice: random.Random) -> list[State]:
     names, found = counters(instance)
     often = sorted(set(found), key=lambda n: -found.count(n))[: 2 * LEFT]
     some = dice.sample(often, min(LEFT, len(often)))
-    return [_counted(state, names, count) for count in some]
+    return [counted(state, names, count) for count in some]
 
 
-def _runs(instance: Instance) -> int:
+def runs(instance: Instance) -> int:
     return WORK // max(instance.work, 1)
 
 
@@ -205,7 +202,9 @@ def changed(instance: Instance, change: str, leaves: list[torch.Tensor], seed: i
         index, able = dice.choice(of(instance).counts)
         return _with(leaves, index, torch.full_like(leaves[index], dice.choice(able)))
     index, near, alone = dice.choice(of(instance).scales)
-    return _Scaled(instance, leaves, index, alone).beside(near, dice)
+    margin = MARGINS[0] if leaves[index].itemsize == 2 else dice.choice(MARGINS)
+    made = Scaled(instance, functools.partial(_enlarged, leaves, index), alone)
+    return list(made.beside(near, 1 if seed % 2 else -1, margin)[0])  # of two draws in turn one lies on each side
 
 
 def _with(leaves: Sequence[torch.Tensor], index: int, leaf: torch.Tensor) -> list[torch.Tensor]:
@@ -217,7 +216,7 @@ def _counting(instance: Instance) -> Iterator[tuple[int, tuple[int, ...]]]:
     short = [i for i, x in enumerate(first) if x.dtype in whole.INTEGERS and 0 < x.numel() <= SHORT]
     short = [i for i in short if i not in instance.constant and i not in instance.bonds.sums]
     numbers = conditions.counts(instance.reference.task, instance.model) if short else []
-    if not numbers or instance.contract.random or _runs(instance) < LEAST:
+    if not numbers or instance.contract.random or runs(instance) < LEAST:
         return
     draws = [first, *(instance._raw(instance.seed + number)[0] for number in range(1, SEEN))]
     for index in short:
@@ -243,42 +242,49 @@ def _within(
 def _scaling(instance: Instance) -> Iterator[tuple[int, float, bool]]:
     """By input of floats, the scale next to its own size at which the reference turns. None where it goes two ways on
     draws of the task's own."""
-    if not conditions.source(instance.reference.task).turns or instance.contract.random or _runs(instance) < LEAST:
+    if not conditions.source(instance.reference.task).turns or instance.contract.random or runs(instance) < LEAST:
         return
     first, second = (instance._raw(instance.seed + number)[0] for number in range(2))
     usual, again = way(instance, first), way(instance, second)
     if usual is None or again is None or usual.operators != again.operators:
         return
     held = {*instance.bonds.flags, *instance.bonds.far}
-    for index, leaf in enumerate(first):
-        if not leaf.is_floating_point() or leaf.itemsize < 2 or index in held or not numerics.finite(leaf):
-            continue
-        scaled = _Scaled(instance, first, index, usual != again)
-        for power in sorted((p for p in range(-FURTHEST, FURTHEST + 1, STEP) if p), key=abs):
-            back = power - math.copysign(STEP, power)
-            if scaled.turns(2.0**back, 2.0**power):
-                yield index, scaled.at((2.0**back, 2.0**power)), scaled.alone
-                break
+    floats = [i for i, x in enumerate(first) if x.is_floating_point() and x.itemsize > 1 and i not in held]
+    for index in floats[: runs(instance) // EACH]:
+        if numerics.finite(first[index]):
+            made = Scaled(instance, functools.partial(_enlarged, first, index), usual != again)
+            yield from ((index, scale, made.alone) for scale in made.found())
+
+
+def _enlarged(leaves: Sequence[torch.Tensor], index: int, scale: float) -> Call:
+    """A call with one input scaled."""
+    return _with(leaves, index, (leaves[index] * scale).to(leaves[index].dtype)), None
 
 
 @dataclass(frozen=True, slots=True)
-class _Scaled:
-    """A call one input of which is scaled."""
+class Scaled:
+    """A call in which an input, or a weight, is scaled."""
 
     instance: Instance
-    leaves: Sequence[torch.Tensor]
-    index: int
-    alone: bool
+    made: Callable[[float], Call]
+    """The call by the scale."""
+    alone: bool = False
     """Ways are told by operators alone."""
+    known: dict[float, Any] = field(default_factory=dict)
 
     def _way(self, scale: float) -> Any:
-        found = way(self.instance, self.made(scale))
-        return found.operators if found is not None and self.alone else found
+        if scale not in self.known:
+            found = way(self.instance, *self.made(scale))
+            self.known[scale] = found.operators if found is not None and self.alone else found
+        return self.known[scale]
 
-    def made(self, scale: float) -> list[torch.Tensor]:
-        """Its inputs."""
-        leaf = self.leaves[self.index]
-        return _with(self.leaves, self.index, (leaf * scale).to(leaf.dtype))
+    def found(self) -> Iterator[float]:
+        """The scale next to one at which the reference turns, if there is any."""
+        for power in sorted((p for p in range(-FURTHEST, FURTHEST + 1, STEP) if p), key=abs):
+            ends = 2.0 ** (power - math.copysign(STEP, power)), 2.0**power
+            if self.turns(*ends):
+                yield self.at(ends)
+                return
 
     def turns(self, near: float, far: float) -> bool:
         """Whether the reference goes two ways at two scales, and takes both."""
@@ -294,10 +300,9 @@ class _Scaled:
             near, far = (middle, far) if self._way(middle) == usual else (near, middle)
         return math.sqrt(near * far)
 
-    def beside(self, near: float, dice: random.Random) -> list[torch.Tensor]:
+    def beside(self, near: float, side: int, margin: float) -> Call:
         """A little more, or less, than where the reference turns with these; as they are where it does not within a
         factor of two."""
         if not self.turns(near / 2, near * 2):
-            return list(self.leaves)
-        margin = MARGINS[0] if self.leaves[self.index].itemsize == 2 else dice.choice(MARGINS)
-        return self.made(self.at((near / 2, near * 2)) * (1.0 + dice.choice((-1, 1)) * margin))
+            return self.made(1.0)
+        return self.made(self.at((near / 2, near * 2)) * (1.0 + side * margin))

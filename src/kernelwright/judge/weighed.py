@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights beside what a reference compares them with: a norm above which they are scaled down, a clamp.
+
+Of constructors and of training by lot weights are of a size of their own, which no such number is near: who left out a
+norm of 2000, or a clamp at 1000, passed, as inputs alone were scaled until the reference took another way.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import torch
+
+from kernelwright.judge import borders, conditions, exponents, inputs, numerics, thresholds, weights
+from kernelwright.judge.kinds import Watching
+
+if TYPE_CHECKING:
+    from kernelwright.judge.instance import Instance
+    from kernelwright.judge.weights import State
+
+AMONG = "elements about numbers"
+PLACED = 1 / 2
+"""Of new weights for a single call those that lie beside something, where there is anything."""
+WEIGHTS = 4
+"""That are scaled in search of another way, the first."""
+AROUND = 1 / 32
+"""Share of the elements of a weight that lie about what it is compared with, one at the least."""
+
+
+def placed(instance: Instance, state: State, seed: int) -> State:
+    """Weights for a single call, every second time: counters where the reference turns, a weight beside the size where
+    it does, or elements of one about what they are compared with, if there are any. Not for calls in turn: who copies a
+    target now and then has other answers after that, and each call is checked by itself. A right program was refused in
+    a race for it."""
+    (names, found), (scales, limits) = thresholds.counters(instance), heavy(instance)
+    dice = random.Random(seed)
+    kinds = [kind for kind, fits in ((thresholds.AT, found), (thresholds.BESIDE, scales), (AMONG, limits)) if fits]
+    if not kinds or dice.random() >= PLACED:
+        return state
+    kind = dice.choice(kinds)
+    if kind == thresholds.AT:
+        return thresholds.counted(state, names, dice.choice(found))
+    if kind == thresholds.BESIDE:
+        return _beside(instance, state, dice.choice(scales), dice)
+    return [(name, _among(value, limits[name], dice) if name in limits else value) for name, value in state]
+
+
+def _beside(instance: Instance, state: State, scale: tuple[str, float], dice: random.Random) -> State:
+    """A weight that is so large that the reference has just turned, or is about to."""
+    name, near = scale
+    sizes = (inputs.size_of(dict(known)[name]) for known in (instance.first_state, state))
+    ratio = operator.truediv(*(max(size, 1e-30) for size in sizes))
+    leaves = instance._raw(instance.seed)[0]
+    made = thresholds.Scaled(instance, functools.partial(_weighed, leaves, state, weights.tied(instance.model, name)))
+    return made.beside(near * ratio, dice.choice((-1, 1)), dice.choice(thresholds.MARGINS))[1] or state
+
+
+def _among(value: torch.Tensor, reach: float, dice: random.Random) -> torch.Tensor:
+    """A weight of which some elements are about so many times as large as its largest one, of either sign."""
+    rng = inputs.generator(dice.getrandbits(62), value.device)
+    if value.numel() == 0 or not numerics.finite(value):
+        return value
+    chance, side, share = torch.rand((3, *value.shape), generator=rng, device=value.device)
+    far = float(value.abs().max()) * reach * torch.sign(side - 0.5) * 2.0 ** (2.0 * share - 0.5)
+    return torch.where(chance <= max(AROUND, float(chance.min())), far.to(value.dtype), value)
+
+
+class _Limits(Watching):
+    """Notes the weights that operators compare with numbers, and how many times as large they would be as those."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.followed, self.found = exponents.Followed(model), dict[str, float]()
+
+    def __torch_dispatch__(
+        self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for every operator below autograd."""
+        names = self.followed.names(args[0]) if args and isinstance(args[0], torch.Tensor) else ()
+        if names and (reach := borders.reach(func, args, kwargs or {})):
+            self.found |= {name: max(reach, self.found.get(name, 0.0)) for name in names}
+        out = func(*args, **(kwargs or {}))
+        self.followed.note(func, args, out)
+        return out
+
+
+_HEAVY: WeakKeyDictionary[Instance, tuple[list[tuple[str, float]], dict[str, float]]] = WeakKeyDictionary()
+
+
+def heavy(instance: Instance) -> tuple[list[tuple[str, float]], dict[str, float]]:
+    """Weights of floats with a scale near which the reference turns, and those that it compares with numbers, and how
+    far from them these lie; looked for once."""
+    if instance not in _HEAVY:
+        leaves, able = (
+            instance._raw(instance.seed)[0],
+            thresholds.runs(instance) >= thresholds.LEAST and not instance.contract.random,
+        )
+        limits = _Limits(instance.model)
+        if able and instance.first_state:
+            with limits:
+                instance.accepted(instance.given(leaves, 1), instance.first_state)
+        scales = list(_weighing(instance, leaves)) if able and thresholds.READS in instance.met["traits"] else []
+        _HEAVY[instance] = scales, limits.found
+    return _HEAVY[instance]
+
+
+def _weighing(instance: Instance, leaves: Sequence[torch.Tensor]) -> Iterator[tuple[str, float]]:
+    if not conditions.source(instance.reference.task).turns:
+        return
+    trained = [name for name, value in instance.model.named_parameters() if value.numel()]
+    known = dict(instance.first_state)
+    for name in trained[: min(WEIGHTS, thresholds.runs(instance) // thresholds.EACH)]:
+        if known[name].is_floating_point() and known[name].itemsize > 1 and numerics.finite(known[name]):
+            tied = weights.tied(instance.model, name)
+            made = thresholds.Scaled(instance, functools.partial(_weighed, leaves, instance.first_state, tied))
+            yield from ((name, scale) for scale in made.found())
+
+
+def _weighed(leaves: Sequence[torch.Tensor], state: State, names: Collection[str], scale: float) -> thresholds.Call:
+    """A call with weights by these names scaled."""
+    return leaves, [(n, (value * scale).to(value.dtype) if n in names else value) for n, value in state]

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights beside what the reference compares them with."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from plain_tasks import instance
+
+from kernelwright.judge import weighed
+from kernelwright.judge.instance import Instance
+
+INPUTS = "[torch.randn(8, 16)]"
+WEIGHT = "self.w = nn.Parameter(torch.randn(16, 16) / 4)"
+NORM = "x @ (self.w * (2000.0 / float(self.w.norm())) if float(self.w.norm()) > 2000.0 else self.w)"
+
+
+def changed(made: Instance, how: str = "") -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """What a weight is of many draws, and what it becomes, where that is another."""
+    drawn = [made.draw_state(seed, how) for seed in range(40)]
+    placed = [weighed.placed(made, state, seed) for seed, state in enumerate(drawn)]
+    pairs = [(state[0][1], other[0][1]) for state, other in zip(drawn, placed, strict=True)]
+    return [(one, other) for one, other in pairs if not torch.equal(one, other)]
+
+
+@pytest.mark.parametrize("how", ["", "sizes", "signs"])
+def test_a_weight_lies_on_either_side_of_a_norm_that_its_source_compares(how: str) -> None:
+    """Scaled as a whole, every second time, also where weights were moved; a little more or a little less."""
+    found = changed(instance(NORM, INPUTS, init=WEIGHT), how)
+    norms = [float(other.norm()) / 2000 for _, other in found]
+    assert 12 <= len(norms) <= 30 and min(norms) < 1 < max(norms)
+    assert all(0.9 < norm < 1.1 and abs(norm - 1) > 0.01 for norm in norms)
+    assert all(float((other / one).std()) < 1e-3 * float((other / one).mean()) for one, other in found)
+
+
+@pytest.mark.parametrize("limit", ["self.w.clamp(-1000, 1000)", "(self.w.t() * 2).clamp(max=2000.0)"])
+def test_a_few_elements_lie_about_what_a_clamp_lets_through(limit: str) -> None:
+    """Beyond it, and within, of either sign; the others stay."""
+    found = changed(instance(f"x @ {limit}", INPUTS, init=WEIGHT))
+    assert len(found) >= 12
+    moved = torch.cat([other[one != other] for one, other in found])
+    assert float(moved.abs().min()) > 500 and float(moved.abs().max()) < 4000
+    assert all(bool((side * moved > 1000).any()) and bool((side * moved < 1000).any()) for side in (-1, 1))
+    assert all(float((one != other).double().mean()) < 0.1 for one, other in found)
+
+
+@pytest.mark.parametrize(
+    "formula", ["x @ self.w", "(x @ self.w).clamp(-1000, 1000)", "x @ self.w if float(x.norm()) > 2000 else x * 2"]
+)
+def test_weights_that_nothing_is_compared_with_stay(formula: str) -> None:
+    """What is computed of them and of inputs is reached by inputs, and a way that x decides alone."""
+    assert changed(instance(formula, INPUTS, init=WEIGHT)) == []
