@@ -73,6 +73,11 @@ def differ(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> boo
     return False
 
 
+def settled(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
+    """Whether two runs, each of random numbers of its own, gave some output that is not empty the same."""
+    return any(a.numel() > 0 and same(a, b) for a, b in zip(first, second, strict=False))
+
+
 def first_difference(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> str:
     """Where two results differ, for a message."""
     for index, (a, b) in enumerate(zip(first, second, strict=True)):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernelwright.judge import calls, comparisons, derived, fitted, health, inputs, slices, thresholds, weights
+from kernelwright.judge import calls, comparisons, derived, fitted, health, inputs, slices, solved, thresholds, weights
 from kernelwright.judge.dealing import below
 from kernelwright.judge.oracle import Float64Trace
 
@@ -39,6 +39,8 @@ def by_reference(
         return comparisons.met(instance, leaves, seed)
     if variant.change in fitted.DRAWS:
         return fitted.fitted(instance, leaves, variant, seed)
+    if variant.change == solved.SOLVED:
+        return solved.solved(instance, leaves, seed)
     if variant.change in (thresholds.AT, thresholds.BESIDE):
         return thresholds.changed(instance, variant.change, leaves, seed)
     if variant.change in derived.CHANGES:
@@ -72,6 +74,12 @@ def apart(instance: Instance, variant: inputs.Variant, seed: int) -> bool:
     the reference has what they are about."""
     if variant.change in (thresholds.AT, thresholds.BESIDE):
         return thresholds.met(instance, variant.change)
+    if variant.change == solved.SOLVED and not solved.of(instance):
+        return False
+    if (
+        variant.change in (*fitted.DRAWS, solved.SOLVED) and not instance.settled
+    ):  # what is all by lot is compared otherwise
+        return False
     if variant.change != BOTH_FAR:
         return variant.change not in derived.CHANGES or derived.met(instance, variant)
     given = instance.draw(inputs.Variant(name="", required=True), seed)

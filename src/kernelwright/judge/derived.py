@@ -215,13 +215,13 @@ def _seen(instance: Instance, leaves: Sequence[torch.Tensor], state: weights.Sta
     """The classes of a call; none where the reference does not take it."""
     held = instance.first_state if state is None else state
     shapes = {tuple(leaf.shape) for leaf in leaves if leaf.is_floating_point()}
-    with (seen := _Derived(shapes, _buffers(held))):
+    with inputs.seeded(instance.seed), (seen := _Derived(shapes, _buffers(held))):  # flags by lot: the same in all calls
         taken = instance.accepted(instance.given(leaves, 1), held)
     return seen if taken is not None else _Derived((), ())
 
 
 def _pairs(instance: Instance) -> Iterator[Pair]:
-    if instance.contract.random or WORK // max(instance.work, 1) < LEAST:
+    if not instance.settled or WORK // max(instance.work, 1) < LEAST:
         return
     leaves = instance._raw(instance.seed)[0]
     usual = _seen(instance, leaves)

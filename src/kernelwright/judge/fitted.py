@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from kernelwright.judge.instance import Instance
 
 DRAWS = FITTED, SOME = "inputs that fit", "rows that fit"
+DIFFERS = "takes results from each other"
+"""Said of a reference that does."""
 DIFFERENCES = {"sub", "rsub", "mse_loss", "smooth_l1_loss", "huber_loss", "dist"}
 """Operators that take one argument from another, element by element; ``add`` does by a factor of -1."""
 EACH = {"_cdist_forward", "_euclidean_dist"}
@@ -33,13 +35,18 @@ EACH = {"_cdist_forward", "_euclidean_dist"}
 SHARES = 1e-2, 1e-3, 1e-4
 """Of the size (RMS) of what an input becomes, its noise. float32 has 2^-24 of it, so of the last 600 roundings are left
 to whoever subtracts, and of its square, expanded, none."""
+OF_HALVES = 2.0**-4, 2.0**-5, 2.0**-6
+"""The same of an input of half precision that becomes one of more: its own rounding is 2^-9."""
 NEAREST, FURTHEST = 1 / 2, 3 / 2
 """Times that size each element is off, at the least and the most: where rounding decides on which side one lies, the
 gradient of ``abs`` would be either sign."""
 WIDE = 4
-"""Bytes of an element at the least: those of half precision are 16 roundings off at 1e-2."""
+"""Bytes of an element at the least that is subtracted: those of half precision are 16 roundings off at 1e-2."""
 MOST, ELEMENTS = 256, 1 << 24
 """Subtractions of one call that are looked at, and elements of one."""
+
+FEWER = 4
+"""Times as few elements as an input a result has at the least that a number is taken from: a norm, no sigmoid."""
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
@@ -48,12 +55,17 @@ def sides(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pair | N
     """What an operator takes from each other; None of another one."""
     name, factor = borders.named(func), kwargs.get("alpha", args[2] if len(args) > 2 else 1)
     taken = name in DIFFERENCES and (factor == 1 or name not in ("sub", "rsub"))
-    if not (taken or name in EACH or (name == "add" and factor == -1)):
+    if not (taken or name in EACH or (name == "add" and factor in (1, -1))):
         return None
     if len(args) < 2 or not all(isinstance(arg, torch.Tensor) and _wide(arg) for arg in args[:2]):
         return None
     one, other = args[:2]
     return (one.unsqueeze(-2), other.unsqueeze(-3)) if name in EACH else (one, other)
+
+
+def added(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether an operator with ``sides`` adds them: what is the other's negative leaves as little."""
+    return borders.named(func) == "add" and kwargs.get("alpha", args[2] if len(args) > 2 else 1) == 1
 
 
 def _lies(value: torch.Tensor) -> bool:
@@ -91,24 +103,51 @@ class Fits:
     or is a copy of what was, and the other is computed of others. ``keep``: is shown each, and where what was there
     lies."""
 
-    def __init__(self, keep: Callable[[int, torch.Tensor, torch.Tensor], None] | None = None) -> None:
+    def __init__(self, keep: Callable[[int, torch.Tensor, torch.Tensor, int], None] | None = None) -> None:
         self._of: dict[int, frozenset[int]] = {}
         self._copies: dict[int, int] = {}
         self._keep = keep
+        self._between: set[tuple[frozenset[int], int]] = set()
+        """What both sides are made of, and where one lies that is none of a call's results."""
         self.found: set[tuple[int, frozenset[int]]] = set()
         """Where the one side lies, and what the other is made of."""
+        self._sums: set[tuple[int, frozenset[int]]] = set()
+        """The same of what is added."""
 
     def look(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """One operator, before it runs."""
         if len(self.found) >= MOST or (pair := sides(func, args, kwargs)) is None:
+            if borders.named(func) in ("sub", "rsub") and len(args) > 1 and not isinstance(args[1], torch.Tensor):
+                self._less(args[0], args[1])
             return
+        sums = added(func, args, kwargs)
+        found, sign = (self._sums, -1) if sums else (self.found, 1)
+        if not sums:
+            self._differ(*pair)
         for one, other in (pair, pair[::-1]):
             place, made = self._source(one), self._of.get(_place(other))
             if place is None or self._source(other) is not None or not made or place in made:
                 continue
-            self.found.add((place, made))
+            found.add((place, made))
             if self._keep is not None:
-                self._keep(place, one, other)
+                self._keep(place, one, other, sign)
+
+    def _differ(self, one: torch.Tensor, other: torch.Tensor) -> None:
+        """Notes a difference of two results of one shape, or of one and a constant."""
+        made = [self._of.get(_place(side), frozenset[int]()) for side in (one, other)]
+        if (one.shape == other.shape or not all(made)) and any(made) and len(self._between) < MOST:
+            given = next((at for side in (one, other) if (at := self._source(side)) is not None), 0)
+            self._between.add((made[0] | made[1], given))
+
+    def _less(self, one: torch.Tensor, number: Any) -> None:
+        """The same of a result and a number."""
+        if isinstance(one, torch.Tensor) and number and (made := self._of.get(_place(one))) and _wide(one):
+            self._between |= {(made, 0)} if one.numel() > 1 else set()
+
+    def differs(self, leaves: Sequence[torch.Tensor]) -> bool:
+        """Whether two results of these, or one and a constant, are taken from each other."""
+        places = {_place(leaf) for leaf in leaves if leaf.numel()}
+        return any(made & places and given not in places for made, given in self._between)
 
     def _source(self, value: torch.Tensor) -> int | None:
         """Where what was there before the call lies, of which this is a part; None of a result."""
@@ -123,21 +162,26 @@ class Fits:
             if func._schema.is_mutable or _place(one) not in given:
                 self._of[_place(one)] = whence
                 self._copies.pop(_place(one), None)
-        source = _whole(*args[:2]) if borders.named(func) == "copy" and len(args) > 1 else None
+        name = borders.named(func)
+        copies = {"copy": args[:2], "_to_copy": (out, args[0])}.get(name, ()) if args else ()
+        source = _whole(*copies) if len(copies) == 2 else None
         if source is not None and (place := self._source(source)) is not None:
-            self._copies[_place(args[0])] = place
+            self._copies[_place(copies[0])] = place
 
     def of(self, leaves: Sequence[torch.Tensor]) -> tuple[int, ...]:
-        """Which of these a difference is taken with of what is computed of others among them."""
+        """Which of these a difference is taken with of what is computed of others among them; a sum, where none is."""
         places = {_place(leaf): at for at, leaf in enumerate(leaves) if leaf.numel()}
-        return tuple(sorted({places[one] for one, made in self.found if one in places and made & places.keys()}))
+        for found in (self.found, self._sums):
+            if fits := {places[one] for one, made in found if one in places and made & places.keys()}:
+                return tuple(sorted(fits))
+        return ()
 
 
 def drawn(specs: Sequence[TensorSpec], fits: Sequence[int], work: int, steps: Sequence[int]) -> list[Variant]:
     """Draws of which an input fits, in all of its rows, or in half of them: who looks at a few takes all for others.
     ``work``: multiply-adds of a call; those up to each of three ``steps`` have more draws than others. Of the dearest
     one comes all the same: products that squares expand into pay off there most."""
-    if not any(specs[at].dtype in ("float32", "float64") for at in fits):  # flags are not, see ``bonds``
+    if not any("float" in specs[at].dtype for at in fits):  # flags are not, see ``bonds``
         return []
     cheap = sum(work <= most for most in steps)
     draws = {FITTED: (1, 1, 2, 4)[cheap], SOME: (0, 1, 1, 2)[cheap]}
@@ -153,6 +197,7 @@ class _Taken:
     stride: tuple[int, ...]
     offset: int
     other: torch.Tensor
+    sign: int
 
 
 class _Watched(Watching):
@@ -160,10 +205,10 @@ class _Watched(Watching):
         super().__init__()
         self.fits, self.taken = Fits(self._keep), list[_Taken]()
 
-    def _keep(self, place: int, one: torch.Tensor, other: torch.Tensor) -> None:
+    def _keep(self, place: int, one: torch.Tensor, other: torch.Tensor, sign: int) -> None:
         lies = (one.shape, one.stride(), int(one.storage_offset()))
         if len(self.taken) < MOST:
-            self.taken.append(_Taken(place, *lies, other.detach()[_first(other)].clone()))
+            self.taken.append(_Taken(place, *lies, sign * other.detach()[_first(other)], sign))
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -184,20 +229,22 @@ def fitted(instance: Instance, leaves: list[torch.Tensor], variant: Variant, see
     """The leaves with one, by lot of several, that fits what a call with the others computes, on the first weights."""
     instance.giver.give(instance.model, instance.first_state)
     try:
-        with (seen := _Watched()):
+        with inputs.seeded(seed), (seen := _Watched()):
             calls.call(instance.model, instance.skeleton, leaves, None, None)
     except calls.CAUGHT:
         return leaves
     finally:
         instance.giver.give(instance.model, instance.first_state)
-    fits = [at for at in seen.fits.of(leaves) if _free(instance, at)]
+    fits = [at for at in seen.fits.of(leaves) if free(instance, at)]
     if not fits:
         return leaves
     rng = inputs.generator(seed, instance.device)
-    chosen, share = fits[below(len(fits), rng)], SHARES[below(len(SHARES), rng)]
+    chosen = fits[below(len(fits), rng)]
+    share = (SHARES if leaves[chosen].itemsize >= WIDE else OF_HALVES)[below(len(SHARES), rng)]
     made = calls.copied(leaf := leaves[chosen])
+    apart = max((one.sign for one in seen.taken if one.place == _place(leaf)), default=1)
     for one in seen.taken:
-        if one.place == _place(leaf):
+        if one.place == _place(leaf) and one.sign == apart:
             part = made.as_strided(one.size, one.stride, one.offset)
             _put(part, one.other, share, instance.sorts, rng)
     if variant.change == SOME:
@@ -206,7 +253,7 @@ def fitted(instance: Instance, leaves: list[torch.Tensor], variant: Variant, see
     return [made if at == chosen else one for at, one in enumerate(leaves)]
 
 
-def _free(instance: Instance, at: int) -> bool:
+def free(instance: Instance, at: int) -> bool:
     """Whether nothing else holds of an input."""
     bonds = instance.bonds
     held = (bonds.triangles, bonds.flags, bonds.symmetric, bonds.far, bonds.hidden, bonds.twice, instance.constant)

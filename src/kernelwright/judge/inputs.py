@@ -77,7 +77,7 @@ class Variant:
     ``blank channels``, ``blank inputs``, ``rows alike``, ``one for all``, ``empty samples``, ``masks``,
     ``whole.LINES``, ``whole.EMPTIED``, ``skewed``, ``largest``, ``least``, ``held``, ``alone``, ``factors.SIGNS``,
     ``factors.SIZES``, ``factors.SLICES``, ``factors.BOTH``, ``beside_weights.ROWS``, one of ``slices.CHANGES``,
-    ``almost.CHANGES`` or ``fitted.DRAWS``, or nothing."""
+    ``almost.CHANGES`` or ``fitted.DRAWS``, ``solved.SOLVED``, or nothing."""
     factors: tuple[float, ...] = ()
     """Scales that ``mixed`` and ``strewn`` deal to rows (the largest is also that of ``outliers``), ``borders``, or by
     what share of itself an element is ``nearly`` what it was."""

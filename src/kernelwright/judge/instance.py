@@ -200,6 +200,7 @@ class Instance:
         if self.contract.gradients:
             rng = inputs.generator(seed, self.device)
             self.incoming = self._first_incoming = [calls.incoming_for(out, rng) for out in outputs]
+        self.settled = agreement.settled(outputs, again)
         if not self.contract.random and agreement.differ(outputs, again):
             anew = functools.partial(self._construct, seed)
             raise refusals.differing(self.reference, outputs, again, lambda: self.answered(anew(), leaves).outputs)

@@ -20,6 +20,7 @@ from kernelwright.judge.marks import Marks, alone
 from kernelwright.judge.near_numbers import NEAR
 from kernelwright.judge.singled import TAKEN
 from kernelwright.judge.slices import ALONG, BLANK, COMMON, EMPTY, EQUAL
+from kernelwright.judge.solved import small_differences
 from kernelwright.judge.thresholds import AT
 from kernelwright.judge.weights import ALIKE, CODES, EXPONENTS, FURTHER, OUTLYING, PRUNED, SIGNS, SIZES
 from kernelwright.judge.whole import ADDED, EMPTIED, LINES
@@ -102,8 +103,7 @@ def offered(
     compared with the furthest. ``depth``: how small, beside the smallest number that guards them against zero.
     ``exponential``: it has some. ``constants``: inputs of whole numbers (or flags) that are the same in every draw, and
     may be others. ``roots``: outputs that may have gradients. ``exponents``: weights that it takes an exponential of.
-    ``sorts``: it does, or chooses by size, or its answers are exact. ``traits``: what else is said of it
-    (``oracle.TRAITS``). ``fits``: inputs that may nearly be what is taken from them."""
+    ``sorts``: it does, or its answers are exact. ``traits``: see ``oracle``. ``fits``: inputs that are subtracted."""
     more = further(contract, reach, depth, exponential)
     many = functools.partial(mixed, contract, further=more, numbers=masked or _numbered(specs))
     wanted = _wanted(contract, specs, weights, work, hidden_seed, many, huge=huge, timed=timed, masked=masked)
@@ -114,11 +114,11 @@ def offered(
     small = not (huge or autocast or work > HEAVY)
     if small:
         dealt += [Variant(name=f"scale {s:.3g}", required=True, scale=s) for s in more]
-        dealt += extremes.drawn(specs, traits) if work <= LIGHT else []
+        dealt += [*extremes.drawn(specs, traits), *small_differences(specs, traits, work)] if work <= LIGHT else []
         dealt += patterned.drawn(timed=timed, tiny=work <= TINY, light=work <= LIGHT, sorts=sorts, weights=weights)
         dealt += comparisons.drawn(specs, traits, light=work <= TINY) if work <= LIGHT else []
         dealt += singled.far_apart(specs, light=work <= LIGHT, sorts=sorts, traits=traits, weights=weights)
-    dealt += fitted.drawn(specs, fits, work, (TINY, LIGHT, HEAVY)) if not (huge or autocast or contract.random) else []
+    dealt += fitted.drawn(specs, fits, work, (TINY, LIGHT, HEAVY)) if not (huge or autocast) else []
     if borders and small:
         on = Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2)
         even = level.draws(specs)
