@@ -215,7 +215,7 @@ def _seen(instance: Instance, leaves: Sequence[torch.Tensor], state: weights.Sta
     """The classes of a call; none where the reference does not take it."""
     held = instance.first_state if state is None else state
     shapes = {tuple(leaf.shape) for leaf in leaves if leaf.is_floating_point()}
-    with inputs.seeded(instance.seed), (seen := _Derived(shapes, _buffers(held))):  # flags by lot: the same in all calls
+    with inputs.seeded(instance.seed), (seen := _Derived(shapes, _buffers(held))):  # flags by lot are the same in all
         taken = instance.accepted(instance.given(leaves, 1), held)
     return seen if taken is not None else _Derived((), ())
 

@@ -92,9 +92,8 @@ class Instance:
         """How the matrices of those leaves lie that are triangular in every draw."""
         self.kept: set[int] = set()
         """Constant floating leaves that had to stay: the reference leaves its domain without them."""
-        self.renewing, self.turned = "", False
+        self.renewing, self.turned, self.notes = "", False, self.notes + self.bonds.words(self.names)
         """How constant floats become others, and whether whole numbers do too; see ``constants``."""
-        self.notes += self.bonds.words(self.names)
         self.wanted = calls.gradient_names(self.model, first, self.marked) if self.contract.gradients else None
         self.incoming: list[torch.Tensor] | None = None
         """One incoming gradient per output leaf (floating ones count), where they are asked for: the last call's."""
@@ -169,8 +168,7 @@ class Instance:
             refusals.written(self.reference, self.names, leaves, answer.inputs)
             self.out_skeleton, self.infinite = answer.skeleton, infinite(outputs)
             self.out_specs = tuple(TensorSpec.contiguous(t.shape, t.dtype) for t in outputs)
-            self.units = Units(self.out_specs)
-            self.out_strides = tuple(tuple(t.stride()) for t in outputs)
+            self.out_strides, self.units = tuple(tuple(t.stride()) for t in outputs), Units(self.out_specs)
             self.giver.keeps = weights.still(self.model, self.first_state)
             kept_apart = refusals.kept_apart(before, self.model, self.notes)
             if (kept_apart or not self.giver.keeps) and not self.contract.random:
@@ -202,8 +200,8 @@ class Instance:
             self.incoming = self._first_incoming = [calls.incoming_for(out, rng) for out in outputs]
         self.settled = agreement.settled(outputs, again)
         if not self.contract.random and agreement.differ(outputs, again):
-            anew = functools.partial(self._construct, seed)
-            raise refusals.differing(self.reference, outputs, again, lambda: self.answered(anew(), leaves).outputs)
+            new = self._construct
+            raise refusals.differing(self.reference, outputs, again, lambda: self.answered(new(seed), leaves).outputs)
         return outputs
 
     def in_other_mode(self, leaves: Leaves, state: State) -> list[torch.Tensor] | None:
@@ -240,7 +238,7 @@ class Instance:
         leaves = constants.renewed(self, self._raw(base & (2**63 - 1))[0], base)
         return self.given(inputs.laid_out(self.changed(leaves, variant, seed, state), variant), seed, variant.roots)
 
-    def changed(self, leaves: Drawn, variant: Variant, seed: int, state: State | None = None) -> list[torch.Tensor]:
+    def changed(self, leaves: Drawn, variant: Variant, seed: int, state: State | None = None) -> Drawn:
         """A draw with the changes of a variant, but for its layout."""
         made = self.bonds.changed(leaves, variant, seed % 2**40, self.searches)
         return by_reference(self, variant, made, seed, state)
@@ -295,8 +293,6 @@ class Instance:
             if found is None or not (within(self, variant, leaves, state, found) and apart(self, variant, seed)):
                 return False
         return True
-
-    # -- results -------------------------------------------------------------------------------------------------
 
     def answered(self, model: torch.nn.Module, leaves: Leaves, written: str = "") -> calls.Answer:
         """All that a call of a module in the reference's place gives back."""
@@ -378,19 +374,18 @@ class Instance:
         if self.without_double:  # twice the spread: six orders see less than the least careful sensible one
             runs = functools.cache(lambda number: self._several(leaves, state, seed + 1 + number))
             return Floors(lambda at: noise.errors(runs(at // orders.RUNS)[at % orders.RUNS], exact, 2.0), orders.RUNS)
-        few = few or bool(self.bonds.flags) or self.counts
+        few |= bool(self.bonds.flags) or self.counts
         ties = functools.cache(lambda: rounding.equal_keys(lambda mode: self.doubled(leaves, state, mode), self.sorts))
 
         def one(index: int, unit: float) -> list[Spread]:
             rng = inputs.generator((seed * 1009 + index) % 2**63, self.device)
             move = functools.partial(noise.half_ulps, unit=unit, rng=rng, few=few)
-            run = lambda by: self.doubled(leaves, state, rounding.Rounded(unit, rng, few, ties()), by)  # noqa: E731
-            return noise.errors(noise.taken(run, move), exact, 1.0)
+            rounded = functools.partial(rounding.Rounded, unit, rng, few)
+            found = noise.taken(lambda by: self.doubled(leaves, state, rounded(ties()), by), move)
+            return noise.errors(found, exact, 1.0)
 
-        def draw(index: int) -> list[Spread]:
-            return self.units.each(len(exact), functools.partial(one, index))
-
-        return Floors(draw, 1 if self.huge else next(count for most, count in _DRAWS if self.work <= most))
+        count = 1 if self.huge else next(count for most, count in _DRAWS if self.work <= most)
+        return Floors(lambda index: self.units.each(len(exact), functools.partial(one, index)), count)
 
     def all_specs(self) -> tuple[TensorSpec, ...]:
         """Everything one call is compared on: outputs, then gradients, then the inputs it writes to."""
