@@ -45,6 +45,7 @@ from kept_programs import KEPT
 from later_programs import LATER
 from lazy_programs import LAZY
 from level_programs import LEVEL
+from limit_programs import LIMITS
 from losses_programs import LOSSES
 from masked_programs import MASKED
 from meeting_programs import MEETING
@@ -80,7 +81,7 @@ ALL: tuple[Program, ...] = (
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
     *TIED, *BETWEEN, *LOSSES, *MASKED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SIZED,
     *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *UNSEEN, *FITTED,
-    *TURNING,
+    *TURNING, *LIMITS,
     *GPU, *DEVICE, *HURRIED,
 )  # fmt: skip
 
