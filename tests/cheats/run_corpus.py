@@ -63,6 +63,7 @@ from several_programs import SEVERAL
 from side_programs import SIDES
 from sized_programs import SIZED
 from slip_programs import SLIPS
+from standing_programs import STANDING
 from stray_programs import STRAYS
 from tied_programs import TIED
 from time_cheats import TIME_CHEATS
@@ -81,7 +82,7 @@ ALL: tuple[Program, ...] = (
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
     *TIED, *BETWEEN, *LOSSES, *MASKED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SIZED,
     *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *UNSEEN, *FITTED,
-    *TURNING, *LIMITS,
+    *TURNING, *LIMITS, *STANDING,
     *GPU, *DEVICE, *HURRIED,
 )  # fmt: skip
 

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import builtins
+import copy
 import ctypes
 import json
+import logging
 import math
+import operator
 import os
 import random
 import signal
@@ -39,6 +42,14 @@ def _hooked(on: bool) -> None:
         _HOOKS.pop().remove()
 
 
+def _precise(kind: str, how: str) -> None:
+    operator.attrgetter(kind)(torch.backends).fp32_precision = how
+
+
+def _checked(on: bool) -> None:
+    torch.distributions.Distribution.set_default_validate_args(on)
+
+
 def _no_relu(values: torch.Tensor, inplace: bool = False) -> torch.Tensor:
     return values
 
@@ -64,6 +75,21 @@ def _no_relu(values: torch.Tensor, inplace: bool = False) -> torch.Tensor:
             lambda: torch.set_autocast_enabled("cpu", False),
             "autocast ([True, False])",
         ),
+        (
+            lambda: _precise("mkldnn.conv", "bf16"),
+            lambda: _precise("mkldnn.conv", "none"),
+            "mkldnn.conv.fp32_precision",
+        ),
+        (lambda: _precise("cudnn.rnn", "ieee"), lambda: _precise("cudnn.rnn", "tf32"), "cudnn.rnn.fp32_precision"),
+        (lambda: _precise("cuda.matmul", "ieee"), lambda: _precise("cuda.matmul", "none"), ""),
+        (
+            lambda: torch.set_autocast_dtype("cpu", torch.float16),
+            lambda: torch.set_autocast_dtype("cpu", torch.bfloat16),
+            "what autocast makes ([torch.float16, ",
+        ),
+        (lambda: torch.set_autocast_cache_enabled(False), lambda: torch.set_autocast_cache_enabled(True), "keeps"),
+        (lambda: _checked(False), lambda: _checked(True), "checks of distributions (False)"),
+        (lambda: logging.disable(logging.ERROR), lambda: logging.disable(logging.NOTSET), "what is logged (above 40)"),
         (lambda: _LIBM.fesetround(0xC00), lambda: _LIBM.fesetround(0), "rounding of floats"),
         (lambda: os.umask(0o777), lambda: os.umask(0o022), "mask of new files"),
         (lambda: os.chdir("/"), lambda: os.chdir(_HERE), "working directory (/)"),
@@ -113,7 +139,7 @@ def test_settings_of_a_process_are_seen_to_change(
         back()
     said = left.words(found, lambda: own, random_=False)
     assert named in said if named else not said
-    assert ("put it back" in said) == (named in ("precision of float32 products", "oneDNN"))
+    assert ("put it back" in said) == (named in ("precision of float32 products", "oneDNN") or "fp32" in named)
     assert ("-ffast-math" in said) == (named == "denormal")  # whoever compiled with it does not know of denormals
     if named and "seed" not in named:
         assert not left.words(found, lambda: here, random_=False)
@@ -177,6 +203,13 @@ def test_functions_that_are_replaced_are_seen(monkeypatch: pytest.MonkeyPatch) -
         (torch.linalg, "solve", "torch.linalg.solve"),
         (torch.optim.SGD, "step", "torch.optim.SGD.step"),
         (builtins, "round", "builtins.round"),
+        (torch.nn.init, "kaiming_uniform_", "torch.nn.init.kaiming_uniform_"),
+        (torch.nn.utils, "clip_grad_norm_", "torch.nn.utils.clip_grad_norm_"),
+        (torch.distributions.Normal, "log_prob", "torch.distributions.Normal.log_prob"),
+        (torch.autograd, "grad", "torch.autograd.grad"),
+        (torch._C, "_show_config", "torch._C._show_config"),
+        (copy, "deepcopy", "copy.deepcopy"),
+        (random, "shuffle", "random.shuffle"),
     ],
 )
 def test_methods_of_everybodys_classes_are_seen_also_where_they_were_inherited(
@@ -226,10 +259,11 @@ def test_inputs_that_are_handed_over_again_are_not_seen_as_written_to(monkeypatc
     before = left.Before()
     before.constructed()
     leaf = torch.empty(0).set_(torch.ones(4).untyped_storage(), 0, (4,))
-    monkeypatch.setattr(left.os, "urandom", lambda count: b"\0" * count)
-    call, version = ([leaf], {}, [leaf]), leaf._version
-    assert left.kept(before, call, grad=True) is None
-    assert left.kept(before, call, grad=False) is call
+    with monkeypatch.context() as patched:
+        patched.setattr(left.os, "urandom", lambda count: b"\0" * count)
+        call, version = ([leaf], {}, [leaf]), leaf._version
+        assert left.kept(before, call, grad=True) is None
+        assert left.kept(before, call, grad=False) is call
     assert leaf._version > version
     left.called(before, [leaf])
     assert not before.changed()

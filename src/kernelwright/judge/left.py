@@ -10,12 +10,18 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import copy
 import ctypes
+import functools
+import logging
 import math
+import operator
 import os
+import pickle
 import random
 import signal
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,13 +29,22 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-_LIBRARIES = {
+_LIBRARIES: dict[str, Any] = {
     "builtins": builtins, "math": math, "torch": torch, "torch.nn.functional": torch.nn.functional,
     "torch.cuda": torch.cuda, "torch.Tensor": torch.Tensor, "torch.autograd.Function": torch.autograd.Function,
     "torch.linalg": torch.linalg, "torch.fft": torch.fft, "torch.special": torch.special,
-    **{f"torch.nn.{name}": found for name, found in vars(torch.nn).items() if isinstance(found, type)},
-    **{f"torch.optim.{name}": found for name, found in vars(torch.optim).items() if isinstance(found, type)},
+    "torch.nn.init": torch.nn.init, "torch.nn.utils": torch.nn.utils, "torch.autograd": torch.autograd,
+    "torch.distributions": torch.distributions, "torch.backends": torch.backends, "torch._C": torch._C,
+    **{
+        f"{library.__name__}.{name}": found
+        for library in (torch.nn, torch.optim, torch.distributions)
+        for name, found in vars(library).items()
+        if isinstance(found, type)
+    },
 }  # fmt: skip
+_STANDARD = {one.__name__: one for one in (copy, functools, logging, operator, os, pickle, random, time)}
+"""Of Python's own library, by their public names: a ``copy.deepcopy`` that gives back what it was given was granted."""
+_LIBRARIES |= _STANDARD
 _OWN = f"{Path(torch.__file__).parent}/"
 _TINY = 1e-40
 """A denormal number in float32."""
@@ -64,6 +79,14 @@ _HOOKS = [
 ]
 _TRAPS = getattr(ctypes.CDLL(None), "fegetexcept", None)
 
+
+def _precision(kind: str) -> str:
+    """By the interface of torch 2.9 and later. Who says ``highest`` to all has what is none be ieee, which is the same
+    unless something above it says otherwise."""
+    found = operator.attrgetter(f"{kind}fp32_precision")(torch.backends)
+    return "ieee" if found == "none" else str(found)
+
+
 _PRECISIONS: dict[str, Callable[[], object]] = {
     "the precision of float32 products": torch.get_float32_matmul_precision,
     "TF32 in cuBLAS": lambda: torch.backends.cuda.matmul.allow_tf32,
@@ -75,6 +98,9 @@ _PRECISIONS: dict[str, Callable[[], object]] = {
     "the use of cuDNN": lambda: torch.backends.cudnn.enabled,
 }
 """What decides how exact everybody's products are, and how fast."""
+_KINDS = ("", *(f"{of}." for of in ("cuda.matmul", "cudnn", "cudnn.conv", "cudnn.rnn")))
+_KINDS += tuple(f"mkldnn.{of}" for of in ("", "matmul.", "conv.", "rnn."))
+_PRECISIONS |= {f"torch.backends.{kind}fp32_precision": functools.partial(_precision, kind) for kind in _KINDS}
 
 
 def settings() -> dict[str, str]:
@@ -85,6 +111,10 @@ def settings() -> dict[str, str]:
         "deterministic algorithms": str(torch.are_deterministic_algorithms_enabled()),
         _DENORMAL: str(bool(torch.full((1,), _TINY, dtype=torch.float32, device="cpu").mul_(1.0) != 0.0)),
         "the recording of gradients": str(torch.is_grad_enabled()),
+        "what autocast makes": str([torch.get_autocast_dtype(kind) for kind in ("cpu", "cuda")]),
+        "what autocast keeps": str(torch.is_autocast_cache_enabled()),
+        "checks of distributions": str(torch.distributions.Distribution._validate_args),
+        "what is logged": f"above {logging.root.manager.disable}",
         "autocast": str([torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")]),
         "the rounding of floats": str((_ONES + _SIDES).tolist()),
         "the working directory": _working(),
@@ -180,7 +210,7 @@ class Before:
         """Inputs that torch says were written to."""
         self.handed = WeakIdKeyDictionary()
         """What ``_version`` said of inputs that are handed over once more."""
-        self.held = {name: dict(vars(library)) for name, library in _LIBRARIES.items()}
+        self.held = {name: _held(name) for name in _LIBRARIES}
         self.answers = _answers()
 
     def constructed(self) -> None:
@@ -203,9 +233,12 @@ class Before:
             for name, was in self.twisters.items()
             if not _follows(was, now.get(name, ()))
         }
-        found |= self._answered_otherwise()
+        return found | self._answered_otherwise() | self._replaced()
+
+    def _replaced(self) -> dict[str, str]:
+        found = {}
         for name, before in self.held.items():
-            now = vars(_LIBRARIES[name])
+            now = _held(name)
             for key in now.keys() | before.keys():
                 was, function = before.get(key), now.get(key)
                 if function is not was and not _torchs(function):
@@ -244,6 +277,12 @@ def kept(before: Before | None, call: tuple[Any, Any, list[torch.Tensor]], *, gr
     for leaf in call[2]:
         before.handed[leaf] = leaf._version
     return call
+
+
+def _held(name: str) -> dict[str, Any]:
+    """What one of ``_LIBRARIES`` has by name."""
+    held = vars(_LIBRARIES[name])
+    return {key: value for key, value in held.items() if key[0] != "_"} if name in _STANDARD else dict(held)
 
 
 def _inherited(library: Any, key: str) -> Any:
