@@ -15,6 +15,7 @@ from kernelwright.judge import (
     agreement,
     ahead,
     aside,
+    initial,
     leaving,
     left,
     race,
@@ -86,6 +87,8 @@ class Correctness(Checks):
         told, own = program.leash.ask({"do": "left"}, program.stage), self.bench.contract
         if wrong := left.words(told.get("left", {}), left.settings, random_=own.random, mutates=own.mutates):
             raise Wrong("integrity", wrong)
+        said = initial.words(told.get("begun"), self.points[0].instance.first_state)
+        self.conditions += [said] if said and not any(one.startswith(initial.WORDS) for one in self.conditions) else []
 
     def _first_call(self, point: Point, seed: int) -> list[torch.Tensor]:
         """What a fresh process is asked first: the same of each, so its truth is known from the first one on."""

@@ -29,6 +29,8 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from kernelwright.judge import initial
+
 _LIBRARIES: dict[str, Any] = {
     "builtins": builtins, "math": math, "torch": torch, "torch.nn.functional": torch.nn.functional,
     "torch.cuda": torch.cuda, "torch.Tensor": torch.Tensor, "torch.autograd.Function": torch.autograd.Function,
@@ -212,6 +214,12 @@ class Before:
         """What ``_version`` said of inputs that are handed over once more."""
         self.held = {name: _held(name) for name in _LIBRARIES}
         self.answers = _answers()
+        self.begun: dict[str, tuple[str, str]] = {}
+        """Parameters that begin otherwise than the reference's."""
+
+    def begins(self, module: Any, names: Sequence[str], theirs: Sequence[torch.Tensor]) -> None:
+        """Note how a module's parameters begin, before weights are loaded into it."""
+        self.begun = initial.otherwise(module, names, theirs)
 
     def constructed(self) -> None:
         """A module may have seeded what it drew its weights from, and whoever imports a file sees how many threads that

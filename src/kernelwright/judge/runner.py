@@ -95,8 +95,7 @@ class Runner:
             torch.cuda.set_device(self.device)
             self.wake = torch.zeros(1, device=self.device).zero_
         self._open_weights(request, descriptors)
-        path, _, name = request["entry"].partition("::")
-        self.before = left.Before()
+        self.before, (path, _, name) = left.Before(), request["entry"].partition("::")
         module = imported.of(path, request["imports"], request["threads"])
         if not hasattr(module, name):
             raise plain.WrongStructure(f"{path} defines no {name}")
@@ -105,6 +104,7 @@ class Runner:
         self.module = self.construct()
         plain.takes(self.module, request["takes"])
         state_names.trained(self.module, self.names, request["trained"])
+        self.before.begins(self.module, self.names, self.weights.tensors() if self.weights else [])
         self.do_state({}, [])
 
     def _constructed(self, made: Callable[..., Any], request: dict[str, Any]) -> Any:
@@ -192,7 +192,7 @@ class Runner:
 
     def do_left(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """What the program has changed in this process that is not its own."""
-        return {"left": self.before.changed()}
+        return {"left": self.before.changed(), "begun": self.before.begun}
 
     def do_mode(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Switch between train() and eval(): every instance there is, and those that are made from now on."""
