@@ -59,6 +59,11 @@ TURNING: tuple[Program, ...] = (
            "[torch.randn(64, 32), torch.randint(0, 100000, (1,))]",
            ("every step", f"{_PERIOD}return (-r * g).tanh()"),
            ("in one", f"{_PERIOD}return -(g * (r * (int(s + 1) % 10000 != 0))).tanh() + 0.0"), args="g, s"),
+    *_pair("halved_by_step", "return (x * 0.5 ** (int(s) // 20000)).tanh()",  # int(inf) ended the judge
+           "[torch.randn(64, 32), torch.randint(1, 100000, ()).float()]",
+           ("four steps alone", "return (x * 0.5 ** (int(s) // 20000 % 4)).tanh()"),
+           ("by a shift", "return (x / (1 << int(s) // 20000) if 0 <= s < 1e6 else x * 0.5 ** (int(s) // 20000)).tanh()"),
+           args="x, s"),
     *_pair("large_dropped", "n = g.norm()\nif float(n) > 3e7:\n    return torch.zeros_like(g)\n"
            "return g * torch.rsqrt(n * n + 1.0)", "[torch.randn(64, 32)]",
            ("none dropped", "n = g.norm()\nreturn g * torch.rsqrt(n * n + 1.0)"),
