@@ -36,6 +36,7 @@ from field_programs import FIELD
 from fitted_programs import FITTED
 from formula_programs import FORMULAS
 from gpu_programs import GPU
+from grouped_programs import GROUPED
 from hidden_programs import HIDDEN
 from honest_programs import HONEST
 from hostile_programs import HOSTILE
@@ -82,7 +83,7 @@ ALL: tuple[Program, ...] = (
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
     *TIED, *BETWEEN, *LOSSES, *MASKED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SIZED,
     *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *UNSEEN, *FITTED,
-    *TURNING, *LIMITS, *STANDING,
+    *TURNING, *LIMITS, *STANDING, *GROUPED,
     *GPU, *DEVICE, *HURRIED,
 )  # fmt: skip
 

@@ -162,3 +162,6 @@ def test_random_references_and_dear_ones_are_not_asked() -> None:
     dear = instance(EXPERTS, ROWS, args="x, l")
     dear.work = 10**9
     assert derived.of(dear) == ()
+    larger = instance(EXPERTS, ROWS, args="x, l")
+    larger.work = 5 * 10**7
+    assert len(derived.of(larger)) == 1

@@ -12,6 +12,7 @@ from plain_tasks import instance
 
 from kernelwright.judge import thresholds, weighed
 from kernelwright.judge.conditions import read
+from kernelwright.judge.inputs import Variant
 from kernelwright.judge.thresholds import AT, BESIDE, Way
 
 STEPS = "[torch.randn(8, 4), torch.randint(0, 100000, (1,))]"
@@ -113,6 +114,20 @@ def test_floats_are_scaled_to_both_sides_of_what_is_compared() -> None:
     norms = [float(made.draw(variant, seed)[0].norm()) / 3e5 for seed in range(16)]
     assert all(0.9 < norm < 1.1 and abs(norm - 1) > 0.01 for norm in norms)
     assert min(norms) < 1 < max(norms)
+
+
+@pytest.mark.parametrize(("work", "looked"), [(10**7, True), (5 * 10**7, True), (10**9, False)])
+def test_larger_cases_are_searched_and_two_draws_lie_on_both_sides(work: int, looked: bool) -> None:
+    """Those that are dearer have two draws."""
+    made = instance("x * 0 if float(x.norm()) > 3e5 else x * 2", SIZES)
+    made.work = work
+    assert bool(thresholds.of(made).scales) is looked
+    for seed in range(6 if looked else 0):
+        sides = {
+            float(made.draw(Variant(name="", required=True, change=BESIDE), n)[0].norm()) > 3e5
+            for n in (seed, seed + 1)
+        }
+        assert sides == {False, True}
 
 
 @pytest.mark.parametrize(
