@@ -38,7 +38,7 @@ _DEEP = "self.w = nn.Parameter(torch.randn(192, 224) / 14)"
 _BEST = "k = l.argmax(1)\nx = x @ self.w\n"
 
 GROUPED: tuple[Program, ...] = (
-    *_pair("sixteenths", f"k = i // 16\n{_EIGHT}{_TWICE}return (v + 1e-5).sqrt()", _IDS.format(128),
+    *_pair("ids_by_sixteen", f"k = i // 16\n{_EIGHT}{_TWICE}return (v + 1e-5).sqrt()", _IDS.format(128),
            ("squares about a row", f"k = i // 16\n{_EIGHT}{_SQUARES}return (v + 1e-5).sqrt()"),
            ("added in place", f"k = i >> 4\n{_ADDED.format(8)}return (v + 1e-5).sqrt()"), args="i, x"),
     *_pair("mapped_classes", f"k = self.m[i]\n{_SIX}{_TWICE}{_NORMED}", _IDS.format(48),
