@@ -8,6 +8,8 @@ from __future__ import annotations
 from beyond_programs import GRADIENTS, _pair
 from corpus import Program
 
+from kernelwright.task import Contract
+
 CLOUD = "torch.randn(16, 64, 2)"
 TURNED = "c, s = a[:, None].cos(), a[:, None].sin()\n"
 ERROR = """
@@ -45,6 +47,14 @@ return (((Z.transpose(1, 2) @ Z @ v) @ v).clamp(min=0) / X.shape[1] + d * d).sqr
 SEEN = "y = X @ R.transpose(1, 2)\nq = y[..., :2] / (y[..., 2:].abs() + 1.0)\n"
 WEIGHT = "self.w = nn.Parameter(torch.randn({}) / 6)"
 
+RANDOM = Contract(random=True)
+SHAPED = "[torch.randn(128, 32), torch.randn(128, 40)]"
+UNIT = "p, t = F.normalize(h @ self.w, dim=-1), F.normalize(t, dim=-1)\n"
+PATCHES = "p = h @ self.w + self.b\nv, m = torch.var_mean(t, -1, keepdim=True)\nt = (t - m) * (v + 1e-6).rsqrt()\n"
+EXPANDED = "return (p.square().sum(-1) - 2 * (p * t).sum(-1) + t.square().sum(-1)).clamp(min=0)"
+BY_NORM = "return torch.linalg.vector_norm(p - t, dim=-1).square()"
+LINE = "x = x - x.mean(-1, keepdim=True)\nb = (x @ self.t) / (self.t @ self.t)\n"
+
 FITTED: tuple[Program, ...] = (
     *_pair("matches", "return torch.cdist(x @ self.w, y, compute_mode='donot_use_mm_for_euclid_dist')",
            "[torch.randn(64, 32), torch.randn(96, 48)]",
@@ -71,4 +81,47 @@ FITTED: tuple[Program, ...] = (
            ("squares expanded", f"{SEEN}return (q.square().sum(-1) - 2 * (q * uv).sum(-1) + uv.square().sum(-1))"
             ".clamp(min=0)"),
            ("a loss", f"{SEEN}return F.mse_loss(uv, q, reduction='none').sum(-1)"), args="X, uv, R"),
+    *_pair("own latent", UNIT + "return (p - t).pow(2).sum(-1)", SHAPED, ("squares expanded", UNIT + EXPANDED),
+           ("a norm", UNIT + BY_NORM), args="h, t", init=WEIGHT.format("32, 40")),
+    *_pair("masked patches", PATCHES + "return (p - t).pow(2).sum(-1)", SHAPED, ("squares expanded", PATCHES + EXPANDED),
+           ("a norm", PATCHES.replace("h @ self.w + self.b", "torch.addmm(self.b, h, self.w)") + BY_NORM), args="h, t",
+           init=WEIGHT.format("32, 40") + "\nself.b = nn.Parameter(torch.randn(40))"),
+    *_pair("two towers", "return (x @ self.a - y @ self.b).pow(2).sum(-1)",
+           "[torch.randn(128, 48), torch.randn(128, 32)]",
+           ("squares expanded", f"p, t = x @ self.a, y @ self.b\n{EXPANDED}"),
+           ("one product", "return (torch.cat([x, y], -1) @ torch.cat([self.a, -self.b])).pow(2).sum(-1)"),
+           args="x, y", init="self.a = nn.Parameter(torch.randn(48, 64) / 7)\n"
+           "self.b = nn.Parameter(torch.randn(32, 64) / 6)"),
+    *_pair("a teacher in half", "return (h @ self.w - t.float()).pow(2).sum(-1)",
+           "[torch.randn(128, 32), torch.randn(128, 40).bfloat16()]",
+           ("squares expanded", f"p, t = h @ self.w, t.float()\n{EXPANDED}"),
+           ("a norm", f"p = torch.addmm(t.float(), h, self.w, beta=-1)\nt = 0.0\n{BY_NORM}"), args="h, t",
+           init=WEIGHT.format("32, 40")),
+    *_pair("residual", "r = ut + u @ self.d\nreturn r.square().mean(-1)", "[torch.randn(128, 64), torch.randn(128, 64)]",
+           ("squares expanded", "f = u @ self.d\nreturn (ut.square().mean(-1) + 2 * (ut * f).mean(-1) "
+            "+ f.square().mean(-1)).clamp(min=0)"),
+           ("fused", "r = torch.addmm(ut, u, self.d)\nreturn (r * r).sum(-1) / 64"), args="ut, u",
+           init="self.d = nn.Parameter(torch.randn(64, 64) / 8)"),
+    *_pair("orthogonal", "g = w.mT @ w - torch.eye(24)\nreturn g.pow(2).sum((1, 2))", "[torch.randn(8, 32, 24)]",
+           ("squares expanded", "g = w.mT @ w\nreturn g.pow(2).sum((1, 2)) - 2 * w.pow(2).sum((1, 2)) + 24"),
+           ("fused", "g = torch.baddbmm(torch.eye(24), w.mT, w, beta=-1).flatten(1)\nreturn (g * g).sum(1)"), args="w"),
+    *_pair("of norm one", "return (g.flatten(1).norm(dim=1) - 1).pow(2)", "[torch.randn(256, 8, 8)]",
+           ("squares expanded", "n = g.flatten(1).pow(2).sum(1)\nreturn n - 2 * n.sqrt() + 1"),
+           ("by a product", "n = torch.einsum('nij,nij->n', g, g).sqrt() - 1.0\nreturn n * n"), args="g"),
+    *_pair("detrended", LINE + "return (x - b[:, None] * self.t).square().mean(-1).sqrt()", "[torch.randn(128, 64)]",
+           ("squares taken off", LINE + "s = x.square().sum(-1) - b * b * (self.t @ self.t)\n"
+            "return s.clamp(min=0).div(64).sqrt()"),
+           ("fused", LINE + "r = torch.addr(x, b, self.t, alpha=-1)\nreturn torch.linalg.vector_norm(r, dim=1) / 8"),
+           init="self.register_buffer('t', torch.arange(64.0) - 31.5, persistent=False)"),
+    *_pair("distilled beside dropout", "z = h @ self.w\nreturn (z - t).pow(2).sum(-1), F.dropout(z, 0.3, True)",
+           "[torch.randn(64, 32), torch.randn(64, 40)]",
+           ("squares expanded", "z = h @ self.w\nreturn (z.square().sum(-1) - 2 * (z * t).sum(-1) + t.square().sum(-1))"
+            ".clamp(min=0), F.dropout(z, 0.3, True)"),
+           ("a loss", "z = h @ self.w\nreturn F.mse_loss(z, t, reduction='none').sum(-1), F.dropout(z, 0.3, True)"),
+           args="h, t", init=WEIGHT.format("32, 40"), contract=RANDOM),
+    *_pair("unused beside dropout", "return F.dropout(torch.tanh(x @ self.w), 0.3, True)", "[torch.randn(32, 32)]",
+           ("zeros for None", "return F.dropout(torch.tanh(x @ self.w), 0.3, True) + 0.0 * self.spare.sum()"),
+           ("in place", "return F.dropout((x @ self.w).tanh_(), 0.3, True)"), args="x",
+           init=WEIGHT.format("32, 32") + "\nself.spare = nn.Parameter(torch.randn(32))",
+           contract=Contract(random=True, gradients=True)),
 )  # fmt: skip
