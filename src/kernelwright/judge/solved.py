@@ -33,13 +33,16 @@ NAMES = {
     "huber_loss", "pairwise_distance", "dist",
 }  # fmt: skip
 """Functions that take one argument from another."""
-DRAWS, WORK, MOST = 2, 10**9, 128
+DRAWS, WORK, MOST = 2, 3 * 10**8, 96
 """Draws, multiply-adds of all runs in search of a small difference, and how many runs there are at the most."""
-LEAST, CELLS = 16, 1 << 20
+LEAST, CELLS = 24, 1 << 20
 """Runs without which nothing is looked for, and elements of a difference."""
+WINDOW, FALLS = 16, 3.0
+"""After so many runs a difference is by so much smaller than it was, or is given up: that of two towers takes 64 runs,
+and falls by four and more in any 16 of them."""
 TRIED = 2
 """Differences of a call that are tried, the first by lot."""
-SMALL, ENOUGH = 2.0**-8, 2.0**-15
+SMALL, ENOUGH = 2.0**-8, 2.0**-12
 """Of the size of what is taken from each other, what a difference is at the most where it was solved, and where no more
 runs are made."""
 KEPT, LARGER = 1 / 16, 32
@@ -239,8 +242,11 @@ def _least(error: Error, flat: torch.Tensor, enough: float, runs: int) -> torch.
     loss, slope = error(flat)
     steps: list[tuple[torch.Tensor, torch.Tensor, float]] = []
     way, length = -slope, min(1.0, loss / max(float(slope @ slope), 1e-300))
-    for _ in range(runs):
-        if loss <= enough or not math.isfinite(loss):
+    mark = math.inf
+    for run in range(runs):
+        if run % WINDOW == 0:
+            slow, mark = loss * FALLS**2 > mark, loss
+        if slow or loss <= enough or not math.isfinite(loss):
             break
         there = flat + length * way
         other, turned = error(there)
