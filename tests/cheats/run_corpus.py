@@ -53,6 +53,7 @@ from meeting_programs import MEETING
 from narrow_programs import NARROW
 from near_programs import NEARLY
 from other_hands import OTHERS
+from padded_programs import PADDED
 from phase_programs import PHASES
 from ported_programs import PORTED
 from rarely_programs import RARELY
@@ -83,7 +84,7 @@ ALL: tuple[Program, ...] = (
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
     *TIED, *BETWEEN, *LOSSES, *MASKED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SIZED,
     *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *UNSEEN, *FITTED,
-    *TURNING, *LIMITS, *STANDING, *GROUPED,
+    *TURNING, *LIMITS, *STANDING, *GROUPED, *PADDED,
     *GPU, *DEVICE, *HURRIED,
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ from kernelwright.judge.slices import CANCELLING
 from kernelwright.judge.weights import (
     ALIKE,
     AWAY,
+    BELOW,
     CODES,
     EXPONENTS,
     FEW_OTHERS,
@@ -61,5 +62,5 @@ def _ranked() -> list[Variant]:
 def of_weights(variant: Variant) -> bool:
     """Whether it is one of several ways of having other weights, of which others cost as much and show more: where
     weights are dear (256 MB take over a second each time) cases smaller than that had them."""
-    others = (SIZES, SLICED, PRUNED, OUTLYING, FEW_OTHERS, PATTERNED, CODES, EXPONENTS, FURTHER, ALIKE, *NEIGHBOURS)
-    return variant.moved in others or (variant.fresh_weights and variant.change == "sparse")
+    others = (SIZES, SLICED, PRUNED, OUTLYING, FEW_OTHERS, PATTERNED, CODES, EXPONENTS, FURTHER, ALIKE, BELOW)
+    return variant.moved in (*others, *NEIGHBOURS) or (variant.fresh_weights and variant.change == "sparse")

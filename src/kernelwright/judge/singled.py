@@ -17,8 +17,10 @@ from kernelwright.judge.inputs import Variant
 from kernelwright.judge.marks import ROWS, RUNS, Marks
 from kernelwright.judge.near_numbers import NEAR
 from kernelwright.judge.near_points import CLOSE, POINTED
+from kernelwright.judge.opposite import ABOVE, SIDES
 from kernelwright.judge.relations import ENDS, HASHED, RELATED, STEEP
 from kernelwright.judge.slices import ALONG, COMMON, EQUAL, ITSELF
+from kernelwright.judge.weights import BELOW
 from kernelwright.task import Contract
 
 HELD = 3
@@ -58,15 +60,30 @@ def rooted(roots: Sequence[int], hidden_seed: int) -> list[Variant]:
     return [Variant(name=f"gradients of output {at} alone", required=True, roots=(at,)) for at in some]
 
 
-def differing(specs: Sequence[TensorSpec], scales: Sequence[float]) -> list[Variant]:
-    """Values whose signs, and those of several inputs whose sizes, do not change together."""
+def differing(specs: Sequence[TensorSpec], scales: Sequence[float], work: int, *, weights: bool) -> list[Variant]:
+    """Values whose signs, and those of several inputs whose sizes, do not change together; ``opposite`` ones of several
+    inputs, or beside ``weights``."""
     floats = sum(spec.dtype.startswith(("float", "bfloat", "complex")) for spec in specs)
-    signs = Variant(name=SIGNS, required=True, change=SIGNS)
     most = max(scales, default=1.0)
+    found = [Variant(name=SIGNS, required=True, change=SIGNS)]
+    if floats > 1:
+        sides = Variant(name=SIDES, required=True, change=SIDES, draws=2 if work <= SLIGHT else 1, group=SIDES)
+        found += _or_less(sides, most)
+    if floats and weights:
+        beside = Variant(name=ABOVE, required=True, change=ABOVE, group=ABOVE, fresh_weights=True, moved=BELOW)
+        found += _or_less(beside, most)
     if floats < 2 or most <= 1.0:
-        return [signs]
+        return found
     sizes = Variant(name=SIZES, required=True, change=SIZES, factors=(most,), draws=2, group=SIZES)
-    return [signs, sizes, *(replace(sizes, name=f"{SIZES} up to {s:g}", factors=(s,)) for s in TAKEN if s < most)]
+    return [*found, sizes, *(replace(sizes, name=f"{SIZES} up to {s:g}", factors=(s,)) for s in TAKEN if s < most)]
+
+
+def _or_less(variant: Variant, most: float) -> list[Variant]:
+    """It with numbers so many times as large, and less where the reference does not take that: a softmax of numbers
+    below zero is that of a row with a zero in it until they are below -100."""
+    less = [scale for scale in (*TAKEN, 1.0) if scale < most]
+    made = [replace(variant, name=f"{variant.name}, scale {scale:g}", scale=scale) for scale in less]
+    return [replace(variant, scale=max(most, 1.0)), *made]
 
 
 def lines(specs: Sequence[TensorSpec], work: int) -> list[Variant]:

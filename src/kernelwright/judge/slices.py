@@ -22,6 +22,7 @@ from kernelwright.judge import (
     near_numbers,
     near_points,
     numerics,
+    opposite,
     relations,
     selected,
     shared_numbers,
@@ -289,6 +290,7 @@ CHANGES: dict[str, Callable[[Sequence[torch.Tensor], torch.Generator], list[torc
     far.ZEROS: far.zeros,
     far.TIGHT: far.tight,
     CANCELLING: cancelling,
+    **opposite.CHANGES,
     EMPTY: emptied,
 }
 """Changes of all inputs together, by name."""

@@ -264,7 +264,7 @@ def _wanted(
         *_much_alike(),
     ]
     wanted += _outliers(contract.scales, work, timed) + singled.lines(specs, work)
-    wanted += [*singled.differing(specs, contract.scales), *singled.twice(specs, contract)]
+    wanted += [*singled.differing(specs, contract.scales, work, weights=weights), *singled.twice(specs, contract)]
     wanted += [
         Variant(name=f"{layout} inputs", required=True, layout=layout)
         for layout in _layouts(contract, specs)

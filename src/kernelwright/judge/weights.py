@@ -65,6 +65,8 @@ SLICED = "slices of other sizes"
 """Rows, columns or channels that are smaller than the others: a program took those of a thousandth for zero."""
 AWAY = "far from zero"
 """Matrices that are moved up by ``offset``, beside inputs that are: see ``beside_weights``."""
+BELOW = "below zero"
+"""All of a parameter, beside inputs above: see ``opposite``."""
 NEAR_ROWS, NEAR_COLUMNS = "rows near one another", "columns near one another"
 LARGE_ROWS, LARGE_COLUMNS = "a block of large rows", "a block of large columns"
 NEIGHBOURS = (NEAR_ROWS, NEAR_COLUMNS, LARGE_ROWS, LARGE_COLUMNS)
@@ -197,6 +199,8 @@ def moved(value: torch.Tensor, rng: torch.Generator, how: str) -> torch.Tensor:
         return _neighbours(value, rng, how)
     if how == SLICED:
         return factors.sliced(value, 1.0, rng)
+    if how == BELOW:
+        return -value.abs()
     if how == AWAY:
         return value + offset(value) if tabular(value) else value
     if how == PRUNED:
