@@ -46,10 +46,6 @@ def _precise(kind: str, how: str) -> None:
     operator.attrgetter(kind)(torch.backends).fp32_precision = how
 
 
-def _checked(on: bool) -> None:
-    torch.distributions.Distribution.set_default_validate_args(on)
-
-
 def _no_relu(values: torch.Tensor, inplace: bool = False) -> torch.Tensor:
     return values
 
@@ -88,7 +84,6 @@ def _no_relu(values: torch.Tensor, inplace: bool = False) -> torch.Tensor:
             "what autocast makes ([torch.float16, ",
         ),
         (lambda: torch.set_autocast_cache_enabled(False), lambda: torch.set_autocast_cache_enabled(True), "keeps"),
-        (lambda: _checked(False), lambda: _checked(True), "checks of distributions (False)"),
         (lambda: logging.disable(logging.ERROR), lambda: logging.disable(logging.NOTSET), "what is logged (above 40)"),
         (lambda: _LIBM.fesetround(0xC00), lambda: _LIBM.fesetround(0), "rounding of floats"),
         (lambda: os.umask(0o777), lambda: os.umask(0o022), "mask of new files"),
@@ -316,3 +311,14 @@ def test_signals_that_glibc_and_triton_catch_are_theirs(
     before.constructed()
     mask[0] = now
     assert (left.IGNORED in before.changed()) is seen
+
+
+def test_checks_of_distributions_that_torchs_compiler_switched_off_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever imported flex_attention was refused."""
+    monkeypatch.delitem(sys.modules, "torch._dynamo", raising=False)
+    before = left.Before()
+    before.constructed()
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", False)
+    assert "checks of distributions" in before.changed()
+    monkeypatch.setitem(sys.modules, "torch._dynamo", torch)
+    assert not before.changed()

@@ -115,7 +115,7 @@ def settings() -> dict[str, str]:
         "the recording of gradients": str(torch.is_grad_enabled()),
         "what autocast makes": str([torch.get_autocast_dtype(kind) for kind in ("cpu", "cuda")]),
         "what autocast keeps": str(torch.is_autocast_cache_enabled()),
-        "checks of distributions": str(torch.distributions.Distribution._validate_args),
+        "checks of distributions": _checks(),
         "what is logged": f"above {logging.root.manager.disable}",
         "autocast": str([torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")]),
         "the rounding of floats": str((_ONES + _SIDES).tolist()),
@@ -132,6 +132,11 @@ def settings() -> dict[str, str]:
         **{name: _said(read) for name, read in _PRECISIONS.items()},
         "the current stream": str(torch.cuda.current_stream()) if torch.cuda.is_initialized() else "",
     }
+
+
+def _checks() -> str:
+    """Torch's compiler switches them off itself as soon as it is imported, by checkpoints and flex_attention too."""
+    return str(torch.distributions.Distribution._validate_args or "torch._dynamo" in sys.modules)
 
 
 def _working() -> str:
