@@ -109,11 +109,11 @@ def equal(specs: Sequence[TensorSpec], *, light: bool) -> list[Variant]:
 
 
 def far_apart(
-    specs: Sequence[TensorSpec], *, light: bool, sorts: bool, traits: Collection[str], weights: bool
+    specs: Sequence[TensorSpec], *, light: bool, sorts: bool, traits: Collection[str], weights: bool = False
 ) -> list[Variant]:
     """Inputs in which something has to travel far, where a reference that ``TRAVELS`` has planes, or rows of a few
     numbers, and such whose largest lie at a step, where it ``sorts``; all close to one where it is ``POINTED``. And
-    what is by classes of its own (``derived``), and by conditions (``thresholds``)."""
+    what is by classes of its own (``derived``, beside other ``weights`` too), and by conditions (``thresholds``)."""
     travels, pointed = (trait in traits for trait in (TRAVELS, POINTED))
     floats = [spec.shape for spec in specs if spec.dtype.startswith(("float", "bfloat"))]
     deep = any(len(spec.shape) > 1 for spec in specs) or any("int" in spec.dtype for spec in specs)
