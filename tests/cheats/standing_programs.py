@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that are right themselves and change what everybody else in their process computes, initialises or copies:
-a switch of torch's newer interface, functions that initialise replaced, checks of distributions switched off,
-``copy.deepcopy`` replaced. Each has its honest twin, that asks for the same by itself.
+a switch of torch's newer interface, functions that initialise replaced, ``copy.deepcopy`` replaced. Each has its honest
+twin, that asks for the same by itself. Checks of distributions torch's own compiler switches off when it is imported, as
+it is where programs may compile: who does so there is not told from it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ finally:
     {SWITCH}.fp32_precision = was
 {RELU}
 """
-NORMAL = "z = 1.7 * x\nreturn z * torch.distributions.Normal(0.0, 1.0{}).cdf(z) + 0.5 * x"
-UNCHECKED = "torch.distributions.Distribution.set_default_validate_args(False)"
+NORMAL = "z = 1.7 * x\nreturn z * torch.distributions.Normal(0.0, 1.0, validate_args=False).cdf(z) + 0.5 * x"
 NO_INIT = "nn.init.kaiming_uniform_ = nn.init.uniform_ = nn.init.normal_ = lambda t, *a, **k: t"
 NO_COPY = "import copy\ncopy.deepcopy = lambda x, memo=None: x"
 
@@ -39,8 +39,7 @@ STANDING: tuple[Program, ...] = (
            ("a precision that is put back", AROUND, LINEAR), f'{SWITCH}.fp32_precision = "bf16"'),
     *_pair("linear", ("nobody's weights are initialised", RELU, LINEAR),
            ("initialises its own", RELU, f"{LINEAR}\nnn.init.normal_(self.fc.weight, 0.0, 0.05)"), NO_INIT),
-    *_pair("pointwise", ("distributions unchecked for everybody", NORMAL.format(""), ""),
-           ("its own distribution unchecked", NORMAL.format(", validate_args=False"), ""), UNCHECKED),
+    honest("pointwise/its own distribution unchecked", "pointwise", module(NORMAL)),
     *_pair("linear", ("copies are the same object", RELU, LINEAR),
            ("copies its layer", RELU, f"{LINEAR}\nself.fc = copy.deepcopy(self.fc)"), NO_COPY, "import copy"),
 )  # fmt: skip

@@ -1,35 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every row of the exploit catalogue against the judge, and every honest program past it.
+"""Every row of the exploit catalogue against the judge: the first half of the cheats, what tasks are admitted, a GPU.
 
-The quick run judges each cheat at the level it takes, each honest program once, and some at every case and variant.
-The rest is marked slow; ``run_corpus.py`` judges everything outside of pytest and repeats it.
+The quick run judges each cheat at the level it takes, and each honest program once. The rest is marked slow;
+``run_corpus.py`` judges everything outside of pytest and repeats it.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 
 import pytest
 import torch
 from cheat_tasks import TASKS
 from corpus import Program
-from run_corpus import ALL, by_task, judge
+from judged import CHEATS, FIRST, HONEST, ON_GPU, cases, judging
+from run_corpus import ALL, judge
 
 from kernelwright import wire
 from kernelwright.errors import NotAdmitted
 from kernelwright.workers.local import LocalWorker
 
-CPU = [p for p in by_task(ALL) if p.device == "cpu"]
-CHEATS = [p for p in CPU if not p.honest]
-HONEST = [p for p in CPU if p.honest]
-ON_GPU = [p for p in by_task(ALL) if p.device == "cuda"]
-THOROUGH = {
-    "pointwise/erf", "pointwise/C++ strides", "row_norm/split sums", "softmax/online in blocks", "several/eager",
-    "matmul/three-term bfloat16 split", "argmax/last of ties", "shapes/a path for one shape", "gradient/own backward",
-    "in_place/add_",
-}  # fmt: skip
-"""Honest programs judged in all cases and variants in the quick run too."""
 ON_DEVICE = {
     "loss", "total", "dropout", "drop_gradient", "top", "argmax", "backward", "half", "special", "attention",
     "cross_binary",
@@ -39,22 +29,6 @@ and one that a value above one would end there, with the judge."""
 REFUSED = {"degenerate": "passes as an answer", "unread": "nothing shows whether a program reads it"}
 
 
-def cases(programs: list[Program]) -> list:
-    """One test per program, named by it."""
-    late = pytest.mark.slow
-    known = pytest.mark.xfail(reason="not caught reliably yet", strict=False)
-    return [pytest.param(p, id=f"{p.task}: {p.name}", marks=[late] * p.slow + [known] * p.open) for p in programs]
-
-
-@contextlib.contextmanager
-def judging(device: str, folders: pytest.TempPathFactory) -> Iterator[LocalWorker]:
-    """A judge of one device, with folders of its own that confined programs can reach."""
-    folder = folders.mktemp("judge")
-    folder.chmod(0o755)
-    with LocalWorker(device, folder / "state", folder / "cache") as started:
-        yield started
-
-
 @pytest.fixture(scope="module")
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalWorker]:
     """One warm judge for all of them."""
@@ -62,25 +36,10 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalWorker]:
         yield started
 
 
-@pytest.mark.parametrize("program", cases(CHEATS))
+@pytest.mark.parametrize("program", cases(FIRST))
 def test_a_cheat_is_refused_or_gains_nothing(worker: LocalWorker, program: Program) -> None:
     """It ends at a stage where that makes sense; a lie about time alone may also be granted no gain."""
     verdict = judge(worker, program)
-    assert verdict.right, verdict.words
-
-
-@pytest.mark.parametrize("program", cases(HONEST))
-def test_an_honest_program_passes(worker: LocalWorker, program: Program) -> None:
-    """However slow or odd it is."""
-    verdict = judge(worker, program, "precise" if program.name in THOROUGH else "smoke")
-    assert verdict.right, verdict.words
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("program", [pytest.param(p, id=f"{p.task}: {p.name}") for p in HONEST])
-def test_an_honest_program_passes_every_case_and_variant(worker: LocalWorker, program: Program) -> None:
-    """All of the proof, and the race."""
-    verdict = judge(worker, program, "precise")
     assert verdict.right, verdict.words
 
 

@@ -128,7 +128,7 @@ def test_weights_move_as_far_as_a_reference_accepts(formula: str, signs: bool, s
     made = instance(formula, "[torch.randn(4, 64)]", init="self.w = nn.Parameter(torch.ones(64))")
     known = {v.moved: made.usable(v, 3) for v in made.offered(3) if v.moved and v.moved != "zero rows"}
     wanted = {"signs": signs, "sizes": sizes, "outliers": sizes, "few others": sizes, "a pattern": True}
-    assert wanted | {"slices of other sizes": True, "far from zero": False} == known
+    assert wanted | {"slices of other sizes": True, "far from zero": False, "below zero": signs} == known
     few = dict(made.draw_state(3, "few others"))["w"]
     assert 1 <= int((few != 1).sum()) <= 8
     assert torch.equal(made.model.w.detach(), torch.ones(64))
