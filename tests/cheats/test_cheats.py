@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every row of the exploit catalogue against the judge, and every honest program past it.
 
-The quick run judges two of three cheats at the level they take, two of three honest programs once, and some at every
-case and variant: which third is left out is another one with each commit. The rest is marked slow; ``run_corpus.py``
-judges everything outside of pytest and repeats it.
+The quick run judges half of the cheats at the level they take, half of the honest programs once, and some at every case
+and variant: which half is left out is the other one with each commit. The rest is marked slow; ``run_corpus.py`` judges
+everything outside of pytest and repeats it.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def turn() -> int:
 
 
 TURN = turn()
-"""All of the corpus took the quick run to 23 minutes on two old cores, of 25 that it may take."""
+"""All of the corpus took the quick run to 23 to 26 minutes on two old cores, of 25 that it may take."""
 
 
 def left_out(program: Program, turn: int = TURN) -> bool:
-    """Whether it is of the third whose turn a commit is not."""
+    """Whether it is of the half whose turn a commit is not."""
     named = zlib.crc32(f"{program.task}/{program.name}".encode())
-    return program.device == "cpu" and (named + turn) % 3 == 0 and program.name not in THOROUGH
+    return program.device == "cpu" and (named + turn) % 2 == 0 and program.name not in THOROUGH
 
 
 def cases(programs: list[Program]) -> list:
@@ -127,11 +127,11 @@ def test_the_tasks_of_the_corpus_are_admitted(worker: LocalWorker, name: str) ->
     assert [] == worker.run({"job": "admit", "task": wire.to_data(TASKS[name])})["reasons"]
 
 
-def test_each_program_is_left_out_by_one_of_three_commits_at_the_most() -> None:
-    """About a third by each, so that in three commits all are judged twice."""
-    counts = [sum(left_out(p, turn) for p in CPU) for turn in range(7, 10)]
-    assert all(sum(left_out(p, turn) for turn in range(7, 10)) == (p.name not in THOROUGH) for p in CPU)
-    assert min(counts) > len(CPU) / 4 and max(counts) < len(CPU) / 2.4
+def test_each_program_is_left_out_by_one_of_two_commits_at_the_most() -> None:
+    """About half by each, so that in two commits all are judged."""
+    counts = [sum(left_out(p, turn) for p in CPU) for turn in (7, 8)]
+    assert all(sum(left_out(p, turn) for turn in (7, 8)) == (p.name not in THOROUGH) for p in CPU)
+    assert min(counts) > len(CPU) / 2.6
 
 
 def test_the_corpus_covers_the_catalogue() -> None:

@@ -3,9 +3,10 @@
 
 In windows that are checked each result is copied right after its call, and the stream shows a call its inputs then. In
 timed ones calls follow each other at once, or what is measured is the copies; and a program knows which it is by the
-time between two calls. On an H200 those were granted that took the mean of the squares for a variance, a mask for
-causal, or streams that nobody joins, where less than 7 us lay between two calls (2.2, 1.5 and 14 times eager's speed),
-and one that computed all calls of such a window in its second one (24 for 11), or none before somebody waits (11).
+time between two calls. On an H200 those were granted that took the mean of the squares for a variance, or streams that
+nobody joins, where less than 7 us lay between two calls (2.2 and 14 times eager's speed), and one that computed all
+calls of such a window in its second one (24, where one by one it has 11), or none before somebody waits (11). The third
+of them still is, for it computes again what was not there.
 
 So in some odd turns calls follow each other as timed ones do, but for a few in places drawn in secret. Their inputs are
 shown by the stream alone, which was told to AHEAD calls before and sleeps first, and their results are copied right

@@ -117,9 +117,9 @@ class Programs:
         return loading if primer is None or self._priming is None else [(self._priming, primer), *loading]
 
     def aside(self, program: Program, lease: Lease) -> Program:
-        """The program, which on a device loads without a share, and stands still while somebody is alone. Of the 7 s
-        that four judges on an H200 took for a verdict each, 1.3 went by waiting to be alone while others loaded with
-        one, for 0.8 s each time."""
+        """The program, which on a device loads without a share, and stands still while somebody is alone. With one,
+        each load beside three other judges on an H200 kept them from timing anything for 0.8 s, and one that hangs
+        for as long as a load may take."""
         if program.device != "cpu":
             program.loads = functools.partial(self._without_share, program, lease)
         return program
