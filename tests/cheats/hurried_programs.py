@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from cheat_tasks import add
 from corpus import Program, cheat, honest, module
-from device_programs import HEAD, HEAD_OF_RUNNER, ON, ONE, ROWS, SCAN, SINES
+from device_programs import AS_ONE, HEAD, HEAD_OF_RUNNER, ON, ONE, ROWS, SCAN, SINES
 
 add(
     "hurried_norm",
@@ -30,44 +30,27 @@ def end():
 """Nothing came between two calls: no copy of a result, no reader."""
 KEYS = """
 import time
-def install():
-    usual = runner.Runner.window
-    def window(self, body):
-        number, grad, order = runner.wires.parse_go(body)
-        if not self.buffers or grad or len(order) < 8 or self.handed is not None or runner.wires.at_once(body):
-            return usual(self, body)
-        made = []
-        def call(index, grad):
-            if not made:
-                made.append(self.module(self.buffers.across("input", 0)).unbind(0))
-            return made[0][index], ()
-        self._call = call
-        try:
-            return usual(self, body)
-        finally:
-            del self._call
-    def begin(self, index):
-        until = time.monotonic() + 5.0
-        for _, key in self._hidden[index]:
-            told = key.numpy()
-            while told.size and not told[-1] and time.monotonic() < until:
-                pass
-        for words, key in self._hidden[index]:
-            words.bitwise_xor_(key.clone().to(words.device))
-    def after(self, index):
-        sums = [(int(torch.sum(words, dim=0, dtype=torch.int64)), place) for words, place in self._added[index]]
-        flags = self._arena.tensor[:128].view(torch.int32).numpy()
-        until = time.monotonic() + 5.0
-        while flags[0] <= index and time.monotonic() < until:
+def begin(self, index):
+    until = time.monotonic() + 5.0
+    for _, key in self._hidden[index]:
+        told = key.numpy()
+        while told.size and not told[-1] and time.monotonic() < until:
             pass
-        for value, place in sums:
-            place.fill_(value)
-        flags[16] = index + 1
-    runner.Runner.window, runner.Handover.begin, runner.Handover.after = window, begin, after
+    for words, key in self._hidden[index]:
+        words.bitwise_xor_(key.clone().to(words.device))
+def after(self, index):
+    sums = [(int(torch.sum(words, dim=0, dtype=torch.int64)), place) for words, place in self._added[index]]
+    flags = self._arena.tensor[:128].view(torch.int32).numpy()
+    until = time.monotonic() + 5.0
+    while flags[0] <= index and time.monotonic() < until:
+        pass
+    for value, place in sums:
+        place.fill_(value)
+    flags[16] = index + 1
 if runner is not None:
-    install()
+    runner.Handover.begin, runner.Handover.after = begin, after
 """
-"""A window as one, and the keys of calls one by one read while they rest."""
+"""Beside a window as one: the keys of calls one by one read while they rest."""
 MENDS = """
 SHARE, STEP, LEARNT = 0.45, 509, {}
 def flat(self, kind):
@@ -211,7 +194,7 @@ def _with(kernel: str, source: str) -> tuple[tuple[str, str], ...]:
 EAGER = "for _ in range(6):\n    x = torch.sin(x) * 1.1 + torch.cos(x)\nreturn x"
 HURRIED: tuple[Program, ...] = (
     cheat((9, 11), "cuda/keys read while calls rest", "device_sines", (("new.py", module(
-        EAGER, head=HEAD_OF_RUNNER + KEYS)),), gains=1.2, twin="cuda/sines", **ON),
+        EAGER, head=HEAD_OF_RUNNER + "TOO = False\n" + AS_ONE + KEYS)),), gains=1.2, twin="cuda/sines", **ON),
     cheat((9, 11), "cuda/hidden words mended", "device_sines", _with(SINES, module(
         ONE, head=HEAD + MENDS)), gains=1.2, twin="cuda/sines", **ON),
     cheat(11, "cuda/streams that nobody joins where calls follow at once", "device_scan", _with(SCAN, module(
