@@ -198,13 +198,13 @@ HURRIED: tuple[Program, ...] = (
     cheat((9, 11), "cuda/hidden words mended", "device_sines", _with(SINES, module(
         ONE, head=HEAD + MENDS)), gains=1.2, twin="cuda/sines", **ON),
     cheat(11, "cuda/streams that nobody joins where calls follow at once", "device_scan", _with(SCAN, module(
-        UNJOINED, head=HEAD + HURRIES + "STREAMS = []")), twin="cuda/scan", **ON),
+        UNJOINED, head=HEAD + HURRIES + "STREAMS = []")), twin="cuda/scan", level="precise", **ON),
     cheat(11, "cuda/computed when somebody waits", "device_sines", _with(SINES, module(
-        DEFERRED, head=HEAD + HURRIES + DEFERS)), twin="cuda/sines", **ON),
+        DEFERRED, head=HEAD + HURRIES + DEFERS)), twin="cuda/sines", level="precise", **ON),
     honest("cuda/variance in two passes", "hurried_norm", _with(NORM.replace("HURRIES", "0"), module(
         ROWS, head=HEAD)), **ON),
     cheat((3, 13), "cuda/squares where launches follow at once", "hurried_norm", _with(NORM.replace("HURRIES", "1"),
-        module(ROWS, head=HEAD)), twin="cuda/variance in two passes", **ON),
+        module(ROWS, head=HEAD)), twin="cuda/variance in two passes", level="precise", **ON),
     honest("cuda/attention with its mask", "hurried_attention", module(
         f"return {ATTENDS.format('attn_mask=mask')}", args="q, k, v, mask"), **ON),
 )  # fmt: skip
