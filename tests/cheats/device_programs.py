@@ -198,15 +198,15 @@ SOONER = """
 def before(self, index):
     if index == 0:
         flags = self._arena.tensor[:128].view(torch.int32)
-        for call, hidden in enumerate(self._hidden):
+        for call in range(self._calls):
             while int(flags[0]) <= call:
                 pass
-            for words, key in hidden:
-                words.bitwise_xor_(key)
+            for words, key in self._hidden:
+                words[call].bitwise_xor_(key[call])
             flags[16] = call + 1
 def after(self, index):
-    for words, place in self._added[index]:
-        torch.sum(words, dim=0, dtype=torch.int64, out=place)
+    for words, place in self._added:
+        torch.sum(words[index], dim=0, dtype=torch.int64, out=place[index])
 if runner is not None:
     runner.Handover.before, runner.Handover.after = before, after
 """

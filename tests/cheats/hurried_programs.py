@@ -32,14 +32,14 @@ KEYS = """
 import time
 def begin(self, index):
     until = time.monotonic() + 5.0
-    for _, key in self._hidden[index]:
-        told = key.numpy()
+    for _, key in self._hidden:
+        told = key[index].numpy()
         while told.size and not told[-1] and time.monotonic() < until:
             pass
-    for words, key in self._hidden[index]:
-        words.bitwise_xor_(key.clone().to(words.device))
+    for words, key in self._hidden:
+        words[index].bitwise_xor_(key[index].clone().to(words.device))
 def after(self, index):
-    sums = [(int(torch.sum(words, dim=0, dtype=torch.int64)), place) for words, place in self._added[index]]
+    sums = [(int(torch.sum(words[index], dim=0, dtype=torch.int64)), place[index]) for words, place in self._added]
     flags = self._arena.tensor[:128].view(torch.int32).numpy()
     until = time.monotonic() + 5.0
     while flags[0] <= index and time.monotonic() < until:

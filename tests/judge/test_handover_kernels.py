@@ -91,7 +91,7 @@ def test_a_call_waits_for_its_word_is_shown_its_inputs_and_adds_up_its_answers(
         calls.arm(made, first_word, 3, waits=False)
         flags = arena.tensor[:128].view(torch.int32)  # type: ignore[index]
         flags.zero_()
-        for _, key in (pair for call in calls._hidden for pair in call):
+        for _, key in calls._hidden:
             key.copy_(torch.randint(1, 100, key.shape, dtype=key.dtype))
         expected = before.clone()
         for index in range(3):
@@ -102,10 +102,10 @@ def test_a_call_waits_for_its_word_is_shown_its_inputs_and_adds_up_its_answers(
             flags[handover.RELEASED // 4] = index + 1
             torch.cuda.synchronize()
             assert int(flags[handover.ANSWERED // 4]) == index + 1
-        told = torch.stack([torch.stack([place for _, place in call]) for call in calls._added])
+        told = torch.stack([places for _, places in calls._added], 1)
         assert torch.equal(told, sums)
         assert not torch.equal(memory.cpu(), expected)
-        for words, key in (pair for call in calls._hidden for pair in call):
+        for words, key in calls._hidden:
             words.bitwise_xor_(key.to(words.device))
         assert torch.equal(memory.cpu(), expected)
     made.close()

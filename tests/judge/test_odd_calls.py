@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from dataclasses import replace
 from types import SimpleNamespace
@@ -71,12 +72,38 @@ def test_every_change_of_value_has_its_turn() -> None:
     assert {"negated", "outliers"} <= names
 
 
-def test_what_only_the_tasks_own_values_forgive_is_refused() -> None:
-    """Right on numbers from 0 to 1, wrong on negative ones."""
+@pytest.mark.parametrize("windows", [0, 1, 9], ids=["at once", "the first one later", "all later"])
+def test_what_only_the_tasks_own_values_forgive_is_refused(windows: int) -> None:
+    """Right on numbers from 0 to 1, wrong on negative ones: in windows that are looked at when they have run, and in
+    those that are kept for when the race is over, whose buffers hold other calls by then."""
+    for right in (True, False):
+        calls = odd()
+        calls.rounds(10, 10, SETS)
+        calls.room = windows * SETS * calls.point.call_bytes
+        with contextlib.nullcontext() if right else pytest.raises(Mismatch):
+            answered(calls, lambda x, right=right: torch.relu(x) * 2.0 if right else x * 2.0)
+
+
+def test_windows_that_are_drawn_before_come_in_turn_and_what_is_kept_is_not_what_lies_there_later() -> None:
+    """Two drawn, then two run; of the first one a wrong answer, over which the second's are written."""
     calls = odd()
     calls.rounds(10, 10, SETS)
+    calls.room = 2 * SETS * calls.point.call_bytes
+    first, second = torch.rand(8, 16), torch.rand(8, 16)
+    calls.prepare(SETS, lambda: [first])
+    calls.prepare(SETS, lambda: [second])
+    suspect: Any = SimpleNamespace(checks=[], sampled=0, spared=lambda result: result)
+    outputs = [[torch.zeros(8, 16)] for _ in range(SETS)]
+    for given, wrong in ((first, 0.5), (second, 0.0)):
+        values = calls.values()
+        assert sum(leaf is given for (leaf,) in values) == SETS - len(calls._chosen) > 0
+        for (out,), (leaf,) in zip(outputs, values, strict=True):
+            out.copy_(torch.relu(leaf) * 2.0 + wrong)
+        suspect.buffers = SimpleNamespace(answers=outputs.__getitem__, inputs=values)
+        calls.look(suspect, checks(), None)
+    assert calls.room == 0 and not suspect.checks
     with pytest.raises(Mismatch):
-        answered(calls, lambda x: x * 2.0)
+        calls.conclude(suspect)
 
 
 def test_random_results_have_odd_rows_too() -> None:
@@ -285,9 +312,9 @@ def test_what_is_nearly_the_same_is_asked_of_the_reference_too() -> None:
     for seed in range(80):
         given = torch.rand(16, 2, generator=torch.Generator().manual_seed(seed)) + torch.tensor([0.0, 1.01])
         made.prepare(SETS, lambda given=given: [given])
-        near += sum(variant.change == "near-duplicate" for variant, _ in made._chosen.values())
         for (leaf,) in made.values():
             assert bool((leaf[:2, 1] - leaf[:2, 0]).log().isfinite().all())
+        near += sum(variant.change == "near-duplicate" for variant, _ in made._chosen.values())
     assert near > 0
 
 
@@ -358,6 +385,7 @@ def test_a_device_has_calls_of_a_dear_case_that_are_changed_as_a_whole(monkeypat
         seen = set[str]()
         for _ in range(12):
             calls.prepare(sets, lambda: [torch.zeros(8, 16)])
+            calls.values()
             changed = [variant.change for variant, _ in calls._chosen.values()]
             assert len(changed) == (1 + WHOLE if whole else 1) and changed.count("strewn") == 1
             seen.update(changed)

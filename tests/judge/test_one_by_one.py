@@ -36,11 +36,11 @@ class Host(handover.Handover):
     def before(self, index):
         while self._flags[handover.RELEASED // 4] <= index:
             pass
-        for words, key in self._hidden[index]:
-            words.bitwise_xor_(key)
+        for words, key in self._hidden:
+            words[index].bitwise_xor_(key[index])
     def after(self, index):
-        for words, place in self._added[index]:
-            torch.sum(words, dim=0, dtype=torch.int64, out=place)
+        for words, place in self._added:
+            torch.sum(words[index], dim=0, dtype=torch.int64, out=place[index])
         self._flags[handover.ANSWERED // 4] = index + 1
 runner.Handover = Host
 """
@@ -60,7 +60,7 @@ PEEKS = """
 def before(self, index):
     import time
     while self._flags[handover.RELEASED // 4] <= index:
-        if any(bool(key.any()) for _, key in self._hidden[index]):
+        if any(bool(key[index].any()) for _, key in self._hidden):
             time.sleep(0.05)
             if self._flags[handover.RELEASED // 4] <= index:
                 raise ValueError('the keys are there already')
@@ -71,9 +71,9 @@ SAYS_SO = (
     ON_HOST
     + """
 def after(self, index):
-    if index == len(self._added) - 1:
-        for words, place in [pair for added in self._added for pair in added]:
-            torch.sum(words, dim=0, dtype=torch.int64, out=place)
+    if index == self._calls - 1:
+        for words, place in self._added:
+            torch.sum(words[: self._calls], dim=1, dtype=torch.int64, out=place)
     self._flags[handover.ANSWERED // 4] = index + 1
 Host.after = after
 """

@@ -156,6 +156,31 @@ def test_an_odd_turn_looks_like_any_other(monkeypatch: pytest.MonkeyPatch) -> No
     assert {0, 1, 2} == set(before)
 
 
+def test_what_the_first_rounds_see_is_drawn_before_the_race_as_far_as_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of timed windows and odd ones alike, or what comes after an odd turn would take longer, or less long, than what
+    comes before a timed one: from the first round on that draws, odd turns do too."""
+    for rooms, early in ((0, 0), (5, 2), (40, 6)):
+        monkeypatch.setattr(race, "ahead_bytes", lambda device, rooms=rooms: rooms * 100)
+        log: list[Any] = []
+        numbers = itertools.count()
+        sizes: Any = SimpleNamespace(plan=SimpleNamespace(inputs=[SimpleNamespace(nbytes=lambda: 50)]))
+        mine: Any = SimpleNamespace(name="mine", buffers=sizes, suspect="mine", program=None, lane="mine")
+        contest: Any = race.Race(
+            racers=[mine], plan=SimpleNamespace(sets=2, least=6), draw=numbers.__next__, draw_state=None,
+            state=None, dice=random.Random(1), grad=False, checks=None, look=lambda window: None, left=None, threads=1,
+            device=torch.device("cpu"), warm=frozenset(), clocks=None, odd=_Odd(log),
+        )  # fmt: skip
+        contest._singles, contest._odd = True, frozenset((1, 3, 7))
+        contest._prepare_odd(-1)
+        contest._draw_ahead()
+        assert contest._early == early == len(contest._drawn) and contest.odd.room == rooms * 100
+        assert len(log) == 1 + sum(index < early for index in (1, 3)), "one more than the odd turns of these rounds"
+        assert [len(other) for _, other in contest._drawn] == [1, 0, 1, 0, 1, 0][:early]
+        assert len({value for part in contest._drawn for value in (*part[0], *part[1])}) == next(numbers)
+
+
 def test_where_calls_change_the_state_every_window_begins_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else one before which it is loaded would be the one after which somebody looks."""
     loads: list[Any] = []

@@ -106,23 +106,28 @@ class Handover:
         words, mine = Words(buffers, (), first), answers(buffers)
         layout = Layout(words, calls, len(mine))
         assert self._arena.tensor is not None
-        keys, places = layout.keys(self._arena.tensor), layout.sums(self._arena.tensor)
-        self._hidden = [[(view[i], key[i]) for view, key in zip(words, keys, strict=True)] for i in range(calls)]
-        self._added = [[(part[i], places[i, j]) for j, part in enumerate(mine)] for i in range(calls)]
+        self._calls = calls
+        self._hidden = list(zip(words, layout.keys(self._arena.tensor), strict=True))
+        self._added = list(zip(mine, layout.sums(self._arena.tensor).unbind(1), strict=True))
         self._released = self._arena.tensor[RELEASED : RELEASED + 4].view(torch.int32).numpy() if waits else None
         self._prepare()
 
     def _prepare(self) -> None:
-        """Lay out what each launch is given."""
-        shown = [
-            [[w.data_ptr(), k.data_ptr(), w.numel(), w.stride(0) * w.element_size(), w.element_size()] for w, k in call]
-            for call in self._hidden
-        ]
-        told = [[[w.data_ptr(), at.data_ptr(), w.numel(), w.element_size()] for w, at in call] for call in self._added]
+        """Lay out what each launch is given, reckoned from where the first call's lies: with a view of each call's
+        words this took half as long as the calls of a series."""
+        hidden = [(w, k, (w.shape[1], w.stride(1) * w.element_size(), w.element_size())) for w, k in self._hidden]
+        added = [(w, sums, (w.shape[1], w.element_size())) for w, sums in self._added]
+        shown, told = (
+            [
+                [[_at(words, call), _at(other, call), *form] for words, other, form in parts]
+                for call in range(self._calls)
+            ]
+            for parts in (hidden, added)
+        )
         self._tables = [torch.tensor(table, dtype=torch.int64, device=self._where) for table in (shown, told)]
         self._sums = torch.zeros(len(told[0]) + 1, dtype=torch.int64, device=self._where)
         torch.cuda.synchronize(self._where)
-        most = [max([part[0].numel() for part in calls[0]], default=1) for calls in (self._hidden, self._added)]
+        most = [max([part.shape[1] for part, _ in parts], default=1) for parts in (self._hidden, self._added)]
         self._grids = [
             max(1, min(words // (THREADS * EACH), blocks)) for words, blocks in zip(most, BLOCKS, strict=True)
         ]
@@ -157,6 +162,11 @@ class Handover:
     def _call(self, what: str, *arguments: Any) -> None:
         if code := getattr(self._driver, what)(*arguments):
             raise RuntimeError(f"{what} failed ({code})")
+
+
+def _at(tensor: torch.Tensor, index: int) -> int:
+    """Where a tensor's part of a call lies."""
+    return tensor.data_ptr() + index * tensor.stride(0) * tensor.element_size()
 
 
 def _parameters(*values: int) -> tuple[ctypes.Array[ctypes.c_void_p], list[ctypes.c_int64]]:

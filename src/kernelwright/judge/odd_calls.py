@@ -16,6 +16,7 @@ of a case that is not dear also at the end.
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -51,6 +52,16 @@ class _Kept:
     inputs: Leaves
 
 
+@dataclass(frozen=True, slots=True)
+class _Deferred:
+    """A window that is still to be looked at: its weights, and of each odd call what it was, its answers, and what it
+    left of its inputs."""
+
+    checks: SpotChecks
+    state: Any
+    calls: list[tuple[Variant, Leaves, Leaves, Leaves]]
+
+
 @dataclass(slots=True)
 class OddCalls:
     """The odd windows of one race: at least ``windows`` of them in as many rounds as it has at least, over which all
@@ -73,10 +84,13 @@ class OddCalls:
     _full: int = 0
     """Odd calls that are still to be compared in full."""
     _chosen: dict[int, tuple[Variant, Leaves]] = field(default_factory=dict)
-    _ready: list[Leaves] = field(default_factory=list)
-    """Inputs of the next odd window."""
     _given: list[Leaves] = field(default_factory=list)
-    """Those of the last one."""
+    """Inputs of the last window."""
+    _coming: deque[tuple[list[Leaves], dict[int, tuple[Variant, Leaves]]]] = field(default_factory=deque)
+    """Those of the next ones, with what is odd of them."""
+    room: int = 0
+    """Bytes of what may be kept to be looked at when the race is over, while others may use its device."""
+    _deferred: list[_Deferred] = field(default_factory=list)
     _kept: list[_Kept] = field(default_factory=list)
 
     def rounds(self, least: int, most: int, sets: int, first: int = 0) -> frozenset[int]:
@@ -97,21 +111,22 @@ class OddCalls:
                 return chosen
 
     def prepare(self, sets: int, draw: Draw) -> None:
-        """Draw the next window: before the race, and after each, so that its inputs are no longer in coming than those
-        of a timed one."""
+        """Draw a window that is to come: some before the race, and then one after each, so that its inputs are no
+        longer in coming than those of a timed one."""
         hand = min(self._hand, sets - len(self._always), len(self._deck))
         some, self._deck = self._deck[:hand], [*self._deck[hand:], *self._deck[:hand]]
         some = [*self._always, *some]
         places = self.dice.sample(range(sets), len(some))
-        self._ready = [draw() for _ in range(sets)]
-        self._chosen = {}
+        ready = [draw() for _ in range(sets)]
+        chosen = {}
         for place, variant in zip(places, some, strict=True):
-            self._ready[place] = self._changed(variant, self._ready[place])
-            self._chosen[place] = variant, self._ready[place]
+            ready[place] = self._changed(variant, ready[place])
+            chosen[place] = variant, ready[place]
+        self._coming.append((ready, chosen))
 
     def values(self) -> list[Leaves]:
         """Inputs of one window: odd ones in places drawn by lot, the task's own in the others."""
-        self._given, self._ready = self._ready, []
+        self._given, self._chosen = self._coming.popleft()
         return self._given
 
     def window(self, program: Program, order: list[int], *, grad: bool) -> Window:
@@ -124,14 +139,32 @@ class OddCalls:
         return program.window(order, grad=grad, at_once=True)
 
     def look(self, suspect: Suspect, checks: SpotChecks, state: Any) -> None:
-        """Compare the odd calls of the window that has just run with eager's answers. Raises Mismatch."""
+        """Compare the odd calls of the window that has just run with eager's answers, or keep them until the race is
+        over, as far as there is ``room``: looking at them, and drawing them, was a seventh of the time for which a race
+        on an H200 kept others waiting. Raises Mismatch."""
+        chosen, buffers, size = self._chosen, suspect.buffers, self.point.call_bytes * len(self._given)
+        kept = self.room >= size > 0
+        calls = [
+            (variant, leaves, buffers.answers(place), list(buffers.inputs[place]))
+            for place, (variant, leaves) in chosen.items()
+        ]
+        self._chosen, self._given = {}, []
+        if not kept:
+            self._compare(suspect, _Deferred(checks, state, calls))
+            return
+        self.room -= size
+        calls = [(v, leaves, [t.clone() for t in ours], [t.clone() for t in after]) for v, leaves, ours, after in calls]
+        self._deferred.append(_Deferred(checks, state, calls))
+
+    def _compare(self, suspect: Suspect, window: _Deferred) -> None:
+        checks, state = window.checks, window.state
         random_ = self.point.instance.contract.random  # eager's own answer to it is another one
-        calls = []
-        for place, (_, leaves) in self._chosen.items():
-            eager = [] if random_ else self.point.instance.eager(leaves, state)
-            calls.append((leaves, suspect.buffers.answers(place), suspect.buffers.inputs[place], eager))
+        calls = [
+            (leaves, ours, after, [] if random_ else self.point.instance.eager(leaves, state))
+            for _, leaves, ours, after in window.calls
+        ]
         near = [False] * len(calls) if random_ else checks.alike(calls)
-        for (variant, _), call, passes in zip(self._chosen.values(), calls, near, strict=True):
+        for (variant, *_), call, passes in zip(window.calls, calls, near, strict=True):
             leaves, ours, after, eager = call
             if not passes:
                 if not random_:
@@ -146,10 +179,11 @@ class OddCalls:
             else:
                 suspect.sampled += 1
             self._full -= 1
-        self._chosen, self._given = {}, []
 
     def conclude(self, suspect: Suspect) -> None:
-        """Compare in full what was kept. Raises Mismatch."""
+        """Compare what was kept: with eager's answers, and in full. Raises Mismatch."""
+        while self._deferred:
+            self._compare(suspect, self._deferred.pop(0))
         kept, self._kept = self._kept, []
         for call in kept:
             self._judge(suspect, call)

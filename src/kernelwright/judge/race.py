@@ -12,6 +12,7 @@ import dataclasses
 import os
 import random
 import statistics
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +29,7 @@ from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.odd_calls import OddCalls
 from kernelwright.judge.program import Program
 from kernelwright.judge.spot_checks import SpotChecks, Suspect
-from kernelwright.judge.timing_plan import TimingPlan
+from kernelwright.judge.timing_plan import TimingPlan, ahead_bytes
 from kernelwright.judge.window import Window
 
 WARM_WINDOWS, DEVICE_WARM_WINDOWS, MOST_WARM_WINDOWS = 8, 3, 24
@@ -114,6 +115,10 @@ class Race:
     """Rounds after whose timed window the weights that calls left are looked at."""
     _odd: frozenset[int] = field(init=False)
     """Rounds in which the candidate has an odd turn."""
+    _drawn: deque[tuple[list[Leaves], list[Leaves]]] = field(default_factory=deque)
+    """What the first rounds will see."""
+    _early: int = 0
+    """How many these are. No odd turn of theirs draws either: what comes after takes no longer than elsewhere."""
 
     def take_turns(self, alone: Turn, shared: Turn, after: Callable[[], None]) -> None:
         """The whole race and ``after``, alone on the device for what is timed. On a GPU first windows and last
@@ -150,6 +155,7 @@ class Race:
             with self._blame(racer):
                 self._warm(racer)
         self._prepare_odd(-1)
+        self._draw_ahead()
 
     def run(self) -> int:
         """Race until the plan is spent; the number of rounds run. Raises Lost, ClockJumped, and what checks raise."""
@@ -192,13 +198,28 @@ class Race:
             spent_us += window.call_us
             settled = settled + 1 if window.strain.faults < FRESH_PAGES else 0
 
+    def _draw_ahead(self) -> None:
+        """Draw what the first rounds see, and their odd turns, as far as there is room for it."""
+        room = ahead_bytes(self.device)
+        window = sum(spec.nbytes() for spec in self.racers[-1].buffers.plan.inputs) * self.plan.sets
+        self._early = min(self.plan.least, room // max(2 * window, 1))
+        for index in range(self._early):
+            self._drawn.append(self._draws(index))
+            if index in self._odd:
+                self._prepare_odd(index)
+        self.odd.room = room
+
+    def _draws(self, index: int) -> tuple[list[Leaves], list[Leaves]]:
+        """What a round's window sees, and its window of one call, where it has one."""
+        values = [self.draw() for _ in range(self.plan.sets)]
+        return values, [self.draw()] if self._singles and index % SINGLE_ROUNDS == 0 else []
+
     def _blame(self, racer: Racer) -> contextlib.AbstractContextManager[None]:
         return blamed(racer.name, last=racer is self.racers[-1])
 
     def _round(self, index: int) -> None:
         torch.set_num_threads(1)  # no pool of ours spins while a program is timed
-        values = [self.draw() for _ in range(self.plan.sets)]
-        other = [self.draw()] if self._singles and index % SINGLE_ROUNDS == 0 else []
+        values, other = self._drawn.popleft() if self._drawn else self._draws(index)
         if self.draw_state is not None and index > 0:
             self.state = self.draw_state()
         mine, turns = self.racers[-1], self.dice.sample(self.racers, len(self.racers))
@@ -284,7 +305,8 @@ class Race:
             self.look(self.odd.window(racer.program, self._order(), grad=self.grad))
         torch.set_num_threads(self.threads)
         self.odd.look(racer.suspect, self.checks, state)
-        self._prepare_odd(index)
+        if index >= self._early:
+            self._prepare_odd(index)
         torch.set_num_threads(1)
 
     def _prepare_odd(self, after: int) -> None:
@@ -306,8 +328,7 @@ class Race:
         size = sum(spec.nbytes() for spec in racer.buffers.plan.outputs) * self.plan.sets
         most = max(2, min(HELD_WINDOWS, HELD_BYTES // max(size, 1)))
         while len(windows) < most:
-            spent_us = sum(window.call_us for window in windows)
-            last = len(windows) == most - 1 or (len(windows) > 0 and spent_us > HELD_US)
+            last = len(windows) == most - 1 or (len(windows) > 0 and sum(one.call_us for one in windows) > HELD_US)
             with self._blame(racer):
                 windows.append(racer.program.window(list(range(self.plan.sets)), grad=self.grad, keep=not last))
             if last:

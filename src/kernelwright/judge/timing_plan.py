@@ -66,6 +66,8 @@ class Spend:
     """What drawing the inputs of one round may cost."""
 
 
+AHEAD = 1 / 32
+"""Of a device's memory, for what a race draws before it and keeps until it is over: see ``ahead_bytes``."""
 COARSE = Spend(least=5, most=9, seconds=0.35, full_checks=2, window_us=15_000.0, draw_seconds=0.02)
 PRECISE = Spend(least=10, most=24, seconds=2.0, full_checks=4, window_us=60_000.0, draw_seconds=0.15)
 
@@ -217,6 +219,16 @@ def cache_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).L2_cache_size)
     return cpu_cache_bytes()
+
+
+def ahead_bytes(device: torch.device) -> int:
+    """Bytes of a device for what a race draws before it, and keeps until it is over, beside other judges: AHEAD of its
+    memory, or four times as much of what is free, if that is less; none on the host. On an H200 a proof had the device
+    alone for 1.35 s, of which drawing took 0.11, and looking at odd calls at once 0.07."""
+    if device.type == "cpu":
+        return 0
+    free, total = torch.cuda.mem_get_info(device)
+    return int(min(total, 4 * free) * AHEAD)
 
 
 def device_bytes(device: torch.device) -> int:
