@@ -26,12 +26,14 @@ LOOK_SECONDS = 0.05
 STIRRED_NS = 2_000_000
 """CPU time that threads may use on their way into the stop: a large page fault or unmapping is not interrupted."""
 FORGIVEN_NS = STIRRED_DEVICE_NS = 50_000_000
+FORGIVEN_DEVICE_NS = 500_000_000
 """The same of a program on a GPU: honest Triton programs were seen to use over 2 ms inside the driver, and what a CPU
 does in this time is nothing to a GPU.
 
 So much is forgiven once on a CPU too: a thread that is called stopped may wait for its last moment on a CPU behind
-others, and the host takes that CPU away in it. Of 200 honest programs beside other load one was refused, for 27.1 ms;
-whoever works while stopped does so before every window.
+others, and the host takes that CPU away in it. Of 200 honest programs beside other load one was refused, for 27.1 ms,
+and of 66 kernels of other projects beside five more judges of a GPU one for 63.6; whoever works while stopped does so
+before every window.
 """
 STOP_SECONDS = 1.0
 """How long a program may take to stand still."""
@@ -311,8 +313,9 @@ class Leash:
         """Let its group run. Raises ChildFailure (stage integrity) where it ran although it was stopped."""
         if self._stood_at and self.cpu_clock:
             used = self.cpu_clock(self.pid) - self._stood_at
-            if used > (STIRRED_DEVICE_NS if self.on_device else STIRRED_NS):
-                if self._stirred or used > FORGIVEN_NS:
+            most, once = (STIRRED_DEVICE_NS, FORGIVEN_DEVICE_NS) if self.on_device else (STIRRED_NS, FORGIVEN_NS)
+            if used > most:
+                if self._stirred or used > once:
                     self.end("integrity", f"it ran for {used / 1e6:.1f} ms while it was stopped")
                 self._stirred = True
         with self._waking:
