@@ -58,8 +58,8 @@ def unit_roundoff(dtype: torch.dtype) -> float:
 
 
 def real(tensor: torch.Tensor) -> torch.Tensor:
-    """A complex tensor as pairs of reals; others unchanged."""
-    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+    """A complex tensor as pairs of reals, of a lazy conjugate too; others unchanged."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:
