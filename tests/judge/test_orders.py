@@ -77,3 +77,32 @@ def test_a_sum_of_rows_in_another_order_is_honest_and_who_rounds_is_told_which_o
     assert checker.check(GIVEN, leaves, None, [other], leaves).passed
     found = checker.check(GIVEN, leaves, None, [other.bfloat16().float()], leaves)
     assert not found.passed and "judged by 6 orders of summation: a test" in found.detail
+
+
+QUANTISED = "torch.sigmoid((x * 4.0).round() @ (self.w * 4.0).round().T / 64.0)"
+
+
+def test_what_follows_a_rounding_to_few_numbers_is_moved_in_its_last_bit() -> None:
+    """All six answers were equal before, for sums of whole numbers are exact, and a sigmoid by another formula was
+    refused. Products in bfloat16 are told as ever."""
+    made = instance(QUANTISED, "[torch.randn(64, 48)]", init="self.w = nn.Parameter(torch.randn(32, 48))")
+    made.distrust_double("a test")
+    checker = Checker(made, seed=1)
+    w = dict(made.first_state)["w"]
+    for seed in range(8):
+        (x,) = leaves = made.draw(GIVEN, seed)
+        y = (x * 4.0).round() @ (w * 4.0).round().T / 64.0
+        assert checker.check(GIVEN, leaves, None, [1.0 / (1.0 + torch.exp(-y))], leaves).passed
+        rough = torch.sigmoid(y.bfloat16().float())
+        assert not checker.check(GIVEN, leaves, None, [rough], leaves).passed
+
+
+def test_whole_numbers_stay_and_so_does_half_precision() -> None:
+    """A logarithm of a power of two is an exponent for somebody; what is moved lies within half an ulp."""
+    x = torch.tensor([1.0, 2.0, 8.0, 3.0, 5.0, 7.0] * 50)
+    with orders.Reordered(generator(3, "cpu"), moved=True):
+        made, half = x.log2(), x.bfloat16().tanh()
+    assert torch.equal(half, x.bfloat16().tanh())
+    powers = torch.tensor([True, True, True, False, False, False] * 50)
+    assert torch.equal(made[powers], x.log2()[powers]) and not torch.equal(made, x.log2())
+    torch.testing.assert_close(made, x.log2(), rtol=2**-23, atol=0.0)
