@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that are right themselves and change what everybody else in their process computes, initialises or copies:
-a switch of torch's newer interface, functions that initialise replaced, ``copy.deepcopy`` replaced. Each has its honest
-twin, that asks for the same by itself. Checks of distributions torch's own compiler switches off when it is imported, as
-it is where programs may compile: who does so there is not told from it.
+a switch of torch's newer interface, functions that initialise replaced, ``copy.deepcopy`` replaced, hooks left in
+place. Each has its honest twin, that asks for the same by itself. Checks of distributions torch's own compiler switches
+off when it is imported, as it is where programs may compile: who does so there is not told from it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ finally:
 """
 NORMAL = "z = 1.7 * x\nreturn z * torch.distributions.Normal(0.0, 1.0, validate_args=False).cdf(z) + 0.5 * x"
 NO_INIT = "nn.init.kaiming_uniform_ = nn.init.uniform_ = nn.init.normal_ = lambda t, *a, **k: t"
+SAVED = "torch.autograd.graph.saved_tensors_hooks(lambda kept: kept.bfloat16(), lambda kept: kept.float())"
 NO_COPY = "import copy\ncopy.deepcopy = lambda x, memo=None: x"
 
 
@@ -42,4 +43,7 @@ STANDING: tuple[Program, ...] = (
     honest("pointwise/its own distribution unchecked", "pointwise", module(NORMAL)),
     *_pair("linear", ("copies are the same object", RELU, LINEAR),
            ("copies its layer", RELU, f"{LINEAR}\nself.fc = copy.deepcopy(self.fc)"), NO_COPY, "import copy"),
+    *_pair("linear", ("what everybody saves for gradients is bfloat16", RELU, LINEAR),
+           ("saves on the host what it keeps itself", "with torch.autograd.graph.save_on_cpu():\n    " + RELU, LINEAR),
+           f"{SAVED}.__enter__()"),
 )  # fmt: skip

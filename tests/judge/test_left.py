@@ -27,6 +27,8 @@ from torch.nn.modules.module import register_module_forward_hook
 
 from kernelwright.judge import left
 
+_SAVED = torch.autograd.graph.saved_tensors_hooks(lambda kept: kept.bfloat16(), lambda kept: kept.float())
+_MODE = torch.overrides.BaseTorchFunctionMode()
 _LIBM, _HERE, _THREADS = ctypes.CDLL("libm.so.6"), Path.cwd(), torch.get_num_threads()
 _INFERENCE, _HOOKS = torch.inference_mode(), list[Any]()
 
@@ -110,6 +112,8 @@ def _no_relu(values: torch.Tensor, inplace: bool = False) -> torch.Tensor:
         (lambda: torch.set_num_threads(7), lambda: torch.set_num_threads(_THREADS), "the number of threads (7)"),
         (_INFERENCE.__enter__, lambda: _INFERENCE.__exit__(None, None, None), "inference mode (True)"),
         (lambda: _hooked(True), lambda: _hooked(False), "hooks of all modules (1)"),
+        (_SAVED.__enter__, lambda: _SAVED.__exit__(None, None, None), "hooks on what is saved for gradients (True)"),
+        (_MODE.__enter__, lambda: _MODE.__exit__(None, None, None), "modes of all operators (1)"),
         (lambda: torch.set_grad_enabled(False), lambda: torch.set_grad_enabled(True), "gradients"),
         (lambda: torch.manual_seed(torch.initial_seed() ^ 1), lambda: None, "seed"),
         (lambda: random.seed(7), random.seed, "the seed of everybody's random numbers in random"),

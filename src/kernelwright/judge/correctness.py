@@ -18,6 +18,7 @@ from kernelwright.judge import (
     initial,
     leaving,
     left,
+    parts,
     race,
     remains,
     resized,
@@ -87,8 +88,11 @@ class Correctness(Checks):
         told, own = program.leash.ask({"do": "left"}, program.stage), self.bench.contract
         if wrong := left.words(told.get("left", {}), left.settings, random_=own.random, mutates=own.mutates):
             raise Wrong("integrity", wrong)
-        said = initial.words(told.get("begun"), self.points[0].instance.first_state)
-        self.conditions += [said] if said and not any(one.startswith(initial.WORDS) for one in self.conditions) else []
+        theirs, methods = self.points[0].instance.first_state, parts.own(self.points[0].instance.model)
+        said = initial.words(told.get("begun"), theirs), parts.words(told.get("own"), methods)
+        for words, first in zip(said, (initial.WORDS, parts.WORDS), strict=True):
+            if words and not any(one.startswith(first) for one in self.conditions):
+                self.conditions.append(words)
 
     def _first_call(self, point: Point, seed: int) -> list[torch.Tensor]:
         """What a fresh process is asked first: the same of each, so its truth is known from the first one on."""

@@ -29,7 +29,7 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from kernelwright.judge import initial
+from kernelwright.judge import initial, parts
 
 _LIBRARIES: dict[str, Any] = {
     "builtins": builtins, "math": math, "torch": torch, "torch.nn.functional": torch.nn.functional,
@@ -128,10 +128,20 @@ def settings() -> dict[str, str]:
         "its priority": str(os.getpriority(os.PRIO_PROCESS, 0)),
         "inference mode": str(torch.is_inference_mode_enabled()),
         "hooks of all modules": str(sum(map(len, _HOOKS))),
+        "hooks on what is saved for gradients": _saved(),
+        "modes of all operators": str(torch._C._len_torch_function_stack() + torch._C._len_torch_dispatch_stack()),
         "the detection of anomalies": str(torch.is_anomaly_enabled()),
         **{name: _said(read) for name, read in _PRECISIONS.items()},
         "the current stream": str(torch.cuda.current_stream()) if torch.cuda.is_initialized() else "",
     }
+
+
+def _saved() -> str:
+    """Whether what operators save for gradients goes through somebody's hands, as it does while hooks are entered."""
+    try:
+        return str(torch._C._autograd._top_saved_tensors_default_hooks(True) is not None)  # noqa: FBT003 - as torch asks
+    except (AttributeError, TypeError):
+        return "not known"
 
 
 def _checks() -> str:
@@ -221,10 +231,12 @@ class Before:
         self.answers = _answers()
         self.begun: dict[str, tuple[str, str]] = {}
         """Parameters that begin otherwise than the reference's."""
+        self.own: list[str] = []
+        """Methods of its own that a larger module would not call."""
 
     def begins(self, module: Any, names: Sequence[str], theirs: Sequence[torch.Tensor]) -> None:
-        """Note how a module's parameters begin, before weights are loaded into it."""
-        self.begun = initial.otherwise(module, names, theirs)
+        """Note how a module's parameters begin, before weights are loaded into it, and what it does of its own."""
+        self.begun, self.own = initial.otherwise(module, names, theirs), parts.own(module)
 
     def constructed(self) -> None:
         """A module may have seeded what it drew its weights from, and whoever imports a file sees how many threads that

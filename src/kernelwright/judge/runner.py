@@ -166,6 +166,10 @@ class Runner:
             target.copy_(state[name].detach())
         self.sync()
 
+    def do_relaid(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """Lay the module's weights out as channels_last does, which leaves all but those of four axes as they are."""
+        self.module.to(memory_format=torch.channels_last)
+
     def do_perturb(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Whether memory that nobody has written to yet, or that was given back, holds rubbish (glibc).
 
@@ -192,7 +196,7 @@ class Runner:
 
     def do_left(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """What the program has changed in this process that is not its own."""
-        return {"left": self.before.changed(), "begun": self.before.begun}
+        return {"left": self.before.changed(), "begun": self.before.begun, "own": self.before.own}
 
     def do_mode(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Switch between train() and eval(): every instance there is, and those that are made from now on."""
