@@ -74,3 +74,28 @@ def test_what_float32_cannot_hold_stays() -> None:
     x = torch.zeros(1, dtype=torch.float64)
     with Float64Trace():
         assert 1e-60 == float(x.clamp(min=1e-60)) and 1e300 == float((x + 1e308).clamp(max=1e300))
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_infinities_become_the_largest_number_of_float32(single: bool) -> None:
+    """Where no bound is said; in place too, and in a reference in float64 that of its own."""
+    mode, largest = Float64Trace(), torch.finfo(torch.float32 if single else torch.float64).max
+    mode.single = single
+    x = torch.tensor([torch.inf, -torch.inf, torch.nan], dtype=torch.float64)
+    with mode:
+        found = [x.nan_to_num(), x.clone().nan_to_num_(), x.nan_to_num(7.0), x.nan_to_num(neginf=-5.0)]
+    assert [value.tolist() for value in found] == [
+        [largest, -largest, 0.0], [largest, -largest, 0.0], [largest, -largest, 7.0], [largest, -5.0, 0.0]
+    ]  # fmt: skip
+
+
+def test_logarithms_of_counts_that_are_zero_have_an_oracle() -> None:
+    """Six orders stood in for it, all of them equal, and a quotient by its reciprocal was refused."""
+    made = instance(
+        "torch.nan_to_num(torch.log2((x / x.sum(-1, keepdim=True)).float()))", "[torch.randint(0, 5, (64, 96))]"
+    )
+    leaves = made.draw(Variant(name="as given", required=True), 3)
+    (x,) = leaves
+    other = torch.nan_to_num(torch.log2(x * (1.0 / x.sum(-1, keepdim=True))))
+    assert Checker(made, seed=3).check(Variant(name="as given", required=True), leaves, None, [other], leaves).passed
+    assert made.oracle(leaves, None)[1] == "float64-trace"

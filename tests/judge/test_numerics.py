@@ -7,9 +7,12 @@ import math
 
 import pytest
 import torch
+from plain_tasks import instance
 
 from kernelwright.judge import numerics
 from kernelwright.judge.floors import NO_FLOOR, Floor, Spread, honest_floor
+from kernelwright.judge.inputs import Variant
+from kernelwright.judge.verify import Checker
 from kernelwright.judge.yardstick import Magnitudes, compare
 
 
@@ -161,3 +164,14 @@ def test_what_is_not_finite_is_found_wherever_it_is(dtype: torch.dtype, odd: flo
         assert not numerics.finite(values)
         assert not numerics.finite(values.T)
     assert numerics.finite(torch.ones(3, dtype=torch.int64))
+
+
+def test_a_lazy_conjugate_is_what_it_says() -> None:
+    """Of a result too, which a task may return: a reference that did so was said to fail."""
+    z = torch.complex(torch.tensor([1.0, -2.0]), torch.tensor([0.5, 3.0]))
+    assert numerics.real(z.conj()).tolist() == [[1.0, -0.5], [-2.0, -3.0]]
+    made = instance("torch.fft.rfft(x).conj()", "[torch.randn(4, 16)]")
+    given = Variant(name="as given", required=True)
+    leaves = made.draw(given, 3)
+    answers = [torch.fft.rfft(leaves[0]).conj().resolve_conj(), torch.fft.rfft(leaves[0])]
+    assert [Checker(made, seed=3).check(given, leaves, None, [one], leaves).passed for one in answers] == [True, False]
