@@ -2,7 +2,8 @@
 """Programs that differ where two inputs are nearly the same, which drawn ones never are: a tolerance left out, or put
 in the place of an equality; or that know rows, and weights, by their sums, or take a
 softmax of weights without its maximum. And one that is right, of a reference that
-draws from the rows it is given, and takes none that is zero or negative. Each cheat has its honest twin.
+draws from the rows it is given, and takes none that is zero or negative. And such as expand squares of what is left of
+a square matrix that nearly is the identity, or its own transpose, or of weights near others. Each cheat has its twin.
 """
 
 from __future__ import annotations
@@ -70,4 +71,49 @@ EQUAL = _pair(
     ("added up", "return torch.sin(y) + x + x"), args="x, y")  # fmt: skip
 """A model that is called with one tensor twice."""
 
-NEARLY: tuple[Program, ...] = (*NEAR, CHOSEN, *SUMS, *MIXED, *ONE, *EQUAL)
+GRADIENTS = Contract(gradients=True)
+ON = "on = (c.diagonal() - 1).pow(2).sum()\n"
+OFF = "return torch.stack([on, c.flatten()[:-1].view({0} - 1, {0} + 1)[:, 1:].pow(2).sum()])"
+BY_DIAGONAL = "return torch.stack([on, c.pow(2).sum() - c.diagonal().pow(2).sum()])"
+TWINS = "x, y = ((v - v.mean(0)) / v.std(0) for v in (x, y))\nc = x.T @ y / len(x)\n"
+BY_MASK = "return torch.stack([on, c.masked_fill(torch.eye({}, dtype=torch.bool), 0).pow(2).sum()])"
+ANCHORED = """
+self.w, self.v = (nn.Parameter(torch.randn(64, n) / 8) for n in (48, 32))
+self.register_buffer('w0', torch.randn(64, 48) / 8)
+self.register_buffer('v0', torch.randn(64, 32) / 8)
+self.register_buffer('f', torch.rand(64, 48))
+"""
+PENALTY = "return x @ self.w, x @ self.v, (self.f * (self.w - self.w0).pow(2)).sum() + (self.v - self.v0).pow(2).sum()"
+ABOUT_ANCHORS = """
+d, e = self.w - self.w0, self.v - self.v0
+return x @ self.w, x @ self.v, torch.dot((self.f * d).flatten(), d.flatten()) + torch.linalg.vector_norm(e).square()
+"""
+OUT_OF_ANCHORS = """
+f, w, o, v, a = self.f, self.w, self.w0, self.v, self.v0
+p = (f * w * w).sum() - 2 * (f * w * o).sum() + (f * o * o).sum()
+return x @ w, x @ v, (p + (v * v).sum() - 2 * (v * a).sum() + (a * a).sum()).clamp(min=0)
+"""
+MATRICES = (
+    *_pair("off_diagonal", ON + OFF.format(96), "[torch.randn(96, 96)]", ("all less the diagonal", ON + BY_DIAGONAL),
+           ("by a mask", ON + BY_MASK.format(96)), args="c"),
+    *_pair("twins", TWINS + ON + OFF.format(24), "[torch.randn(256, 24), torch.randn(256, 24)]",
+           ("all less the diagonal", TWINS + ON + BY_DIAGONAL), ("by a mask", TWINS + ON + BY_MASK.format(24)),
+           args="x, y"),
+    *_pair("symmetric_part", "return (a + a.mT).square().sum((1, 2))", "[torch.randn(16, 48, 48)]",
+           ("by a trace", "return (2 * (a * a).sum((1, 2)) + 2 * (a * a.mT).sum((1, 2))).clamp(min=0)"),
+           ("a norm", "return torch.linalg.matrix_norm(a.mT + a).square()"), args="a"),
+    *_pair("off_identity", "return x @ (self.w - torch.eye(48))", "[torch.randn(128, 48)]",
+           ("taken off after", "return torch.addmm(x, x, self.w, beta=-1)"),
+           ("transposed", "w = self.w.T.clone()\nw.diagonal().sub_(1)\nreturn F.linear(x, w)"),
+           init="self.w = nn.Parameter(torch.eye(48) + torch.randn(48, 48) / 7)"),
+    *_pair("orthogonal_weight", "g = self.w.T @ self.w - torch.eye(24)\nreturn x @ self.w, g.pow(2).sum()",
+           "[torch.randn(64, 40)]",
+           ("squares expanded", "g = self.w.T @ self.w\n"
+            "return x @ self.w, (g.pow(2).sum() - 2 * self.w.pow(2).sum() + 24).clamp(min=0)"),
+           ("fused", "g = torch.addmm(torch.eye(24), self.w.T, self.w, beta=-1)\nreturn x @ self.w, (g * g).sum()"),
+           init="self.w = nn.Parameter(torch.randn(40, 24) / 6)"),
+    *_pair("anchored", PENALTY, "[torch.randn(64, 64)]", ("squares expanded", OUT_OF_ANCHORS),
+           ("products", ABOUT_ANCHORS), init=ANCHORED, contract=GRADIENTS),
+)  # fmt: skip
+
+NEARLY: tuple[Program, ...] = (*NEAR, CHOSEN, *SUMS, *MIXED, *ONE, *EQUAL, *MATRICES)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.judge import borders, calls, inputs
+from kernelwright.judge import borders, calls, inputs, squares
 from kernelwright.judge.dealing import below
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.kinds import Watching
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 DRAWS = FITTED, SOME = "inputs that fit", "rows that fit"
 DIFFERS = "takes results from each other"
-"""Said of a reference that does."""
+"""Said of a reference that does; also of one that takes the identity, a transpose or the diagonal from a matrix."""
+WEIGHS = "takes weights from each other"
+"""The same of weights alone."""
 DIFFERENCES = {"sub", "rsub", "mse_loss", "smooth_l1_loss", "huber_loss", "dist"}
 """Operators that take one argument from another, element by element; ``add`` does by a factor of -1."""
 EACH = {"_cdist_forward", "_euclidean_dist"}
@@ -113,14 +115,21 @@ class Fits:
         """Where the one side lies, and what the other is made of."""
         self._sums: set[tuple[int, frozenset[int]]] = set()
         """The same of what is added."""
+        self._squares: set[frozenset[int]] = set()
+        """What matrices are made of of which little is left where they are of a kind (``squares``)."""
+        self._pairs: set[frozenset[int]] = set()
+        """Where both sides of a difference lie that were there before the call."""
 
     def look(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """One operator, before it runs."""
+        if (whole := squares.parted(borders.named(func), args, kwargs)) is not None:
+            self._squares.add(self._made(whole))
         if len(self.found) >= MOST or (pair := sides(func, args, kwargs)) is None:
             if borders.named(func) in ("sub", "rsub") and len(args) > 1 and not isinstance(args[1], torch.Tensor):
                 self._less(args[0], args[1])
             return
         sums = added(func, args, kwargs)
+        self._like(*pair, sums=sums)
         found, sign = (self._sums, -1) if sums else (self.found, 1)
         if not sums:
             self._differ(*pair)
@@ -131,6 +140,21 @@ class Fits:
             found.add((place, made))
             if self._keep is not None:
                 self._keep(place, one, other, sign)
+
+    def _made(self, value: torch.Tensor) -> frozenset[int]:
+        """What it is made of, itself where it was there before the call."""
+        return self._of.get(_place(value), frozenset((_place(value),)))
+
+    def _like(self, one: torch.Tensor, other: torch.Tensor, *, sums: bool) -> None:
+        """Notes a matrix and its transpose, or less the identity, and two weights, or inputs, of one shape."""
+        if one.shape != other.shape:
+            return
+        if squares.transposed(one, other):
+            self._squares.add(self._made(one))
+        elif not sums:
+            self._squares |= {self._made(a) for a, b in ((one, other), (other, one)) if squares.identity(b)}
+            places = {_place(one), _place(other)}
+            self._pairs |= {frozenset(places)} if len(places) > 1 and not places & self._of.keys() else set()
 
     def _differ(self, one: torch.Tensor, other: torch.Tensor) -> None:
         """Notes a difference of two results of one shape, or of one and a constant."""
@@ -147,7 +171,14 @@ class Fits:
     def differs(self, leaves: Sequence[torch.Tensor]) -> bool:
         """Whether two results of these, or one and a constant, are taken from each other."""
         places = {_place(leaf) for leaf in leaves if leaf.numel()}
-        return any(made & places and given not in places for made, given in self._between)
+        known = any(made & places and given not in places for made, given in self._between)
+        return known or any(made & places for made in self._squares)
+
+    def weighs(self, leaves: Sequence[torch.Tensor]) -> bool:
+        """The same of what is made of none of these, but of weights, or of two of those."""
+        places = {_place(leaf) for leaf in leaves if leaf.numel()}
+        between = (made | {given} for made, given in self._between)
+        return any(made and not made & places for made in (*self._squares, *self._pairs, *between))
 
     def _source(self, value: torch.Tensor) -> int | None:
         """Where what was there before the call lies, of which this is a part; None of a result."""

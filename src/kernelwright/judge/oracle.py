@@ -242,6 +242,7 @@ class Counting(Watching):
         none that all honest programs take: an attention scales them first, by 1.44, and rounds that."""
         found = self.traits | ({far.TRAVELS} if self.travelled.far else set())
         found |= {fitted.DIFFERS} if self.fits.differs(self.given) else set()
+        found |= {fitted.WEIGHS} if self.fits.weighs(self.given) else set()
         found |= ({derived.DERIVES} if self.jumps else set()) | ({derived.GROUPS} if self.groups else set())
         return found - {extremes.CHOOSES, extremes.PARTS} if self.exponential else found
 

@@ -5,11 +5,14 @@ Predictions and targets that are both normalised, the embeddings of two towers, 
 less one: ``fitted`` wants an input itself on one side, and expanded squares of these passed on all draws, off by 0.1 in
 one where a model is trained. Torch's own gradients say how the inputs move a difference, and L-BFGS moves them, from
 where a draw has them: least squares of that kind stay as near to the draw as they can. One input is put in place of the
-other side first, where it is as large, and that is better: a normalised one is so at once.
+other side first, where it is as large, and that is better: a normalised one is so at once. A square matrix is so beside
+its diagonal, less the identity or with its transpose (``squares``), and weights come near weights, or such matrices,
+where they are taken from each other: an anchor of a penalty was 1e-4 off, 2.5e-7 was right, and expanded it was 1.9e-6.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +22,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.overrides import TorchFunctionMode
 
-from kernelwright.judge import calls, fitted, health, inputs, numerics, skeletons
+from kernelwright.judge import calls, fitted, health, inputs, numerics, skeletons, squares
 from kernelwright.judge.dealing import below
 from kernelwright.judge.inputs import Variant
 
@@ -45,6 +48,9 @@ TRIED = 2
 SMALL, ENOUGH = 2.0**-8, 2.0**-12
 """Of the size of what is taken from each other, what a difference is at the most where it was solved, and where no more
 runs are made."""
+BESIDE = 8
+"""Times that size what is made small with one is at the most: the diagonal of a correlation over 256 rows, of which the
+deviations are those by 255, is 2^-8 below one at the nearest."""
 KEPT, LARGER = 1 / 16, 32
 """Times as large as before the sides are at the least, and inputs at the most: who makes all inputs small makes
 differences so."""
@@ -59,6 +65,8 @@ class _Taken:
     apart: torch.Tensor
     side: torch.Tensor
     other: Any
+    whole: torch.Tensor | None = None
+    """The matrix of which this is what lies beside the diagonal."""
 
     @property
     def results(self) -> bool:
@@ -67,33 +75,50 @@ class _Taken:
 
 
 class _Differences(TorchFunctionMode):
-    """Remembers differences of results, with their gradients."""
+    """Remembers differences of results, with their gradients; ``weights``: of weights too."""
 
-    def __init__(self, cells: int) -> None:
+    def __init__(self, cells: int, *, weights: bool) -> None:
         super().__init__()
         self.found: list[_Taken] = []
-        self._cells = cells
+        self._cells, self._weights = cells, weights
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Called by torch for every function of a call."""
-        if getattr(func, "__name__", "") in NAMES and not kwargs_of(kwargs) and len(args) > 1:
-            self._note(*(args[:2] if isinstance(args[0], torch.Tensor) else args[1::-1]))
-        return func(*args, **(kwargs or {}))
+        name, more = getattr(func, "__name__", ""), kwargs or {}
+        if (whole := squares.parted(name, args, more)) is not None:
+            apart, diagonal = squares.beside_diagonal(whole)
+            self._keep(_Taken(apart, diagonal, diagonal, whole=whole))
+        elif name in NAMES | squares.SUMS and not kwargs_of(more) and len(args) > 1:
+            if squares.transposed(*args[:2]):
+                one, other = args[:2]
+                self._keep(_Taken(one + other if name in squares.SUMS else one - other, one, other))
+            elif name in NAMES:
+                self._note(*(args[:2] if isinstance(args[0], torch.Tensor) else args[1::-1]))
+            elif isinstance(args[1], int | float) and args[1] < 0:
+                self._note(args[0], -args[1])
+        return func(*args, **more)
 
     def _note(self, one: torch.Tensor, other: Any) -> None:
-        if isinstance(other, torch.Tensor) and not _result(one):
+        if isinstance(other, torch.Tensor) and not _result(one) and (_result(other) or not one.requires_grad):
             one, other = other, one
-        if not _result(one) or len(self.found) >= MOST:
-            return
+        if self._fits(one, other):
+            self._keep(_Taken(one - other, one, other))
+
+    def _fits(self, one: torch.Tensor, other: Any) -> bool:
+        if not (one.requires_grad and one.is_floating_point() and one.numel() > 1):
+            return False
         if not isinstance(other, torch.Tensor):
-            if not (other and one.numel() * fitted.FEWER <= self._cells):
-                return
-        elif other.requires_grad and not (_result(other) and other.shape == one.shape):
-            return
-        if (apart := one - other).numel() <= CELLS:
-            self.found.append(_Taken(apart, one, other))
+            fewer = one.numel() * fitted.FEWER <= self._cells
+            return bool(other) and fewer and (_result(one) or squares.diagonal_of(one, one._base))
+        if other.requires_grad:
+            return other.shape == one.shape and (self._weights or (_result(one) and _result(other)))
+        return _result(one) or (other.shape == one.shape and (self._weights or squares.identity(other)))
+
+    def _keep(self, taken: _Taken) -> None:
+        if len(self.found) < MOST and taken.apart.requires_grad and taken.apart.numel() <= CELLS:
+            self.found.append(taken)
 
 
 def kwargs_of(kwargs: Mapping[str, Any] | None) -> bool:
@@ -115,21 +140,37 @@ def small_differences(specs: Sequence[TensorSpec], traits: Collection[str], work
     return [Variant(name=SOLVED, required=True, change=SOLVED, draws=DRAWS)]
 
 
+Key = int | str
+"""The number of an input, or the name of a weight."""
 _FOUND: WeakKeyDictionary[Instance, list[_Solution]] = WeakKeyDictionary()
+_WEIGHTS: WeakKeyDictionary[Instance, list[dict[str, torch.Tensor]]] = WeakKeyDictionary()
 
 
 def of(instance: Instance) -> list[_Solution]:
     """Differences that were solved; looked for once."""
     if instance not in _FOUND:
-        instance.giver.give(instance.model, instance.first_state)
-        try:
-            _FOUND[instance] = list(_Search(instance).solutions())
-        except calls.CAUGHT as error:
-            health.pass_on(error)
-            _FOUND[instance] = []
-        finally:
-            instance.giver.give(instance.model, instance.first_state)
+        _FOUND[instance] = _looked_for(instance, lambda: _Search(instance).solutions())
     return _FOUND[instance]
+
+
+def of_weights(instance: Instance) -> list[dict[str, torch.Tensor]]:
+    """First weights, by name, of which differences of weights alone are small; looked for once."""
+    if instance not in _WEIGHTS:
+        able = fitted.WEIGHS in instance.met["traits"] and WORK // max(instance.work, 1) >= LEAST
+        able = able and not instance.contract.random
+        _WEIGHTS[instance] = _looked_for(instance, lambda: _OfWeights(instance).found()) if able else []
+    return _WEIGHTS[instance]
+
+
+def _looked_for(instance: Instance, search: Callable[[], Iterator[Any]]) -> list[Any]:
+    instance.giver.give(instance.model, instance.first_state)
+    try:
+        return list(search())
+    except calls.CAUGHT as error:
+        health.pass_on(error)
+        return []
+    finally:
+        instance.giver.give(instance.model, instance.first_state)
 
 
 def solved(instance: Instance, leaves: list[torch.Tensor], seed: int) -> list[torch.Tensor]:
@@ -140,12 +181,17 @@ def solved(instance: Instance, leaves: list[torch.Tensor], seed: int) -> list[to
     rng, out = inputs.generator(seed, instance.device), list(leaves)
     one, share = found[below(len(found), rng)], fitted.SHARES[below(len(fitted.SHARES), rng)]
     for index, value in one.leaves.items():
-        noise = torch.randn(value.shape, generator=rng, device=value.device, dtype=value.dtype)
         out[index] = calls.copied(leaves[index])
-        out[index].copy_(value + share * inputs.size_of(value) * noise)
+        out[index].copy_(noisy(value, share, rng))
     for index, value in one.beside.items():
         out[index] = value.clone()
     return out
+
+
+def noisy(value: torch.Tensor, share: float, rng: torch.Generator) -> torch.Tensor:
+    """A little off, by a share of its size."""
+    noise = torch.randn(value.shape, generator=rng, device=value.device, dtype=value.dtype)
+    return value + share * inputs.size_of(value) * noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,48 +205,73 @@ class _Solution:
 class _Search:
     """One draw of a task, of which differences are solved."""
 
+    weights = False
+
     def __init__(self, instance: Instance) -> None:
         self._instance, self._leaves = instance, instance._raw(instance.seed)[0]
-        wide = [i for i, x in enumerate(self._leaves) if x.is_floating_point() and x.itemsize >= fitted.WIDE]
-        self._free = [i for i in wide if fitted.free(instance, i) and numerics.finite(self._leaves[i])]
-        self._free = [i for i in self._free if self._leaves[i].numel() and float(self._leaves[i].min()) < 0]
-        self._cells = max((self._leaves[i].numel() for i in self._free), default=0)
+        self._start = self._moving()
+        self._cells = max((x.numel() for x in self._start.values()), default=0)
         self._left = min(MOST, WORK // max(instance.work, 1))
+        self._rng = inputs.generator(instance.seed, instance.device)
+
+    def _moving(self) -> dict[Key, torch.Tensor]:
+        """What is moved, as it is at first."""
+        wide = [i for i, x in enumerate(self._leaves) if x.is_floating_point() and x.itemsize >= fitted.WIDE]
+        free = [i for i in wide if fitted.free(self._instance, i) and numerics.finite(self._leaves[i])]
+        free = [i for i in free if self._leaves[i].numel() and float(self._leaves[i].min()) < 0]
+        return {i: self._leaves[i].detach().clone(memory_format=torch.contiguous_format) for i in free}
 
     def solutions(self) -> Iterator[_Solution]:
-        """Of TRIED differences those that were solved."""
-        start = {i: self._leaves[i].detach().clone(memory_format=torch.contiguous_format) for i in self._free}
-        count = len(self._run(start)) if start else 0
-        rng = inputs.generator(self._instance.seed, self._instance.device)
-        for at in torch.randperm(count, generator=rng, device=rng.device)[:TRIED].tolist():
-            if found := self._solved(at, dict(start)):
-                yield _Solution(found, {i: x for i, x in enumerate(self._leaves) if i not in found})
+        """Of TRIED differences those that were solved. What lies beside a diagonal is so with all else that is taken
+        from it, if it can be: squares of both are often added up."""
+        found, tried = self._run(self._start) if self._start else [], 0
+        for at in torch.randperm(len(found), generator=self._rng, device=self._rng.device).tolist():
+            if tried < TRIED and self._reached(found[at].apart):
+                tried += 1
+                whole = found[at].whole
+                beside = [i for i, x in enumerate(found) if i != at and whole is not None and _within(x.side, whole)]
+                made = (self._solved([at, *beside], self._start) if beside else None) or self._solved([at], self._start)
+                if made:
+                    out = {int(i): x for i, x in made.items()}
+                    yield _Solution(out, {i: x for i, x in enumerate(self._leaves) if i not in out})
 
-    def _run(self, moved: Mapping[int, torch.Tensor]) -> list[_Taken]:
-        """The differences of a call with some leaves moved, of which all of them know the gradient."""
-        given = [moved[i] if i in moved else calls.copied(leaf) for i, leaf in enumerate(self._leaves)]
-        with inputs.seeded(self._instance.seed), torch.enable_grad(), _Differences(self._cells) as seen:
+    def _reached(self, apart: torch.Tensor) -> list[Key]:
+        """What of that which is moved moves a difference."""
+        slopes = torch.autograd.grad(apart.sum(), list(self._start.values()), allow_unused=True, retain_graph=True)
+        return [key for key, slope in zip(self._start, slopes, strict=True) if slope is not None]
+
+    def _run(self, moved: Mapping[Key, torch.Tensor], leaves: Sequence[torch.Tensor] | None = None) -> list[_Taken]:
+        """The differences of a call with some leaves, or weights, moved, of which all of them know the gradient."""
+        given = [moved[i] if i in moved else calls.copied(x) for i, x in enumerate(leaves or self._leaves)]
+        model, named = self._instance.model, {key: x for key, x in moved.items() if isinstance(key, str)}
+        call = functools.partial(torch.func.functional_call, model, named) if named else lambda args: model(*args)
+        seen = _Differences(self._cells, weights=self.weights)
+        with inputs.seeded(self._instance.seed), torch.enable_grad(), seen:
             for x in moved.values():
                 x.requires_grad_()
-            self._instance.model(*skeletons.unflatten(self._instance.skeleton, given))
+            call(tuple(skeletons.unflatten(self._instance.skeleton, given)))
         return seen.found
 
-    def _solved(self, at: int, values: dict[int, torch.Tensor]) -> dict[int, torch.Tensor] | None:
-        """The leaves for which it is small, which it was not."""
-        first = self._run(values)[at]
-        size = _size(first)
-        if inputs.size_of(first.apart) <= SMALL * size:
+    def _solved(self, chosen: Sequence[int], start: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor] | None:
+        """The leaves for which these differences are small, which they were not."""
+        values = {key: x.detach().clone() for key, x in start.items()}
+        found = self._run(values)
+        first = [found[at] for at in chosen]
+        sizes = [_size(one) for one in first]
+        if not self.weights and all(map(_small, first)):
             return None
-        values = self._put(at, values, first)
-        shapes = {i: x.shape for i, x in values.items()}
+        values = self._put(chosen[0], values, first[0]) if len(chosen) == 1 and not self.weights else values
+        shapes = {key: x.shape for key, x in values.items()}
 
-        def leaves(flat: torch.Tensor) -> dict[int, torch.Tensor]:
+        def leaves(flat: torch.Tensor) -> dict[Key, torch.Tensor]:
             parts = flat.split([math.prod(shape) for shape in shapes.values()])
-            return {i: part.view(shape).clone() for (i, shape), part in zip(shapes.items(), parts, strict=True)}
+            return {key: part.view(shape).clone() for (key, shape), part in zip(shapes.items(), parts, strict=True)}
 
         def error(flat: torch.Tensor) -> tuple[float, torch.Tensor]:
             moved = leaves(flat)
-            loss = (self._run(moved)[at].apart / size).square().mean()
+            found = self._run(moved)
+            losses = [(found[at].apart / size).square().mean() for at, size in zip(chosen, sizes, strict=True)]
+            loss = functools.reduce(torch.add, losses)
             slopes = torch.autograd.grad(loss, list(moved.values()), allow_unused=True)
             pairs = zip(slopes, moved.values(), strict=True)
             return float(loss.detach()), torch.cat(
@@ -209,12 +280,15 @@ class _Search:
 
         flat = torch.cat([x.detach().flatten() for x in values.values()])
         made = leaves(_least(error, flat, ENOUGH**2, self._left))
-        found, size = self._run(made)[at], max(size, inputs.size_of(first.side)) if first.results else size
-        small = inputs.size_of(found.apart) <= SMALL * _size(found) and _size(found) >= KEPT * size
-        large = any(inputs.size_of(x) > LARGER * inputs.size_of(self._leaves[i]) for i, x in made.items())
-        return {i: x.detach() for i, x in made.items()} if small and not large else None
+        found = self._run(made)
+        last = [found[at] for at in chosen]
+        sizes = [max(s, inputs.size_of(x.side)) if x.results else s for s, x in zip(sizes, first, strict=True)]
+        most = [SMALL, *[BESIDE * SMALL for _ in chosen[1:]]]
+        small = all(_small(x, m) and _size(x) >= KEPT * s for x, m, s in zip(last, most, sizes, strict=True))
+        large = any(inputs.size_of(x) > LARGER * inputs.size_of(self._start[key]) for key, x in made.items())
+        return {key: x.detach() for key, x in made.items()} if small and not large else None
 
-    def _put(self, at: int, values: dict[int, torch.Tensor], first: _Taken) -> dict[int, torch.Tensor]:
+    def _put(self, at: int, values: dict[Key, torch.Tensor], first: _Taken) -> dict[Key, torch.Tensor]:
         """One input in place of a side, where the difference is so a half of what it is, or less."""
         best, least = values, inputs.size_of(first.apart) / 2
         for index, leaf in values.items() if len(values) > 1 and first.results else ():
@@ -225,6 +299,42 @@ class _Search:
                     if (left := inputs.size_of(self._run(made)[at].apart)) < least:
                         best, least = made, left
         return best
+
+
+class _OfWeights(_Search):
+    """The same with weights moved: of differences that are the same whatever comes in."""
+
+    weights = True
+
+    def _moving(self) -> dict[Key, torch.Tensor]:
+        trained = {name: x for name, x in self._instance.model.named_parameters() if x.requires_grad and x.numel()}
+        wide = {name: x for name, x in trained.items() if x.is_floating_point() and x.itemsize >= fitted.WIDE}
+        return {name: x.detach().clone() for name, x in wide.items() if numerics.finite(x)}
+
+    def found(self) -> Iterator[dict[str, torch.Tensor]]:
+        """All of them at once, as a penalty of all layers has them, or else TRIED that were solved."""
+        found = self._run(self._start) if self._start else []
+        other = self._run(self._start, self._instance._raw(self._instance.seed + 1)[0]) if found else []
+        pairs = enumerate(zip(found, other, strict=False)) if len(found) == len(other) else ()
+        able = {at: keys for at, (a, b) in pairs if torch.equal(a.apart, b.apart) and (keys := self._reached(a.apart))}
+        some = torch.randperm(len(able), generator=self._rng, device=self._rng.device)[:TRIED].tolist()
+        groups = [[at] for at in (list(able)[one] for one in some)]
+        for chosen in [list(able), *groups] if len(able) > 1 else groups:
+            moved = {key for at in chosen for key in able[at]}
+            if made := self._solved(chosen, {key: x for key, x in self._start.items() if key in moved}):
+                yield {str(key): x for key, x in made.items()}
+                if len(chosen) == len(able):
+                    return
+
+
+def _within(part: torch.Tensor, whole: torch.Tensor) -> bool:
+    """Whether it lies in the same memory."""
+    return part.untyped_storage().data_ptr() == whole.untyped_storage().data_ptr()
+
+
+def _small(taken: _Taken, most: float = SMALL) -> bool:
+    """Whether a difference is small beside its sides, or is none."""
+    return not bool(taken.apart.any()) or inputs.size_of(taken.apart) <= most * _size(taken)
 
 
 def _size(taken: _Taken) -> float:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights beside what a reference compares them with: a norm above which they are scaled down, a clamp.
+"""Weights beside what a reference compares them with: a norm above which they are scaled down, a clamp; and near what
+it takes from them.
 
 Of constructors and of training by lot weights are of a size of their own, which no such number is near: who left out a
 norm of 2000, or a clamp at 1000, passed, as inputs alone were scaled until the reference took another way.
@@ -16,14 +17,14 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from kernelwright.judge import borders, conditions, exponents, inputs, numerics, thresholds, weights
+from kernelwright.judge import borders, conditions, exponents, fitted, inputs, numerics, solved, thresholds, weights
 from kernelwright.judge.kinds import Watching
 
 if TYPE_CHECKING:
     from kernelwright.judge.instance import Instance
     from kernelwright.judge.weights import State
 
-AMONG = "elements about numbers"
+AMONG, NEAR = "elements about numbers", "near other weights"
 PLACED = 1 / 2
 """Of new weights for a single call those that lie beside something, where there is anything."""
 WEIGHTS = 4
@@ -34,12 +35,13 @@ AROUND = 1 / 32
 
 def placed(instance: Instance, state: State, seed: int) -> State:
     """Weights for a single call, every second time: counters where the reference turns, a weight beside the size where
-    it does, or elements of one about what they are compared with, if there are any. Not for calls in turn: who copies a
-    target now and then has other answers after that, and each call is checked by itself. A right program was refused in
-    a race for it."""
+    it does, elements of one about what they are compared with, or weights near what is taken from them, if there are
+    any. Not for calls in turn: who copies a target now and then has other answers after that, and each call is checked
+    by itself. A right program was refused in a race for it."""
     (names, found), (scales, limits) = thresholds.counters(instance), heavy(instance)
-    dice = random.Random(seed)
-    kinds = [kind for kind, fits in ((thresholds.AT, found), (thresholds.BESIDE, scales), (AMONG, limits)) if fits]
+    dice, near = random.Random(seed), solved.of_weights(instance)
+    known = {thresholds.AT: found, thresholds.BESIDE: scales, AMONG: limits, NEAR: near}
+    kinds = [kind for kind, fits in known.items() if fits]
     if not kinds or dice.random() >= PLACED:
         return state
     kind = dice.choice(kinds)
@@ -47,6 +49,8 @@ def placed(instance: Instance, state: State, seed: int) -> State:
         return thresholds.counted(state, names, dice.choice(found))
     if kind == thresholds.BESIDE:
         return _beside(instance, state, dice.choice(scales), dice)
+    if kind == NEAR:
+        return _near(instance, dice.choice(near), dice)
     return [(name, _among(value, limits[name], dice) if name in limits else value) for name, value in state]
 
 
@@ -58,6 +62,15 @@ def _beside(instance: Instance, state: State, scale: tuple[str, float], dice: ra
     leaves = instance._raw(instance.seed)[0]
     made = thresholds.Scaled(instance, functools.partial(_weighed, leaves, state, weights.tied(instance.model, name)))
     return made.beside(near * ratio, dice.choice((-1, 1)), dice.choice(thresholds.MARGINS))[1] or state
+
+
+def _near(instance: Instance, made: Mapping[str, torch.Tensor], dice: random.Random) -> State:
+    """The first weights, but those ``made`` so that a difference of theirs is small, a little off."""
+    rng, share = inputs.generator(dice.getrandbits(62), instance.device), dice.choice(fitted.SHARES)
+    moved = dict[str, torch.Tensor]()
+    for name, value in made.items():
+        moved |= dict.fromkeys(weights.tied(instance.model, name), solved.noisy(value, share, rng))
+    return [(name, moved.get(name, value)) for name, value in instance.first_state]
 
 
 def _among(value: torch.Tensor, reach: float, dice: random.Random) -> torch.Tensor:
