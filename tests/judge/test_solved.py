@@ -36,6 +36,12 @@ def offered(made: Instance) -> bool:
         ("1 - x.norm(dim=1)", "[torch.randn(64, 16)]", "x"),
         ("(x - x.mean(1, keepdim=True)) - x.diff(dim=1).mean(1, keepdim=True) * (torch.arange(16) - 7.5)",
          "[torch.randn(64, 16)]", "x"),
+        ("x + x.mT", "[torch.randn(4, 16, 16)]", "x"),
+        ("x.mT - x", "[torch.randn(4, 16, 16)]", "x"),
+        ("x - torch.eye(16)", "[torch.randn(16, 16)]", "x"),
+        ("x - torch.diag_embed(x.diagonal(dim1=1, dim2=2))", "[torch.randn(4, 16, 16)]", "x"),
+        ("(x.T @ x).fill_diagonal_(0) + 0 * (x.T @ x).triu(1)", "[torch.randn(64, 16)]", "x"),
+        ("x.T @ y / 64 * (1 - torch.eye(16))", "[torch.randn(64, 16), torch.randn(64, 16)]", "x, y"),
     ],
 )  # fmt: skip
 def test_a_difference_is_small_for_such_inputs(apart: str, inputs: str, args: str) -> None:
@@ -81,6 +87,45 @@ def test_what_cannot_be_small_is_left_as_it_is() -> None:
     made = instance("torch.cosh(x @ self.w) + 1 - torch.tanh(y)", TWO.format(16), args="x, y", init=WEIGHT)
     assert solved.of(made) == [] and not offered(made)
     assert all(map(torch.equal, made.draw(DRAW, 4), made.draw(PLAIN, 4)))
+
+
+def test_what_lies_beside_a_diagonal_is_small_with_the_rest_of_it() -> None:
+    """A correlation that is the identity: the sum of both kinds of squares is small."""
+    sums = (
+        "(lambda c: (c.diagonal() - 64).pow(2).sum() + c.masked_fill(torch.eye(8, dtype=torch.bool), 0).pow(2).sum())"
+    )
+    made = instance(f"{sums}(x.T @ y)", "[torch.randn(64, 8), torch.randn(64, 8)]", args="x, y")
+    [plain] = made.eager(made.draw(PLAIN, 1), None)
+    left = [float(made.eager(made.draw(DRAW, seed), None)[0]) for seed in range(8)]
+    assert min(left) < 1e-3 * float(plain)
+
+
+def test_weights_are_solved_for_where_no_input_takes_part() -> None:
+    """Those that are trained move, buffers do not, and all at once where that can be; where they are equal they are."""
+    init = "self.w = nn.Parameter(torch.randn(12, 16))\nself.register_buffer('o', torch.randn(12, 16))\n"
+    init += "self.v = nn.Parameter(torch.zeros(16))\nself.register_buffer('p', torch.zeros(16))"
+    made = instance("x @ self.w, self.w - self.o, self.v - self.p", "[torch.randn(8, 12)]", init=init)
+    assert not offered(made)
+    [near] = solved.of_weights(made)
+    assert sorted(near) == ["v", "w"]
+    assert size_of(near["w"] - made.model.o) < 1 / 200 and not bool(near["v"].any())
+    assert all(torch.equal(value, made.model.state_dict()[name]) for name, value in made.first_state)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "x @ self.w - 1",
+        "(x @ self.w).tanh() - x @ self.w",  # an input takes part
+        "x @ (self.w - self.w.mean(0))",
+        "x @ self.w.exp() - self.w",
+        "F.dropout(x @ (self.w - self.o))",
+    ],
+)
+def test_other_weights_are_not_solved_for(formula: str) -> None:
+    init = "self.w = nn.Parameter(torch.randn(16, 16))\nself.register_buffer('o', torch.randn(16, 16))"
+    lot = Contract(random="dropout" in formula)
+    assert solved.of_weights(instance(formula, "[torch.randn(16, 16)]", init=init, contract=lot)) == []
 
 
 def test_a_call_of_many_multiply_adds_is_not_asked() -> None:

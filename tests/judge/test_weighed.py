@@ -7,7 +7,7 @@ import pytest
 import torch
 from plain_tasks import instance
 
-from kernelwright.judge import weighed
+from kernelwright.judge import inputs, weighed
 from kernelwright.judge.instance import Instance
 
 INPUTS = "[torch.randn(8, 16)]"
@@ -50,3 +50,29 @@ def test_a_few_elements_lie_about_what_a_clamp_lets_through(limit: str) -> None:
 def test_weights_that_nothing_is_compared_with_stay(formula: str) -> None:
     """What is computed of them and of inputs is reached by inputs, and a way that x decides alone."""
     assert changed(instance(formula, INPUTS, init=WEIGHT)) == []
+
+
+@pytest.mark.parametrize(
+    ("formula", "left"),
+    [
+        ("x @ (self.w - torch.eye(16))", lambda w, o: w - torch.eye(16)),
+        ("x @ (self.w - self.o)", lambda w, o: w - o),
+        ("x @ (self.o + self.w)", None),
+        ("x @ (self.w + self.w.T)", lambda w, o: w + w.T),
+        ("(x, (self.w.T @ self.w - torch.eye(16)).square().sum())", lambda w, o: w.T @ w - torch.eye(16)),
+        ("(x, self.w.triu(1).square().sum())", lambda w, o: w - torch.diag(w.diagonal())),
+    ],
+)
+def test_weights_come_near_what_is_taken_from_them(formula: str, left: object) -> None:
+    """A little off, by several sizes."""
+    made = instance(formula, INPUTS, init=f"{WEIGHT}\nself.o = nn.Parameter(torch.randn(16, 16))")
+    drawn = [made.draw_state(seed) for seed in range(24)]
+    placed = [dict(weighed.placed(made, state, seed)) for seed, state in enumerate(drawn)]
+    near = [new for new, old in zip(placed, drawn, strict=True) if not torch.equal(new["w"], dict(old)["w"])]
+    if left is None:
+        assert not near
+        return
+    sizes = [inputs.size_of(left(one["w"], one["o"])) for one in near]
+    assert 6 <= len(sizes) <= 18 and 0 < max(sizes) < 1 / 20
+    assert len({round(torch.tensor(size).log10().item()) for size in sizes}) > 1
+    assert all(inputs.size_of(one["w"]) > 1 / 32 for one in near)
