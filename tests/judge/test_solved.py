@@ -40,7 +40,7 @@ def offered(made: Instance) -> bool:
         ("x.mT - x", "[torch.randn(4, 16, 16)]", "x"),
         ("x - torch.eye(16)", "[torch.randn(16, 16)]", "x"),
         ("x - torch.diag_embed(x.diagonal(dim1=1, dim2=2))", "[torch.randn(4, 16, 16)]", "x"),
-        ("(x.T @ x).fill_diagonal_(0) + 0 * (x.T @ x).triu(1)", "[torch.randn(64, 16)]", "x"),
+        ("(x.T @ x).fill_diagonal_(0)", "[torch.randn(64, 16)]", "x"),
         ("x.T @ y / 64 * (1 - torch.eye(16))", "[torch.randn(64, 16), torch.randn(64, 16)]", "x, y"),
     ],
 )  # fmt: skip
@@ -87,6 +87,18 @@ def test_what_cannot_be_small_is_left_as_it_is() -> None:
     made = instance("torch.cosh(x @ self.w) + 1 - torch.tanh(y)", TWO.format(16), args="x, y", init=WEIGHT)
     assert solved.of(made) == [] and not offered(made)
     assert all(map(torch.equal, made.draw(DRAW, 4), made.draw(PLAIN, 4)))
+
+
+@pytest.mark.parametrize("more", [-0.3, 20.0])
+def test_matrices_that_are_symmetric_in_every_draw_stay_so(more: float) -> None:
+    """And positive definite, where they are."""
+    drawn = f"[(lambda c: c @ c.T / 16 + {more} * torch.eye(16))(torch.randn(16, 16))]"
+    made = instance("x.masked_fill(torch.eye(16, dtype=torch.bool), 0)", drawn)
+    assert made.bonds.symmetric == {0} and bool(made.bonds.definite) is (more > 0) and offered(made)
+    for seed in range(8):
+        [leaf] = made.draw(DRAW, seed)
+        assert torch.equal(leaf, leaf.mT) and 0 < size_of(made.eager([leaf], None)[0]) < 1 / 20
+        assert more < 0 or solved.bonds.definite(leaf)
 
 
 def test_what_lies_beside_a_diagonal_is_small_with_the_rest_of_it() -> None:

@@ -284,11 +284,11 @@ def fitted(instance: Instance, leaves: list[torch.Tensor], variant: Variant, see
     return [made if at == chosen else one for at, one in enumerate(leaves)]
 
 
-def free(instance: Instance, at: int) -> bool:
-    """Whether nothing else holds of an input."""
+def free(instance: Instance, at: int, *, mirrored: bool = False) -> bool:
+    """Whether nothing else holds of an input; ``mirrored``: but that it is symmetric."""
     bonds = instance.bonds
-    held = (bonds.triangles, bonds.flags, bonds.symmetric, bonds.far, bonds.hidden, bonds.twice, instance.constant)
-    return not any(at in some for some in held)
+    held = (bonds.triangles, bonds.flags, bonds.far, bonds.hidden, bonds.twice, instance.constant)
+    return not any(at in some for some in held) and (mirrored or at not in bonds.symmetric)
 
 
 def _put(part: torch.Tensor, other: torch.Tensor, share: float, once: bool, rng: torch.Generator) -> None:

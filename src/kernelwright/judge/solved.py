@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.overrides import TorchFunctionMode
 
-from kernelwright.judge import calls, fitted, health, inputs, numerics, skeletons, squares
+from kernelwright.judge import bonds, calls, fitted, health, inputs, numerics, skeletons, squares
 from kernelwright.judge.dealing import below
 from kernelwright.judge.inputs import Variant
 
@@ -182,7 +182,8 @@ def solved(instance: Instance, leaves: list[torch.Tensor], seed: int) -> list[to
     one, share = found[below(len(found), rng)], fitted.SHARES[below(len(fitted.SHARES), rng)]
     for index, value in one.leaves.items():
         out[index] = calls.copied(leaves[index])
-        out[index].copy_(noisy(value, share, rng))
+        made = _mirrored(instance, index, noisy(value, share, rng))
+        out[index].copy_(value if made is None else made)
     for index, value in one.beside.items():
         out[index] = value.clone()
     return out
@@ -192,6 +193,14 @@ def noisy(value: torch.Tensor, share: float, rng: torch.Generator) -> torch.Tens
     """A little off, by a share of its size."""
     noise = torch.randn(value.shape, generator=rng, device=value.device, dtype=value.dtype)
     return value + share * inputs.size_of(value) * noise
+
+
+def _mirrored(instance: Instance, index: int, value: torch.Tensor) -> torch.Tensor | None:
+    """An input that is as symmetric as in every draw; None where it is not positive definite any more."""
+    if index not in instance.bonds.symmetric:
+        return value
+    made = (value + value.mT) / 2
+    return made if index not in instance.bonds.definite or bonds.definite(made) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +226,7 @@ class _Search:
     def _moving(self) -> dict[Key, torch.Tensor]:
         """What is moved, as it is at first."""
         wide = [i for i, x in enumerate(self._leaves) if x.is_floating_point() and x.itemsize >= fitted.WIDE]
-        free = [i for i in wide if fitted.free(self._instance, i) and numerics.finite(self._leaves[i])]
+        free = [i for i in wide if fitted.free(self._instance, i, mirrored=True) and numerics.finite(self._leaves[i])]
         free = [i for i in free if self._leaves[i].numel() and float(self._leaves[i].min()) < 0]
         return {i: self._leaves[i].detach().clone(memory_format=torch.contiguous_format) for i in free}
 
@@ -232,8 +241,11 @@ class _Search:
                 beside = [i for i, x in enumerate(found) if i != at and whole is not None and _within(x.side, whole)]
                 made = (self._solved([at, *beside], self._start) if beside else None) or self._solved([at], self._start)
                 if made:
-                    out = {int(i): x for i, x in made.items()}
-                    yield _Solution(out, {i: x for i, x in enumerate(self._leaves) if i not in out})
+                    out = {
+                        int(i): x for i, y in made.items() if (x := _mirrored(self._instance, int(i), y)) is not None
+                    }
+                    if len(out) == len(made):
+                        yield _Solution(out, {i: x for i, x in enumerate(self._leaves) if i not in out})
 
     def _reached(self, apart: torch.Tensor) -> list[Key]:
         """What of that which is moved moves a difference."""

@@ -48,7 +48,8 @@ def _parts(mask: Any) -> bool:
 
 def _diagonal(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     if name not in DIAGONALS:
-        return False
+        filled = name == "as_strided" and list(args[2]) == [sum(args[0].stride())]  # what ``fill_diagonal_`` runs
+        return name == "fill_diagonal_" or filled
     given = dict(zip(("offset", "dim1", "dim2"), args[1:], strict=False)) | dict(kwargs)
     axes = args[0].dim()
     lies = {int(given.get("dim1", 0 if name != "linalg_diagonal" else -2)) % axes,
