@@ -52,6 +52,7 @@ from masked_programs import MASKED
 from meeting_programs import MEETING
 from narrow_programs import NARROW
 from near_programs import NEARLY
+from near_size_programs import NEAR_SIZES
 from other_hands import OTHERS
 from padded_programs import PADDED
 from phase_programs import PHASES
@@ -84,7 +85,7 @@ ALL: tuple[Program, ...] = (
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
     *TIED, *BETWEEN, *LOSSES, *MASKED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SIZED,
     *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *UNSEEN, *FITTED,
-    *TURNING, *LIMITS, *STANDING, *GROUPED, *PADDED,
+    *TURNING, *LIMITS, *STANDING, *GROUPED, *PADDED, *NEAR_SIZES,
     *GPU, *DEVICE, *HURRIED,
 )  # fmt: skip
 

@@ -59,12 +59,21 @@ def test_each_axis_has_another_size() -> None:
         {"taken": "t"},
         {"init": "self.w = nn.Parameter(torch.ones(t))", "taken": "t"},
         {"init": "self.n = 0", "forward": "self.n = self.n or x.shape[1]; return x / self.n"},
-        {"forward": "return torch.dropout(x, 0.5, True)", "random": True},
+        {
+            "init": "self.n = 0",
+            "forward": "self.n = self.n or x.shape[1]; return torch.dropout(x, 0.5, True) / self.n",
+            "random": True,
+        },
     ],
 )
 def test_what_is_made_for_one_size_is_asked_for_that_alone(given: dict[str, object]) -> None:
     points = bench(**given).points(5)  # type: ignore[arg-type]
     assert len(points) > 1 and asked(points) == []
+
+
+def test_random_answers_are_asked_for_in_other_sizes_too() -> None:
+    points = bench("return torch.dropout(x, 0.5, True)", random=True).points(5)
+    assert asked(points)[-1] == "main" and len(asked(points)) > 1
 
 
 @pytest.mark.parametrize("kept", [True, False])

@@ -20,6 +20,7 @@ from kernelwright.judge.foresight import Say
 from kernelwright.judge.inputs import Variant, layout_for, mixed
 from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.layouts import EXPANDED, of_gradient, spec_of
+from kernelwright.judge.near_sizes import Plan
 from kernelwright.judge.program import Program
 from kernelwright.judge.recombined import Recombiner
 from kernelwright.judge.reference import Reference
@@ -157,6 +158,8 @@ class Bench:
         """(unavoidable microseconds or None, limiter), once asked for."""
         self.traced: Trace | None = None
         """The timed case of the reference, once traced: what its bounds come from."""
+        self.near: Plan | None = None
+        """Sizes next to the timed ones that the reference takes, once asked for."""
         self.looked_again = False
         """Whether ``bound`` comes from a second look at the device's memory, which then outdoes any other."""
         self.cache_bytes = timing_plan.cache_bytes(self.device)
@@ -232,7 +235,7 @@ class Bench:
         timed = self.task.timed_case()
         points = [self._point(c, seed) for c in self.task.cases if c != timed]
         empty = self.reference.empty_cases() if self.contract.zero_size else ()
-        points += self._accepted((*self.reference.hidden_cases(self.seed), *empty), seed)
+        points += self.accepted((*self.reference.hidden_cases(self.seed), *empty), seed)
         if self.contract.autocast:
             points += [self._point(case, seed, AUTOCAST) for case in self.task.cases]
         if self.contract.both_modes:
@@ -244,9 +247,9 @@ class Bench:
         cases = self.reference.empty_cases()
         if self.contract.zero_size or not cases:
             return []
-        return self._accepted((cases[seed % len(cases)],), seed)
+        return self.accepted((cases[seed % len(cases)],), seed)
 
-    def _accepted(self, cases: Sequence[Case], seed: int) -> list[Point]:
+    def accepted(self, cases: Sequence[Case], seed: int) -> list[Point]:
         """Those of ``cases`` that the reference does not refuse itself; of several of one name the first."""
         points: list[Point] = []
         for case in cases:

@@ -201,12 +201,15 @@ class Correctness(Checks):
     def _other_sizes(self, program: Program, own: Point) -> None:
         """Calls of other cases by a program that was made for one of them and has answered that."""
         for point, leaves in resized.in_turn(own, self.points, self.seed ^ 0x512E):
-            state = point.instance.first_state
-            program.set_state(state)
-            buffers = point.bind(program, point.as_given, 1)
-            result = self._call(program, point, point.as_given, buffers, 0, leaves, state)
-            if not result.passed:
-                raise Wrong("verify", f"among calls of several sizes: {result.name}: {result.detail}", result.detail)
+            program.set_state(point.instance.first_state)
+            self._of_size(program, point, leaves, "among calls of several sizes")
+
+    def _of_size(self, program: Program, point: Point, leaves: list[torch.Tensor], among: str) -> None:
+        """One call of another case by a program that has its weights."""
+        buffers, state = point.bind(program, point.as_given, 1), point.instance.first_state
+        result = self._call(program, point, point.as_given, buffers, 0, leaves, state)
+        if not result.passed:
+            raise Wrong("verify", f"{among}: {result.name}: {result.detail}", result.detail)
 
     def _one_by_one(
         self, program: Program, point: Point, offered: Sequence[Variant], covered: set[tuple[Any, str]]

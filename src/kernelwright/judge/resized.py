@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernelwright.judge import agreement, calls, health, skeletons
+from kernelwright.judge import agreement, calls, health, inputs, skeletons
 from kernelwright.judge.variants import LIGHT
 
 if TYPE_CHECKING:
@@ -24,15 +24,13 @@ if TYPE_CHECKING:
 def in_turn(own: Point, others: Sequence[Point], seed: int) -> Iterator[tuple[Point, list[torch.Tensor]]]:
     """Calls of other cases, and one of its own after them, that a program made for ``own`` must answer, since the
     reference made for that does: until each axis had another size, the furthest in work first."""
-    if own.instance.contract.random:
-        return
     covered = set[str]()
     for point in sorted(others, key=lambda one: -abs(one.instance.work - own.instance.work)):
         new = _differing(own.case, point.case) - covered
-        if not new or point.instance.work > LIGHT or point.dear or not _one_module(own.instance, point.instance):
+        if not new or point.instance.work > LIGHT or point.dear or not one_module(own.instance, point.instance):
             continue
         leaves = point.instance.draw(point.as_given, seed + len(covered))
-        if _answers(own.instance, point.instance, leaves):
+        if answers(own.instance, point.instance, leaves, seed):
             yield point, leaves
             covered |= new
     if covered and not own.dear:
@@ -45,7 +43,7 @@ def _differing(own: Case, other: Case) -> set[str]:
     return {axis for axis in mine | theirs if mine.get(axis) != theirs.get(axis)} or {""}
 
 
-def _one_module(own: Instance, other: Instance) -> bool:
+def one_module(own: Instance, other: Instance) -> bool:
     """Whether one construction serves both: equal arguments, weights of equal shapes, and the same mode."""
     first, second = (skeletons.flatten([one.init_args, one.init_kwargs], named=True) for one in (own, other))
     return (
@@ -57,12 +55,14 @@ def _one_module(own: Instance, other: Instance) -> bool:
     )
 
 
-def _answers(own: Instance, other: Instance, leaves: list[torch.Tensor]) -> bool:
-    """Whether the reference made for ``own`` answers a call of ``other`` as that one does."""
-    theirs = other.eager(leaves, None)
+def answers(own: Instance, other: Instance, leaves: list[torch.Tensor], seed: int) -> bool:
+    """Whether the reference made for ``own`` answers a call of ``other`` as that one does, under one seed."""
+    with inputs.seeded(seed):
+        theirs = other.eager(leaves, None)
     try:
         own.giver.give(own.model, other.first_state)
-        return not agreement.differ(theirs, other.run(own.model, leaves))
+        with inputs.seeded(seed):
+            return not agreement.differ(theirs, other.run(own.model, leaves))
     except calls.CAUGHT as error:
         health.pass_on(error)
         return False

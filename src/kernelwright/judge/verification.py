@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +18,9 @@ from kernelwright.judge import (
     inputs,
     load,
     measure,
+    near_sizes,
     race,
+    resized,
     spot_checks,
     taken,
     weights,
@@ -26,6 +29,7 @@ from kernelwright.judge.bench import DEAR_BYTES, Point
 from kernelwright.judge.buffers import Buffers
 from kernelwright.judge.checks import MODES, RAISED, TWINS, Wrong
 from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.near_sizes import Plan
 from kernelwright.judge.program import Program
 from kernelwright.judge.randomness import Randomness
 from kernelwright.judge.timing_plan import TimingPlan
@@ -77,9 +81,31 @@ class Verification(Randomness):
         self._follows_seed(program, timed)
         self._varies(program, timed)
         self._belong(program, timed)
+        self._near_sizes(program, timed)
         self._other_sizes(program, timed)
         program.set_state(timed.instance.first_state)
         self._probe()
+
+    @sharing
+    def _near_sizes(self, program: Program, own: Point) -> None:
+        """Calls of sizes next to those before, and of one size for several axes: see ``near_sizes``."""
+        bench, dice = self.bench, random.Random(self.seed ^ 0x4EA2)
+        plan = bench.near = bench.near or Plan.of(own, bench.accepted, bench.seed)
+        if self.compiles or bench.device.type != "cpu":  # what compiles on a device does so for some new sizes
+            plan = plan.some(dice, 1 if self.compiles else near_sizes.KINDS)
+        program.set_state(own.instance.first_state)
+        for case in [*itertools.chain(*plan.walks), *plan.alike]:
+            for point in [own] if case == own.case else bench.accepted((case,), self.seed):
+                leaves = point.instance.draw(point.as_given, seed := dice.getrandbits(62))
+                state = point.instance.first_state
+                if point is not own and not near_sizes.fits(own, point):
+                    with self._loaded(point) as other:
+                        other.stage = "verify"
+                        self._of_size(other, point, leaves, "where axes have one size")
+                elif resized.answers(own.instance, point.instance, leaves, seed):
+                    if self.stateful:  # who empties what it keeps when weights come keeps it here
+                        program.set_state(state)
+                    self._of_size(program, point, leaves, "among calls of sizes next to each other")
 
     def _two_of_them(self, program: Program) -> None:
         """Another instance with other weights, in a new process, and then the first one again: a model holds a dozen of

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes next to those that a program was asked for before: one axis shorter by a few, as many elements in another
+shape, and one size for several axes.
+
+Cases differ in most axes at once, by much, and in their number of elements: who padded rows to 64 and left the end of a
+longer row in its scratch, who kept a table by the number of elements, and who told a matrix from its transpose by which
+of two sizes agree, was right in each of them. Each of these sizes is asked for once, with the task's own values: a
+verdict of 25 variants a case need not be passed again for them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernelwright.judge import resized
+from kernelwright.judge.variants import LIGHT
+from kernelwright.task import Case
+
+if TYPE_CHECKING:
+    from kernelwright.judge.bench import Point
+
+Axes = tuple[tuple[str, int], ...]
+Accept = Callable[[Sequence[Case], int], Sequence["Point"]]
+"""Of some cases those that the reference takes, as points of a seed."""
+FEW = 7
+"""Most by which an axis is shorter: of what is padded to eight, all but one."""
+OTHERWISE = 2, 4, 8, 16
+"""By how much where the reference refuses that, of even lengths or of patches."""
+SHORTER, PAIRS = 4, 3
+"""Axes that become shorter, one after the other, and pairs of which the sizes are exchanged, at the most."""
+KINDS = 3
+"""A shorter axis, as many elements, equal sizes: on a device one of each is asked for."""
+VOLUME = 1 << 16
+"""The product of all sizes that is asked for instead of those of a dear case, and where all are one."""
+ALIKE = 32, 40, 48
+"""What all axes have, one of these by lot as far as ``VOLUME`` goes; of four that is 16."""
+
+
+def shrunk(axes: Axes) -> Axes:
+    """The longest axis halved until the product of all is at most ``VOLUME``."""
+    sizes = dict(axes)
+    while math.prod(sizes.values()) > VOLUME:
+        longest = max(sizes, key=lambda axis: sizes[axis])
+        sizes[longest] = (sizes[longest] + 1) // 2
+    return tuple(sizes.items())
+
+
+def shorter(axes: Axes, axis: str, dice: random.Random) -> Iterator[Axes]:
+    """One axis shorter by a few, and by other numbers for references that refuse that."""
+    size = dict(axes)[axis]
+    for less in (dice.randint(1, FEW), *OTHERWISE):
+        if less < size:
+            yield _with(axes, {axis: size - less})
+
+
+def as_many(axes: Axes, one: str, other: str, dice: random.Random) -> list[Axes]:
+    """Two axes of another size with the same product: exchanged, or one halved and the other twice as long."""
+    first, second = dict(axes)[one], dict(axes)[other]
+    ways = [(second, first)] if first != second else []
+    ways += [(2 * first, second // 2)] if second % 2 == 0 else []
+    ways += [(first // 2, 2 * second)] if first % 2 == 0 else []
+    return [_with(axes, {one: a, other: b}) for a, b in dice.sample(ways, len(ways)) if (a, b) != (first, second)]
+
+
+def all_alike(axes: Axes, dice: random.Random) -> Iterator[Axes]:
+    """One size for all axes, smaller ones for references that refuse that, or take long for it."""
+    most = int(VOLUME ** (1 / len(axes)) + 1e-9)
+    for size in dict.fromkeys(min(size, most) for size in (dice.choice(ALIKE), 16, 8, 4)):
+        yield _with(axes, {axis: size for axis, _ in axes})
+
+
+def two_alike(axes: Axes, one: str, other: str) -> Iterator[Axes]:
+    """One size for two axes, that of either, beside the others."""
+    for size in dict.fromkeys((dict(axes)[one], dict(axes)[other])):
+        yield shrunk(_with(axes, {one: size, other: size}))
+
+
+def _with(axes: Axes, sizes: dict[str, int]) -> Axes:
+    return tuple((dict(axes) | sizes).items())
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Cases that the reference takes, each one step from the one before it, and those with axes of one size."""
+
+    walks: tuple[tuple[Case, ...], ...]
+    """Each begins with the same case."""
+    alike: tuple[Case, ...]
+
+    @classmethod
+    def of(cls, own: Point, accept: Accept, seed: int) -> Plan:
+        """For a program that was made for ``own``: of a dear case the sizes are smaller from the first one on."""
+        dice, axes = random.Random(seed ^ 0x5125), own.case.axes
+        small = shrunk(axes)
+
+        def taken(ways: Iterable[Axes], *, anew: bool = False) -> list[Case]:
+            """The first of some sizes that the reference takes, made for ``own`` unless it is made ``anew``."""
+            for way in ways:
+                case = Case(name="hidden:" + ", ".join(f"{axis}={size}" for axis, size in way), axes=way)
+                if any(fits(own, point, anew=anew) for point in accept((case,), seed)):
+                    return [case]
+            return []
+
+        begun = [own.case] if not own.dear else taken([small] if small != axes else [])
+        names = [axis for axis, _ in axes]
+        pairs = [tuple(pair) for pair in itertools.combinations(names, 2)]
+        near = list(begun)
+        for axis in dice.sample(names, min(SHORTER, len(names))) if begun else []:
+            near += taken(shorter(near[-1].axes, axis, dice))
+        moved = list(begun)
+        for one, other in dice.sample(pairs, len(pairs)) if begun else []:
+            moved += taken(as_many(moved[-1].axes, one, other, dice)) if len(moved) <= PAIRS else []
+        alike = taken(all_alike(axes, dice), anew=True) if pairs else []
+        wanted = len(alike) + (len(names) > 2) if alike else 2
+        for one, other in dice.sample(pairs, min(len(pairs), 2 * PAIRS)):
+            alike += taken(two_alike(small, one, other), anew=True) if len(alike) < wanted else []
+        return cls(tuple(tuple(walk) for walk in (near, moved) if len(walk) > 1), tuple(alike))
+
+    def some(self, dice: random.Random, most: int) -> Plan:
+        """``most`` kinds by lot, one step or case of each: for programs that are compiled for each size anew."""
+        kinds = [*(walk[:2] for walk in self.walks), *((case,) for case in self.alike[:1])]
+        chosen = dice.sample(kinds, min(most, len(kinds)))
+        walks = [kind for kind in chosen if len(kind) > 1]
+        return Plan(tuple(walks), tuple(case for kind in chosen if len(kind) == 1 for case in kind))
+
+
+def fits(own: Point, point: Point, *, anew: bool = False) -> bool:
+    """Whether it is cheap enough, and a module made for ``own`` serves it, unless one is made anew."""
+    if point.instance.work > LIGHT or point.dear:
+        return False
+    return anew or resized.one_module(own.instance, point.instance)
