@@ -33,6 +33,10 @@ OTHERWISE = 2, 4, 8, 16
 """By how much where the reference refuses that, of even lengths or of patches."""
 SHORTER, PAIRS = 4, 3
 """Axes that become shorter, one after the other, and pairs of which the sizes are exchanged, at the most."""
+LONGER = 16
+"""Times as long as it was that an axis becomes at the most: of attention the scores grow by as much, to 200 MB."""
+TRIES, OF_DEAR = 24, 2
+"""Sizes that the reference is asked about, each some three calls of it, and where its weights are dear to draw."""
 KINDS = 3
 """A shorter axis, as many elements, equal sizes: on a device one of each is asked for."""
 VOLUME = 1 << 16
@@ -41,10 +45,10 @@ ALIKE = 32, 40, 48
 """What all axes have, one of these by lot as far as ``VOLUME`` goes; of four that is 16."""
 
 
-def shrunk(axes: Axes) -> Axes:
-    """The longest axis halved until the product of all is at most ``VOLUME``."""
+def shrunk(axes: Axes, volume: int = VOLUME) -> Axes:
+    """The longest axis halved until the product of all is at most ``volume``."""
     sizes = dict(axes)
-    while math.prod(sizes.values()) > VOLUME:
+    while math.prod(sizes.values()) > volume and max(sizes.values()) > 1:
         longest = max(sizes, key=lambda axis: sizes[axis])
         sizes[longest] = (sizes[longest] + 1) // 2
     return tuple(sizes.items())
@@ -59,9 +63,10 @@ def shorter(axes: Axes, axis: str, dice: random.Random) -> Iterator[Axes]:
 
 
 def as_many(axes: Axes, one: str, other: str, dice: random.Random) -> list[Axes]:
-    """Two axes of another size with the same product: exchanged, or one halved and the other twice as long."""
+    """Two axes of another size with the same product: exchanged where neither becomes much longer, or one halved and
+    the other twice as long."""
     first, second = dict(axes)[one], dict(axes)[other]
-    ways = [(second, first)] if first != second else []
+    ways = [(second, first)] if first != second and max(first, second) <= LONGER * min(first, second) else []
     ways += [(2 * first, second // 2)] if second % 2 == 0 else []
     ways += [(first // 2, 2 * second)] if first % 2 == 0 else []
     return [_with(axes, {one: a, other: b}) for a, b in dice.sample(ways, len(ways)) if (a, b) != (first, second)]
@@ -93,32 +98,34 @@ class Plan:
     alike: tuple[Case, ...]
 
     @classmethod
-    def of(cls, own: Point, accept: Accept, seed: int) -> Plan:
-        """For a program that was made for ``own``: of a dear case the sizes are smaller from the first one on."""
+    def of(cls, own: Point, accept: Accept, seed: int, *, dear: bool = False) -> Plan:
+        """For a program that was made for ``own``: of a dear case the sizes are smaller from the first one on.
+        ``dear``: its weights are dear to draw, and each size draws some."""
         dice, axes = random.Random(seed ^ 0x5125), own.case.axes
-        small = shrunk(axes)
+        left = iter(range(OF_DEAR if dear else TRIES))
 
         def taken(ways: Iterable[Axes], *, anew: bool = False) -> list[Case]:
             """The first of some sizes that the reference takes, made for ``own`` unless it is made ``anew``."""
-            for way in ways:
+            for way, _ in zip(ways, left, strict=False):
                 case = Case(name="hidden:" + ", ".join(f"{axis}={size}" for axis, size in way), axes=way)
                 if any(fits(own, point, anew=anew) for point in accept((case,), seed)):
                     return [case]
             return []
 
-        begun = [own.case] if not own.dear else taken([small] if small != axes else [])
         names = [axis for axis, _ in axes]
         pairs = [tuple(pair) for pair in itertools.combinations(names, 2)]
+        alike = taken(all_alike(axes, dice), anew=True) if pairs else []
+        smaller = [way for way in (shrunk(axes, VOLUME >> less) for less in (0, 3, 6)) if way != axes]
+        begun = [own.case] if not own.dear else taken(smaller if not dear else [])
         near = list(begun)
         for axis in dice.sample(names, min(SHORTER, len(names))) if begun else []:
             near += taken(shorter(near[-1].axes, axis, dice))
         moved = list(begun)
         for one, other in dice.sample(pairs, len(pairs)) if begun else []:
             moved += taken(as_many(moved[-1].axes, one, other, dice)) if len(moved) <= PAIRS else []
-        alike = taken(all_alike(axes, dice), anew=True) if pairs else []
         wanted = len(alike) + (len(names) > 2) if alike else 2
         for one, other in dice.sample(pairs, min(len(pairs), 2 * PAIRS)):
-            alike += taken(two_alike(small, one, other), anew=True) if len(alike) < wanted else []
+            alike += taken(two_alike(shrunk(axes), one, other), anew=True) if len(alike) < wanted else []
         return cls(tuple(tuple(walk) for walk in (near, moved) if len(walk) > 1), tuple(alike))
 
     def some(self, dice: random.Random, most: int) -> Plan:

@@ -90,7 +90,8 @@ class Verification(Randomness):
     def _near_sizes(self, program: Program, own: Point) -> None:
         """Calls of sizes next to those before, and of one size for several axes: see ``near_sizes``."""
         bench, dice = self.bench, random.Random(self.seed ^ 0x4EA2)
-        plan = bench.near = bench.near or Plan.of(own, bench.accepted, bench.seed)
+        dear = own.state_bytes > DEAR_BYTES
+        plan = bench.near = bench.near or Plan.of(own, bench.accepted, bench.seed, dear=dear)
         if self.compiles or bench.device.type != "cpu":  # what compiles on a device does so for some new sizes
             plan = plan.some(dice, 1 if self.compiles else near_sizes.KINDS)
         program.set_state(own.instance.first_state)
