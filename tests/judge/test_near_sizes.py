@@ -99,6 +99,10 @@ def test_an_axis_that_the_module_is_made_of_stays_but_where_one_is_made_anew() -
     plan = planned(made)
     assert [dict(case.axes)["t"] for walk in plan.walks for case in walk] == [40, 40]
     assert len(set(sizes(plan.alike[0]))) == 1
+    axes = (*AXES, ("d", 16))
+    made = bench("return x @ self.w", axes, "self.w = nn.Parameter(torch.ones(d, 8))", "d", "n, t, d")
+    alike = planned(made).alike
+    assert len(set(sizes(alike[0]))) == 1 and [dict(case.axes)["d"] for case in alike[1:]] == [16]
 
 
 def test_a_single_axis_becomes_shorter_and_none_is_nothing() -> None:

@@ -123,9 +123,9 @@ class Plan:
         moved = list(begun)
         for one, other in dice.sample(pairs, len(pairs)) if begun else []:
             moved += taken(as_many(moved[-1].axes, one, other, dice)) if len(moved) <= PAIRS else []
-        wanted = len(alike) + (len(names) > 2) if alike else 2
-        for one, other in dice.sample(pairs, min(len(pairs), 2 * PAIRS)):
-            alike += taken(two_alike(shrunk(axes), one, other), anew=True) if len(alike) < wanted else []
+        anew, wanted = not alike, len(alike) + (len(names) > 2) if alike else 2
+        for one, other in dice.sample(pairs, min(len(pairs), 2 * PAIRS)):  # a process each where a module is made anew
+            alike += taken(two_alike(shrunk(axes), one, other), anew=anew) if len(alike) < wanted else []
         return cls(tuple(tuple(walk) for walk in (near, moved) if len(walk) > 1), tuple(alike))
 
     def some(self, dice: random.Random, most: int) -> Plan:
