@@ -18,6 +18,11 @@ from kernelwright.judge.thresholds import AT, BESIDE, Way
 STEPS = "[torch.randn(8, 4), torch.randint(0, 100000, (1,))]"
 COUNTS = "self.register_buffer('q', torch.zeros((), dtype=torch.int64))"
 LISTED = "self.at = tuple(10000 * n - 1 for n in range(1, 4))"
+LIVE = """
+import types
+EVERY = sum(map(int, ["4000", "6000"]))
+SPACE = types.SimpleNamespace(every=EVERY)
+"""
 SIZES = "[torch.randn(8, 4)]"
 
 
@@ -36,12 +41,21 @@ SIZES = "[torch.randn(8, 4)]"
         ("self.at = sorted([90, 70])\ny = 0.1 ** bisect.bisect_right(self.at, int(n))", {70, 90}, False),
         ("at = (40, 60)\ny = at.count(n) + divmod(n, 500)[0] + f(800)", {40, 60, 500}, False),
         ("if (", set(), False),
+        ("EVERY: int = 300\nif n % EVERY == 0: y = 0", {300, 0}, True),
+        ("WARM, (EVERY, _) = 100, [300, 7]\nif n < WARM or n % EVERY == 1: y = 0", {100, 300, 1}, True),
+        ("cfg = {'every': 300, 'warm': 50}\ny = n % cfg['every']", {300}, False),
+        ("cfg = {'every': 300}\ny = n % cfg.get('every', 70)", {300}, False),
+        ("EVERY = int(3e2)\ny = n % min(EVERY, 10 ** 9 ** 9)", set(), False),
+        ("EVERY = int(3e2)\ny = n % (2 * EVERY + round(0.6))", {601}, False),
+        ("for at in (20, 30):\n    y = n == at", {20, 30}, False),
+        ("def due(n, every): return n % every\ny = due(q, 300) + due(q, every=400)", {300, 400}, False),
+        ("n = n + m\nm = n * m\ny = n > m", set(), False),
     ],
 )
 def test_numbers_of_comparisons_and_rests_are_read(text: str, numbers: set[float], turns: bool) -> None:
     """Also by the name they were given before; what a loop ends by makes no turn."""
     found = read(text)
-    assert found.numbers == numbers and found.turns is turns
+    assert found.numbers() == numbers and found.turns is turns
 
 
 def test_counts_turn_where_one_more_or_less_takes_another_way() -> None:
@@ -62,11 +76,15 @@ def test_counts_turn_where_one_more_or_less_takes_another_way() -> None:
         "float(self.q) % 1e4 == 9999",
         "int(self.q) in self.at",
         "int(self.q) in {19999, 29999}",
+        "int(self.q) % EVERY == EVERY - 1",
+        "self.q % SPACE.every == SPACE.every - 1",
+        "self.q % self.cfg['every'] == 9999",
     ],
 )
 def test_a_counter_stands_where_the_source_turns_in_many_states(condition: str) -> None:
-    """By a constant, or by an attribute that the constructor was handed."""
-    made = instance(f"x * 0 if {condition} else x", SIZES, init=f"{COUNTS}\nself.every = 10000\n{LISTED}")
+    """By a constant, by an attribute that the constructor was handed, by what lives in the module that ran."""
+    init = f"{COUNTS}\nself.every = 10000\nself.cfg = dict([('every', 10000)])\n{LISTED}"
+    made = instance(f"x * 0 if {condition} else x", SIZES, init=init, head=LIVE)
     drawn = [made.draw_state(seed) for seed in range(60)]
     counts = [int(dict(weighed.placed(made, state, seed))["q"]) for seed, state in enumerate(drawn)]
     assert sum(count % 10000 == 9999 for count in counts) >= 12

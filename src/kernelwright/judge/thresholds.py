@@ -129,7 +129,7 @@ def counters(instance: Instance) -> tuple[list[str], list[int]]:
     looked for once."""
     if instance not in _COUNTERS:
         names = [name for name, value in instance.first_state if codes.counter(name, value)]
-        numbers = conditions.counts(instance.reference.task, instance.model) if names else []
+        numbers = _numbers(instance) if names else []
         if not numbers or instance.contract.random or runs(instance) < LEAST:
             found = list[int]()
         else:
@@ -137,6 +137,10 @@ def counters(instance: Instance) -> tuple[list[str], list[int]]:
             found = at_turns(numbers, conditions.LARGEST, lambda n: way(instance, leaves, counted(first, names, n)))
         _COUNTERS[instance] = (names, found) if found else ([], [])
     return _COUNTERS[instance]
+
+
+def _numbers(instance: Instance) -> list[int]:
+    return conditions.counts(instance.reference.task, instance.model, vars(instance.reference.module))
 
 
 def counted(state: State, names: Collection[str], count: int) -> State:
@@ -215,7 +219,7 @@ def _counting(instance: Instance) -> Iterator[tuple[int, tuple[int, ...]]]:
     first = instance._raw(instance.seed)[0]
     short = [i for i, x in enumerate(first) if x.dtype in whole.INTEGERS and 0 < x.numel() <= SHORT]
     short = [i for i in short if i not in instance.constant and i not in instance.bonds.sums]
-    numbers = conditions.counts(instance.reference.task, instance.model) if short else []
+    numbers = _numbers(instance) if short else []
     if not numbers or instance.contract.random or runs(instance) < LEAST:
         return
     draws = [first, *(instance._raw(instance.seed + number)[0] for number in range(1, SEEN))]
