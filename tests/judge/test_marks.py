@@ -44,7 +44,14 @@ IDS, FLOATS = "torch.randint(1, 9, (16, 8))", "torch.randn(16, 8)"
         ("torch.nan_to_num(torch.softmax(i, -1))", FLOATS, ()),
         ("torch.nan_to_num(i)", FLOATS, ((0, (math.nan,)),)),
         ("torch.isnan(i).float()", FLOATS, ((0, (math.nan,)),)),
-        ("torch.isfinite(i.flip(0)).float()", FLOATS, ()),
+        ("torch.isnan(i.flip(0)).float()", FLOATS, ((0, (math.nan,)),)),
+        ("torch.nan_to_num(torch.tanh(i @ torch.ones(8, 4) + 1.0) / 2.0)", FLOATS, ((0, (math.nan,)),)),
+        ("torch.where((i * torch.ones(8)).sum(1).isinf(), 0.0, 1.0)", FLOATS, ((0, (-math.inf, math.inf)),)),
+        ("torch.nan_to_num(i / i.sum(1, keepdim=True))", FLOATS, ()),
+        ("torch.nan_to_num(i.log() @ torch.ones(8, 4))", FLOATS, ()),
+        ("torch.nan_to_num((i * 1.0).masked_fill_(i > 9.0, torch.inf))", FLOATS, ()),
+        ("torch.nan_to_num((i - 1.0).view(8, 16).t())", FLOATS, ((0, (math.nan,)),)),
+        ("(i * 2.0).clamp(min=1.0)", FLOATS, ()),
         ("torch.where(i.isinf(), 0.0, i)", FLOATS, ((0, (-math.inf, math.inf)),)),
         ("torch.where(i.isneginf(), 0.0, i)", FLOATS, ((0, (-math.inf,)),)),
         ("torch.where(i.abs() == torch.inf, 0.0, i)", FLOATS, ((0, (-math.inf, math.inf)),)),
@@ -56,7 +63,8 @@ IDS, FLOATS = "torch.randint(1, 9, (16, 8))", "torch.randn(16, 8)"
 def test_values_looked_for_are_those_of_operators_that_read_an_input_itself(
     formula: str, given: str, found: marks.Marks
 ) -> None:
-    """Not what is looked for in something computed, nor what torch ignores unless it is told otherwise."""
+    """Not what is looked for in something computed, but for NaN and infinities that come of an input alone; nor what
+    torch ignores unless it is told otherwise."""
     made = instance(formula, f"[{given}]", args="i")
     assert repr(found) == repr(made.met["marks"])
     assert bool(found) is ("values looked for" in [v.name for v in made.variants(3)])

@@ -3,7 +3,8 @@
 
 A class to be ignored, the row of a padding, a number that positions are compared with, NaN and infinities where they
 are looked for: who leaves that out answers right as long as it does not come. So the operators that look at an input
-itself say which values they look for, and some elements of that input, and of no other, become those.
+itself say which values they look for, and some elements of that input, and of no other, become those. NaN and
+infinities that are looked for in a result come in the inputs they ``arrived`` from.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from kernelwright.judge import arrived, numerics
 from kernelwright.judge.dealing import below
 from kernelwright.judge.whole import INTEGERS, in_place, repeats
 
@@ -134,6 +136,7 @@ class Looked:
         """Where they take the rest of whole numbers, and which are beyond it."""
         self._sizes: tuple[Any, Any] = None, None
         """What ``abs`` was taken of last, and its answer: ``isfinite`` looks for an infinity of either sign there."""
+        self._arrived = arrived.Arrived()
 
     def note(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> None:
         """One operator, and its answer."""
@@ -144,7 +147,10 @@ class Looked:
             for tensor, number in (
                 ((self._sizes[0], -value), (self._sizes[0], value)) if twice else ((looked_into, value),)
             ):
-                self.found.add((tensor.untyped_storage().data_ptr(), number))
+                place = tensor.untyped_storage().data_ptr()
+                odd = tensor.is_floating_point() and not math.isfinite(number) and numerics.finite(tensor)
+                self.found |= {(from_, number) for from_ in (self._arrived.origins(place) if odd else (place,))}
+        self._arrived.note(func, args, out)
         self.wraps |= {(tensor.untyped_storage().data_ptr(), number) for tensor, number in wrapped(func, args, kwargs)}
         if func._schema.name == "aten::abs":
             self._sizes = args[0], out
