@@ -76,3 +76,40 @@ def test_weights_come_near_what_is_taken_from_them(formula: str, left: object) -
     assert 6 <= len(sizes) <= 18 and 0 < max(sizes) < 1 / 20
     assert len({round(torch.tensor(size).log10().item()) for size in sizes}) > 1
     assert all(inputs.size_of(one["w"]) > 1 / 32 for one in near)
+
+
+GATE = "self.register_buffer('ema', torch.{})"
+
+
+@pytest.mark.parametrize(
+    ("start", "condition", "size"),
+    [
+        ("tensor(1.0)", "> 10000.0", 1e4),
+        ("tensor(0.0)", "> 10000.0", 1e4),
+        ("tensor([0.5, 2.0])", "> 10000.0", 1e4),
+        ("zeros(3)", "> 10000.0", 1e4),
+        ("tensor(1.0)", "< -300.0", -300.0),
+        ("tensor([0.0])", "< -300.0", -300.0),
+    ],
+)
+def test_a_float_in_a_buffer_lies_on_either_side_of_what_its_source_compares(
+    start: str, condition: str, size: float
+) -> None:
+    """Also one that begins with zero; below zero where it is a single number."""
+    made = instance(f"x * 0.5 if float(self.ema.max()) {condition} else x @ self.w", INPUTS,
+                    init=f"{WEIGHT}\n{GATE.format(start)}")  # fmt: skip
+    drawn = [made.draw_state(seed) for seed in range(60)]
+    placed = [float(dict(weighed.placed(made, state, seed))["ema"].max()) / size for seed, state in enumerate(drawn)]
+    near = [value for value in placed if 0.9 < value < 1.1]
+    assert len(near) >= 12 and min(near) < 1 < max(near)
+
+
+def test_a_buffer_stays_above_zero_where_its_root_is_taken() -> None:
+    """A running variance; who turns at a negative one has no answer there."""
+    made = instance("x / self.var.sqrt() if float(self.var) < 1e4 else x * self.w", INPUTS,
+                    init=f"self.w = 2.0\n{GATE.format('tensor(1.0)').replace('ema', 'var')}")  # fmt: skip
+    scales, _ = weighed.heavy(made)
+    assert [name for name, _ in scales] == ["var"] and scales[0][1] > 0
+    rooted = instance("x / self.var.sqrt() if float(self.var) > -1e4 else x * 2", INPUTS,
+                      init=GATE.format("tensor(1.0)").replace("ema", "var"))  # fmt: skip
+    assert weighed.heavy(rooted) == ([], {})

@@ -150,12 +150,12 @@ class Namespace:
 
     def _signed(self, node: ast.UnaryOp) -> list[Any]:
         found = [value for value in self._of(node.operand) if isinstance(value, Real)]
-        return [-value for value in found] if isinstance(node.op, ast.USub) else found  # type: ignore[operator]
+        return [-value for value in found] if isinstance(node.op, ast.USub) else found
 
     def _reckoned(self, node: ast.BinOp) -> list[Any]:
         function = _ARITHMETIC.get(type(node.op))
-        sides = ([v for v in self._of(side) if isinstance(v, Real)] for side in (node.left, node.right))
-        pairs: Iterable[tuple[Any, Any]] = itertools.islice(itertools.product(*sides), LISTED)
+        left, right = ([v for v in self._of(side) if isinstance(v, Real)] for side in (node.left, node.right))
+        pairs: Iterable[tuple[Any, Any]] = itertools.islice(itertools.product(left, right), LISTED)
         if function is None:
             return []
         if isinstance(node.op, ast.Pow | ast.LShift):

@@ -3,12 +3,14 @@
 it takes from them.
 
 Of constructors and of training by lot weights are of a size of their own, which no such number is near: who left out a
-norm of 2000, or a clamp at 1000, passed, as inputs alone were scaled until the reference took another way.
+norm of 2000, or a clamp at 1000, passed, as inputs alone were scaled until the reference took another way. So did who
+left out what is done above a mean of losses of 10,000, which a buffer holds.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import operator
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,7 +19,18 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from kernelwright.judge import borders, conditions, exponents, fitted, inputs, numerics, solved, thresholds, weights
+from kernelwright.judge import (
+    borders,
+    conditions,
+    exponents,
+    finite,
+    fitted,
+    inputs,
+    numerics,
+    solved,
+    thresholds,
+    weights,
+)
 from kernelwright.judge.kinds import Watching
 
 if TYPE_CHECKING:
@@ -29,6 +42,10 @@ PLACED = 1 / 2
 """Of new weights for a single call those that lie beside something, where there is anything."""
 WEIGHTS = 4
 """That are scaled in search of another way, the first."""
+GATES = 4
+"""Buffers of floats that are scaled so, the smallest."""
+BEYOND = 2.0**-4
+"""How far on either side of where the reference turns its answers with such a buffer have to be finite."""
 AROUND = 1 / 32
 """Share of the elements of a weight that lie about what it is compared with, one at the least."""
 
@@ -55,13 +72,14 @@ def placed(instance: Instance, state: State, seed: int) -> State:
 
 
 def _beside(instance: Instance, state: State, scale: tuple[str, float], dice: random.Random) -> State:
-    """A weight that is so large that the reference has just turned, or is about to."""
+    """A weight that is so large that the reference has just turned, or is about to; as it is where it does not."""
     name, near = scale
     sizes = (inputs.size_of(dict(known)[name]) for known in (instance.first_state, state))
     ratio = operator.truediv(*(max(size, 1e-30) for size in sizes))
-    leaves = instance._raw(instance.seed)[0]
-    made = thresholds.Scaled(instance, functools.partial(_weighed, leaves, state, weights.tied(instance.model, name)))
-    return made.beside(near * ratio, dice.choice((-1, 1)), dice.choice(thresholds.MARGINS))[1] or state
+    near, made = abs(near) * ratio, _scaled(instance, state, name, math.copysign(1.0, near))
+    if not made.turns(near / 2, near * 2):
+        return state
+    return made.beside(near, dice.choice((-1, 1)), dice.choice(thresholds.MARGINS))[1] or state
 
 
 def _near(instance: Instance, made: Mapping[str, torch.Tensor], dice: random.Random) -> State:
@@ -126,14 +144,45 @@ def _weighing(instance: Instance, leaves: Sequence[torch.Tensor]) -> Iterator[tu
     if not conditions.source(instance.reference.task).turns:
         return
     trained = [name for name, value in instance.model.named_parameters() if value.numel()]
-    known = dict(instance.first_state)
-    for name in trained[: min(WEIGHTS, thresholds.runs(instance) // thresholds.EACH)]:
+    known, able = dict(instance.first_state), thresholds.runs(instance) // thresholds.EACH
+    for name in [*trained[: min(WEIGHTS, able)], *_gates(instance)[:able]]:
         if known[name].is_floating_point() and known[name].itemsize > 1 and numerics.finite(known[name]):
-            tied = weights.tied(instance.model, name)
-            made = thresholds.Scaled(instance, functools.partial(_weighed, leaves, instance.first_state, tied))
-            yield from ((name, scale) for scale in made.found())
+            for side in (1.0, -1.0) if known[name].numel() == 1 and name not in trained else (1.0,):
+                made = _scaled(instance, instance.first_state, name, side)
+                yield from ((name, scale * side) for scale in made.found() if _holds(made, scale, name in trained))
 
 
-def _weighed(leaves: Sequence[torch.Tensor], state: State, names: Collection[str], scale: float) -> thresholds.Call:
-    """A call with weights by these names scaled."""
-    return leaves, [(n, (value * scale).to(value.dtype) if n in names else value) for n, value in state]
+def _gates(instance: Instance) -> list[str]:
+    """Buffers that may be one, the smallest first: a mean of losses, a scale that says when to skip. Those that begin
+    with zero too."""
+    trained = {name for name, _ in instance.model.named_parameters(remove_duplicate=False)}
+    held = [(value.numel(), name) for name, value in instance.first_state if name not in trained and value.numel()]
+    floats = {name for name, value in instance.first_state if value.is_floating_point()}
+    return [name for _, name in sorted(held) if name in floats][:GATES]
+
+
+def _holds(made: thresholds.Scaled, scale: float, trained: bool) -> bool:
+    """Whether the answers with a buffer that is so large are as finite as ever: below zero there may be no root."""
+    if trained:
+        return True
+    instance, (leaves, first) = made.instance, (made.made(1.0)[0], made.instance.first_state)
+    states = (first, *(made.made(scale * times)[1] for times in (1 - BEYOND, 1 + BEYOND)))
+    found = [finite.pattern(instance.accepted(instance.given(leaves, 1), state)) for state in states]
+    return found[0] is not None and found.count(found[0]) == len(found)
+
+
+def _scaled(instance: Instance, state: State, name: str, side: float) -> thresholds.Scaled:
+    leaves, tied = instance._raw(instance.seed)[0], weights.tied(instance.model, name)
+    return thresholds.Scaled(instance, functools.partial(_weighed, leaves, state, tied, side))
+
+
+def _weighed(
+    leaves: Sequence[torch.Tensor], state: State, names: Collection[str], side: float, scale: float
+) -> thresholds.Call:
+    """A call with weights by these names scaled: zeros as if they were ones, and below zero (``side``) by sizes."""
+    return leaves, [(n, _times(value, side, scale) if n in names else value) for n, value in state]
+
+
+def _times(value: torch.Tensor, side: float, scale: float) -> torch.Tensor:
+    base = value if bool(value.any()) else torch.ones_like(value)
+    return ((base.abs() if side < 0 else base) * (side * scale)).to(value.dtype)
