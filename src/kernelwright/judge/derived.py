@@ -13,6 +13,7 @@ Classes that are made of whole numbers are found in the same way: every sixteent
 a buffer says of them, places before a length. Variances by squares around one centre passed there too (0.25 off in
 answers of size one, of 1000 apart), as half of the ids up are half of each class. And places that a buffer of indices
 takes are a class beside those that it leaves, or one by each of its rows; such draws come beside new buffers as well.
+Flags that a buffer holds are two classes: a variance by squares of columns that they select passed.
 """
 
 from __future__ import annotations
@@ -81,19 +82,23 @@ def _whole(args: Sequence[Any]) -> bool:
     return several and not any(one.is_floating_point() or one.is_complex() for one in tensors)
 
 
-def _indices(name: str, args: Sequence[Any]) -> Iterator[tuple[int, torch.Tensor]]:
-    """Whole numbers that say places along one axis of floats, and which."""
+def _indices(name: str, args: Sequence[Any], flags: bool = False) -> Iterator[tuple[int, torch.Tensor]]:
+    """Whole numbers that say places along one axis of floats, and which; or ``flags`` that select some."""
     if name not in ("aten::index", "aten::index_select") or not args[0].is_floating_point():
         return
     found = enumerate(args[1]) if name == "aten::index" else [(args[1] % max(1, args[0].dim()), args[2])]
     for axis, one in found:
-        if one is not None and one.dtype in (torch.int32, torch.int64) and one.dim() in (1, 2) and one.numel() > 1:
+        if one is None or one.numel() < 2:
+            continue
+        if one.dtype in (torch.int32, torch.int64) and one.dim() in (1, 2) or flags and _flags(one):
             yield axis, one
 
 
 def _taken(source: torch.Tensor, axis: int, places: torch.Tensor) -> torch.Tensor:
     """Which places along an axis are taken, by which row of several."""
     size = source.shape[axis]
+    if places.dtype is torch.bool:
+        return places.long().view([size if at == axis else 1 for at in range(source.dim())])
     made = torch.zeros(size, dtype=torch.int64, device=places.device)
     rows = torch.arange(1, len(places) + 1, device=places.device) if places.dim() == 2 else torch.ones_like(places)
     numbers = rows[:, None].expand_as(places) if places.dim() == 2 else rows
@@ -137,7 +142,7 @@ class _Derived(Watching):
         return 1 < part.numel() <= CELLS and any(_axes(part.shape, shape) for shape in self._shapes)
 
     def _takes(self, name: str, args: Sequence[Any]) -> None:
-        for axis, places in _indices(name, args) if len(self.held) < MOST else ():
+        for axis, places in _indices(name, args, flags=True) if len(self.held) < MOST else ():
             if any(one.shape == places.shape and torch.equal(one, places) for one in self._buffers):
                 made = _taken(args[0], axis, places)
                 if self._fits(made):
@@ -207,8 +212,22 @@ def _able(instance: Instance, leaves: Sequence[torch.Tensor]) -> list[int]:
 
 
 def _buffers(state: weights.State) -> list[torch.Tensor]:
-    """Whole numbers of which a module holds several."""
-    return [value for _, value in state if value.dtype in (torch.int32, torch.int64) and value.numel() > 1]
+    """Whole numbers of which a module holds several, and flags along one axis: columns that are selected. A mask of
+    places by places says no class of either."""
+    return [
+        value for _, value in state if value.dtype in (torch.int32, torch.int64) and value.numel() > 1 or _flags(value)
+    ]
+
+
+def _flags(value: torch.Tensor) -> bool:
+    return value.dtype is torch.bool and 1 < value.numel() == max(value.shape)
+
+
+def flagged(model: torch.nn.Module | None, leaves: Sequence[torch.Tensor]) -> bool:
+    """Whether a module holds flags that may say classes of an axis of an input of floats: selecting by them, adding up
+    times them, filling what they are not, are as many operators."""
+    held = [] if model is None else [value for value in model.buffers() if _flags(value)]
+    return any(_axes(value.shape, leaf.shape) for leaf in leaves if leaf.is_floating_point() for value in held)
 
 
 def _seen(instance: Instance, leaves: Sequence[torch.Tensor], state: weights.State | None = None) -> _Derived:

@@ -194,7 +194,8 @@ class Counting(Watching):
         self.borders: set[float] = set()
         self.reach, self.depth = 0.0, 1.0
         self.looked, self.followed = marks.Looked(), exponents.Followed(model)
-        self.exponential = self.searches = self.jumps = self.groups = False
+        self.exponential = self.searches = self.jumps = False
+        self.groups = derived.flagged(model, given)
         self.particular, self.travelled, self.fits = domains.Particular(), far.Travelled(), fitted.Fits()
         self.given, self.limits = given, Limits()
         self.factors = self.sized = self.sorts = self.ranks = False
