@@ -50,6 +50,7 @@ from limit_programs import LIMITS
 from losses_programs import LOSSES
 from masked_programs import MASKED
 from meeting_programs import MEETING
+from named_programs import NAMED
 from narrow_programs import NARROW
 from near_programs import NEARLY
 from near_size_programs import NEAR_SIZES
@@ -85,7 +86,8 @@ ALL: tuple[Program, ...] = (
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
     *TIED, *BETWEEN, *LOSSES, *MASKED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SIZED,
     *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *UNSEEN, *FITTED,
-    *TURNING, *LIMITS, *STANDING, *GROUPED, *PADDED, *NEAR_SIZES,
+    *TURNING, *LIMITS, *STANDING, *GROUPED, *PADDED, *NEAR_SIZES, *NAMED,
+    
     *GPU, *DEVICE, *HURRIED,
 )  # fmt: skip
 
