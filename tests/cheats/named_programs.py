@@ -32,6 +32,9 @@ NAMED: tuple[Program, ...] = (
     *_pair("gated_by_mean", "if float(self.ema) > 10000.0:\n    return x * 0.5\nreturn x @ self.w", _ROWS,
            ("no gate", "return x @ self.w"),
            ("in one", "return torch.where(self.ema > 10000.0, x * 0.5, x.mm(self.w))"), init=_GATED),
+    *_pair("gated_inside", "return torch.where(self.ema > 10000.0, x * 0.5, x @ self.w)", _ROWS,
+           ("no gate", "return x @ self.w"),
+           ("in Python", "return x * 0.5 if float(self.ema) > 10000.0 else x.mm(self.w)"), init=_GATED),
     *_pair("guarded_product", "return torch.nan_to_num(x @ self.w, 0.0, 1e4, -1e4)", _ROWS,
            ("no guard", "return x @ self.w"),
            ("by comparisons", "y = x @ self.w\ny = torch.where(y == y, y, 0.0)\n"

@@ -104,6 +104,21 @@ def test_a_float_in_a_buffer_lies_on_either_side_of_what_its_source_compares(
     assert len(near) >= 12 and min(near) < 1 < max(near)
 
 
+def test_a_gate_that_an_operator_compares_lies_about_its_number_where_answers_stay_finite() -> None:
+    """A single number; of several that are flags, an honest program multiplies by them."""
+    start = f"{WEIGHT}\n{GATE.format('tensor(1.0)')}"
+    made = instance("torch.where(self.ema > 10000.0, x * 0.5, x @ self.w)", INPUTS, init=start)
+    drawn = [made.draw_state(seed) for seed in range(60)]
+    placed = [float(dict(weighed.placed(made, state, seed))["ema"]) for seed, state in enumerate(drawn)]
+    assert sum(value > 1e4 for value in placed) >= 5 and sum(5e3 < value < 1e4 for value in placed) >= 2
+    root = instance("torch.where(self.ema > 10000.0, x * 0.5, x * self.ema.sqrt())", INPUTS, init=start)
+    drawn = [root.draw_state(seed) for seed in range(60)]
+    placed = [float(dict(weighed.placed(root, state, seed))["ema"]) for seed, state in enumerate(drawn)]
+    assert min(placed) >= 0 and max(placed) > 1e4
+    flags = GATE.format("ones(16)")
+    assert weighed.heavy(instance("x * (self.ema > 0.5)", INPUTS, init=flags)) == ([], {})
+
+
 def test_a_buffer_stays_above_zero_where_its_root_is_taken() -> None:
     """A running variance; who turns at a negative one has no answer there."""
     made = instance("x / self.var.sqrt() if float(self.var) < 1e4 else x * self.w", INPUTS,

@@ -40,10 +40,13 @@ _JOINS = {"cat", "stack"}
 
 
 class Followed:
-    """Which of some weights come to be exponents."""
+    """Which of some weights come to be exponents; ``gates``: single numbers in buffers are followed too."""
 
-    def __init__(self, model: torch.nn.Module | None) -> None:
-        named = [] if model is None else model.named_parameters(remove_duplicate=False)
+    def __init__(self, model: torch.nn.Module | None, gates: bool = False) -> None:
+        named: list[tuple[str, torch.Tensor]] = []
+        if model is not None:
+            named += model.named_parameters(remove_duplicate=False)
+            named += [pair for pair in model.named_buffers() if gates and pair[1].numel() == 1]
         self._names: dict[int, list[str]] = {}
         for name, value in named:
             if value.numel() and value.numel() <= HELD and value.is_floating_point():

@@ -68,7 +68,10 @@ def placed(instance: Instance, state: State, seed: int) -> State:
         return _beside(instance, state, dice.choice(scales), dice)
     if kind == NEAR:
         return _near(instance, dice.choice(near), dice)
-    return [(name, _among(value, limits[name], dice) if name in limits else value) for name, value in state]
+    first = {name: value if value.numel() == 1 else None for name, value in instance.first_state}
+    made = [(n, _among(value, first[n], limits[n], dice) if n in limits else value) for n, value in state]
+    gated = limits.keys() - {name for name, _ in instance.model.named_parameters(remove_duplicate=False)}
+    return made if not gated or _as_finite(instance, [made]) else state
 
 
 def _beside(instance: Instance, state: State, scale: tuple[str, float], dice: random.Random) -> State:
@@ -91,13 +94,19 @@ def _near(instance: Instance, made: Mapping[str, torch.Tensor], dice: random.Ran
     return [(name, moved.get(name, value)) for name, value in instance.first_state]
 
 
-def _among(value: torch.Tensor, reach: float, dice: random.Random) -> torch.Tensor:
-    """A weight of which some elements are about so many times as large as its largest one, of either sign."""
+def _among(value: torch.Tensor, first: torch.Tensor | None, reach: float, dice: random.Random) -> torch.Tensor:
+    """A weight of which some elements are about so many times as large as its largest one, of either sign; or than the
+    ``first`` one, where it is a single number, whose size is no law that a new one follows."""
     rng = inputs.generator(dice.getrandbits(62), value.device)
     if value.numel() == 0 or not numerics.finite(value):
         return value
     chance, side, share = torch.rand((3, *value.shape), generator=rng, device=value.device)
-    far = float(value.abs().max()) * reach * torch.sign(side - 0.5) * 2.0 ** (2.0 * share - 0.5)
+    far = (
+        float((value if first is None else first).abs().max())
+        * reach
+        * torch.sign(side - 0.5)
+        * 2.0 ** (2.0 * share - 0.5)
+    )
     return torch.where(chance <= max(AROUND, float(chance.min())), far.to(value.dtype), value)
 
 
@@ -106,7 +115,7 @@ class _Limits(Watching):
 
     def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
-        self.followed, self.found = exponents.Followed(model), dict[str, float]()
+        self.followed, self.found = exponents.Followed(model, gates=True), dict[str, float]()
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -165,10 +174,16 @@ def _holds(made: thresholds.Scaled, scale: float, trained: bool) -> bool:
     """Whether the answers with a buffer that is so large are as finite as ever: below zero there may be no root."""
     if trained:
         return True
-    instance, (leaves, first) = made.instance, (made.made(1.0)[0], made.instance.first_state)
-    states = (first, *(made.made(scale * times)[1] for times in (1 - BEYOND, 1 + BEYOND)))
-    found = [finite.pattern(instance.accepted(instance.given(leaves, 1), state)) for state in states]
-    return found[0] is not None and found.count(found[0]) == len(found)
+    states = [made.made(scale * times)[1] or [] for times in (1 - BEYOND, 1 + BEYOND)]
+    return _as_finite(made.instance, states)
+
+
+def _as_finite(instance: Instance, states: Sequence[State]) -> bool:
+    leaves = instance._raw(instance.seed)[0]
+    usual, *others = (
+        finite.pattern(instance.accepted(instance.given(leaves, 1), state)) for state in (instance.first_state, *states)
+    )
+    return usual is not None and all(other == usual for other in others)
 
 
 def _scaled(instance: Instance, state: State, name: str, side: float) -> thresholds.Scaled:
