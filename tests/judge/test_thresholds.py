@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import random
+import sys
+import types
 from collections import Counter
 
 import pytest
 import torch
 from plain_tasks import instance
 
-from kernelwright.judge import thresholds, weighed
+from kernelwright.judge import named, thresholds, weighed
 from kernelwright.judge.conditions import read
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.thresholds import AT, BESIDE, Way
@@ -91,6 +93,27 @@ def test_a_counter_stands_where_the_source_turns_in_many_states(condition: str) 
     assert len({count for count in counts if count % 10000 not in (9998, 9999, 0)}) > 12, "others come as well"
     after = [dict(state)["q"] for state in thresholds.each(made, made.first_state, random.Random(3))]
     assert len(after) == 2 and all(int(count) % 10000 in (9998, 9999, 0) for count in after)
+
+
+def test_names_live_in_files_beside_the_reference_and_what_raises_has_no_number() -> None:
+    """Those of whose classes parts of the model are; a property may raise anything."""
+    beside = types.ModuleType("beside_a_task")
+    text = "import torch\nEVERY = next(iter([300]))\n"
+    text += "class Part(torch.nn.Module):\n    def f(self, n): return n % EVERY\n"
+    exec(text, vars(beside))
+    sys.modules[beside.__name__] = beside
+    try:
+        live = named.names(types.ModuleType("a_task"), torch.nn.Sequential(beside.Part()))
+    finally:
+        del sys.modules[beside.__name__]
+    assert read(text).numbers() == set() and read(text).numbers(live) == {300}
+    assert read("y = n % owner.every").numbers({"owner": Raising()}) == set()
+
+
+class Raising:
+    @property
+    def every(self) -> int:
+        raise Exception("no number yet")
 
 
 def test_a_counter_of_which_nothing_turns_is_drawn_as_ever() -> None:

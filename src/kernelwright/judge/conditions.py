@@ -157,8 +157,8 @@ def read(*texts: str) -> Source:
 
 
 def counts(task: Task, model: torch.nn.Module, live: Mapping[str, Any]) -> list[int]:
-    """Whole numbers of its source, of the names of its module (``live``), and of those that its modules hold, the
-    largest first."""
+    """Whole numbers of its source, of names that live in its files (``live``), and of those that its modules hold,
+    the largest first."""
     numbers = source(task).numbers(live, model.modules())
     fit = {int(n) for n in numbers if 2 <= n <= LARGEST and n == int(n)}
     return sorted(fit, reverse=True)[:NUMBERS]

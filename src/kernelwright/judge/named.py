@@ -14,6 +14,8 @@ import builtins
 import itertools
 import math
 import operator
+import sys
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
@@ -79,13 +81,20 @@ def _tried(function: Callable[..., Any], *given: Any) -> list[Any]:
     """What it answers, nothing where it raises: a property of a module may do anything."""
     try:
         return [function(*given)]
-    except calls.CAUGHT:
+    except calls.ANYTHING:
         return []
 
 
 def _some(values: Iterable[Any]) -> list[Any]:
     """Different ones, as many as are looked at."""
     return list({v if isinstance(v, Real) else id(v): v for v in values}.values())[:LISTED]
+
+
+def names(module: types.ModuleType, model: torch.nn.Module) -> dict[str, Any]:
+    """Those of the module that a reference is, and of the files beside it whose classes are parts of the model."""
+    others = {type(part).__module__ for part in model.modules()} - {module.__name__}
+    beside = [sys.modules[name] for name in sorted(others) if name in sys.modules and not name.startswith("torch.")]
+    return {name: value for each in (*beside, module) for name, value in vars(each).items()}
 
 
 class Namespace:

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from kernelwright.judge import codes, conditions, numerics, whole
+from kernelwright.judge import codes, conditions, named, numerics, whole
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.kinds import Watching
@@ -140,7 +140,8 @@ def counters(instance: Instance) -> tuple[list[str], list[int]]:
 
 
 def _numbers(instance: Instance) -> list[int]:
-    return conditions.counts(instance.reference.task, instance.model, vars(instance.reference.module))
+    reference, model = instance.reference, instance.model
+    return conditions.counts(reference.task, model, named.names(reference.module, model))
 
 
 def counted(state: State, names: Collection[str], count: int) -> State:
