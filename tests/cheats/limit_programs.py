@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """References that ask what their type can hold: masks filled with its least number, logarithms and quotients guarded by
-its eps. In float64 these are others. And one with a count in float64 beside moments in float32. Programs that lose
-precision there, or fill and guard with another number, each with its honest twin.
+its eps. In float64 these are others. And one with a count in float64 beside moments in float32, and one
+that has a variance in float64 inside. Programs that lose precision there, or fill and guard with another number, each
+with its honest twin.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ LIMITS: tuple[Program, ...] = (
            ("a lesser guard", "return F.rms_norm(x, (64,), w, 1e-8)"),
            ("by its formula", "return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 2.0 ** -23) * w"),
            args="x, w"),
+    *_pair("variance_in_double", "d = x.double()\nreturn ((d * d).mean(1) - d.mean(1) ** 2).float()",
+           "[torch.randn(256, 256)]", ("in float32", "return (x * x).mean(1) - x.mean(1) ** 2"),
+           ("centred", "d = x.double()\nreturn (d - d.mean(1, keepdim=True)).square().mean(1).float()")),
     *_pair("least_of_set", "return x.masked_fill(~m, torch.finfo(x.dtype).max).amin(-1)",
            "[torch.randn(32, 64), torch.rand(32, 64) > 0.5]",
            ("not so large", "return x.masked_fill(~m, 1e4).amin(-1)"),

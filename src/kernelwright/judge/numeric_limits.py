@@ -19,17 +19,21 @@ from typing import Any
 
 import torch
 
+from kernelwright.judge.wide import Wide
+
 _FINFO, _RMS_NORM = torch.finfo, torch.rms_norm
 WIDEST = 64
 """Bits of float64, to which tensors are raised. Of narrower types a reference asks by name."""
 
 
 class Limits:
-    """The answers that one call of a reference had from ``torch.finfo``, and the eps of each RMSNorm without one."""
+    """The answers that one call of a reference had from ``torch.finfo``, the eps of each RMSNorm without one,
+    and which of its operators were ``wide``."""
 
     def __init__(self) -> None:
         self.said: list[Any] = []
         self.guards: list[float] = []
+        self.wide = Wide()
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -103,6 +104,8 @@ class Float64Trace(Watching):
         """What a mask puts in swallows a score as it does in float32."""
         self.limits = Limits()
         """What ``torch.finfo`` says of raised tensors."""
+        self.ran: collections.Counter[Any] = collections.Counter()
+        """How often each operator came, where some are ``wide``."""
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -118,6 +121,8 @@ class Float64Trace(Watching):
 
     def apply(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one operator whose arguments are double; subclasses change how."""
+        if self.limits.wide.any:
+            self.ran[func] += 1
         if func is torch.ops.aten.convolution.default and not kwargs:
             return convolved(func, *args)
         out = func(*args, **kwargs)
@@ -216,6 +221,7 @@ class Counting(Watching):
         self.fits.look(func, args, kwargs or {})
         out = func(*args, **(kwargs or {}))
         self.borders |= borders.met(func, args, kwargs or {})
+        self.limits.wide.note(func, out)
         self.looked.note(func, args, kwargs or {}, out)
         self.exponential |= borders.exponential(func)
         self.followed.note(func, args, out)
@@ -307,4 +313,7 @@ def run_raised(
     inputs = [raised(leaf.detach()) if leaf.dtype in RAISED else leaf.detach().clone() for leaf in leaves]
     inputs = [new.clone() if new is old else new for new, old in zip(inputs, leaves, strict=True)]
     with plain_operators(), mode.limits.again(), mode:
-        return call(inputs)
+        outputs = call(inputs)
+    if mode.ran:
+        mode.limits.wide.ran = mode.ran
+    return outputs

@@ -28,6 +28,7 @@ from kernelwright.judge.noise import Pool, finite, stretches
 from kernelwright.judge.oracle import Float64Trace, convolved
 from kernelwright.judge.swallowed import LONGEST, by_row, equal, equal_terms
 from kernelwright.judge.trees import Trees
+from kernelwright.judge.wide import Finer
 
 SHORT = 1024
 """Addends that a sensible reduction may take one after the other: a row of a norm or of a softmax, in the kernel that
@@ -69,9 +70,12 @@ class Rounded(Float64Trace):
         self._logarithms = Logarithms()
         self._terms: tuple[int, int] | None = None
         """Where the product before this operator lies, and its size: it may be added up as a library adds it up."""
+        self._finer = Finer(Rounded)
 
     def apply(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One operator, perturbed."""
+        if self.limits.wide.any and not self._open and (fine := self._finer.of(self, func)) is not None:
+            return fine.apply(func, args, kwargs)
         args, off = (args, None) if self._open else self._logarithms.again(self, func, args)
         out = self._applied(func, args, kwargs)
         out = out if off is None else off.applied(out)
