@@ -146,7 +146,20 @@ SHARED: tuple[Program, ...] = (
     honest("flat_sum/views as the reference's", "flat_sum", _flat("d.view(-1).view(64, 96), d.view(64, 96), d")),
     honest("flat_sum/nothing shared", "flat_sum", _flat("d.clone(), d.clone(), d.clone()")),
 )  # fmt: skip
+KEPT_VIEW = """
+k = self.w._version, self.w.data_ptr(){}
+if k != self.k:
+    self.k, self.c = k, self.w.t()
+return torch.tanh(x @ self.c)
+"""
+VIEWED, AT_FIRST = "self.w = nn.Parameter(torch.randn(64, 64) / 8)", "\nself.k = None"
+add("turned_weight", "return torch.tanh(x @ self.w.t())", "[torch.randn(256, 64)]", init=VIEWED, contract=GRADIENTS)
+
 LOSSES: tuple[Program, ...] = (
+    honest("turned_weight/kept by mode", "turned_weight", module(
+        KEPT_VIEW.format(", torch.is_grad_enabled()"), init=VIEWED + AT_FIRST), level="precise"),
+    cheat((0, 22), "turned_weight/kept from a call without gradients", "turned_weight", module(
+        KEPT_VIEW.format(""), init=VIEWED + AT_FIRST), twin="turned_weight/kept by mode", level="precise"),
     *SHARED,
     honest("scaled_doors/by hand", "scaled_doors", _doors()),
     *(cheat((0, 4), f"scaled_doors/{said}", "scaled_doors", _doors(*how), twin="scaled_doors/by hand", level="precise",

@@ -41,7 +41,9 @@ class Gradients(Correctness):
 
     @sharing
     def _without_gradients(self, program: Program, point: Point) -> None:
-        """Under torch.no_grad() the outputs, and what a call leaves, are the same as where gradients are wanted."""
+        """Under torch.no_grad() the outputs, and what a call leaves, are the same as where gradients are wanted, and
+        they are wanted right after it, of the same weights: a view of one that is kept until it is written to has no
+        gradient if it was made there, as after every validation."""
         if not self.bench.contract.gradients or self.bench.contract.random:
             return
         variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0x0FF)
@@ -51,6 +53,11 @@ class Gradients(Correctness):
             self._state_as_left(program, [leaves], state, point)
         if not result.passed:
             raise Wrong("verify", f"under torch.no_grad(): {result.name}: {result.detail}", result.detail)
+        if not self.stateful:  # what it would be set to again is written to
+            result = self._call(program, point, variant, buffers, 0, leaves, state)
+            if not result.passed:
+                reason = f"after a call under torch.no_grad() with these weights: {result.name}: {result.detail}"
+                raise Wrong("verify", reason, result.detail)
 
     @sharing
     def _one_for_all(self, program: Program, point: Point) -> None:

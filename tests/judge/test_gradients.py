@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients asked for as users of a layer ask for them, of programs in a process of their own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+from plain_tasks import GRADIENTS, task
+
+from kernelwright.judge.bench import Bench
+from kernelwright.judge.checks import Wrong
+from kernelwright.judge.program import Program
+from kernelwright.judge.verification import Verification
+
+INPUTS = "[torch.randn(8, 8)]"
+WEIGHT = "self.w = torch.nn.Parameter(torch.ones(8, 8))"
+REFERENCE = "torch.tanh(x @ self.w.t())"
+KEPT = """k = self.w._version, self.w.data_ptr(){}
+if k != getattr(self, "k", None):
+    self.k, self.c = k, self.w.t()
+return torch.tanh(x @ self.c)"""
+Start = Callable[..., Program]
+
+
+def checked(
+    program: Start, check: str, forward: str, fails: str, reference: str = REFERENCE, inputs: str = INPUTS
+) -> None:
+    """One check of a program, and with which words it fails ("": it passes)."""
+    made = task(reference, inputs, init=WEIGHT.replace("torch.nn", "nn"), contract=GRADIENTS)
+    bench = Bench(made, "cpu")
+
+    def start() -> Program:
+        return program(forward, init=WEIGHT, load=False)
+
+    checks = Verification(bench=bench, entry="new.py::ModelNew", start=start, shared=contextlib.nullcontext, seed=5)
+    checks.points = tuple(bench.points(5))
+    with checks._loaded() as main, pytest.raises(Wrong, match=fails) if fails else contextlib.nullcontext():
+        main.stage = "verify"
+        getattr(checks, check)(main, checks.points[0])
+
+
+@pytest.mark.parametrize(
+    ("forward", "fails"),
+    [
+        (KEPT.format(""), "after a call under torch.no_grad"),
+        (KEPT.format(", torch.is_grad_enabled()"), ""),
+        ("return torch.tanh(x @ self.w.t())", ""),
+    ],
+)
+def test_gradients_follow_a_call_without_them(program: Start, forward: str, fails: str) -> None:
+    """A view that was made there has none, and is the same weight still."""
+    checked(program, "_without_gradients", forward, fails)
