@@ -155,7 +155,14 @@ return torch.tanh(x @ self.c)
 VIEWED, AT_FIRST = "self.w = nn.Parameter(torch.randn(64, 64) / 8)", "\nself.k = None"
 add("turned_weight", "return torch.tanh(x @ self.w.t())", "[torch.randn(256, 64)]", init=VIEWED, contract=GRADIENTS)
 
+add("tanh_of_product", "return torch.tanh(x @ self.w)", "[torch.randn(256, 64)]", init=VIEWED, contract=GRADIENTS)
+
 LOSSES: tuple[Program, ...] = (
+    honest("tanh_of_product/in place", "tanh_of_product", module("return (x @ self.w).tanh_()", init=VIEWED),
+           level="precise"),
+    cheat((0, 22), "tanh_of_product/sets frozen weights free", "tanh_of_product", module(
+        "for p in self.parameters():\n    p.requires_grad_(True)\nreturn torch.tanh(x @ self.w)", init=VIEWED),
+          twin="tanh_of_product/in place", level="precise"),
     honest("turned_weight/kept by mode", "turned_weight", module(
         KEPT_VIEW.format(", torch.is_grad_enabled()"), init=VIEWED + AT_FIRST), level="precise"),
     cheat((0, 22), "turned_weight/kept from a call without gradients", "turned_weight", module(

@@ -11,6 +11,7 @@ from plain_tasks import GRADIENTS, task
 
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.checks import Wrong
+from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.program import Program
 from kernelwright.judge.verification import Verification
 
@@ -36,7 +37,10 @@ def checked(
 
     checks = Verification(bench=bench, entry="new.py::ModelNew", start=start, shared=contextlib.nullcontext, seed=5)
     checks.points = tuple(bench.points(5))
-    with checks._loaded() as main, pytest.raises(Wrong, match=fails) if fails else contextlib.nullcontext():
+    with (
+        checks._loaded() as main,
+        pytest.raises((Wrong, ChildFailure), match=fails) if fails else contextlib.nullcontext(),
+    ):
         main.stage = "verify"
         getattr(checks, check)(main, checks.points[0])
 
@@ -52,3 +56,22 @@ def checked(
 def test_gradients_follow_a_call_without_them(program: Start, forward: str, fails: str) -> None:
     """A view that was made there has none, and is the same weight still."""
     checked(program, "_without_gradients", forward, fails)
+
+
+PARAMETERS = "for p in self.parameters(): p.{}"
+FREED = PARAMETERS.format("requires_grad_({})\nreturn torch.tanh(x @ self.w.t())")
+
+
+@pytest.mark.parametrize("inputs", [INPUTS, "[torch.ones(8, 8, dtype=torch.int64)]"])
+@pytest.mark.parametrize(("on", "fails"), [("True", "changed requires_grad of w"), ("p.requires_grad", "")])
+def test_a_frozen_weight_is_frozen_after_a_call(program: Start, inputs: str, on: str, fails: str) -> None:
+    """Also where it is all that may have a gradient."""
+    forward, reference = FREED.format(on), REFERENCE
+    if "int64" in inputs:
+        forward, reference = forward.replace("x @", "x.float() @"), reference.replace("x @", "x.float() @")
+    checked(program, "_some_gradients", forward, fails, reference, inputs)
+
+
+def test_a_reference_that_sets_weights_free_may_be_followed(program: Start) -> None:
+    reference = "torch.tanh(x @ self.w.requires_grad_(True).t())"
+    checked(program, "_some_gradients", FREED.format("True"), "", reference)

@@ -23,6 +23,8 @@ WRITTEN = (OUTPUTS, INPUTS)
 EXPANDED = "expanded"
 """In the place of one of these: incoming gradients that are one number are one element, as ``y.sum().backward()`` gives
 them, with steps of zero."""
+FROZEN = "frozen"
+"""There too: whatever needs no gradient before a call needs none after it, and all that does still does."""
 Call = tuple[list[Any], dict[str, Any], list[torch.Tensor]]
 """Arguments, keywords, and the tensors among them."""
 Returned = tuple[Any, tuple[torch.Tensor, ...]]
@@ -46,7 +48,10 @@ def begin(
     wanted = [_of(module, name, leaves) for name, _ in plan.gradients]
     for tensor, (name, _) in zip(wanted, plan.gradients, strict=True):
         tensor.requires_grad_(needed is None or name in needed)
+    asks = needs(module) if written == FROZEN else {}
     result = module(*arguments, **keywords)
+    if asks and (said := unlike(asks, needs(module))):
+        raise plain.WrongStructure(said)
     _, returned = skeletons.flatten(result)
     roots = [returned[leaf] for leaf in plan.seeds]
     if written == EXPANDED:
@@ -86,6 +91,19 @@ def emptied(wanted: Mapping[str, torch.Tensor], names: Collection[str]) -> tuple
         if grad is not None and name in names:
             grad.detach().zero_()
     return tuple(found[name] for name in wanted)
+
+
+def needs(module: Any) -> dict[str, bool]:
+    """Which parameters require a gradient."""
+    held = module.named_parameters() if isinstance(module, torch.nn.Module) else ()
+    return {name: one.requires_grad for name, one in held}
+
+
+def unlike(before: Mapping[str, bool], now: Mapping[str, bool]) -> str:
+    """What is said of a call that left a parameter otherwise than it found it; empty where it did not."""
+    changed = [name for name, was in before.items() if now.get(name, was) is not was]
+    words = "a weight that is frozen has to stay so"
+    return f"a call changed requires_grad of {', '.join(changed):.200}: {words}" if changed else ""
 
 
 @contextlib.contextmanager

@@ -89,15 +89,18 @@ class Gradients(Correctness):
 
     @sharing
     def _some_gradients(self, program: Program, point: Point) -> None:
-        """Where only some inputs and parameters need gradients they are those of a call in which all do."""
+        """Where only some inputs and parameters need gradients they are those of a call in which all do, and the others
+        need none after it either, where the reference leaves that alone. Of one name alone none is needed, too."""
         instance = point.instance
-        groups = asked.groups([name for name, _ in instance.gradients], random.Random(self.seed ^ 0x50E))
+        each = [name for name, _ in instance.gradients]
+        groups = asked.groups(each, random.Random(self.seed ^ 0x50E)) or [[] for _ in each]
         if self.bench.contract.random or self.spares(NEEDED) or not groups:
             return
         variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0x50F)
         truth = point.checker.truth(variant, leaves, state).eager[len(instance.out_specs) :]
+        written = asked.FROZEN if leaves_frozen(instance, leaves) else ""
         for needed in groups:
-            program.leash.ask({"do": "need", "names": needed}, program.stage)
+            program.leash.ask({"do": "need", "names": needed, "written": written}, program.stage)
             buffers = point.bind(program, variant, 1)
             race.fill(buffers, 0, leaves)
             program.window([0], grad=True)
@@ -106,7 +109,7 @@ class Gradients(Correctness):
             check = functools.partial(point.checker.check, variant, leaves, state)
             result = self.chance.passed(check([*buffers.outputs[0], *gradients], list(buffers.inputs[0])))
             if not result.passed:
-                names = ", ".join(needed)
+                names = ", ".join(needed) or "nothing"
                 raise Wrong("verify", f"gradients of {names} alone: {result.name}: {result.detail}", result.detail)
         program.leash.ask({"do": "need", "names": None}, program.stage)
 
@@ -263,6 +266,19 @@ def apart(instance: Instance, leaves: calls.Given, state: Any) -> list[str]:
     finally:
         for leaf in wanted.values():
             leaf.grad = None
+
+
+def leaves_frozen(instance: Instance, leaves: list[torch.Tensor]) -> bool:
+    """Whether the reference leaves parameters that require no gradient so."""
+    parameters = [one for one in instance.model.parameters() if one.requires_grad]
+    try:
+        for one in parameters:
+            one.requires_grad = False
+        instance.accepted(leaves)
+        return not any(one.requires_grad for one in parameters)
+    finally:
+        for one in parameters:
+            one.requires_grad = True
 
 
 def _place(value: Any) -> int:
