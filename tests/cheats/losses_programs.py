@@ -160,6 +160,9 @@ add("tanh_of_product", "return torch.tanh(x @ self.w)", "[torch.randn(256, 64)]"
 LOSSES: tuple[Program, ...] = (
     honest("tanh_of_product/in place", "tanh_of_product", module("return (x @ self.w).tanh_()", init=VIEWED),
            level="precise"),
+    cheat((0, 22), "tanh_of_product/empties what stood in grad", "tanh_of_product", module(
+        "for p in self.parameters():\n    p.grad = None\nreturn torch.tanh(x @ self.w)", init=VIEWED),
+          twin="tanh_of_product/in place", level="precise"),
     cheat((0, 22), "tanh_of_product/sets frozen weights free", "tanh_of_product", module(
         "for p in self.parameters():\n    p.requires_grad_(True)\nreturn torch.tanh(x @ self.w)", init=VIEWED),
           twin="tanh_of_product/in place", level="precise"),

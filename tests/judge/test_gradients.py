@@ -75,3 +75,18 @@ def test_a_frozen_weight_is_frozen_after_a_call(program: Start, inputs: str, on:
 def test_a_reference_that_sets_weights_free_may_be_followed(program: Start) -> None:
     reference = "torch.tanh(x @ self.w.requires_grad_(True).t())"
     checked(program, "_some_gradients", FREED.format("True"), "", reference)
+
+
+@pytest.mark.parametrize("reference", [REFERENCE, "self.w + x"])
+@pytest.mark.parametrize(
+    ("how", "fails"), [("grad = None", "changed .grad"), ("grad.zero_()", "changed .grad"), ("dim()", "")]
+)
+def test_what_stood_in_grad_stands_there_after_a_call(program: Start, reference: str, how: str, fails: str) -> None:
+    """Of four micro batches the last one alone was left. Also where gradients are parts of the incoming one."""
+    forward = PARAMETERS.format(f"{how.replace('grad.', 'grad is None or p.grad.')}\nreturn {reference}")
+    checked(program, "_accumulated", forward, fails, reference)
+
+
+def test_a_reference_that_empties_grad_may_be_followed(program: Start) -> None:
+    reference = "torch.tanh(x @ (setattr(self.w, 'grad', None) or self.w))"
+    checked(program, "_accumulated", f"return {reference}", "", reference)

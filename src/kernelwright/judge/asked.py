@@ -49,7 +49,10 @@ def begin(
     for tensor, (name, _) in zip(wanted, plan.gradients, strict=True):
         tensor.requires_grad_(needed is None or name in needed)
     asks = needs(module) if written == FROZEN else {}
+    stood = [] if isinstance(written, str) else standing(wanted)
     result = module(*arguments, **keywords)
+    if not cleared(stood):
+        raise plain.WrongStructure("a call changed .grad, where gradients of earlier calls are added up")
     if asks and (said := unlike(asks, needs(module))):
         raise plain.WrongStructure(said)
     _, returned = skeletons.flatten(result)
@@ -91,6 +94,23 @@ def emptied(wanted: Mapping[str, torch.Tensor], names: Collection[str]) -> tuple
         if grad is not None and name in names:
             grad.detach().zero_()
     return tuple(found[name] for name in wanted)
+
+
+def standing(wanted: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor, int]]:
+    """Gradients of an earlier call, put into ``.grad`` of what may have any, and how often each was written to."""
+    made = [(leaf, torch.zeros_like(leaf)) for leaf in wanted if leaf.requires_grad and leaf.is_leaf]
+    for leaf, grad in made:
+        leaf.grad = grad
+    return [(leaf, grad, grad._version) for leaf, grad in made]
+
+
+def cleared(stood: Sequence[tuple[torch.Tensor, torch.Tensor, int]]) -> bool:
+    """Take them away, and say whether all were there, and as they were: a program that drops them loses all micro
+    batches of a step but the last."""
+    kept = [leaf.grad is grad and grad._version == version for leaf, grad, version in stood]
+    for leaf, _, _ in stood:
+        leaf.grad = None
+    return all(kept)
 
 
 def needs(module: Any) -> dict[str, bool]:

@@ -207,16 +207,17 @@ class Gradients(Correctness):
     @sharing
     def _accumulated(self, program: Program, point: Point) -> None:
         """Gradients that ``backward()`` leaves, and that share no memory with anything in the reference, share none:
-        of normal incoming gradients, and of ones, for which a product by them may be left out."""
+        of normal incoming gradients, and of ones, for which a product by them may be left out. What stood in ``.grad``
+        before a call stands there after it, where it does in the reference."""
         if not point.instance.gradients:
             return
         variant, leaves, state = self._elsewhere(program, point, self.seed ^ 0xACC, plain=True)
         if not isinstance(leaves, calls.Given) or leaves.incoming is None:
             return
-        if not (names := apart(point.instance, leaves, state)):
+        if (names := apart(point.instance, leaves, state)) is None:
             return
         buffers = point.bind(program, variant, 1)
-        for ones in (False, True):
+        for ones in (False, True) if names else (False,):
             if self.stateful or ones:
                 program.set_state(state)
             given = calls.Given(leaves)
@@ -239,18 +240,22 @@ class Gradients(Correctness):
             raise Wrong("verify", f"{words}: {result.name}: {result.detail}", result.detail)
 
 
-def apart(instance: Instance, leaves: calls.Given, state: Any) -> list[str]:
+def apart(instance: Instance, leaves: calls.Given, state: Any) -> list[str] | None:
     """Names of gradients that share memory with nothing else where ``backward()`` leaves them in the reference: those
-    of ``torch.cat``, of views, and of the terms of a sum that is viewed first, are parts of the incoming one."""
+    of ``torch.cat``, of views, and of the terms of a sum that is viewed first, are parts of the incoming one. None
+    where it changes what stood in ``.grad``, or raises."""
     instance.giver.give(instance.model, state)
     given = [calls.copied(leaf) for leaf in leaves]
     parameters, wanted = dict(instance.model.named_parameters()), dict[str, torch.Tensor]()
     for name, _ in instance.gradients:
         kind, _, which = name.partition(":")
         wanted[name] = given[int(which)].requires_grad_() if kind == "input" else parameters[which]
+    stood = asked.standing([*wanted.values()])
     try:
         with torch.enable_grad(), calls.OfItsOwn():
             outputs = skeletons.flatten(instance.model(*skeletons.unflatten(instance.skeleton, given)))[1]
+        if not asked.cleared(stood):
+            return None
         incoming = [one.to(out.dtype) for one, out in zip(leaves.incoming or (), outputs, strict=True)]
         carried = [at for at in instance.seeds if outputs[at].requires_grad]
         if carried:
@@ -262,7 +267,7 @@ def apart(instance: Instance, leaves: calls.Given, state: Any) -> list[str]:
         return [name for name in wanted if name not in grads or places[_place(grads[name])] == 1]
     except calls.CAUGHT as error:
         health.pass_on(error)
-        return []
+        return None
     finally:
         for leaf in wanted.values():
             leaf.grad = None
