@@ -12,6 +12,7 @@ from kernelwright.judge.instance import Instance
 
 INPUTS = "[torch.randn(8, 16)]"
 WEIGHT = "self.w = nn.Parameter(torch.randn(16, 16) / 4)"
+U = "\nself.u = nn.Parameter(torch.randn(16, 16))"
 NORM = "x @ (self.w * (2000.0 / float(self.w.norm())) if float(self.w.norm()) > 2000.0 else self.w)"
 
 
@@ -116,15 +117,36 @@ def test_a_gate_that_an_operator_compares_lies_about_its_number_where_answers_st
     placed = [float(dict(weighed.placed(root, state, seed))["ema"]) for seed, state in enumerate(drawn)]
     assert min(placed) >= 0 and max(placed) > 1e4
     flags = GATE.format("ones(16)")
-    assert weighed.heavy(instance("x * (self.ema > 0.5)", INPUTS, init=flags)) == ([], {})
+    assert weighed.heavy(instance("x * (self.ema > 0.5)", INPUTS, init=flags)) == ([], {}, [])
 
 
 def test_a_buffer_stays_above_zero_where_its_root_is_taken() -> None:
     """A running variance; who turns at a negative one has no answer there."""
     made = instance("x / self.var.sqrt() if float(self.var) < 1e4 else x * self.w", INPUTS,
                     init=f"self.w = 2.0\n{GATE.format('tensor(1.0)').replace('ema', 'var')}")  # fmt: skip
-    scales, _ = weighed.heavy(made)
+    scales, *_ = weighed.heavy(made)
     assert [name for name, _ in scales] == ["var"] and scales[0][1] > 0
     rooted = instance("x / self.var.sqrt() if float(self.var) > -1e4 else x * 2", INPUTS,
                       init=GATE.format("tensor(1.0)").replace("ema", "var"))  # fmt: skip
-    assert weighed.heavy(rooted) == ([], {})
+    assert weighed.heavy(rooted) == ([], {}, [])
+
+
+LIMIT = "(F.layer_norm(x, (16,)) @ self.w).clamp(-60000, 60000)"
+
+
+@pytest.mark.parametrize(("formula", "weight"), [(LIMIT, WEIGHT), (LIMIT.replace("x,", "x @ self.u,"), WEIGHT + U)])
+def test_results_lie_beyond_a_clamp_that_no_scale_of_inputs_reaches(formula: str, weight: str) -> None:
+    """By the weights behind the norm alone, as a whole; some elements beyond it, and some within."""
+    made = instance(formula, INPUTS, init=weight)
+    states = [made.draw_state(seed) for seed in range(40)]
+    x, shares, beside = made._raw(1)[0][0], [], 0
+    for seed, state in enumerate(states):
+        before, after = dict(state), dict(weighed.placed(made, state, seed))
+        assert "u" not in before or torch.equal(before["u"], after["u"])
+        if torch.equal(before["w"], after["w"]):
+            beside += 1
+            continue
+        given = x @ after["u"] if "u" in after else x
+        shares.append(float(((torch.layer_norm(given, (16,)) @ after["w"]).abs() > 60000).double().mean()))
+    assert len(shares) >= 12 and beside >= 10
+    assert sum(0 < share < 1 for share in shares) > len(shares) / 2

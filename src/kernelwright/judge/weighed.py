@@ -4,7 +4,8 @@ it takes from them.
 
 Of constructors and of training by lot weights are of a size of their own, which no such number is near: who left out a
 norm of 2000, or a clamp at 1000, passed, as inputs alone were scaled until the reference took another way. So did who
-left out what is done above a mean of losses of 10,000, which a buffer holds.
+left out what is done above a mean of losses of 10,000, which a buffer holds, or a clamp of what comes of weights and a
+norm of inputs, which no scale of inputs reaches.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from kernelwright.judge.instance import Instance
     from kernelwright.judge.weights import State
 
-AMONG, NEAR = "elements about numbers", "near other weights"
+AMONG, NEAR, LARGE = "elements about numbers", "near other weights", "results beyond numbers"
 PLACED = 1 / 2
 """Of new weights for a single call those that lie beside something, where there is anything."""
 WEIGHTS = 4
@@ -48,16 +49,19 @@ BEYOND = 2.0**-4
 """How far on either side of where the reference turns its answers with such a buffer have to be finite."""
 AROUND = 1 / 32
 """Share of the elements of a weight that lie about what it is compared with, one at the least."""
+CLEAR = 1.25
+"""How many times as large results would be, at the least, for a number that they are compared with to be out of their
+reach."""
 
 
 def placed(instance: Instance, state: State, seed: int) -> State:
     """Weights for a single call, every second time: counters where the reference turns, a weight beside the size where
-    it does, elements of one about what they are compared with, or weights near what is taken from them, if there are
-    any. Not for calls in turn: who copies a target now and then has other answers after that, and each call is checked
-    by itself. A right program was refused in a race for it."""
-    (names, found), (scales, limits) = thresholds.counters(instance), heavy(instance)
+    it does, or such that results lie beyond what they are compared with, elements of one about what they are, or
+    weights near what is taken from them, if there are any. Not for calls in turn: who copies a target now and then has
+    other answers after that, and each call is checked by itself. A right program was refused in a race for it."""
+    (names, found), (scales, limits, beyond) = thresholds.counters(instance), heavy(instance)
     dice, near = random.Random(seed), solved.of_weights(instance)
-    known = {thresholds.AT: found, thresholds.BESIDE: scales, AMONG: limits, NEAR: near}
+    known = {thresholds.AT: found, thresholds.BESIDE: scales, AMONG: limits, NEAR: near, LARGE: beyond}
     kinds = [kind for kind, fits in known.items() if fits]
     if not kinds or dice.random() >= PLACED:
         return state
@@ -68,6 +72,10 @@ def placed(instance: Instance, state: State, seed: int) -> State:
         return _beside(instance, state, dice.choice(scales), dice)
     if kind == NEAR:
         return _near(instance, dice.choice(near), dice)
+    if kind == LARGE:
+        name, reach = dice.choice(beyond)
+        scale = reach * _ratio(instance, state, name) * 2.0 ** dice.uniform(-0.5, 2.0)
+        return _weighed((), state, weights.tied(instance.model, name), 1.0, scale)[1] or state
     first = {name: value if value.numel() == 1 else None for name, value in instance.first_state}
     made = [(n, _among(value, first[n], limits[n], dice) if n in limits else value) for n, value in state]
     gated = limits.keys() - {name for name, _ in instance.model.named_parameters(remove_duplicate=False)}
@@ -77,12 +85,17 @@ def placed(instance: Instance, state: State, seed: int) -> State:
 def _beside(instance: Instance, state: State, scale: tuple[str, float], dice: random.Random) -> State:
     """A weight that is so large that the reference has just turned, or is about to; as it is where it does not."""
     name, near = scale
-    sizes = (inputs.size_of(dict(known)[name]) for known in (instance.first_state, state))
-    ratio = operator.truediv(*(max(size, 1e-30) for size in sizes))
+    ratio = _ratio(instance, state, name)
     near, made = abs(near) * ratio, _scaled(instance, state, name, math.copysign(1.0, near))
     if not made.turns(near / 2, near * 2):
         return state
     return made.beside(near, dice.choice((-1, 1)), dice.choice(thresholds.MARGINS))[1] or state
+
+
+def _ratio(instance: Instance, state: State, name: str) -> float:
+    """How many times as large a weight was at first."""
+    sizes = (inputs.size_of(dict(known)[name]) for known in (instance.first_state, state))
+    return float(operator.truediv(*(max(size, 1e-30) for size in sizes)))
 
 
 def _near(instance: Instance, made: Mapping[str, torch.Tensor], dice: random.Random) -> State:
@@ -129,12 +142,30 @@ class _Limits(Watching):
         return out
 
 
-_HEAVY: WeakKeyDictionary[Instance, tuple[list[tuple[str, float]], dict[str, float]]] = WeakKeyDictionary()
+class _Reaches(Watching):
+    """Notes how many times as large all would be that operators compare with numbers, one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[float] = []
+
+    def __torch_dispatch__(
+        self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for every operator below autograd."""
+        if borders.named(func) in borders.COMPARED:
+            self.found.append(borders.reach(func, args, kwargs or {}))
+        return func(*args, **(kwargs or {}))
 
 
-def heavy(instance: Instance) -> tuple[list[tuple[str, float]], dict[str, float]]:
-    """Weights of floats with a scale near which the reference turns, and those that it compares with numbers, and how
-    far from them these lie; looked for once."""
+_Found = tuple[list[tuple[str, float]], dict[str, float], list[tuple[str, float]]]
+_HEAVY: WeakKeyDictionary[Instance, _Found] = WeakKeyDictionary()
+
+
+def heavy(instance: Instance) -> _Found:
+    """Weights of floats with a scale near which the reference turns; those that it compares with numbers, and how far
+    from them these lie; and those by which results come to lie beyond numbers that inputs do not reach, and how many
+    times as large they are then. Looked for once."""
     if instance not in _HEAVY:
         leaves, able = (
             instance._raw(instance.seed)[0],
@@ -145,7 +176,8 @@ def heavy(instance: Instance) -> tuple[list[tuple[str, float]], dict[str, float]
             with limits:
                 instance.accepted(instance.given(leaves, 1), instance.first_state)
         scales = list(_weighing(instance, leaves)) if able and thresholds.READS in instance.met["traits"] else []
-        _HEAVY[instance] = scales, limits.found
+        beyond = list(_beyond(instance, leaves, limits.found)) if able and instance.met["reach"] > CLEAR else []
+        _HEAVY[instance] = scales, limits.found, beyond
     return _HEAVY[instance]
 
 
@@ -159,6 +191,30 @@ def _weighing(instance: Instance, leaves: Sequence[torch.Tensor]) -> Iterator[tu
             for side in (1.0, -1.0) if known[name].numel() == 1 and name not in trained else (1.0,):
                 made = _scaled(instance, instance.first_state, name, side)
                 yield from ((name, scale * side) for scale in made.found() if _holds(made, scale, name in trained))
+
+
+def _beyond(instance: Instance, leaves: Sequence[torch.Tensor], known: Collection[str]) -> Iterator[tuple[str, float]]:
+    """By weight how many times as large it has to be for a result to reach a number that no scale of inputs does. Not
+    those that are ``known`` to be compared themselves."""
+    usual = _reaches(instance, leaves, instance.first_state)
+    most = 2.0 * max((reach for reach in usual if reach > CLEAR), default=0.0)
+    large = [(leaf * most).to(leaf.dtype) if leaf.is_floating_point() else leaf for leaf in leaves]
+    scaled = _reaches(instance, large, instance.first_state) if most else []
+    out = {at: reach for at, reach in enumerate(usual) if len(scaled) == len(usual) and CLEAR < min(reach, scaled[at])}
+    trained = [name for name, value in instance.model.named_parameters() if value.numel()] if out else []
+    for name in (name for name in trained[:WEIGHTS] if name not in known):
+        made = _weighed(leaves, instance.first_state, weights.tied(instance.model, name), 1.0, 2.0 * max(out.values()))
+        found = _reaches(instance, *made)
+        near = [reach for at, reach in out.items() if len(found) == len(usual) and 0.0 < found[at] < CLEAR]
+        if near:
+            yield name, min(near)
+
+
+def _reaches(instance: Instance, leaves: Sequence[torch.Tensor], state: State | None) -> list[float]:
+    """What operators of one call compare is so far from numbers; nothing where the reference does not take it."""
+    with (mode := _Reaches()):
+        taken = instance.accepted(instance.given(leaves, 1), state)
+    return mode.found if taken is not None else []
 
 
 def _gates(instance: Instance) -> list[str]:
