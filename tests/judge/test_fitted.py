@@ -15,7 +15,8 @@ from kernelwright.judge.instance import Instance
 from kernelwright.judge.variants import HEAVY, NEVER_SPARED
 from kernelwright.task import Contract
 
-ALL, HALF = (Variant(name=name, required=True, change=name) for name in DRAWS)
+ALL, HALF, TOGETHER = (Variant(name=name, required=True, change=name) for name in DRAWS)
+SINGLE = {FITTED, SOME}
 WEIGHT = "self.w = torch.nn.Parameter(torch.randn(12, 8))"
 ROWS = "[torch.randn(32, 12), torch.randn(32, 8)]"
 ROUNDINGS = 1e-5
@@ -63,6 +64,12 @@ def off(left: torch.Tensor, of: torch.Tensor) -> bool:
         ("x - torch.tanh(x @ self.w) @ self.w.T", ROWS, "x, y", ()),
         ("2.0 - y", ROWS, "x, y", ()),
         ("(x @ self.w).half() - y", "[torch.randn(32, 12), torch.randn(32, 8).half()]", "x, y", ()),
+        (
+            "torch.view_as_complex(x.view(32, 6, 2)) * 2 - y",
+            "[torch.randn(32, 12), torch.randn(32, 6, dtype=torch.complex64)]",
+            "x, y",
+            (1,),
+        ),
         ("x.sum().long() - y", "[torch.randn(32, 12), torch.arange(8)]", "x, y", ()),
     ],
 )
@@ -72,7 +79,7 @@ def test_what_is_taken_from_a_result_of_others_may_fit_it(
     """Not what is taken from its own mean, from another input, or from weights alone, nor halves or whole numbers."""
     made = instance(forward, inputs, args=args, init=WEIGHT)
     assert made.met["fits"] == fits
-    assert offered(made) == (set(DRAWS) if fits else set())
+    assert offered(made) == (set() if not fits else set(DRAWS) if len(fits) > 1 else SINGLE)
 
 
 def test_an_input_becomes_that_result_but_for_noise() -> None:
@@ -104,6 +111,36 @@ def test_what_is_added_fits_where_nothing_is_taken_and_halves_by_more() -> None:
         x, y = made.draw(ALL, seed)
         assert y.dtype is torch.bfloat16
         assert 2.0**-7 < size_of(y.float() - x @ w) / size_of(y) < 2.0**-3.5
+
+
+def test_of_several_all_fit_at_once() -> None:
+    """By the same share, of which the largest is none; of two that are taken from each other's only one does."""
+    inputs = "[torch.randn(32, 12), torch.randn(32, 8), torch.randn(32, 8)]"
+    made = instance(
+        "(x @ self.w - y).abs(), (y.tanh() - z).abs(), (x.T @ x - z.mean())", inputs, args="x, y, z", init=WEIGHT
+    )
+    assert made.met["fits"] == (1, 2)
+    made = instance("(x @ self.w - y), (x[:, :8].tanh() - z)", inputs, args="x, y, z", init=WEIGHT)
+    for seed in range(6):
+        x, y, z = made.draw(TOGETHER, seed)
+        assert off(y - x @ dict(made.first_state)["w"], y) and off(z - x[:, :8].tanh(), z)
+        assert size_of(z - x[:, :8].tanh()) < 2e-3 * size_of(z)
+    made = instance("x[:, :8] * 2 - y, y.tanh() - z", inputs, args="x, y, z")
+    chosen = {tuple(size_of(one) < 0.1 for one in made.eager(made.draw(TOGETHER, seed), None)) for seed in range(12)}
+    assert chosen == {(True, False), (False, True)}
+
+
+def test_complex_inputs_fit_in_both_parts() -> None:
+    """Of a real input no complex number is."""
+    rows = "[torch.randn(32, 12, dtype=torch.complex64), torch.randn(32, 12, dtype=torch.complex64)]"
+    made = instance("(x * 2j - y).abs()", rows, args="x, y")
+    for seed in range(6):
+        x, y = made.draw(ALL, seed)
+        left, of = torch.view_as_real(y - 2j * x), torch.view_as_real(y)
+        assert off(left, of) and float(left[..., 0].abs().min()) > 0 < float(left[..., 1].abs().min())
+    made = instance("(x * 2j - y).abs()", rows.replace(", dtype=torch.complex64)]", ")]"), args="x, y")
+    x, y = made.draw(ALL, 1)
+    assert size_of(x * 2j - y) > 1 / 2
 
 
 def test_half_of_the_rows_fit_too() -> None:
@@ -152,7 +189,7 @@ def test_where_a_nearest_is_chosen_each_is_fitted_once() -> None:
 
 def test_one_draw_of_the_dearest_case_fits_and_none_of_one_by_autocast() -> None:
     """A program may expand at that size alone: what never comes is easily left out of it."""
-    specs = [TensorSpec.contiguous((8, 4), torch.float32)] * 2
+    specs, together = [TensorSpec.contiguous((8, 4), torch.float32)] * 2, TOGETHER.name
 
     def found(**more: object) -> dict[str, int]:
         kinds = {"weights": False, "autocast": False, "hidden_seed": 1, "work": HEAVY + 1, **more}
@@ -160,6 +197,7 @@ def test_one_draw_of_the_dearest_case_fits_and_none_of_one_by_autocast() -> None
 
     assert found(fits=(1,)) == {FITTED: 1} and found() == {}
     assert found(fits=(1,), work=1) == {FITTED: 4, SOME: 2}
+    assert found(fits=(0, 1)) == {FITTED: 1, together: 1} and found(fits=(0, 1), work=1)[together] == 2
     assert found(fits=(1,), autocast=True) == {} and found(fits=(1,), huge=True) == {}
     assert set(DRAWS) <= set(NEVER_SPARED)
 
@@ -171,7 +209,7 @@ def test_nothing_else_may_hold_of_it() -> None:
     assert offered(instance(forward, labels, args="x, y", init=WEIGHT)) == set()
     lot = Contract(random=True)
     made = instance(f"F.dropout({forward})", ROWS, args="x, y", init=WEIGHT, contract=lot)
-    assert offered(made) == set(DRAWS) and not any(made.usable(variant, 3) for variant in (ALL, HALF))
+    assert offered(made) == SINGLE and not any(made.usable(variant, 3) for variant in (ALL, HALF))
     made = instance(f"(F.dropout(x), {forward})", ROWS, args="x, y", init=WEIGHT, contract=lot)
     assert all(made.usable(variant, 3) for variant in (ALL, HALF)), "one answer is the same in all runs"
     made = instance(forward, ROWS, args="x, y", init=WEIGHT, contract=GRADIENTS)

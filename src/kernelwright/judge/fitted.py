@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.judge import borders, calls, inputs, squares
+from kernelwright.judge import borders, calls, inputs, numerics, squares
 from kernelwright.judge.dealing import below
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.kinds import Watching
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kernelwright.judge.buffers import TensorSpec
     from kernelwright.judge.instance import Instance
 
-DRAWS = FITTED, SOME = "inputs that fit", "rows that fit"
+DRAWS = FITTED, SOME, ALL = "inputs that fit", "rows that fit", "inputs that all fit"
 DIFFERS = "takes results from each other"
 """Said of a reference that does; also of one that takes the identity, a transpose or the diagonal from a matrix."""
 WEIGHS = "takes weights from each other"
@@ -76,7 +76,14 @@ def _lies(value: torch.Tensor) -> bool:
 
 
 def _wide(value: torch.Tensor) -> bool:
-    return _lies(value) and value.is_floating_point() and value.itemsize >= WIDE and 0 < value.numel() <= ELEMENTS
+    return _lies(value) and wide(value) and 0 < value.numel() <= ELEMENTS
+
+
+def wide(value: torch.Tensor) -> bool:
+    """Whether it has as many bits as single precision, both parts of a complex one."""
+    return (
+        value.itemsize >= WIDE * (1 + value.is_complex()) if value.is_floating_point() or value.is_complex() else False
+    )
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:
@@ -207,15 +214,29 @@ class Fits:
                 return tuple(sorted(fits))
         return ()
 
+    def at_once(self, leaves: Sequence[torch.Tensor], fits: Sequence[int], rng: torch.Generator) -> list[int]:
+        """Those of some that fit together, taken in an order by lot: none is what another one fits made of."""
+        places = {_place(leaf): at for at, leaf in enumerate(leaves) if leaf.numel()}
+        of = {at: set[int]() for at in fits}
+        for one, made in self.found | self._sums:
+            if (at := places.get(one)) in of:
+                of[at] |= {places[place] for place in made & places.keys()}
+        chosen: list[int] = []
+        for at in (fits[one] for one in torch.randperm(len(fits), generator=rng, device=rng.device).tolist()):
+            if not any(at in of[one] or one in of[at] for one in chosen):
+                chosen.append(at)
+        return chosen
+
 
 def drawn(specs: Sequence[TensorSpec], fits: Sequence[int], work: int, steps: Sequence[int]) -> list[Variant]:
     """Draws of which an input fits, in all of its rows, or in half of them: who looks at a few takes all for others.
+    Of several all fit at once in some: with a target for each of two heads what is left of one hides the other.
     ``work``: multiply-adds of a call; those up to each of three ``steps`` have more draws than others. Of the dearest
     one comes all the same: products that squares expand into pay off there most."""
-    if not any("float" in specs[at].dtype for at in fits):  # flags are not, see ``bonds``
+    if not any("float" in specs[at].dtype or "complex" in specs[at].dtype for at in fits):  # flags: see ``bonds``
         return []
     cheap = sum(work <= most for most in steps)
-    draws = {FITTED: (1, 1, 2, 4)[cheap], SOME: (0, 1, 1, 2)[cheap]}
+    draws = {FITTED: (1, 1, 2, 4)[cheap], SOME: (0, 1, 1, 2)[cheap], ALL: (1, 1, 2, 2)[cheap] if len(fits) > 1 else 0}
     return [Variant(name=name, required=True, change=name, draws=count) for name, count in draws.items() if count]
 
 
@@ -269,19 +290,25 @@ def fitted(instance: Instance, leaves: list[torch.Tensor], variant: Variant, see
     fits = [at for at in seen.fits.of(leaves) if free(instance, at)]
     if not fits:
         return leaves
-    rng = inputs.generator(seed, instance.device)
-    chosen = fits[below(len(fits), rng)]
-    share = (SHARES if leaves[chosen].itemsize >= WIDE else OF_HALVES)[below(len(SHARES), rng)]
-    made = calls.copied(leaf := leaves[chosen])
-    apart = max((one.sign for one in seen.taken if one.place == _place(leaf)), default=1)
-    for one in seen.taken:
-        if one.place == _place(leaf) and one.sign == apart:
-            part = made.as_strided(one.size, one.stride, one.offset)
-            _put(part, one.other, share, instance.sorts, rng)
-    if variant.change == SOME:
-        lines = (len(leaf), *[1] * (leaf.dim() - 1)) if leaf.dim() else ()
-        made = torch.where(torch.rand(lines, generator=rng, device=leaf.device) < 1 / 2, made, leaf)
-    return [made if at == chosen else one for at, one in enumerate(leaves)]
+    rng, out = inputs.generator(seed, instance.device), list(leaves)
+    chosen = [fits[below(len(fits), rng)]] if variant.change != ALL else seen.fits.at_once(leaves, fits, rng)
+    share = below(len(SHARES), rng) if variant.change != ALL else lesser(rng)
+    for at in chosen:
+        out[at] = made = calls.copied(leaf := leaves[at])
+        apart = max((one.sign for one in seen.taken if one.place == _place(leaf)), default=1)
+        for one in seen.taken:
+            if one.place == _place(leaf) and one.sign == apart:
+                part = made.as_strided(one.size, one.stride, one.offset)
+                _put(part, one.other, (SHARES if wide(leaf) else OF_HALVES)[share], instance.sorts, rng)
+        if variant.change == SOME:
+            lines = (len(leaf), *[1] * (leaf.dim() - 1)) if leaf.dim() else ()
+            out[at] = torch.where(torch.rand(lines, generator=rng, device=leaf.device) < 1 / 2, made, leaf)
+    return out
+
+
+def lesser(rng: torch.Generator) -> int:
+    """One of the lesser shares, for draws where noise of several inputs adds up."""
+    return 1 + below(len(SHARES) - 1, rng)
 
 
 def free(instance: Instance, at: int, *, mirrored: bool = False) -> bool:
@@ -297,14 +324,25 @@ def _put(part: torch.Tensor, other: torch.Tensor, share: float, once: bool, rng:
     all as near to one, the nearest is another to who multiplies squares out to find it, as many an honest program
     does."""
     part = part[_first(part)]
+    if other.is_complex() and not part.is_complex():
+        return
     value, first = _chosen(other, part.shape, rng)
-    value = value.to(part.dtype).expand(part.shape)
+    value, part, first = (
+        numerics.real(value.to(part.dtype).expand(part.shape)),
+        numerics.real(part),
+        _pairs(first, part),
+    )
     off = share * inputs.size_of(value)
     noise = NEAREST + (FURTHEST - NEAREST) * torch.rand(part.shape, generator=rng, device=part.device)
     up = torch.rand(part.shape, generator=rng, device=part.device) < 1 / 2
     up = torch.where(value.abs() <= FURTHEST * off, value >= 0, up)
     made = value + off * torch.where(up, noise, -noise).to(part.dtype)
     part.copy_(torch.where(torch.isfinite(made) & (first if once else True), made, part))
+
+
+def _pairs(first: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+    """Of complex numbers what holds of both parts."""
+    return first[..., None] if part.is_complex() else first
 
 
 def _chosen(other: torch.Tensor, shape: torch.Size, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:

@@ -77,7 +77,7 @@ class Variant:
     ``blank channels``, ``blank inputs``, ``rows alike``, ``one for all``, ``empty samples``, ``masks``,
     ``whole.LINES``, ``whole.EMPTIED``, ``skewed``, ``largest``, ``least``, ``held``, ``alone``, ``factors.SIGNS``,
     ``factors.SIZES``, ``factors.SLICES``, ``factors.BOTH``, ``beside_weights.ROWS``, one of ``slices.CHANGES``,
-    ``almost.CHANGES`` or ``fitted.DRAWS``, ``solved.SOLVED``, or nothing."""
+    ``almost.CHANGES`` or ``fitted.DRAWS``, ``solved.CHANGES``, or nothing."""
     factors: tuple[float, ...] = ()
     """Scales that ``mixed`` and ``strewn`` deal to rows (the largest is also that of ``outliers``), ``borders``, or by
     what share of itself an element is ``nearly`` what it was."""
@@ -170,8 +170,8 @@ def mixed(seed: int) -> int:
 
 
 def size_of(values: torch.Tensor) -> float:
-    """Root mean square of the finite elements, 1.0 where there are none or all are zero."""
-    finite = values.detach().to(torch.float64)
+    """Root mean square of the finite elements, of both parts of complex ones, 1.0 where all are zero or none."""
+    finite = numerics.wide(values)
     finite = finite[torch.isfinite(finite)]
     found = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
     return found if found > 0 and math.isfinite(found) else 1.0
