@@ -13,6 +13,7 @@ from kernelwright.judge.instance import Instance
 from kernelwright.task import Contract
 
 DRAW = Variant(name=solved.SOLVED, required=True, change=solved.SOLVED)
+AT_ONCE = Variant(name=solved.TOGETHER, required=True, change=solved.TOGETHER)
 PLAIN = Variant(name="", required=True)
 WEIGHT = "self.w = torch.nn.Parameter(torch.randn(12, 16) / 4)\nself.v = torch.nn.Parameter(torch.randn(10, 16) / 3)"
 TWO = "[torch.randn(32, 12), torch.randn(32, {})]"
@@ -40,6 +41,12 @@ def offered(made: Instance) -> bool:
         ("x.mT - x", "[torch.randn(4, 16, 16)]", "x"),
         ("x - torch.eye(16)", "[torch.randn(16, 16)]", "x"),
         ("x - torch.diag_embed(x.diagonal(dim1=1, dim2=2))", "[torch.randn(4, 16, 16)]", "x"),
+        ("(torch.fft.rfft(x @ self.w) - torch.fft.rfft(y)).abs()", TWO.format(16), "x, y"),
+        ("(torch.complex(x, -x) @ self.w.to(torch.complex64) - y.conj() * 2).abs()",
+         "[torch.randn(32, 12), torch.randn(32, 16, dtype=torch.complex64)]", "x, y"),
+        ("x @ self.w * m - y * m", TWO.format(16)[:-1] + ", torch.rand(32, 16)]", "x, y, m"),
+        ("x @ self.w / y - 1", TWO.format(16), "x, y"),
+        ("3 - torch.div(y, x @ self.w)", TWO.format(16), "x, y"),
         ("(x.T @ x).fill_diagonal_(0)", "[torch.randn(64, 16)]", "x"),
         ("x.T @ y / 64 * (1 - torch.eye(16))", "[torch.randn(64, 16), torch.randn(64, 16)]", "x, y"),
     ],
@@ -58,6 +65,26 @@ def test_a_difference_is_small_for_such_inputs(apart: str, inputs: str, args: st
         sizes.add(round(float(torch.tensor(size_of(out)).log10())))
         assert 0 < size_of(out) < size_of(plain) / 20
     assert len(sizes) > 1
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["x @ self.w - torch.tanh(y)", "x @ self.w - y", "F.normalize(x @ self.w, dim=-1) - F.normalize(y, dim=-1)"],
+)
+def test_all_differences_are_small_at_once(first: str) -> None:
+    """Those of an input too, where one of results is beside them; each of them hides the other where one is."""
+    made = instance(f"({first}, x @ self.w.exp() / 4 - z.sinh())", TWO.format(16)[:-1] + ", torch.randn(32, 16)]",
+                    args="x, y, z", init=WEIGHT)  # fmt: skip
+    plain = made.eager(made.draw(PLAIN, 1), None)
+    for seed in range(4):
+        answers = made.eager(made.draw(AT_ONCE, seed), None)
+        assert all(0 < size_of(one) < size_of(other) / 20 for one, other in zip(answers, plain, strict=True))
+
+
+def test_at_once_is_more_than_one() -> None:
+    made = instance("x @ self.w - torch.tanh(y)", TWO.format(16), args="x, y", init=WEIGHT)
+    assert solved.of(made) and solved.of(made, solved.TOGETHER) == []
+    assert not made.usable(AT_ONCE, 3) and made.usable(DRAW, 3)
 
 
 def test_gradients_of_a_call_are_left_alone_and_the_weights_too() -> None:

@@ -39,8 +39,8 @@ def by_reference(
         return comparisons.met(instance, leaves, seed)
     if variant.change in fitted.DRAWS:
         return fitted.fitted(instance, leaves, variant, seed)
-    if variant.change == solved.SOLVED:
-        return solved.solved(instance, leaves, seed)
+    if variant.change in solved.CHANGES:
+        return solved.solved(instance, leaves, seed, variant.change)
     if variant.change in (thresholds.AT, thresholds.BESIDE):
         return thresholds.changed(instance, variant.change, leaves, seed)
     if variant.change in derived.CHANGES:
@@ -74,11 +74,9 @@ def apart(instance: Instance, variant: inputs.Variant, seed: int) -> bool:
     the reference has what they are about."""
     if variant.change in (thresholds.AT, thresholds.BESIDE):
         return thresholds.met(instance, variant.change)
-    if variant.change == solved.SOLVED and not solved.of(instance):
-        return False
-    if (
-        variant.change in (*fitted.DRAWS, solved.SOLVED) and not instance.settled
-    ):  # what is all by lot is compared otherwise
+    if variant.change in (*fitted.DRAWS, *solved.CHANGES) and not instance.settled:
+        return False  # what is all by lot is compared otherwise
+    if variant.change in solved.CHANGES and not solved.of(instance, variant.change):
         return False
     if variant.change != BOTH_FAR:
         return variant.change not in derived.CHANGES or derived.met(instance, variant)
