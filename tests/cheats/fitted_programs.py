@@ -53,6 +53,16 @@ UNIT = "p, t = F.normalize(h @ self.w, dim=-1), F.normalize(t, dim=-1)\n"
 PATCHES = "p = h @ self.w + self.b\nv, m = torch.var_mean(t, -1, keepdim=True)\nt = (t - m) * (v + 1e-6).rsqrt()\n"
 EXPANDED = "return (p.square().sum(-1) - 2 * (p * t).sum(-1) + t.square().sum(-1)).clamp(min=0)"
 BY_NORM = "return torch.linalg.vector_norm(p - t, dim=-1).square()"
+HEADS = "self.w = nn.Parameter(torch.randn(48, 64) / 7)\nself.v = nn.Parameter(torch.randn(48, 32) / 7)"
+BOTH = "torch.randn(256, 48), torch.randn(256, 64)"
+TARGETS = f"[{BOTH}, torch.randn(256, 32)]"
+APART = "def e(z, t):\n    return {}\n"
+MEANS = APART.format("(z.square().mean(-1) - 2 * (z * t).mean(-1) + t.square().mean(-1)).clamp(min=0)")
+LOSS = APART.format("F.mse_loss(z, t, reduction='none').mean(-1)")
+NORMS = APART.format("torch.linalg.vector_norm(z - t, dim=-1).square() / t.shape[-1]")
+PAIRED = "return e(h @ self.w, t) + e(h @ self.v, s)"
+SIZES = "(a.abs().square().mean(-1) - 2 * (a * b.conj()).real.mean(-1) + b.abs().square().mean(-1)).clamp(min=0)"
+COMPLEX = "torch.randn(256, {}, dtype=torch.complex64)"
 LINE = "x = x - x.mean(-1, keepdim=True)\nb = (x @ self.t) / (self.t @ self.t)\n"
 
 FITTED: tuple[Program, ...] = (
@@ -124,4 +134,29 @@ FITTED: tuple[Program, ...] = (
            ("in place", "return F.dropout((x @ self.w).tanh_(), 0.3, True)"), args="x",
            init=WEIGHT.format("32, 32") + "\nself.spare = nn.Parameter(torch.randn(32))",
            contract=Contract(random=True, gradients=True)),
+    *_pair("two targets", "return (h @ self.w - t).square().mean(-1) + (h @ self.v - s).square().mean(-1)", TARGETS,
+           ("squares expanded", MEANS + PAIRED), ("losses", LOSS + PAIRED), args="h, t, s", init=HEADS),
+    *_pair("two targets in bounds", "t, s = t.tanh(), s.tanh()\n"
+           "return (h @ self.w - t).square().mean(-1) + (h @ self.v - s).square().mean(-1)", TARGETS,
+           ("squares expanded", f"{MEANS}t, s = t.tanh(), s.tanh()\n{PAIRED}"),
+           ("norms", f"{NORMS}t, s = t.tanh(), s.tanh()\n{PAIRED}"), args="h, t, s", init=HEADS),
+    *_pair("of spectra", "return (torch.fft.rfft(h @ self.w) - torch.fft.rfft(t)).abs().square().mean(-1)", f"[{BOTH}]",
+           ("squares expanded", f"a, b = torch.fft.rfft(h @ self.w), torch.fft.rfft(t)\nreturn {SIZES}"),
+           ("one transform", "d = torch.view_as_real(torch.fft.rfft(h @ self.w - t))\n"
+            "return d.square().sum(-1).mean(-1)"), args="h, t", init=WEIGHT.format("48, 64")),
+    *_pair("of complex numbers", "return (h @ self.w - t).abs().square().mean(-1)",
+           f"[{COMPLEX.format(48)}, {COMPLEX.format(64)}]",
+           ("squares expanded", f"a, b = h @ self.w, t\nreturn {SIZES}"),
+           ("pairs", "return torch.view_as_real(torch.addmm(t, h, self.w, beta=-1)).square().sum(-1).mean(-1)"),
+           args="h, t", init=WEIGHT.format("48, 64, dtype=torch.complex64")),
+    *_pair("under a mask", "return (h @ self.w * m - t * m).square().sum(-1)", f"[{BOTH}, torch.rand(256, 64)]",
+           ("squares expanded", "z, q = h @ self.w, m * m\n"
+            "return ((z * z * q).sum(-1) - 2 * (z * t * q).sum(-1) + (t * t * q).sum(-1)).clamp(min=0)"),
+           ("the mask at last", "d = (h @ self.w - t) * m\nreturn (d * d).sum(-1)"), args="h, t, m",
+           init=WEIGHT.format("48, 64")),
+    *_pair("relative errors", "return (h @ self.w / t - 1).square().mean(-1)",
+           "(lambda t: [torch.randn(256, 48), t + t.sign()])(torch.randn(256, 64))",
+           ("squares expanded", "r = h @ self.w / t\nreturn (r.square().mean(-1) - 2 * r.mean(-1) + 1).clamp(min=0)"),
+           ("a difference divided", "return ((torch.addmm(t, h, self.w, beta=-1)) / t).square().mean(-1)"),
+           args="h, t", init=WEIGHT.format("48, 64")),
 )  # fmt: skip
