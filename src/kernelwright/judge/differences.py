@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Differences that a call takes, of results, or of a result and a constant or an input, as functions of torch's tell.
 
-Each knows its gradient, so what it is computed of can be moved until it is small (``solved``). Complex ones are pairs
-of reals: of spectra too a square is expanded, and by 35 roundings of 4,000 that was granted while they were none.
+Each knows its gradient, so what it is computed of can be moved until it is small (``solved``). Complex ones count as
+pairs of reals: expanded squares of spectra that fit to 1e-3 were 9.0e-6 off of 6.5e-5, and the reference 3e-9.
 """
 
 from __future__ import annotations

@@ -45,6 +45,8 @@ runs are made."""
 BESIDE = 8
 """Times that size what is made small with one is at the most: the diagonal of a correlation over 256 rows, of which the
 deviations are those by 255, is 2^-8 below one at the nearest."""
+TINY = 64
+"""Times less than others elements are tiny of which no ratio is near a number."""
 KEPT, LARGER = 1 / 16, 32
 """Times as large as before the sides are at the least, and inputs at the most: who makes all inputs small makes
 differences so."""
@@ -105,7 +107,7 @@ def solved(instance: Instance, leaves: list[torch.Tensor], seed: int, change: st
     for index, value in one.leaves.items():
         out[index] = calls.copied(leaves[index])
         near = value if one.ratio is not None else noisy(value, share, rng)
-        near = value * noisy(torch.ones_like(value), share, rng) if index == one.ratio else near
+        near = _rated(value, one.ratio[1], share, rng) if one.ratio is not None and index == one.ratio[0] else near
         made = _mirrored(instance, index, near)
         out[index].copy_(value if made is None else made)
     for index, value in one.beside.items():
@@ -117,6 +119,13 @@ def noisy(value: torch.Tensor, share: float, rng: torch.Generator) -> torch.Tens
     """A little off, by a share of its size."""
     noise = torch.randn(value.shape, generator=rng, device=value.device, dtype=value.dtype)
     return value + share * inputs.size_of(value) * noise
+
+
+def _rated(value: torch.Tensor, size: float, share: float, rng: torch.Generator) -> torch.Tensor:
+    """Off by a share of each element, for what it divides has its own relative error; of tiny ones that is so large
+    that it hid all others', so a ratio is near zero there."""
+    tiny = value.abs() < inputs.size_of(value) / TINY
+    return torch.where(tiny, size * inputs.size_of(value), value * noisy(torch.ones_like(value), share, rng))
 
 
 def _mirrored(instance: Instance, index: int, value: torch.Tensor) -> torch.Tensor | None:
@@ -133,15 +142,15 @@ class _Solution:
 
     leaves: dict[int, torch.Tensor]
     beside: dict[int, torch.Tensor]
-    ratio: Key | None = None
-    """Which of them has what it is divided of in its place."""
+    ratio: tuple[Key, float] | None = None
+    """Which of them is what it divides, or is divided by, and how large it is where that is tiny."""
 
 
 class _Search:
     """One draw of a task, of which differences are solved."""
 
     weights = False
-    _ratio: Key | None
+    _ratio: tuple[Key, float] | None
 
     def __init__(self, instance: Instance) -> None:
         self._instance, self._leaves = instance, instance._raw(instance.seed)[0]
@@ -254,20 +263,22 @@ class _Search:
     ) -> dict[Key, torch.Tensor]:
         """One input for each in place of a side, where the difference is so a half of what it is, or less, and the
         others are no larger for it."""
-        put = set[Key]()
-        for taken, size in zip(first, sizes, strict=True) if len(values) > 1 else ():
+        put, tries = set[Key](), self._left
+        able = [(one, size) for one, size in zip(first, sizes, strict=True) if len(values) > 1 and one.sides()]
+        for taken, size in able:
             best, whole = None, float(_loss(self._run(values), chosen, sizes).detach())
             least = whole - 3 / 4 * min((inputs.size_of(taken.apart) / size) ** 2, whole)
-            for index, side in itertools.product(values.keys() - put, taken.sides()):
-                if side.numel() == values[index].numel() and side.dtype is values[index].dtype:
+            for index, side in itertools.product(values.keys() - put, sides := taken.sides()):
+                if tries > 0 and side.numel() == values[index].numel() and side.dtype is values[index].dtype:
+                    tries -= 1
                     made = {i: x.detach().clone() for i, x in values.items()}
                     made[index] = side.detach().reshape(made[index].shape).clone()
                     if (left := float(_loss(self._run(made), chosen, sizes).detach())) < least:
-                        best, least = (index, made), left
+                        best, least = (index, made, float(side is sides[0])), left
             if best is not None:
                 values = best[1]
                 put.add(best[0])
-                self._ratio = best[0] if taken.ratio else self._ratio
+                self._ratio = (best[0], best[2]) if taken.ratio else self._ratio
         return {i: x.detach().clone() for i, x in values.items()}
 
 
