@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import shutil
 import subprocess
@@ -200,3 +201,40 @@ def test_shapes_of_outputs_follow_attributes_that_the_kernel_takes(tmp_path: Pat
     model, x = built(tmp_path, kernel, reference).ModelNew(), torch.arange(9.0)
     for model.k in (3, 7, 1):
         assert x[: model.k].tolist() == model(x).tolist()
+
+
+def test_what_a_call_needs_to_know_is_looked_up_once(compiled: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For arguments of one shape: with a state_dict and a signature at every call a gelu on an H200, as fast as
+    eager's by events, took 1.6 times as long. Weights and numbers are those of the call all the same."""
+    torch = pytest.importorskip("torch")
+    new, old, asked = compiled.ModelNew(33), compiled.Model(33), list[str]()
+    usual = torch.nn.Module.state_dict
+    monkeypatch.setattr(
+        compiled.ModelNew, "state_dict", lambda self, **how: asked.append("state") or usual(self, **how)
+    )
+    monkeypatch.setattr(
+        compiled.inspect, "signature", lambda f, real=compiled.inspect.signature: asked.append("s") or real(f)
+    )
+    x = torch.randn(5, 33)
+    with torch.no_grad():
+        for eps, scale in ((1e-6, 0.5), (1e-6, 2.0), (0.5, 2.0), (1e-6, 0.5)):
+            new.eps = old.eps = eps
+            torch.nn.init.uniform_(new.norm.weight)
+            old.norm.weight.copy_(new.norm.weight)
+            torch.testing.assert_close(new(x, scale), old(x, scale))
+        first = list(asked)
+        new.norm = copy.deepcopy(new.norm)  # another parameter, where the old one was
+        torch.nn.init.uniform_(new.norm.weight)
+        old.norm.weight.copy_(new.norm.weight)
+        torch.testing.assert_close(new(x, 0.5), old(x, 0.5))
+        torch.testing.assert_close(copy.deepcopy(new)(x, 0.5), old(x, 0.5))
+    assert first == asked and first.count("state") == 3, "once for each scale and eps"
+
+
+def test_results_that_the_kernel_has_no_pointer_for_are_the_references(tmp_path: Path) -> None:
+    """Not memory that nobody wrote to."""
+    torch = pytest.importorskip("torch")
+    kernel = 'extern "C" void f(float* out, const float* x, long n) { for (long i = 0; i < n; ++i) out[i] = x[i]; }'
+    reference = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x): return x + 0, x * 2\n"
+    one, two = built(tmp_path, kernel, reference).ModelNew()(torch.ones(64))
+    assert one.tolist() == [1.0] * 64 and two.tolist() == [2.0] * 64

@@ -140,6 +140,7 @@ def _argument(path: Path, text: str) -> Argument:
 _IMPORTS = """import ctypes
 import inspect
 import pathlib
+from operator import attrgetter
 
 import torch
 """
@@ -171,7 +172,9 @@ def _tensors(value):
 def _key(value):
     """Equal only where outputs have equal shapes: everything about the arguments but the values in tensors."""
     if isinstance(value, torch.Tensor):
-        return (tuple(value.shape), value.dtype, value.device)
+        return (value.shape, value.dtype, value.device)
+    if value is None or type(value) in (int, bool, str):
+        return (type(value), value)
     if isinstance(value, (list, tuple)):
         return (type(value), *map(_key, value))
     if isinstance(value, dict):
@@ -179,77 +182,119 @@ def _key(value):
     return (type(value), repr(value))
 
 
+_OUTS, _INS = ([(name, dtype) for kind, name, dtype in PLAN if kind == way] for way in ("out", "in"))
+_POINTERS = [name for name, _ in _OUTS + _INS]
+
+
+def _measure(name):
+    """(what it is of a pointer, which pointer, which axis) for a number that a name says, as n, n_x, x_d0 and x_s0."""
+    if name == "n":
+        return ("n", 0, 0)
+    if name.startswith("n_") and name[2:] in _POINTERS:
+        return ("n", _POINTERS.index(name[2:]), 0)
+    base, _, end = name.rpartition("_")
+    if base in _POINTERS and end[:1] in ("d", "s") and end[1:].isdigit():
+        return (end[0], _POINTERS.index(base), int(end[1:]))
+    return None
+
+
+# Attributes that the kernel is handed may be other ones by now.
+_OWN = [name for kind, name, _ in PLAN if kind == "number" and _measure(name) is None]
+
+
 class ModelNew(REFERENCE_CLASS):
     """Calls the compiled kernel; runs the reference where its rule does not apply."""
 
-    def _specs(self, args):
-        # Attributes that the kernel is handed may be other ones by now.
-        numbers = tuple(getattr(self, name, None) for kind, name, _ in PLAN if kind == "number")
-        key = (self.training, _key(args), _key(numbers))
-        known = self.__dict__.setdefault("_output_specs", {})
+    def _known(self, args):
+        """How the kernel is called for such arguments, looked up once: outputs, inputs and values, or None."""
+        key = (self.training, *map(_key, args), *(_key(getattr(self, name, None)) for name in _OWN))
+        known = self.__dict__.setdefault("_kernel_calls", {})
         if key not in known:
             if len(known) >= 1000:
                 known.clear()  # a number that is another one at every call
-            with torch.no_grad():
-                result = super().forward(*args)
-            leaves = _tensors(result)
-            plain = isinstance(result, torch.Tensor) or (
-                isinstance(result, (list, tuple)) and all(isinstance(item, torch.Tensor) for item in result)
-            )
-            kind = None if isinstance(result, torch.Tensor) else type(result)
-            known[key] = (plain, kind, [(tuple(t.shape), t.dtype, t.device) for t in leaves])
+            known[key] = self._planned(args)
         return known[key]
 
-    def _bind(self, args, outputs):
-        state = {name.replace(".", "_"): t for name, t in self.state_dict(keep_vars=True).items()}
-        given, made, pointers = iter(_tensors(args)), iter(outputs), {}
-        for kind, name, dtype in PLAN:
-            if kind == "out":
-                pointers[name] = next(made, None)
-            elif kind == "in":
-                tensor = state[name] if name in state else next(given, None)
-                pointers[name] = None if tensor is None else tensor.detach().contiguous()
-            else:
-                continue
-            if pointers[name] is None or pointers[name].dtype != getattr(torch, dtype):
-                return None
-        return pointers
+    def _planned(self, args):
+        with torch.no_grad():
+            result = super().forward(*args)
+        leaves = _tensors(result)
+        alone, several = isinstance(result, torch.Tensor), isinstance(result, (list, tuple))
+        if not alone and not (several and all(isinstance(item, torch.Tensor) for item in result)):
+            return None
+        if len(leaves) != len(_OUTS) or any(t.dtype != getattr(torch, d) for t, (_, d) in zip(leaves, _OUTS)):
+            return None
+        state, count, sources = self.state_dict(keep_vars=True), 0, []
+        names = {name.replace(".", "_"): name for name in state}
+        for name, dtype in _INS:
+            source = names.get(name, count)
+            count += name not in names
+            sources.append((source, self._reader(names[name], state) if name in names else None, getattr(torch, dtype)))
+        if count > len(_tensors(args)):
+            return None
+        values = [(kind if kind == "stream" else "pointer", _POINTERS.index(name) if name in _POINTERS else 0, 0)
+                  if kind != "number" else _measure(name) or self._number(name, args) for kind, name, _ in PLAN]
+        specs = [(t.shape, t.dtype, t.device) for t in leaves]
+        return (None if alone else type(result), specs, sources, values)
 
-    def _number(self, name, args, pointers):
-        if name == "n":
-            return next(iter(pointers.values())).numel()
-        if name.startswith("n_") and name[2:] in pointers:
-            return pointers[name[2:]].numel()
-        base, _, end = name.rpartition("_")
-        if base in pointers and end[:1] in ("d", "s") and end[1:].isdigit():
-            sizes = pointers[base].shape if end[0] == "d" else pointers[base].stride()
-            return sizes[int(end[1:])]
+    def _number(self, name, args):
+        """Where a number is found that is an argument or an attribute."""
+        names = list(inspect.signature(REFERENCE_CLASS.forward).parameters)[1:]
         bound = inspect.signature(REFERENCE_CLASS.forward).bind(self, *args)
         bound.apply_defaults()
-        if name not in bound.arguments and not hasattr(self, name):
-            known = "n, and for a pointer such as %s: n_%s, %s_d0, %s_s0" % ((next(iter(pointers)),) * 4)
-            raise TypeError("the number %s of %s is not known: numbers are %s; or named like an argument or an "
-                "attribute of the reference" % (name, FUNCTION, known))
-        return bound.arguments[name] if name in bound.arguments else getattr(self, name)
+        if name in names and names.index(name) < len(args):
+            return ("argument", names.index(name), 0)
+        if name in bound.arguments:
+            return ("value", bound.arguments[name], 0)
+        if hasattr(self, name):
+            return ("attribute", name, 0)
+        known = "n, and for a pointer such as %s: n_%s, %s_d0, %s_s0" % ((_POINTERS[0],) * 4)
+        raise TypeError("the number %s of %s is not known: numbers are %s; or named like an argument or an "
+            "attribute of the reference" % (name, FUNCTION, known))
+
+    def _reader(self, path, state):
+        """What reads a parameter or buffer sooner than a state_dict does, where it is the same."""
+        read = attrgetter(path)
+        try:
+            return read if read(self) is state[path] else None
+        except AttributeError:
+            return None
 
     def forward(self, *args):
-        grad = torch.is_grad_enabled() and any(
-            t.requires_grad for t in _tensors(args) + list(self.parameters())
-        )
-        plain, kind, specs = (False, None, []) if grad else self._specs(args)
-        outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in specs]
-        pointers = self._bind(args, outputs) if plain else None
-        if pointers is None:
+        if torch.is_grad_enabled() and (
+            any(t.requires_grad for t in _tensors(args)) or any(t.requires_grad for t in self.parameters())
+        ):
             return super().forward(*args)
-        values = []
-        for what, name, _ in PLAN:
-            if what == "stream":
-                values.append(torch.cuda.current_stream().cuda_stream)
-            elif what == "number":
-                values.append(self._number(name, args, pointers))
+        if (plan := self._known(args)) is None:
+            return super().forward(*args)
+        kind, specs, sources, values = plan
+        outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in specs]
+        pointers, given = list(outputs), args if all(isinstance(a, torch.Tensor) for a in args) else _tensors(args)
+        for source, read, dtype in sources:
+            if read is not None:
+                tensor = read(self)
             else:
-                values.append(pointers[name].data_ptr())
-        status = _FUNCTION(*values)
+                tensor = given[source] if isinstance(source, int) else self.state_dict(keep_vars=True)[source]
+            if tensor.dtype != dtype:
+                return super().forward(*args)
+            pointers.append(tensor if tensor.is_contiguous() else tensor.detach().contiguous())
+        handed = []
+        for what, which, axis in values:
+            if what == "pointer":
+                handed.append(pointers[which].data_ptr())
+            elif what == "n":
+                handed.append(pointers[which].numel())
+            elif what == "d":
+                handed.append(pointers[which].shape[axis])
+            elif what == "s":
+                handed.append(pointers[which].stride(axis))
+            elif what == "stream":
+                handed.append(torch.cuda.current_stream().cuda_stream)
+            elif what == "argument":
+                handed.append(args[which])
+            else:
+                handed.append(getattr(self, which) if what == "attribute" else which)
+        status = _FUNCTION(*handed)
         if RETURNS_STATUS and status != 0:
             raise RuntimeError(f"{FUNCTION} returned {status}")
         return outputs[0] if kind is None else kind(outputs)
