@@ -14,7 +14,7 @@ from plain_programs import checks_of
 from plain_tasks import task
 from torch import nn
 
-from kernelwright.judge import parts
+from kernelwright.judge import parts, relaid
 from kernelwright.judge.bench import Bench
 from kernelwright.judge.program import Program
 from kernelwright.judge.verification import Verification
@@ -107,10 +107,10 @@ def test_weights_are_laid_out_as_a_model_of_images_is_told(
 
     checks = Verification(bench=bench, entry="new.py::ModelNew", start=start, shared=contextlib.nullcontext, seed=5)
     checks.points = bench.points(5)
-    checks._relaid()
-    assert len(checks.conditions) == bool(otherwise)
+    said = relaid.otherwise(checks)
+    assert len(said) == bool(otherwise)
     assert all(one.startswith(f"with weights in torch.channels_last it answers otherwise ({otherwise}")
-               for one in checks.conditions)  # fmt: skip
+               for one in said)  # fmt: skip
 
 
 def test_weights_that_have_one_layout_are_not_asked_about() -> None:
@@ -120,8 +120,7 @@ def test_weights_that_have_one_layout_are_not_asked_about() -> None:
         bench = Bench(made, "cpu")
         checks = Verification(bench=bench, entry="", start=_never, shared=contextlib.nullcontext, seed=5)
         checks.points = bench.points(5)
-        checks._relaid()
-        assert not checks.conditions
+        assert not relaid.otherwise(checks)
 
 
 def _never() -> Program:

@@ -20,6 +20,7 @@ from kernelwright.judge import (
     measure,
     near_sizes,
     race,
+    relaid,
     resized,
     spot_checks,
     taken,
@@ -65,7 +66,7 @@ class Verification(Randomness):
         self._keeps_state(program, timed)
         self._two_of_them(program)
         self._in_threads(program)
-        self._relaid()
+        self.conditions += relaid.otherwise(self)
         self._weights_alone(program, timed)
         self._zeros_in_turn(program, timed)
         self._into_one_tensor(program, timed)
@@ -207,31 +208,6 @@ class Verification(Randomness):
             if not self.results[-1].passed:
                 reason = f"made anew when another instance was gone: {result.name}: {result.detail}"
                 raise Wrong("verify", reason, result.detail)
-
-    def _relaid(self) -> None:
-        """Weights laid out as channels_last does, which a model of images is told as a whole: a proof says so where a
-        program answers otherwise then, or not at all. In a process of its own, for who takes weights as they lay may
-        read anywhere."""
-        point = min(self.points, key=lambda one: one.instance.work)
-        state, contract = point.instance.first_state, self.bench.contract
-        if not any(value.dim() == 4 and value.shape[1] > 1 and value[0, 0].numel() > 1 for _, value in state):
-            return
-        if point.dear or contract.random or self.spares(TWINS):
-            return
-        leaves = point.instance.draw(point.as_given, random.Random(self.seed ^ 0x4).getrandbits(62))
-        try:
-            with self._loaded(point) as other:
-                other.stage = "verify"
-                buffers = point.bind(other, point.as_given, 1)
-                other.leash.ask({"do": "relaid"}, other.stage)
-                race.fill(buffers, 0, leaves)
-                other.window([0], grad=contract.gradients)
-                result = point.checker.check(point.as_given, leaves, None, buffers.answers(0), list(buffers.inputs[0]))
-                said = "" if result.passed else f"output: {result.detail}"
-        except ChildFailure as failure:
-            said = failure.reason
-        if said:
-            self.conditions.append(f"with weights in torch.channels_last it answers otherwise ({said:.160})")
 
     def _in_threads(self, program: Program) -> None:
         """In a process of its own that has more threads, where OpenMP is in it, or where it says that it counts cores:
