@@ -33,7 +33,7 @@ def otherwise(checks: Checks) -> list[str]:
             race.fill(buffers, 0, leaves)
             other.window([0], grad=contract.gradients)
             result = point.checker.check(point.as_given, leaves, None, buffers.answers(0), list(buffers.inputs[0]))
-            said = "" if result.passed else f"output: {result.detail}"
+            said = "" if result.passed else result.detail
     except ChildFailure as failure:
         said = failure.reason
     return [f"with weights in torch.channels_last it answers otherwise ({said:.160})"] if said else []
