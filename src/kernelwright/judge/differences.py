@@ -76,7 +76,7 @@ class Differences(TorchFunctionMode):
         if (whole := squares.parted(name, args, more)) is not None:
             apart, diagonal = squares.beside_diagonal(whole)
             self._keep(Taken(apart, diagonal, diagonal, whole=whole))
-        elif name in NAMES | squares.SUMS and not kwargs_of(more) and len(args) > 1:
+        elif name in NAMES | squares.SUMS and "alpha" not in more and len(args) > 1:
             if squares.transposed(*args[:2]):
                 one, other = args[:2]
                 self._keep(Taken(one + other if name in squares.SUMS else one - other, one, other))
@@ -113,11 +113,6 @@ class Differences(TorchFunctionMode):
     def _keep(self, taken: Taken) -> None:
         if len(self.found) < MOST and taken.apart.requires_grad and taken.apart.numel() <= CELLS:
             self.found.append(taken)
-
-
-def kwargs_of(kwargs: Mapping[str, Any] | None) -> bool:
-    """Whether a factor is said."""
-    return "alpha" in (kwargs or {})
 
 
 def result(value: torch.Tensor) -> bool:
