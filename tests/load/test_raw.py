@@ -231,6 +231,29 @@ def test_what_a_call_needs_to_know_is_looked_up_once(compiled: ModuleType, monke
     assert first == asked and first.count("state") == 3, "once for each scale and eps"
 
 
+def test_sizes_of_weights_are_those_of_the_call(tmp_path: Path) -> None:
+    """Arguments of one shape say nothing of them; a weight of another type is the reference's."""
+    torch = pytest.importorskip("torch")
+    kernel = """extern "C" void f(float* out, const float* x, const float* inner_w, long n, long inner_w_d0,
+                                  long n_inner_w, long inner_w_s0) {
+        for (long i = 0; i < n; ++i) out[i] = x[i] + inner_w[0] + inner_w_d0 + n_inner_w + inner_w_s0; }"""
+    reference = """import torch
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Module()
+        self.inner.w = torch.nn.Parameter(torch.full((2, 3), 100.0))
+    def forward(self, x): return x - 1
+"""
+    model, x = built(tmp_path, kernel, reference).ModelNew(), torch.zeros(2)
+    with torch.no_grad():
+        assert model(x).tolist() == [111.0] * 2
+        model.inner.w = torch.nn.Parameter(torch.full((5, 1), 200.0))
+        assert model(x).tolist() == [211.0] * 2
+        model.double()
+        assert model(x).tolist() == [-1.0] * 2
+
+
 def test_results_that_the_kernel_has_no_pointer_for_are_the_references(tmp_path: Path) -> None:
     """Not memory that nobody wrote to."""
     torch = pytest.importorskip("torch")

@@ -140,7 +140,6 @@ def _argument(path: Path, text: str) -> Argument:
 _IMPORTS = """import ctypes
 import inspect
 import pathlib
-from operator import attrgetter
 
 import torch
 """
@@ -156,7 +155,15 @@ def _load():
     return function
 
 
-_FUNCTION = _load()
+_FUNCTION, _EMPTY = _load(), torch.empty_strided
+
+
+def _stream(device):
+    """The current stream of a device. Its Stream takes torch longer to make than a kernel to launch."""
+    try:
+        return torch._C._cuda_getCurrentRawStream(device.index)
+    except AttributeError:
+        return torch.cuda.current_stream(device).cuda_stream
 
 
 def _tensors(value):
@@ -173,7 +180,7 @@ def _key(value):
     """Equal only where outputs have equal shapes: everything about the arguments but the values in tensors."""
     if isinstance(value, torch.Tensor):
         return (value.shape, value.dtype, value.device)
-    if value is None or type(value) in (int, bool, str):
+    if value is None or type(value) in (int, bool, str, float):
         return (type(value), value)
     if isinstance(value, (list, tuple)):
         return (type(value), *map(_key, value))
@@ -198,16 +205,19 @@ def _measure(name):
     return None
 
 
+_PARAMETERS = list(inspect.signature(REFERENCE_CLASS.forward).parameters)
 # Attributes that the kernel is handed may be other ones by now.
-_OWN = [name for kind, name, _ in PLAN if kind == "number" and _measure(name) is None]
+_OWN = [name for kind, name, _ in PLAN if kind == "number" and _measure(name) is None and name not in _PARAMETERS]
 
 
 class ModelNew(REFERENCE_CLASS):
     """Calls the compiled kernel; runs the reference where its rule does not apply."""
 
     def _known(self, args):
-        """How the kernel is called for such arguments, looked up once: outputs, inputs and values, or None."""
-        key = (self.training, *map(_key, args), *(_key(getattr(self, name, None)) for name in _OWN))
+        """How the kernel is called for such arguments, looked up once, or None. A call costs what a launch does."""
+        key = (self.training, *map(_key, args))
+        if _OWN:
+            key += tuple(_key(getattr(self, name, None)) for name in _OWN)
         known = self.__dict__.setdefault("_kernel_calls", {})
         if key not in known:
             if len(known) >= 1000:
@@ -224,22 +234,38 @@ class ModelNew(REFERENCE_CLASS):
             return None
         if len(leaves) != len(_OUTS) or any(t.dtype != getattr(torch, d) for t, (_, d) in zip(leaves, _OUTS)):
             return None
-        state, count, sources = self.state_dict(keep_vars=True), 0, []
+        state, given, count, sources = self.state_dict(keep_vars=True), _tensors(args), 0, []
         names = {name.replace(".", "_"): name for name in state}
         for name, dtype in _INS:
-            source = names.get(name, count)
+            sources.append((0, self._reader(names[name], state), getattr(torch, dtype)) if name in names
+                           else (count, None, getattr(torch, dtype)))
             count += name not in names
-            sources.append((source, self._reader(names[name], state) if name in names else None, getattr(torch, dtype)))
-        if count > len(_tensors(args)):
+        if count > len(given) or any(read is None and given[at].dtype != dtype for at, read, dtype in sources):
             return None
-        values = [(kind if kind == "stream" else "pointer", _POINTERS.index(name) if name in _POINTERS else 0, 0)
-                  if kind != "number" else _measure(name) or self._number(name, args) for kind, name, _ in PLAN]
-        specs = [(t.shape, t.dtype, t.device) for t in leaves]
-        return (None if alone else type(result), specs, sources, values)
+        # The key knows the shapes of results and arguments, not those of weights.
+        outputs = [torch.empty(t.shape, dtype=t.dtype, device="meta") for t in leaves]
+        fixed = [*outputs, *(given[at] if read is None else None for at, read, _ in sources)]
+        handed, slots, late = [], [], []
+        for at, (way, name, _) in enumerate(PLAN):
+            what, which, axis = (
+                (way, 0, 0) if way == "stream" else ("pointer", _POINTERS.index(name), 0) if way != "number"
+                else _measure(name) or self._number(name, args))
+            handed.append(None)
+            if what == "pointer":
+                slots.append((at, which))
+            elif what == "value":
+                handed[at] = which
+            elif what in ("n", "d") and fixed[which] is not None:
+                handed[at] = fixed[which].numel() if what == "n" else fixed[which].shape[axis]
+            else:
+                late.append((at, what, which, axis))
+        specs = [(t.shape, t.stride(), t.dtype, leaf.device) for t, leaf in zip(outputs, leaves)]
+        flat = all(isinstance(a, torch.Tensor) for a in args)
+        return (None if alone else type(result), specs, flat, sources, handed, slots, late)
 
     def _number(self, name, args):
         """Where a number is found that is an argument or an attribute."""
-        names = list(inspect.signature(REFERENCE_CLASS.forward).parameters)[1:]
+        names = _PARAMETERS[1:]
         bound = inspect.signature(REFERENCE_CLASS.forward).bind(self, *args)
         bound.apply_defaults()
         if name in names and names.index(name) < len(args):
@@ -253,12 +279,20 @@ class ModelNew(REFERENCE_CLASS):
             "attribute of the reference" % (name, FUNCTION, known))
 
     def _reader(self, path, state):
-        """What reads a parameter or buffer sooner than a state_dict does, where it is the same."""
-        read = attrgetter(path)
+        """What reads a parameter or buffer, where it can sooner than by a state_dict or by attributes."""
+        *owners, last = path.split(".")
+
+        def read(module):
+            for name in owners:
+                module = module._modules[name]
+            return module._parameters[last] if last in module._parameters else module._buffers[last]
+
         try:
-            return read if read(self) is state[path] else None
-        except AttributeError:
-            return None
+            if read(self) is state[path]:
+                return read
+        except (AttributeError, KeyError):
+            pass
+        return lambda module: module.state_dict(keep_vars=True)[path]
 
     def forward(self, *args):
         if torch.is_grad_enabled() and (
@@ -267,33 +301,27 @@ class ModelNew(REFERENCE_CLASS):
             return super().forward(*args)
         if (plan := self._known(args)) is None:
             return super().forward(*args)
-        kind, specs, sources, values = plan
-        outputs = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in specs]
-        pointers, given = list(outputs), args if all(isinstance(a, torch.Tensor) for a in args) else _tensors(args)
+        kind, specs, flat, sources, handed, slots, late = plan
+        outputs = [_EMPTY(size, steps, dtype=dtype, device=device) for size, steps, dtype, device in specs]
+        pointers, given, handed = outputs[:], args if flat else _tensors(args), handed[:]
         for source, read, dtype in sources:
-            if read is not None:
-                tensor = read(self)
-            else:
-                tensor = given[source] if isinstance(source, int) else self.state_dict(keep_vars=True)[source]
-            if tensor.dtype != dtype:
+            tensor = given[source] if read is None else read(self)
+            if read is not None and tensor.dtype != dtype:
                 return super().forward(*args)
             pointers.append(tensor if tensor.is_contiguous() else tensor.detach().contiguous())
-        handed = []
-        for what, which, axis in values:
-            if what == "pointer":
-                handed.append(pointers[which].data_ptr())
+        for at, which in slots:
+            handed[at] = pointers[which].data_ptr()
+        for at, what, which, axis in late:
+            if what == "stream":
+                handed[at] = _stream(outputs[0].device)
             elif what == "n":
-                handed.append(pointers[which].numel())
+                handed[at] = pointers[which].numel()
             elif what == "d":
-                handed.append(pointers[which].shape[axis])
+                handed[at] = pointers[which].shape[axis]
             elif what == "s":
-                handed.append(pointers[which].stride(axis))
-            elif what == "stream":
-                handed.append(torch.cuda.current_stream().cuda_stream)
-            elif what == "argument":
-                handed.append(args[which])
+                handed[at] = pointers[which].stride(axis)
             else:
-                handed.append(getattr(self, which) if what == "attribute" else which)
+                handed[at] = args[which] if what == "argument" else getattr(self, which)
         status = _FUNCTION(*handed)
         if RETURNS_STATUS and status != 0:
             raise RuntimeError(f"{FUNCTION} returned {status}")
