@@ -22,8 +22,10 @@ SAID_AFTER_S = 2.0
 """From so long a wait on it is said what is waited for, once a job."""
 _TELLER: contextvars.ContextVar[Callable[[str], None] | None] = contextvars.ContextVar("teller", default=None)
 _WAITS: contextvars.ContextVar[list[float] | None] = contextvars.ContextVar("waits", default=None)
-WATCH_SECONDS = 0.004
+WATCH_SECONDS = 0.002
 """How often it is looked whether another judge is alone, while something compiles here in the background."""
+POLL_SECONDS = 0.001
+"""How often a lock is asked for that another judge has. Nobody times anything between one who lets go and the next."""
 STILL_SECONDS = 2.5 * WATCH_SECONDS
 """How long who is alone waits for what other judges have in the background to stand still, where there are some."""
 P = ParamSpec("P")
@@ -258,7 +260,7 @@ def _wait_for(locked: Callable[[], bool], deadline: float, path: Path, device: i
                 "a judge that lets go between windows",
                 "end the other judge",
             )
-        time.sleep(0.005)
+        time.sleep(POLL_SECONDS)
     if (waits := _WAITS.get()) is not None:
         waits.append(time.monotonic() - began)
 
