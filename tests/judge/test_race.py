@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from kernelwright.judge import measure, race
+from kernelwright.judge.timing_plan import TimingPlan
 
 
 def test_windows_of_one_call_never_see_the_inputs_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,23 +162,26 @@ def test_what_the_first_rounds_see_is_drawn_before_the_race_as_far_as_there_is_r
 ) -> None:
     """Of timed windows and odd ones alike, or what comes after an odd turn would take longer, or less long, than what
     comes before a timed one: from the first round on that draws, odd turns do too."""
-    for rooms, early in ((0, 0), (5, 2), (40, 6)):
+    for rooms, most, early in ((0, 60, 0), (5, 60, 2), (40, 60, 6), (40, 13, 6), (40, 12, 12), (5, 12, 2)):
         monkeypatch.setattr(race, "ahead_bytes", lambda device, rooms=rooms: rooms * 100)
         log: list[Any] = []
         numbers = itertools.count()
+        plan = TimingPlan(
+            sets=2, least=6, most=most, seconds=1.0, full_checks=0, draw_seconds=0.0, flush_bytes=0
+        )  # fmt: skip
         sizes: Any = SimpleNamespace(plan=SimpleNamespace(inputs=[SimpleNamespace(nbytes=lambda: 50)]))
         mine: Any = SimpleNamespace(name="mine", buffers=sizes, suspect="mine", program=None, lane="mine")
         contest: Any = race.Race(
-            racers=[mine], plan=SimpleNamespace(sets=2, least=6), draw=numbers.__next__, draw_state=None,
-            state=None, dice=random.Random(1), grad=False, checks=None, look=lambda window: None, left=None, threads=1,
-            device=torch.device("cpu"), warm=frozenset(), clocks=None, odd=_Odd(log),
+            racers=[mine], plan=plan, draw=numbers.__next__, draw_state=None, state=None, dice=random.Random(1),
+            grad=False, checks=None, look=lambda window: None, left=None, threads=1, device=torch.device("cpu"),
+            warm=frozenset(), clocks=None, odd=_Odd(log),
         )  # fmt: skip
         contest._singles, contest._odd = True, frozenset((1, 3, 7))
         contest._prepare_odd(-1)
         contest._draw_ahead()
         assert contest._early == early == len(contest._drawn) and contest.odd.room == rooms * 100
         assert len(log) == 1 + sum(index < early for index in (1, 3)), "one more than the odd turns of these rounds"
-        assert [len(other) for _, other in contest._drawn] == [1, 0, 1, 0, 1, 0][:early]
+        assert [len(other) for _, other in contest._drawn] == [1, 0] * (early // 2)
         assert len({value for part in contest._drawn for value in (*part[0], *part[1])}) == next(numbers)
 
 

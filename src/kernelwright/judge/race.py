@@ -202,7 +202,7 @@ class Race:
         """Draw what the first rounds see, and their odd turns, as far as there is room for it."""
         room = ahead_bytes(self.device)
         window = sum(spec.nbytes() for spec in self.racers[-1].buffers.plan.inputs) * self.plan.sets
-        self._early = min(self.plan.least, room // max(2 * window, 1))
+        self._early = min(self.plan.ahead(), room // max(2 * window, 1))
         for index in range(self._early):
             self._drawn.append(self._draws(index))
             if index in self._odd:

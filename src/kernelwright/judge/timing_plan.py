@@ -90,6 +90,11 @@ class TimingPlan:
     share: float = 0.0
     """Of a device's memory, what those take in a race; 0 on the host."""
 
+    def ahead(self) -> int:
+        """Rounds that are worth drawing for before the race: all, where few come after the least. What a proof of a
+        small call drew in those was 6 % of its time alone on an H200."""
+        return self.most if self.most <= 2 * self.least else self.least
+
     def words(self) -> tuple[str, ...]:
         """For the record."""
         short = f", for want of memory: there would be {self.wanted}" if self.sets < self.wanted else ""
