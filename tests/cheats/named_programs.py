@@ -43,4 +43,10 @@ NAMED: tuple[Program, ...] = (
            ("squares about the median", "c = (x - x.median(1, keepdim=True)[0])[:, self.m]\n"
             "return (c.square().mean(1) - c.mean(1).square()).clamp(min=0)"),
            ("two passes", "s = x[:, self.m]\nreturn (s - s.mean(1, keepdim=True)).square().mean(1)"), init=_FLAGS),
+    *_pair("weighed_columns", "n = self.m.sum()\nu = (x * self.m).sum(1, keepdim=True) / n\n"
+           "return ((x - u).square() * self.m).sum(1) / n", "[torch.randn(512, 64)]",
+           ("squares about the median", "n = self.m.sum()\nc = x - x.median(1, keepdim=True)[0]\n"
+            "return ((c * c) @ self.m / n - ((c @ self.m) / n).square()).clamp(min=0)"),
+           ("by products", "n = self.m.sum()\nc = x - ((x @ self.m) / n)[:, None]\nreturn (c * c) @ self.m / n"),
+           init="self.register_buffer('m', (torch.arange(64) % 6 == 3).float())"),
 )  # fmt: skip

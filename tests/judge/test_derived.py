@@ -179,6 +179,12 @@ def test_columns_that_flags_of_a_buffer_select_lie_apart(formula: str, shape: st
         apart += all(float(side.std()) < 1e-2 for side in sides) and abs(float(sides[0][0] - sides[1][0])) > 10
     assert apart == 8 if shape == "(32, 16)" else apart >= 1 or "self.m]" not in formula
     assert not of_its_own(instance(formula, f"[torch.randn({shape})]", init=init.format("< 5")))
+    init_floats = "self.register_buffer('m', (torch.arange(16) % 5 {}).float())"
+    times = formula.replace("self.m]", "self.m > 0]").replace("~self.m", "self.m < 1")
+    floats = (instance(times, f"[torch.randn({shape})]", init=init_floats.format(how)) for how in ("== 1", "< 5"))
+    assert [of_its_own(one) for one in floats] == [{FAR_BY, SIZED_BY}, set()], (
+        "zeros and ones are flags, ones alone are not"
+    )
     square = "self.register_buffer('m', torch.ones(16, 16).tril() > 0)"
     assert not of_its_own(instance("x.masked_fill(~self.m, 0.0)", f"[torch.randn({shape.replace('32', '4, 16')})]",
                                    init=square))  # fmt: skip

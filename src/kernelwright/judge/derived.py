@@ -13,7 +13,8 @@ Classes that are made of whole numbers are found in the same way: every sixteent
 a buffer says of them, places before a length. Variances by squares around one centre passed there too (0.25 off in
 answers of size one, of 1000 apart), as half of the ids up are half of each class. And places that a buffer of indices
 takes are a class beside those that it leaves, or one by each of its rows; such draws come beside new buffers as well.
-Flags that a buffer holds are two classes: a variance by squares of columns that they select passed.
+Flags that a buffer holds are two classes, and so are its zeros and ones: a variance by squares of columns that they
+select passed.
 """
 
 from __future__ import annotations
@@ -220,7 +221,12 @@ def _buffers(state: weights.State) -> list[torch.Tensor]:
 
 
 def _flags(value: torch.Tensor) -> bool:
-    return value.dtype is torch.bool and 1 < value.numel() == max(value.shape)
+    """Along one axis; floats that are zeros and ones are flags as well, where there are both."""
+    if value.is_meta or not 1 < value.numel() == max(value.shape):
+        return False
+    if value.is_floating_point():
+        return bool(((value == 0) | (value == 1)).all()) and 0 < int(value.count_nonzero()) < value.numel()
+    return value.dtype is torch.bool
 
 
 def flagged(model: torch.nn.Module | None, leaves: Sequence[torch.Tensor]) -> bool:
