@@ -58,6 +58,8 @@ class Runner:
         """The next window's inputs are handed over call by call."""
         self.needed: list[str] | None = None
         self.unused: list[str] = []
+        self.stream: torch.cuda.Stream | None = None
+        """Current in every window, where it is not the default one."""
         self.late = False
         """Gradients are asked for only when the results of all calls of a window are there."""
         self.sync: Callable[[], None] = _nothing
@@ -169,6 +171,10 @@ class Runner:
     def do_relaid(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Lay the module's weights out as channels_last does, which leaves all but those of four axes as they are."""
         self.module.to(memory_format=torch.channels_last)
+
+    def do_stream(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        """Make another stream the current one of every window from now on."""
+        self.stream = torch.cuda.Stream(self.device)
 
     def do_perturb(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Whether memory that nobody has written to yet, or that was given back, holds rubbish (glibc).
@@ -285,6 +291,8 @@ class Runner:
     def _context(self, grad: bool) -> contextlib.ExitStack:
         stack = contextlib.ExitStack()
         stack.enter_context(torch.enable_grad() if grad else torch.no_grad())
+        if self.stream is not None:
+            stack.enter_context(torch.cuda.stream(self.stream))
         if self.autocast:
             kind = self.device.partition(":")[0]
             stack.enter_context(torch.autocast(kind, dtype=skeletons.dtype(self.autocast)))

@@ -25,6 +25,7 @@ from kernelwright.judge.entrants import crowded
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.odd_calls import OddCalls
 from kernelwright.judge.one_by_one import gains_us, vanished_us
+from kernelwright.judge.other_stream import answers_otherwise
 from kernelwright.judge.program import Program
 from kernelwright.judge.singly import words
 from kernelwright.judge.timing_plan import COARSE, PRECISE, TimingPlan
@@ -210,6 +211,9 @@ class Judgement(Verification):
                     if baseline.program is not None:
                         baseline.program.set_state(point.instance.first_state)
         self.results += racers[-1].suspect.checks
+        if number > 0:
+            with self.shared():
+                self.conditions += answers_otherwise(self, program)
         return racers
 
     def _full_checks(self, plan: TimingPlan, number: int) -> int:
@@ -227,13 +231,8 @@ class Judgement(Verification):
         self.warm = frozenset(known.name for known in self.baselines if dear or (known.races and number > 0))
 
     def _odd_calls(self, number: int, dice: random.Random) -> OddCalls:
-        return OddCalls(
-            self.points[0],
-            dice,
-            self._odd_windows(number),
-            lasting=self.level == "precise",
-            strewn=self._strewn(number),
-        )
+        lasting, strewn = self.level == "precise", self._strewn(number)
+        return OddCalls(self.points[0], dice, self._odd_windows(number), lasting=lasting, strewn=strewn)
 
     def _odd_windows(self, number: int) -> int:
         """Odd windows among the rounds that a race has at least: none where nobody asked for more than the task's own
