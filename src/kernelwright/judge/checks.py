@@ -18,6 +18,7 @@ from kernelwright.judge.by_chance import ByChance
 from kernelwright.judge.gathered import Gathered
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.other_stream import answers_otherwise
 from kernelwright.judge.program import Program
 from kernelwright.judge.slices import ITSELF
 from kernelwright.judge.tester import ExtraCase
@@ -277,6 +278,11 @@ class Checks:
         if moved:
             return point.instance.draw_state(seed, moved, self.fresh)
         return next(self.bench.states(point.instance, seed, 0.0, self.fresh)) if known else self.fresh
+
+    @sharing
+    def _on_another_stream(self, program: Program) -> None:
+        """What a proof's last process, once it was raced, answers on another stream."""
+        self.conditions += answers_otherwise(self, program)
 
     def _guards(self, program: Program) -> None:
         if program.buffers is not None and not program.buffers.guards_intact():

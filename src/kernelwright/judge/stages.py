@@ -25,7 +25,6 @@ from kernelwright.judge.entrants import crowded
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.odd_calls import OddCalls
 from kernelwright.judge.one_by_one import gains_us, vanished_us
-from kernelwright.judge.other_stream import answers_otherwise
 from kernelwright.judge.program import Program
 from kernelwright.judge.singly import words
 from kernelwright.judge.timing_plan import COARSE, PRECISE, TimingPlan
@@ -126,6 +125,8 @@ class Judgement(Verification):
                     lanes.append(self._race(program, plan, far, number))
                     self.outrun |= race.outrun(lanes[-1], plan)
                     self._guards(program)
+                    if number > 0:
+                        self._on_another_stream(program)
         return self._timed(lanes, plan)
 
     def _verify_soon(self, program: Program) -> None:
@@ -211,9 +212,6 @@ class Judgement(Verification):
                     if baseline.program is not None:
                         baseline.program.set_state(point.instance.first_state)
         self.results += racers[-1].suspect.checks
-        if number > 0:
-            with self.shared():
-                self.conditions += answers_otherwise(self, program)
         return racers
 
     def _full_checks(self, plan: TimingPlan, number: int) -> int:
