@@ -34,6 +34,34 @@ def test_the_proof_says_which_oracle_there_is(forward: str, kind: str) -> None:
     assert (kind, torch.float64) == (found, exact[0].dtype)
 
 
+OWN = "torch.Generator().manual_seed(7)"
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        f"x + torch.randn(4, 4, generator={OWN})",
+        f"x + torch.rand(4, 4, generator={OWN}, dtype=torch.float32)",
+        f"x + torch.randn(4, 4, generator={OWN}, dtype=torch.float64)",
+        f"x + torch.empty(4, 4).normal_(1.0, 2.0, generator={OWN})",
+        f"x + torch.empty(4, 4).uniform_(2, 3, generator={OWN})",
+        f"x + torch.normal(0.0, 2.0, (4, 4), generator={OWN})",
+        f"x + torch.normal(x.abs(), 1.0, generator={OWN})",
+        "torch.view_as_real(x.view(torch.complex64) * 1j)",
+        "(x.view(torch.complex64) * 1j).view(torch.float32)",
+    ],
+)
+def test_numbers_of_a_generator_of_its_own_and_pairs_taken_for_complex_ones_are_the_same_in_float64(
+    forward: str,
+) -> None:
+    """Of doubles such a generator draws others; and a pair of doubles is a complex number as well."""
+    made = instance(forward, "[torch.randn(4, 4)]")
+    leaves = made.draw(GIVEN, 1)
+    exact, kind = made.oracle(leaves, None)
+    assert kind == "float64-trace" and exact[0].dtype is torch.float64
+    assert float((exact[0] - made.eager(leaves, None)[0].double()).abs().max()) < 1e-6
+
+
 def test_casts_to_half_precision_vanish_from_the_oracle() -> None:
     """The oracle is what the program means, not what its dtypes do to it."""
     made = instance("(x.half() * 3).float()", "[torch.rand(64)]")
