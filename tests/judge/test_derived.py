@@ -103,6 +103,8 @@ def moved_by(made: Instance, change: str, seed: int, state: object = None) -> to
         ("F.one_hot(i // 16, 8).float().T @ x", "", lambda i, made: i // 16),
         ("F.one_hot(i % 5, 5).float().T @ x", "", lambda i, made: i % 5),
         ("x * (i > 40)[:, None]", "", lambda i, made: (i > 40).long()),
+        ("F.one_hot((i.to(torch.uint8) // 16).long(), 8).float().T @ x", "", lambda i, made: i // 16),
+        ("x * (i.float().sqrt() > 6.5)[:, None]", "", lambda i, made: (i > 42).long()),
         (
             "x - x[self.m[i]]",
             "self.register_buffer('m', torch.randperm(128) % 6)",

@@ -9,10 +9,11 @@ So the reference is watched for flags and places that it makes of floats, twice 
 and negated too: what becomes another one by that is decided by it. Inputs that do not decide a class, and have an axis
 of its, are moved by it, while those that decide stay.
 
-Classes that are made of whole numbers are found in the same way: every sixteenth of the ids that come in, what a map in
-a buffer says of them, places before a length. Variances by squares around one centre passed there too (0.25 off in
-answers of size one, of 1000 apart), as half of the ids up are half of each class. And places that a buffer of indices
-takes are a class beside those that it leaves, or one by each of its rows; such draws come beside new buffers as well.
+Classes that are made of whole numbers are found in the same way: every sixteenth of the ids that come in, by way of
+floats too, what a map in a buffer says of them, places before a length. Variances by squares around one centre passed
+there too (0.25 off in answers of size one, of 1000 apart), as half of the ids up are half of each class. And places
+that a buffer of indices takes are a class beside those that it leaves, or one by each of its rows; such draws come
+beside new buffers as well.
 Flags that a buffer holds are two classes, and so are its zeros and ones: a variance by squares of columns that they
 select passed.
 """
@@ -59,6 +60,8 @@ LOGICAL = {f"aten::{kind}_{how}" for kind in ("logical", "bitwise") for how in (
 ROUNDED = {f"aten::{name}" for name in ("floor", "ceil", "round", "trunc", "sign", "sgn", "floor_divide")}
 """Operators whose answers are classes although they are floats."""
 PLACES = (torch.bool, torch.int32, torch.int64)
+SMALL = (torch.uint8, torch.int8, torch.int16)
+"""Types of whole numbers besides whose classes may be made of such."""
 TAKING = {"aten::index", "aten::index_select", "aten::gather", "aten::take"}
 MADE = TAKING | LOGICAL | ROUNDED | {
     *(f"aten::{name}" for name in ("div", "remainder", "fmod", "searchsorted", "bucketize", "isin", "where")),
@@ -125,7 +128,7 @@ class _Derived(Watching):
         out = func(*args, **(kwargs or {}))
         name = func._schema.name
         if name in MADE and isinstance(out, torch.Tensor):
-            if out.dtype in PLACES and _whole(args) and len(self.whole) < MOST and self._fits(out):
+            if out.dtype in (*PLACES, *SMALL) and _whole(args) and len(self.whole) < MOST and self._fits(out):
                 self.whole.append(out.detach().clone())
             self._takes(name, args)
         floats = any(isinstance(arg, torch.Tensor) and arg.is_floating_point() for arg in args)
@@ -170,7 +173,8 @@ def drawn(specs: Sequence[TensorSpec], traits: Collection[str], *, light: bool, 
     floats = [spec.shape for spec in specs if spec.dtype.startswith(("float", "bfloat"))]
     pairs = (_axes(one, other) for at, one in enumerate(floats) for other in floats[:at])
     by_whole = GROUPS in traits and any(map(len, floats))
-    if not by_whole and (DERIVES not in traits or not any(pairs)):
+    numbers = any(spec.shape and spec.dtype.startswith(("int", "uint")) for spec in specs) and any(map(len, floats))
+    if not by_whole and (DERIVES not in traits or not (any(pairs) or numbers)):
         return []
     draws = DRAWS if light else dict.fromkeys(DRAWS, DRAWS_IF_DEARER)
     usual = [inputs.Variant(name=name, required=True, change=name, draws=count) for name, count in draws.items()]
@@ -251,11 +255,10 @@ def _pairs(instance: Instance) -> Iterator[Pair]:
     leaves = instance._raw(instance.seed)[0]
     usual = _seen(instance, leaves)
     able = _able(instance, leaves)
-    floats = _decided(instance, leaves, able[:LEAVES], FOUND, usual)
-    yield from _fitting(FOUND, usual.found, floats, list(floats), leaves)
-    yield from _fitting(
-        WHOLE, usual.whole, _decided(instance, leaves, _numbers(instance, leaves), WHOLE, usual), able, leaves
-    )
+    floats, numbers = _decided(instance, leaves, able[:LEAVES], FOUND, usual), _numbers(instance, leaves)
+    by_any = floats | _decided(instance, leaves, numbers, FOUND, usual)  # classes of ids by their logarithm, too
+    yield from _fitting(FOUND, usual.found, by_any, list(floats), leaves)
+    yield from _fitting(WHOLE, usual.whole, _decided(instance, leaves, numbers, WHOLE, usual), able, leaves)
     for at, classes in enumerate(usual.held):
         fit = tuple(i for i in able if _axes(classes.shape, leaves[i].shape))
         if fit and _several(classes):
@@ -290,7 +293,8 @@ def _fitting(
     for at, classes in enumerate(found):
         deciding = tuple(i for i in decided if at in decided[i])
         fit = tuple(i for i in able if i not in deciding and _axes(classes.shape, leaves[i].shape))
-        if deciding and fit and (kind == FOUND or _several(classes)):
+        by_floats = all(leaves[i].is_floating_point() for i in deciding)
+        if deciding and fit and ((kind == FOUND and by_floats) or _several(classes)):
             yield Pair(kind, at, fit, deciding)
 
 
@@ -317,7 +321,7 @@ def changed(
     pair = pairs[below(len(pairs), rng)]
     index = pair.fit[below(len(pair.fit), rng)]
     usual, given, leaf = _of(pair, instance, leaves, state), leaves, leaves[index]
-    if pair.kind == FOUND and below(4, rng):
+    if pair.kind == FOUND and leaves[pair.deciding[0]].is_floating_point() and below(4, rng):
         given = _alike(leaves, pair, usual, index, rng)
         usual = _of(pair, instance, given, state)
     if pair.place >= len(usual) or index not in _able(instance, leaves):
