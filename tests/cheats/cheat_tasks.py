@@ -21,15 +21,20 @@ def add(
     init: str = "",
     axes: tuple[tuple[str, int], ...] = (),
     contract: Contract | None = None,
+    takes: str = "",
+    given: str = "[]",
+    head: str = "",
 ) -> None:
+    """``takes``, ``given``: what the constructor takes, and what ``get_init_inputs`` returns for it."""
     body = textwrap.indent(textwrap.dedent(init).strip() or "pass", " " * 8)
     steps = textwrap.indent(textwrap.dedent(forward).strip(), " " * 8)
     keywords = ", ".join(f"{axis}={size}" for axis, size in axes)
     source = (
         "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n\n"
-        f"class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n{body}\n\n"
+        f"{head}class Model(nn.Module):\n    def __init__(self{takes and f', {takes}'}):\n"
+        f"        super().__init__()\n{body}\n\n"
         f"    def forward(self, {args}):\n{steps}\n\n\n"
-        f"def get_inputs({keywords}):\n    return {inputs}\n\n\ndef get_init_inputs():\n    return []\n"
+        f"def get_inputs({keywords}):\n    return {inputs}\n\n\ndef get_init_inputs():\n    return {given}\n"
     )
     assert name not in TASKS, f"two tasks are called {name}"
     INIT[name] = init

@@ -22,6 +22,7 @@ from border_programs import BORDERS
 from cheat_programs import CHEATS
 from cheat_tasks import TASKS
 from common_programs import COMMON
+from configured_programs import CONFIGURED
 from contract_programs import CONTRACT
 from corpus import Program
 from dear_programs import DEAR
@@ -87,7 +88,7 @@ ALL: tuple[Program, ...] = (
     *TIED, *BETWEEN, *LOSSES, *MASKED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SIZED,
     *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *UNSEEN, *FITTED,
     *TURNING, *LIMITS, *STANDING, *GROUPED, *PADDED, *NEAR_SIZES, *NAMED,
-    
+    *CONFIGURED,
     *GPU, *DEVICE, *HURRIED,
 )  # fmt: skip
 

@@ -85,8 +85,8 @@ class Program:
         ``autocast`` names a dtype (``bfloat16``) to run every call under. ``seeds`` of Python's generator, and of
         numpy's and torch's, under which it is constructed. ``imports``: folders on its path. Raises ChildFailure.
         """
-        arguments, first = skeletons.flatten(list(init_args), named=True)
-        keywords, second = skeletons.flatten(dict(init_kwargs or {}), named=True)
+        arguments, first = skeletons.of_constructor(list(init_args))
+        keywords, second = skeletons.of_constructor(dict(init_kwargs or {}))
         keywords = skeletons.shifted(keywords, len(first))
         self._names = [name for name, _ in state]
         tensors = [*(tensor for _, tensor in state), *first, *second]

@@ -7,7 +7,7 @@ import inspect
 import linecache
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from kernelwright.errors import (
     TaskIncomplete,
     WrongDevice,
 )
-from kernelwright.judge import calls, health
+from kernelwright.judge import calls, constructors, health
 from kernelwright.judge.bonds import Bonds
 from kernelwright.judge.inputs import seeded
 from kernelwright.judge.instance import Instance
@@ -147,7 +147,7 @@ class Reference:
         return self._instances[key]
 
     def init_inputs(self, case: Case) -> tuple[list[Any], dict[str, Any]]:
-        """What ``get_init_inputs`` gives the constructor, by position and by name."""
+        """What ``get_init_inputs`` gives the constructor, by position and by name. Raises TaskError."""
         function = getattr(self.module, "get_init_inputs", None)
         if function is None:
             return [], {}
@@ -156,12 +156,7 @@ class Reference:
                 given = self.call_with_axes(function, case)
         except calls.ANYTHING as error:
             raise self.failure("get_init_inputs", error) from error
-        if isinstance(given, Mapping):
-            return [], dict(given)
-        given = list(given)
-        if len(given) == 2 and isinstance(given[0], list | tuple) and isinstance(given[1], dict):
-            return list(given[0]), dict(given[1])
-        return given, {}
+        return constructors.taken(self, given)
 
     def hidden_cases(self, seed: int) -> tuple[Case, ...]:
         """Shapes nobody was told of: each axis of the timed case at 1 and at a nearby odd size, where one is 1 the

@@ -45,7 +45,7 @@ def _differing(own: Case, other: Case) -> set[str]:
 
 def one_module(own: Instance, other: Instance) -> bool:
     """Whether one construction serves both: equal arguments, weights of equal shapes, and the same mode."""
-    first, second = (skeletons.flatten([one.init_args, one.init_kwargs], named=True) for one in (own, other))
+    first, second = (skeletons.of_constructor([one.init_args, one.init_kwargs]) for one in (own, other))
     return (
         (first[0], own.training, own.autocast) == (second[0], other.training, other.autocast)
         and all(map(agreement.same, first[1], second[1]))

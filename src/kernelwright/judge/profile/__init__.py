@@ -122,8 +122,8 @@ def _measured(machine: Machine, moved: int) -> dict[str, float]:
 
 def _request(subject: Subject) -> dict[str, Any]:
     """The call as a file of tensors and the rest as JSON."""
-    arguments, first = skeletons.flatten(list(subject.init_args), named=True)
-    keywords, second = skeletons.flatten(dict(subject.init_kwargs), named=True)
+    arguments, first = skeletons.of_constructor(list(subject.init_args))
+    keywords, second = skeletons.of_constructor(dict(subject.init_kwargs))
     data = subject.workshop / "call.pt"
     state = [(name, tensor.detach().cpu()) for name, tensor in subject.state]
     torch.save({"leaves": list(subject.leaves), "init": [*first, *second], "state": state}, data)

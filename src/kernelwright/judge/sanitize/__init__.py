@@ -121,7 +121,7 @@ class _Scene:
         for point in chosen[:MOST_CASES]:
             instance = point.instance
             given = {"args": list(instance.init_args), "kwargs": dict(instance.init_kwargs)}
-            init, init_leaves = skeletons.flatten(given, named=True)
+            init, init_leaves = skeletons.of_constructor(given)
             leaves = instance.draw(point.as_given, bench.seed)
             case: dict[str, Any] = {"init": init, "init_leaves": init_leaves, "skeleton": instance.skeleton}
             case |= {"leaves": [leaf.detach().cpu().contiguous() for leaf in leaves]}
