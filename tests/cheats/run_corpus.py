@@ -74,6 +74,7 @@ from tied_programs import TIED
 from time_cheats import TIME_CHEATS
 from triton_programs import TRITON
 from turning_programs import TURNING
+from typed_programs import TYPED
 from unmet_programs import UNMET
 from unreached_programs import UNREACHED
 from unseen_programs import UNSEEN
@@ -88,7 +89,7 @@ ALL: tuple[Program, ...] = (
     *TIED, *BETWEEN, *LOSSES, *MASKED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SIZED,
     *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *UNSEEN, *FITTED,
     *TURNING, *LIMITS, *STANDING, *GROUPED, *PADDED, *NEAR_SIZES, *NAMED,
-    *CONFIGURED,
+    *CONFIGURED, *TYPED,
     *GPU, *DEVICE, *HURRIED,
 )  # fmt: skip
 

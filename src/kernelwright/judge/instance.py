@@ -20,6 +20,7 @@ from kernelwright.judge import (
     inputs,
     noise,
     orders,
+    own_dtypes,
     refusals,
     rounding,
     skeletons,
@@ -110,6 +111,7 @@ class Instance:
         self.double: torch.nn.Module | None = None
         self.without_double = ""
         """Why the reference cannot run in float64, or empty."""
+        self.own_dtypes = own_dtypes.OwnDtypes()
 
     # -- construction ------------------------------------------------------------------------------------------
 
@@ -329,28 +331,25 @@ class Instance:
 
     def oracle(self, leaves: Leaves, state: State | None) -> tuple[list[torch.Tensor], str]:
         """The same in float64, and which kind of oracle that is."""
-        if not self.without_double:
-            mode = Float64Trace()
-            try:
-                outputs, self.double_seconds = timed(lambda: self.doubled(leaves, state, mode))
-            except calls.CAUGHT as error:
-                health.pass_on(error)
-                self.distrust_double(f"it does not run in float64 ({type(error).__name__})")
-            else:
-                if shaped(outputs, self.all_specs()):
-                    return outputs, "float64-trace" if mode.rewritten else "float64"
-                self.distrust_double("its float64 run has other shapes")
-        return orders.centre(self._several(leaves, state, 0)), "orders-of-summation"
+        found = own_dtypes.oracle(self, leaves, state)
+        return found or (orders.centre(self._several(leaves, state, 0)), "orders-of-summation")
 
-    def distrust_double(self, why: str) -> None:
-        """From here on, several orders of summation stand in for the oracle; the proof says why."""
-        self.without_double = why
-        self.notes.append(f"the reference is {orders.judged_by(why)}")
+    def distrust_double(self, why: str, leaves: Leaves | None = None, state: State | None = None) -> None:
+        """From here on, several orders of summation stand in for the oracle; the proof says why. With a call: unless
+        the reference can be told its ``own_dtypes``."""
+        if leaves is None or not own_dtypes.tell(self, leaves, state, why):
+            own_dtypes.withdraw(self)
+            self.without_double = why
+            self.notes.append(f"the reference is {orders.judged_by(why)}")
 
     def _several(self, leaves: Leaves, state: State | None, seed: int) -> list[list[torch.Tensor]]:
         return orders.several(self.eager, leaves, state or self.first_state, inputs.generator(seed, self.device))
 
     def doubled(self, leaves: Leaves, state: State | None, mode: Float64Trace, move: Any = None) -> list[torch.Tensor]:
+        """What the reference computes under ``mode``, told of dtypes what it needs. Raises what it raises."""
+        return own_dtypes.run(self, leaves, state, mode, lambda: self._doubled(leaves, state, mode, move))
+
+    def _doubled(self, leaves: Leaves, state: State | None, mode: Float64Trace, move: Any) -> list[torch.Tensor]:
         if self.double is None:
             self.double = weights.doubled(self.model)
         double, mode.single, mode.fills, mode.limits = self.double, self.units.single, self.steep, self.limits
@@ -362,7 +361,7 @@ class Instance:
 
         def answer(values: list[torch.Tensor]) -> list[torch.Tensor]:
             values = values if move is None else move(values)
-            with kept(self.device, self.particular, order=move is None):
+            with kept(self.device, self.particular, order=move is None), self.own_dtypes.again():
                 return self._everything(calls.call(double, self.skeleton, values, self.wanted, incoming))
 
         return run_raised(answer, leaves, mode)

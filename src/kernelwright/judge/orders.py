@@ -14,6 +14,7 @@ from kernelwright.judge.weights import State
 
 RUNS = 6
 """Orders tried; their mean stands in for the oracle."""
+DISAGREES = "its float64 run disagrees with its own result by far more than rounding"
 WHOLE = 64.0
 """Whole numbers up to which they are small: in bfloat16 there are no others from 128 on."""
 

@@ -174,14 +174,14 @@ class Checker:
         answered = [answer for one, other, answer in self._eager if one is leaves and other is state]
         self._eager = [known for known in self._eager if known[0] is not leaves or known[1] is not state]
         eager = answered[0] if answered else self.instance.eager(leaves, state)
-        exact, kind = self.instance.oracle(leaves, state)
-        floors, yardsticks = self._yardsticks(variant, leaves, state, eager, exact)
-        doubtful = kind != "orders-of-summation" and not self._plausible(eager, exact, floors, yardsticks)
-        if doubtful and not finite.overflowed(self.instance, leaves, state):
-            self.instance.distrust_double("its float64 run disagrees with its own result by far more than rounding")
+        while True:
             exact, kind = self.instance.oracle(leaves, state)
-            self.drawn.clear()
             floors, yardsticks = self._yardsticks(variant, leaves, state, eager, exact)
+            doubtful = kind != "orders-of-summation" and not self._plausible(eager, exact, floors, yardsticks)
+            if not doubtful or finite.overflowed(self.instance, leaves, state):
+                break
+            self.instance.distrust_double(orders.DISAGREES, leaves, state)
+            self.drawn.clear()
         self.weaken(kind)
         self._remark(eager, exact, floors, yardsticks)
         truth = Truth(leaves, state, eager, exact, yardsticks, kind)
