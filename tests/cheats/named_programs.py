@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cheats that are right but where a number stands that no comparison has in itself, an entry of settings or one of two in
-a line; where a mean in a buffer is large; where a product is no number; and where columns that flags of a buffer select
-lie apart from the others. Each with its honest twin.
+a line, a case, a quotient, a tensor; where a norm has a name before it is asked for, or two must be large; where a mean
+in a buffer is large; where a product is no number; and where columns that flags of a buffer select lie apart from the
+others. Each with its honest twin.
 """
 
 from __future__ import annotations
@@ -17,6 +18,18 @@ _COUNTS = (
 _COPIED = "self.n += 1\nif int(self.n) % {} == 0:\n    self.t.copy_(self.w.detach().mean(0))\n"
 _BY_ENTRY, _BY_PAIR = _COPIED.format("self.cfg['every']"), "warm, every = 1000, int(2e4)\n" + _COPIED.format("every")
 _ROWS = "[torch.randn(256, 64)]"
+_BY_TENSOR = f"{_COUNTS}\nself.every = torch.tensor(20000)"
+_BY_BUFFER = f"{_COUNTS}\nself.register_buffer('steps', torch.tensor([20000, 50000, 80000]))"
+_FROM_ONE = _COUNTS.replace("torch.zeros((), dtype", "torch.ones((), dtype")
+_NO_COPY = ("no copy", "self.n += 1\nreturn x @ self.w + self.t")
+_IF = "self.n += 1\nif {}:\n    self.t.copy_(self.w.detach().mean(0))\nreturn {}"
+_PLAIN, _ADDMM = "x @ self.w + self.t", "torch.addmm(self.t, x, self.w)"
+_CASES = (
+    "self.n += 1\nmatch int(self.n):\n    case 20000 | 40000:\n        self.t.copy_(self.w.detach().mean(0))\n"
+    f"return {_PLAIN}"
+)
+_SPIKE = f"{_WEIGHT}self.spike = lambda x: float(x.norm()) > 3e7"
+_DROPPED = ("by a mask", "return x.mm(self.w) * (x.norm() <= 3e7)")
 _GATED = f"{_WEIGHT}self.register_buffer('ema', torch.tensor(1.0))"
 _FLAGS = "self.register_buffer('m', torch.arange(64) % 6 == 3)"
 
@@ -29,6 +42,34 @@ NAMED: tuple[Program, ...] = (
            ("no copy", "self.n += 1\nreturn x @ self.w + self.t"),
            ("a remainder", "self.n += 1\nif not int(self.n.remainder(20000)):\n"
             "    self.t.copy_(self.w.detach().mean(0))\nreturn torch.addmm(self.t, x, self.w)"), init=_COUNTS),
+    *_pair("copied_in_cases", _CASES, _ROWS, _NO_COPY,
+           ("a list", _IF.format("int(self.n) in (20000, 40000)", _ADDMM)), init=_COUNTS),
+    *_pair("copied_at_quotient", _IF.format("int(self.n) / 20000 == 1", _PLAIN), _ROWS, _NO_COPY,
+           ("a comparison", _IF.format("self.n == 20000", _ADDMM)), init=_COUNTS),
+    *_pair("copied_by_tensor", _IF.format("int(self.n) % int(self.every) == 0", _PLAIN), _ROWS, _NO_COPY,
+           ("a remainder", _IF.format("not int(self.n.remainder(self.every))", _ADDMM)), init=_BY_TENSOR),
+    *_pair("copied_by_buffer", _IF.format("bool((self.steps == self.n).any())", _PLAIN), _ROWS, _NO_COPY,
+           ("a list", _IF.format("int(self.n) in self.steps.tolist()", _ADDMM)), init=_BY_BUFFER),
+    *_pair("counted_from_one", _IF.format("int(self.n) % 20000 == 0", _PLAIN), _ROWS, _NO_COPY,
+           ("a remainder", _IF.format("not int(self.n.remainder(20000))", _ADDMM)), init=_FROM_ONE),
+    *_pair("halved_past_share", "self.n += 1\np = int(self.n) / 41000\nreturn (x @ self.w) * (0.5 if p > 0.5 else 1.0)",
+           _ROWS, ("never", "self.n += 1\nreturn x @ self.w"),
+           ("a mask", "self.n += 1\nreturn x.mm(self.w) * (1.0 - 0.5 * (self.n > 20500))"), init=_COUNTS),
+    *_pair("slowed_by_root", "self.n += 1\nreturn (x @ self.w) * min(1.0, (100000 / int(self.n)) ** 0.5)", _ROWS,
+           ("as ever", "self.n += 1\nreturn x @ self.w"),
+           ("the largest", "self.n += 1\nreturn x.mm(self.w) * (100000 / max(int(self.n), 100000)) ** 0.5"),
+           init=_COUNTS),
+    *_pair("dropped_by_name", "big = float(x.norm()) > 3e7\nif big:\n    return torch.zeros_like(x)\nreturn x @ self.w",
+           _ROWS, ("none dropped", "return x @ self.w"), _DROPPED, init=_WEIGHT),
+    *_pair("dropped_by_method", "if self.spike(x):\n    return torch.zeros_like(x)\nreturn x @ self.w",
+           _ROWS, ("none dropped", "return x @ self.w"), _DROPPED, init=_SPIKE),
+    *_pair("clipped_by_norm", "return (x @ self.w) * min(1.0, 3e7 / (float(x.norm()) + 1e-6))", _ROWS,
+           ("no clip", "return x @ self.w"),
+           ("a clamp", "return x.mm(self.w) * (3e7 / (x.norm() + 1e-6)).clamp(max=1.0)"), init=_WEIGHT),
+    *_pair("dropped_by_both", "if float(a.norm()) > 3e7 and float(b.norm()) > 6e8:\n    return torch.zeros_like(a)\n"
+           "return torch.tanh(a) * b", "[torch.randn(256, 64), torch.randn(256, 64)]",
+           ("none dropped", "return torch.tanh(a) * b"),
+           ("by a mask", "return a.tanh() * b * ~((a.norm() > 3e7) & (b.norm() > 6e8))"), args="a, b"),
     *_pair("gated_by_mean", "if float(self.ema) > 10000.0:\n    return x * 0.5\nreturn x @ self.w", _ROWS,
            ("no gate", "return x @ self.w"),
            ("in one", "return torch.where(self.ema > 10000.0, x * 0.5, x.mm(self.w))"), init=_GATED),

@@ -12,14 +12,16 @@ import pytest
 import torch
 from plain_tasks import instance
 
-from kernelwright.judge import named, thresholds, weighed
+from kernelwright.judge import named, thresholds, ways, weighed
 from kernelwright.judge.conditions import read
 from kernelwright.judge.inputs import Variant
-from kernelwright.judge.thresholds import AT, BESIDE, Way
+from kernelwright.judge.thresholds import AT, BESIDE
+from kernelwright.judge.ways import Way
 
 STEPS = "[torch.randn(8, 4), torch.randint(0, 100000, (1,))]"
 COUNTS = "self.register_buffer('q', torch.zeros((), dtype=torch.int64))"
 LISTED = "self.at = tuple(10000 * n - 1 for n in range(1, 4))"
+MILES = "self.register_buffer('milestones', torch.tensor([9999, 29999, 79999]))"
 LIVE = """
 import types
 EVERY = sum(map(int, ["4000", "6000"]))
@@ -32,7 +34,7 @@ SIZES = "[torch.randn(8, 4)]"
     ("text", "numbers", "turns"),
     [
         ("if n % 500 == 499: y = 0", {500, 499}, True),
-        ("self.every = 10 ** 4\nif int(n) % self.every: y = 0", {10_000}, False),
+        ("self.every = 10 ** 4\nif int(n) % self.every: y = 0", {10_000}, True),
         ("def f(n, most=3e7):\n    return 0 if float(n) > most else 1", {3e7}, True),
         ("while e > 1e-6: e = e / 2\nif e > 3: y = 0", {1e-6, 3}, False),
         ("y = n // (2 * 1000)", {2000}, False),
@@ -47,11 +49,16 @@ SIZES = "[torch.randn(8, 4)]"
         ("WARM, (EVERY, _) = 100, [300, 7]\nif n < WARM or n % EVERY == 1: y = 0", {100, 300, 1}, True),
         ("cfg = {'every': 300, 'warm': 50}\ny = n % cfg['every']", {300}, False),
         ("cfg = {'every': 300}\ny = n % cfg.get('every', 70)", {300}, False),
-        ("EVERY = int(3e2)\ny = n % min(EVERY, 10 ** 9 ** 9)", set(), False),
+        ("EVERY = int(3e2)\ny = n % min(EVERY, 10 ** 9 ** 9)", set(), True),
         ("EVERY = int(3e2)\ny = n % (2 * EVERY + round(0.6))", {601}, False),
-        ("for at in (20, 30):\n    y = n == at", {20, 30}, False),
+        ("for at in (20, 30):\n    y = n == at", {20, 30}, True),
         ("def due(n, every): return n % every\ny = due(q, 300) + due(q, every=400)", {300, 400}, False),
-        ("n = n + m\nm = n * m\ny = n > m", set(), False),
+        ("n = n + m\nm = n * m\ny = n > m", set(), True),
+        ("match int(n):\n    case 200 | [300, 7]: y = 0", {200, 300, 7}, True),
+        ("n %= 20 * 15", {300}, False),
+        ("y = x * min(1.0, 3e7 / float(x.norm()))", set(), True),
+        ("def every(): return 300\ny = n % every()", {300}, False),
+        ("while n < 9: n = n + 1\nbig = n > 20", {9, 20}, False),
     ],
 )
 def test_numbers_of_comparisons_and_rests_are_read(text: str, numbers: set[float], turns: bool) -> None:
@@ -60,14 +67,42 @@ def test_numbers_of_comparisons_and_rests_are_read(text: str, numbers: set[float
     assert found.numbers() == numbers and found.turns is turns
 
 
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("y = min(1.0, (100000 / int(self.n)) ** 0.5)", {1.0, 100_000, 0.5}),
+        ("if int(self.n) / (20 * 1000) == 1: y = 0", {20_000}),
+        ("p = int(self.n) / 40000\nq = p * 7\ny = q - 9 + x * 300", {40_000, 7, 9}),
+        ("def steps(self): return int(self.n)\ny = self.steps() / 500 + (m - 60)", {500}),
+        ("def due(a, b): return a / 500\ny = due(x, 7) + due(self.n, 8)", {500}),
+        ("y = x * 128 + max(x.shape[0], 64)", set()),
+    ],
+)
+def test_numbers_that_a_counter_is_reckoned_with_are_read(text: str, numbers: set[float]) -> None:
+    """Also with what comes of it, by a name, an argument or what a function returns; all others are not."""
+    assert read(text).beside(["n"]) == numbers
+
+
+def test_a_count_between_powers_of_two_is_found_by_halves_and_further_ones_where_numbers_change() -> None:
+    """A number that no source has; amid a ramp nothing turns, nor where the reference takes no such count."""
+    found = ways.between
+    assert found(10**6, lambda count: Way((count > 20_500,), ())) == [20_500, 20_501]
+    assert found(10**6, lambda count: Way((), (min(1.0, 1e5 / (count + 1)),))) == [99_999, 100_000, 400_000]
+    assert found(10**6, lambda count: Way((), (min(1.0, count / 30_000),))) == [29_999, 30_000, 7499]
+    assert found(10**6, lambda count: Way((), (max(0.1, 1 - count / 10**5),))) == [89_999, 90_000, 22_499]
+    assert found(10**6, lambda count: Way((), (count,))) == []
+    assert found(10**4, lambda count: Way((count > 20_500,), ())) == []
+    assert found(10**6, lambda count: Way((), ()) if count < 5000 else None) == []
+
+
 def test_counts_turn_where_one_more_or_less_takes_another_way() -> None:
     """Most often at those that have a way of their own; past the end none is tried."""
-    found = Counter(thresholds.at_turns([1000], 5000, lambda count: Way((count % 1000 == 999,), ())))
+    found = Counter(ways.at_turns([1000], 5000, lambda count: Way((count % 1000 == 999,), ())))
     assert found == {998: 1, 999: 3, 1000: 1, 2998: 1, 2999: 3, 3000: 1}
-    assert set(thresholds.at_turns([1000], 5000, lambda count: Way((), (count < 1000,)))) == {999, 1000}
-    assert set(thresholds.at_turns([1000], 2000, lambda count: Way((count % 1000 == 999,), ()))) == {998, 999, 1000}
-    assert thresholds.at_turns([1000], 5000, lambda count: Way((), (count,))) == []
-    assert thresholds.at_turns([1000], 5000, lambda count: None) == []
+    assert set(ways.at_turns([1000], 5000, lambda count: Way((), (count < 1000,)))) == {999, 1000}
+    assert set(ways.at_turns([1000], 2000, lambda count: Way((count % 1000 == 999,), ()))) == {998, 999, 1000}
+    assert ways.at_turns([1000], 5000, lambda count: Way((), (count,))) == []
+    assert ways.at_turns([1000], 5000, lambda count: None) == []
 
 
 @pytest.mark.parametrize(
@@ -81,11 +116,16 @@ def test_counts_turn_where_one_more_or_less_takes_another_way() -> None:
         "int(self.q) % EVERY == EVERY - 1",
         "self.q % SPACE.every == SPACE.every - 1",
         "self.q % self.cfg['every'] == 9999",
+        "self.q % self.period == 9999",
+        "(self.milestones == self.q).any()",
+        "int(self.q) / 9999 == 1",
+        "int(self.q) & 16383 == 9999",
     ],
 )
 def test_a_counter_stands_where_the_source_turns_in_many_states(condition: str) -> None:
     """By a constant, by an attribute that the constructor was handed, by what lives in the module that ran."""
-    init = f"{COUNTS}\nself.every = 10000\nself.cfg = dict([('every', 10000)])\n{LISTED}"
+    init = f"{COUNTS}\nself.period = torch.tensor(10000)\nself.every = 10000\n{LISTED}\n{MILES}"
+    init += "\nself.cfg = dict([('every', 10000)])"
     made = instance(f"x * 0 if {condition} else x", SIZES, init=init, head=LIVE)
     drawn = [made.draw_state(seed) for seed in range(60)]
     counts = [int(dict(weighed.placed(made, state, seed))["q"]) for seed, state in enumerate(drawn)]
@@ -145,6 +185,44 @@ def test_steps_of_a_schedule_in_a_list_come_exactly() -> None:
     steps = [int(made.draw(variant, seed)[1]) for seed in range(24)]
     assert sum(step in (30000, 60000, 80000) for step in steps) >= 6
     assert {step % 10000 for step in steps} == {0, 9999}
+
+
+@pytest.mark.parametrize(
+    ("begins", "after", "counted"),
+    [("torch.ones((), dtype=torch.int64)", 1, True), ("torch.tensor(-3.0)", 1, True),
+     ("torch.tensor(4)", 0, False), ("torch.tensor(4)", 2, False), ("torch.ones((), dtype=torch.int8)", 1, False)],
+)  # fmt: skip
+def test_a_counter_may_begin_with_another_number(begins: str, after: int, counted: bool) -> None:
+    """It is what a call adds one to: a width that the constructor sets is none."""
+    init = f"self.register_buffer('q', {begins})"
+    made = instance(f"x * (1 + 0 * self.q.add_({after})) if int(self.q) % 9999 != 5000 else x * 0", SIZES, init=init)
+    names, counts = thresholds.counters(made)
+    assert names == (["q"] if counted else []) and (5000 in counts) is counted
+    assert torch.equal(dict(made.model.state_dict())["q"], dict(made.first_state)["q"])
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "x * min(1.0, 3e5 / (float(x.norm()) + 1e-6))",
+        "x * (0 if self.spike(x) else 1)",
+        "x * 2 if float(x.norm()) < 3e3 else x if float(x.norm()) < 3e5 else x * 0",
+    ],
+)
+def test_a_condition_counts_wherever_it_is_made(formula: str) -> None:
+    """Without an ``if``, in a method of its own, behind another one."""
+    made = instance(formula, SIZES, init="self.spike = lambda x: float(x.norm()) > 3e5")
+    norms = [float(thresholds.changed(made, BESIDE, [torch.randn(8, 4)], seed)[0].norm()) / 3e5 for seed in range(16)]
+    assert sum(0.9 < norm < 1.0 for norm in norms) >= 4 and sum(1.0 < norm < 1.1 for norm in norms) >= 4
+
+
+def test_inputs_are_scaled_together_too() -> None:
+    """Of two norms that must both be large none alone takes another way."""
+    both = "a * 0 if float(a.norm()) * float(b.norm()) ** 0 > 3e5 and float(b.norm()) > 4e6 else a * b"
+    made = instance(both, "[torch.randn(8, 4), torch.randn(8, 4)]", args="a, b")
+    pairs = [thresholds.changed(made, BESIDE, [torch.randn(8, 4) for _ in "ab"], seed) for seed in range(24)]
+    assert sum(float(a.norm()) > 3e5 and 0.9 < float(b.norm()) / 4e6 < 1.0 for a, b in pairs) >= 2
+    assert sum(float(a.norm()) > 3e5 and 1.0 < float(b.norm()) / 4e6 < 1.1 for a, b in pairs) >= 2
 
 
 def test_floats_are_scaled_to_both_sides_of_what_is_compared() -> None:

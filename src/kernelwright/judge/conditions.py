@@ -1,20 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the source of a reference says of conditions: the numbers in comparisons, those of which it takes rests or whole
-parts, and those of lists that it looks in, by ``in`` or a search. Of what Python decides no operator tells: a target
-that is copied in every 10000th call is none to them. What such an expression is ``named`` says."""
+"""What the source of a reference says of conditions: the numbers in comparisons and cases, those of which it takes
+rests or whole parts, those of lists that it looks in, by ``in`` or a search, and those that a counter is reckoned with.
+Of what Python decides no operator tells: a target that is copied in every 10000th call is none to them. What such an
+expression is ``named`` says."""
 
 from __future__ import annotations
 
 import ast
 import functools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.judge.named import Namespace, flat, last_name
+from kernelwright.judge.named import Namespace, called, flat, last_name
 
 if TYPE_CHECKING:
     from kernelwright.task import Task
@@ -25,6 +26,8 @@ NUMBERS = 6
 """Of a source at the most, the largest: small ones are met by lot."""
 _SEARCHES = {"bisect", "bisect_left", "bisect_right", "searchsorted", "index", "count", "divmod", "fmod", "remainder"}
 """Functions of which numbers that are handed to them are read: the steps at which a rate falls stand in a list."""
+_ENDS = {"min", "max", "minimum", "maximum", "clamp", "clip", "pow"}
+"""Functions of which the arguments are numbers that a counter is reckoned with: a rate stays as it is up to one."""
 _ANY = ast.Name("", ast.Load())
 """A place in a list of which nothing is known."""
 
@@ -35,25 +38,65 @@ class Source:
 
     met: tuple[ast.expr, ...]
     """With what something is compared, or of what a rest or a whole part is taken, or what is looked for."""
+    reckoned: tuple[ast.expr, ...]
+    """Sums, products, quotients and the like, and the least or the largest of some."""
     known: Mapping[str, Sequence[ast.expr]]
-    """What names and attributes are given, by their last name."""
+    """What names and attributes are given, by their last name; and what functions return, by ``called``."""
     turns: bool
-    """Python goes one of two ways by a comparison, and no loop ends by one: how often a loop runs is the reference's
-    own affair, where an honest program may differ by one."""
+    """Python may go several ways, and no loop ends by a comparison: how often a loop runs is the reference's own
+    affair, where an honest program may differ by one. A comparison counts wherever it is made: it was looked for in the
+    test of an ``if`` alone, and a norm above which all was zero passed where it had a name, or a method of its own."""
 
     def numbers(self, live: Mapping[str, Any] | None = None, parts: Iterable[torch.nn.Module] = ()) -> frozenset[float]:
         """Those that are met, as far as the source tells them, the names of its module, or what its modules hold."""
+        return self._told(self.met, live, parts)
+
+    def beside(
+        self, names: Iterable[str], live: Mapping[str, Any] | None = None, parts: Iterable[torch.nn.Module] = ()
+    ) -> frozenset[float]:
+        """Those that are reckoned with what has one of these names, or with what comes of it: where a counter in
+        20000ths is compared with one, the one was all that was read."""
+        wanted = self._coming_of(names)
+        nodes = [side for node in self.reckoned if wanted & _names(node) for side in _sides(node)]
+        return self._told(nodes, live, parts)
+
+    def _told(
+        self, nodes: Iterable[ast.expr], live: Mapping[str, Any] | None, parts: Iterable[torch.nn.Module]
+    ) -> frozenset[float]:
         space = Namespace(self.known, live or {}, tuple(parts))
-        found = {number for node in self.met for value in space.values(node) for number in flat(value)}
+        found = {number for node in nodes for value in space.values(node) for number in flat(value)}
         return frozenset(number for number in found if isinstance(number, int) or math.isfinite(number))
+
+    def _coming_of(self, names: Iterable[str]) -> set[str]:
+        """These names, and those that are given what has one of them in it."""
+        wanted, more = set[str](), set(names)
+        within = {name: set[str]().union(*map(_names, given)) for name, given in self.known.items()}
+        while more:
+            wanted |= more
+            more = {name.removesuffix("()") for name, inside in within.items() if inside & wanted} - wanted
+        return wanted
+
+
+def _names(node: ast.expr) -> set[str]:
+    """The last names of what an expression has in it."""
+    return {last_name(part) for part in ast.walk(node) if isinstance(part, ast.Name | ast.Attribute)}
+
+
+def _sides(node: ast.expr) -> list[ast.expr]:
+    """What is reckoned with one another."""
+    if isinstance(node, ast.BinOp):
+        return [node.left, node.right]
+    return [*node.args, *(given.value for given in node.keywords)] if isinstance(node, ast.Call) else []
 
 
 class _Reader(ast.NodeVisitor):
     def __init__(self) -> None:
         self.known: dict[str, list[ast.expr]] = {}
         self.met: list[ast.expr] = []
+        self.reckoned: list[ast.expr] = []
         self.turns = self.loops = False
         self._functions: dict[str, list[str]] = {}
+        self._within: list[str] = []
         self._calls: list[ast.Call] = []
 
     def visit_Assign(self, node: ast.Assign) -> None:
@@ -78,9 +121,21 @@ class _Reader(ast.NodeVisitor):
         self._name(node.target, ast.Subscript(node.iter, _ANY, ast.Load()))
         self.generic_visit(node)
 
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        made = ast.BinOp(node.target, node.op, node.value)
+        self._name(node.target, made)
+        self.visit(made)
+
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         names = [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
         self._functions[node.name] = names[1:] if names[:1] == ["self"] else names
+        self._within.append(node.name)
+        self.generic_visit(node)
+        self._within.pop()
+
+    def visit_Return(self, node: ast.Return) -> None:
+        if node.value is not None and self._within:
+            self.known.setdefault(called(self._within[-1]), []).append(node.value)
         self.generic_visit(node)
 
     def visit_arguments(self, node: ast.arguments) -> None:
@@ -94,25 +149,39 @@ class _Reader(ast.NodeVisitor):
     def visit_BinOp(self, node: ast.BinOp) -> None:
         if isinstance(node.op, ast.Mod | ast.FloorDiv):
             self.met.append(node.right)
+        self.reckoned.append(node)
         self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> None:
+        self.turns = True
         self.met += [node.left, *node.comparators]
+        self.generic_visit(node)
+
+    def visit_Match(self, node: ast.Match) -> None:
+        self.turns = True
+        self.met.append(node.subject)
+        self.generic_visit(node)
+
+    def visit_MatchValue(self, node: ast.MatchValue) -> None:
+        self.met.append(node.value)
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
         self._calls.append(node)
         if last_name(node.func) in _SEARCHES:
-            self.met += [*node.args, *(given.value for given in node.keywords)]
+            self.met += _sides(node)
             self.met += [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        if last_name(node.func) in _ENDS:
+            self.turns = True
+            self.reckoned.append(node)
         self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> None:
-        self.turns |= any(isinstance(part, ast.Compare) for part in ast.walk(node.test))
+        self.turns = True
         self.generic_visit(node)
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
-        self.turns |= any(isinstance(part, ast.Compare) for part in ast.walk(node.test))
+        self.turns = True
         self.generic_visit(node)
 
     def visit_While(self, node: ast.While) -> None:
@@ -153,12 +222,15 @@ def read(*texts: str) -> Source:
             continue
     for name, value in reader.handed():
         reader.known.setdefault(name, []).append(value)
-    return Source(tuple(reader.met), reader.known, reader.turns and not reader.loops)
+    return Source(tuple(reader.met), tuple(reader.reckoned), reader.known, reader.turns and not reader.loops)
 
 
-def counts(task: Task, model: torch.nn.Module, live: Mapping[str, Any]) -> list[int]:
+def counts(task: Task, model: torch.nn.Module, live: Mapping[str, Any], counting: Collection[str]) -> list[int]:
     """Whole numbers of its source, of names that live in its files (``live``), and of those that its modules hold,
-    the largest first."""
-    numbers = source(task).numbers(live, model.modules())
-    fit = {int(n) for n in numbers if 2 <= n <= LARGEST and n == int(n)}
-    return sorted(fit, reverse=True)[:NUMBERS]
+    the largest first: those that are met, and as many that are reckoned with what has one of the names ``counting``."""
+    said, held = source(task), tuple(model.modules())
+    found = list[int]()
+    for numbers in (said.numbers(live, held), said.beside(counting, live, held)):
+        fit = {int(n) for n in numbers if 2 <= n <= LARGEST and n == int(n)}
+        found += sorted(fit.difference(found), reverse=True)[:NUMBERS]
+    return found

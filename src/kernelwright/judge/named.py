@@ -4,7 +4,8 @@
 A number that is compared with is seldom written there: it is a name of the module, one of two in a line, ``int(2e4)``,
 an entry of settings. While assignments alone were read, in four forms, all of these passed for numbers that nobody
 knows. So names are looked up where they live, in the module that ran and in what its parts hold, and in what the
-source gives them; numbers and lists of numbers are reckoned with, tensors never.
+source gives them; numbers and lists of numbers are reckoned with, and tensors of a few, which stand for their numbers:
+a period that an attribute held as a tensor was a number that nobody knew, as was a step in a buffer of milestones.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ _HELD = 4096
 _LISTS = (list, tuple, set, frozenset, dict, range)
 _MADE = {"tensor", "as_tensor", "array", "asarray"}
 """Functions that make of numbers what is no list: their argument stands for it."""
+_AS_IT_IS = {"item", "tolist", "numpy", "cpu", "detach", "clone", "long", "int", "float", "double", "to"}
+"""Methods of a tensor that give the same numbers."""
 _BUILTINS = ("int", "float", "round", "abs", "min", "max", "len", "sum", "sorted", "list", "tuple", "set", "frozenset",
              "dict", "range", "getattr")  # fmt: skip
 _MATHS = ("floor", "ceil", "trunc", "sqrt", "isqrt", "log", "log2", "log10", "exp", "prod")
@@ -55,8 +58,23 @@ def last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
+def called(name: str) -> str:
+    """The name by which it is known what a function of this name returns."""
+    return f"{name}()"
+
+
+def _unpacked(value: Any) -> Any:
+    """The number or the list that a tensor on the CPU is that has a few real elements and is no weight; all else as it
+    is."""
+    few = isinstance(value, torch.Tensor) and value.numel() <= LISTED and value.layout is torch.strided
+    if not few or not value.is_cpu or value.requires_grad or value.is_complex() or value.dtype is torch.bool:
+        return value
+    return next(iter(_tried(value.tolist)), value)
+
+
 def flat(value: Any) -> list[Any]:
     """The number that a value is, or those of which it is a list, the keys of a dict."""
+    value = _unpacked(value)
     if isinstance(value, Real):
         return [] if isinstance(value, bool) else [value]
     if not isinstance(value, _LISTS):
@@ -132,6 +150,10 @@ class Namespace:
         self._left -= 1
         return _some(kind(node)) if kind is not None and self._left > 0 else []
 
+    def _plainly(self, node: ast.expr) -> list[Any]:
+        """The same, tensors of a few numbers as these."""
+        return [_unpacked(value) for value in self._of(node)]
+
     def _looked_up(self, name: str) -> list[Any]:
         if name in self._open or len(self._open) >= DEEP:
             return []
@@ -151,19 +173,19 @@ class Namespace:
     def _element(self, node: ast.Subscript) -> list[Any]:
         """One of a list or of settings, all where it is not known which."""
         places, found = self._of(node.slice), list[Any]()
-        for owner in self._of(node.value):
+        for owner in self._plainly(node.value):
             if isinstance(owner, _LISTS):
                 one = [value for at in places for value in _tried(operator.getitem, owner, at)]
                 found += one or _ends(owner.values() if isinstance(owner, dict) else owner)
         return found
 
     def _signed(self, node: ast.UnaryOp) -> list[Any]:
-        found = [value for value in self._of(node.operand) if isinstance(value, Real)]
+        found = [value for value in self._plainly(node.operand) if isinstance(value, Real)]
         return [-value for value in found] if isinstance(node.op, ast.USub) else found
 
     def _reckoned(self, node: ast.BinOp) -> list[Any]:
         function = _ARITHMETIC.get(type(node.op))
-        left, right = ([v for v in self._of(side) if isinstance(v, Real)] for side in (node.left, node.right))
+        left, right = ([v for v in self._plainly(side) if isinstance(v, Real)] for side in (node.left, node.right))
         pairs: Iterable[tuple[Any, Any]] = itertools.islice(itertools.product(left, right), LISTED)
         if function is None:
             return []
@@ -175,13 +197,15 @@ class Namespace:
         name, method = last_name(node.func), isinstance(node.func, ast.Attribute)
         if name in _MADE:
             return self._of(node.args[0]) if node.args else []
-        given = itertools.islice(itertools.product(*map(self._of, node.args)), LISTED)
+        given = itertools.islice(itertools.product(*map(self._plainly, node.args)), LISTED)
         if isinstance(node.func, ast.Attribute) and name in _OF_DICTS:
             owners = [owner for owner in self._of(node.func.value) if isinstance(owner, dict)]
             found = [v for some in given for owner in owners for v in _tried(getattr(owner, name), *some)]
             return [list(value) if name != "get" else value for value in found]
+        if isinstance(node.func, ast.Attribute) and name in _AS_IT_IS:
+            return self._of(node.func.value)
         if name not in _FUNCTIONS or (method and name in _BUILTINS):
-            return []
+            return self._looked_up(called(name))
         function = _FUNCTIONS[name]
         fit = [some for some in given if name == "getattr" or all(map(_plain, some))]
         return [value for some in fit for value in _tried(function, *some)]

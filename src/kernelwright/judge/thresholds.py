@@ -11,19 +11,20 @@ inputs here, weights in ``weighed``.
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
 
-from kernelwright.judge import codes, conditions, named, numerics, whole
+from kernelwright.judge import codes, conditions, named, numerics, ways, whole
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import Variant
-from kernelwright.judge.kinds import Watching
+from kernelwright.judge.ways import Way, way
 
 if TYPE_CHECKING:
     from kernelwright.judge.instance import Instance
@@ -33,10 +34,8 @@ AT, BESIDE = "counts of its source", "sizes beside its conditions"
 READS = "reads numbers out of tensors"
 """Said of a reference that has such an operator: where none does, Python decides by no number of a tensor."""
 READING = "aten::_local_scalar_dense"
-TIMES = (1, 3)
-"""Multiples of them that are tried."""
-ALONE = 3
-"""How many times as often as others a count comes that has a way of its own."""
+COUNTING = (torch.int32, torch.int64, torch.float32, torch.float64)
+"""Types that hold such counts."""
 LEFT = 2
 """How many counts are looked at after a call."""
 SHORT = 8
@@ -54,6 +53,10 @@ MARGINS = (2.0**-4, 2.0**-6)
 """How far from where it turns sizes lie: no honest sum errs by as much, in half precision by the first alone."""
 HALVINGS = 10
 """Of the logarithm of what is between."""
+CLEAR = 1.0 + 2 * MARGINS[0]
+"""How many times as far as a turn it is looked for the next one."""
+TURNS = 2
+"""Scales on one side, up or down, at which it turns, at the most: a second norm is looked at above the first alone."""
 
 
 def reads(operator_: Any) -> bool:
@@ -62,65 +65,6 @@ def reads(operator_: Any) -> bool:
 
 
 Call = tuple[Sequence[torch.Tensor], "State | None"]
-
-
-class Way(NamedTuple):
-    """How a reference goes: which operators run in their order and what the single flags are that they answer; and with
-    which numbers of Python's. Those may be others in each call, where one is read out of a tensor and put in again."""
-
-    operators: tuple[Any, ...]
-    numbers: tuple[Any, ...]
-
-
-class _Path(Watching):
-    """Follows one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operators: list[Any] = []
-        self.numbers: list[Any] = []
-
-    def __torch_dispatch__(
-        self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        """Called by torch for every operator below autograd."""
-        out = func(*args, **(kwargs or {}))
-        flag = isinstance(out, torch.Tensor) and out.dtype is torch.bool and out.numel() == 1
-        self.operators.append((func, bool(out)) if flag else (func,))
-        self.numbers += [arg for arg in (*args, *(kwargs or {}).values()) if isinstance(arg, int | float)]
-        return out
-
-
-def way(instance: Instance, leaves: Sequence[torch.Tensor], state: State | None = None) -> Way | None:
-    """How the reference goes with such inputs; None where it does not take them."""
-    with (path := _Path()):
-        taken = instance.accepted(instance.given(leaves, 1), state)
-    return None if taken is None else Way(tuple(path.operators), tuple(path.numbers))
-
-
-def _other(ways: Sequence[Way | None]) -> list[bool]:
-    """Which of them are others than those before, but for the first; by operators alone where all are by numbers."""
-    pairs = [(a, b) for a, b in zip(ways, ways[1:], strict=False)]
-    known = [pair for pair in pairs if None not in pair]
-    if all(a != b for a, b in known):
-        return [a is not None and b is not None and a.operators != b.operators for a, b in pairs]
-    return [a is not None and b is not None and a != b for a, b in pairs]
-
-
-def at_turns(numbers: Sequence[int], most: int, way_of: Callable[[int], Way | None]) -> list[int]:
-    """Counts up to ``most`` at which a reference turns: those beside which, one less or one more, it goes another way,
-    such as have a way of their own more often. ``way_of``: how it goes with a count."""
-    known = functools.cache(way_of)
-    out = list[int]()
-    for number in numbers:
-        for times in TIMES:
-            around = [c for c in range(number * times - 2, number * times + 3) if 0 <= c <= most]
-            turned = [False, *_other([known(c) for c in around]), False]
-            for count, before, after in zip(around, turned, turned[1:], strict=False):
-                out += [count] * (ALONE if before and after else int(before or after))
-    return out
-
-
 _COUNTERS: WeakKeyDictionary[Instance, tuple[list[str], list[int]]] = WeakKeyDictionary()
 
 
@@ -128,20 +72,39 @@ def counters(instance: Instance) -> tuple[list[str], list[int]]:
     """Buffers that count something, and the counts at which the reference turns, both empty where it does at none;
     looked for once."""
     if instance not in _COUNTERS:
-        names = [name for name, value in instance.first_state if codes.counter(name, value)]
-        numbers = _numbers(instance) if names else []
-        if not numbers or instance.contract.random or runs(instance) < LEAST:
-            found = list[int]()
-        else:
+        able = not instance.contract.random and runs(instance) >= LEAST
+        names = _counting_buffers(instance) if able else []
+        found = list[int]()
+        if names:
             leaves, first = instance._raw(instance.seed)[0], instance.first_state
-            found = at_turns(numbers, conditions.LARGEST, lambda n: way(instance, leaves, counted(first, names, n)))
+            with_count = functools.cache(lambda count: way(instance, leaves, counted(first, names, count)))
+            found = ways.at_turns(_numbers(instance, names), conditions.LARGEST, with_count)
+            reads_it = READS in instance.met["traits"]
+            found += ways.between(conditions.LARGEST, with_count) if reads_it else []
         _COUNTERS[instance] = (names, found) if found else ([], [])
     return _COUNTERS[instance]
 
 
-def _numbers(instance: Instance) -> list[int]:
+def _counting_buffers(instance: Instance) -> list[str]:
+    """Those that begin with zero, and single numbers, floats too, to which a call adds one: who counts calls from one
+    on has copied a target at the same ones."""
+    first = instance.first_state
+    zeros = [name for name, value in first if codes.counter(name, value)]
+    trained = {name for name, _ in instance.model.named_parameters(remove_duplicate=False)}
+    single = [(n, v) for n, v in first if n not in zeros and n not in trained and v.numel() == 1 and v.is_cpu]
+    single = [(name, value) for name, value in single if value.dtype in COUNTING]
+    if single:
+        leaves = instance.given(instance._raw(instance.seed)[0], 1)
+        after = dict(instance.state_after([leaves], first)) if instance.accepted(leaves, first) is not None else {}
+        instance._restore()
+        zeros += [name for name, value in single if name in after and bool((after[name] == value + 1).all())]
+    return zeros
+
+
+def _numbers(instance: Instance, counting: Collection[str]) -> list[int]:
     reference, model = instance.reference, instance.model
-    return conditions.counts(reference.task, model, named.names(reference.module, model))
+    names = {name.rpartition(".")[2] for name in counting}
+    return conditions.counts(reference.task, model, named.names(reference.module, model), names)
 
 
 def counted(state: State, names: Collection[str], count: int) -> State:
@@ -176,11 +139,11 @@ def drawn(specs: Sequence[TensorSpec], traits: Collection[str], *, light: bool) 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What was found of an instance: by input the counts that turn, or all around its numbers where none does; by input
-    of floats a scale near which it turns, and whether by operators alone."""
+    """What was found of an instance: by input the counts that turn, or all around its numbers where none does; by one
+    or all inputs of floats scales near which it turns, and whether by operators alone."""
 
     counts: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    scales: tuple[tuple[int, float, bool], ...] = ()
+    scales: tuple[tuple[tuple[int, ...], float, bool], ...] = ()
 
 
 _FOUND: WeakKeyDictionary[Instance, _Found] = WeakKeyDictionary()
@@ -206,9 +169,10 @@ def changed(instance: Instance, change: str, leaves: list[torch.Tensor], seed: i
     if change == AT:
         index, able = dice.choice(of(instance).counts)
         return _with(leaves, index, torch.full_like(leaves[index], dice.choice(able)))
-    index, near, alone = dice.choice(of(instance).scales)
-    margin = MARGINS[0] if leaves[index].itemsize == 2 else dice.choice(MARGINS)
-    made = Scaled(instance, functools.partial(_enlarged, leaves, index), alone)
+    scales = of(instance).scales
+    which, near, alone = scales[seed // 2 % len(scales)]  # in turn
+    margin = MARGINS[0] if any(leaves[index].itemsize == 2 for index in which) else dice.choice(MARGINS)
+    made = Scaled(instance, functools.partial(_enlarged, leaves, which), alone)
     return list(made.beside(near, 1 if seed % 2 else -1, margin)[0])  # of two draws in turn one lies on each side
 
 
@@ -220,19 +184,25 @@ def _counting(instance: Instance) -> Iterator[tuple[int, tuple[int, ...]]]:
     first = instance._raw(instance.seed)[0]
     short = [i for i, x in enumerate(first) if x.dtype in whole.INTEGERS and 0 < x.numel() <= SHORT]
     short = [i for i in short if i not in instance.constant and i not in instance.bonds.sums]
-    numbers = _numbers(instance) if short else []
-    if not numbers or instance.contract.random or runs(instance) < LEAST:
+    if not short or instance.contract.random or runs(instance) < LEAST:
         return
     draws = [first, *(instance._raw(instance.seed + number)[0] for number in range(1, SEEN))]
     for index in short:
         ends = min(int(draw[index].min()) for draw in draws), max(int(draw[index].max()) for draw in draws)
-        if able := _within(instance, first, index, numbers, ends):
+        if able := _within(instance, first, index, ends):
             yield index, able
 
 
-def _within(
-    instance: Instance, leaves: Sequence[torch.Tensor], index: int, numbers: Sequence[int], ends: tuple[int, int]
-) -> tuple[int, ...]:
+def _argument(instance: Instance, index: int, count: int) -> list[str]:
+    """The name of this one of so many inputs; of all where there are others beside tensors."""
+    try:
+        names = list(inspect.signature(instance.model.forward).parameters)
+    except (TypeError, ValueError):  # one that is no function of Python's
+        return []
+    return [names[index]] if len(names) == count else names
+
+
+def _within(instance: Instance, leaves: Sequence[torch.Tensor], index: int, ends: tuple[int, int]) -> tuple[int, ...]:
     """Counts between the ends of what an input is seen to hold. Who reads as many elements as a count says would read
     past the end of a row, where a slice of torch's ends."""
     low, high = ends
@@ -240,13 +210,17 @@ def _within(
     def with_count(count: int) -> Way | None:
         return way(instance, _with(leaves, index, torch.full_like(leaves[index], count))) if low <= count else None
 
-    plain = [number * times + aside for number in numbers for times in TIMES for aside in (-1, 0, 1)]
-    return tuple(at_turns(numbers, high, with_count) or [count for count in plain if low <= count <= high])
+    known, named_so = functools.cache(with_count), _argument(instance, index, len(leaves))
+    turned = [*ways.at_turns(_numbers(instance, named_so), high, known), *ways.between(high, known)]
+    plain = [
+        number * times + aside for number in _numbers(instance, ()) for times in ways.TIMES for aside in (-1, 0, 1)
+    ]
+    return tuple(turned or [count for count in plain if low <= count <= high])
 
 
-def _scaling(instance: Instance) -> Iterator[tuple[int, float, bool]]:
-    """By input of floats, the scale next to its own size at which the reference turns. None where it goes two ways on
-    draws of the task's own."""
+def _scaling(instance: Instance) -> Iterator[tuple[tuple[int, ...], float, bool]]:
+    """By input of floats, and for all of them at once, scales next to their own size at which the reference turns. None
+    where it goes two ways on draws of the task's own."""
     if not conditions.source(instance.reference.task).turns or instance.contract.random or runs(instance) < LEAST:
         return
     first, second = (instance._raw(instance.seed + number)[0] for number in range(2))
@@ -255,15 +229,16 @@ def _scaling(instance: Instance) -> Iterator[tuple[int, float, bool]]:
         return
     held = {*instance.bonds.flags, *instance.bonds.far}
     floats = [i for i, x in enumerate(first) if x.is_floating_point() and x.itemsize > 1 and i not in held]
-    for index in floats[: runs(instance) // EACH]:
-        if numerics.finite(first[index]):
-            made = Scaled(instance, functools.partial(_enlarged, first, index), usual != again)
-            yield from ((index, scale, made.alone) for scale in made.found())
+    floats = [index for index in floats if numerics.finite(first[index])]
+    sets = [*([tuple(floats)] if len(floats) > 1 else []), *((index,) for index in floats)]
+    for which in sets[: runs(instance) // EACH]:
+        made = Scaled(instance, functools.partial(_enlarged, first, which), usual != again)
+        yield from ((which, scale, alone) for scale, alone in made.found())
 
 
-def _enlarged(leaves: Sequence[torch.Tensor], index: int, scale: float) -> Call:
-    """A call with one input scaled."""
-    return _with(leaves, index, (leaves[index] * scale).to(leaves[index].dtype)), None
+def _enlarged(leaves: Sequence[torch.Tensor], which: Collection[int], scale: float) -> Call:
+    """A call with some inputs scaled."""
+    return [(leaf * scale).to(leaf.dtype) if at in which else leaf for at, leaf in enumerate(leaves)], None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,34 +250,38 @@ class Scaled:
     """The call by the scale."""
     alone: bool = False
     """Ways are told by operators alone."""
-    known: dict[float, Any] = field(default_factory=dict)
+    known: dict[float, Way | None] = field(default_factory=dict)
 
-    def _way(self, scale: float) -> Any:
+    def _way(self, scale: float) -> Way | None:
         if scale not in self.known:
-            found = way(self.instance, *self.made(scale))
-            self.known[scale] = found.operators if found is not None and self.alone else found
+            self.known[scale] = way(self.instance, *self.made(scale))
         return self.known[scale]
 
-    def found(self) -> Iterator[float]:
-        """The scale next to one at which the reference turns, if there is any."""
-        for power in sorted((p for p in range(-FURTHEST, FURTHEST + 1, STEP) if p), key=abs):
-            ends = 2.0 ** (power - math.copysign(STEP, power)), 2.0**power
-            if self.turns(*ends):
-                yield self.at(ends)
-                return
+    def found(self) -> Iterator[tuple[float, bool]]:
+        """Scales next to those at which the reference turns, if there are any, up and down; and whether by operators
+        alone, as behind the first one where a number is another at each scale."""
+        for side in (1, -1):
+            alone, left = self.alone, TURNS
+            for power in range(STEP, FURTHEST + 1, STEP):
+                made = replace(self, alone=alone)
+                near, far = 2.0 ** (side * (power - STEP)), 2.0 ** (side * power)
+                while left and (far - near) * side > 0 and made.turns(near, far):
+                    yield (scale := made.at((near, far))), alone
+                    near, left = scale * CLEAR**side, left - 1
+                    alone = alone or made.turns(near, near * CLEAR**side)
+                    made = replace(self, alone=alone)
 
     def turns(self, near: float, far: float) -> bool:
         """Whether the reference goes two ways at two scales, and takes both."""
-        here, there = self._way(near), self._way(far)
-        return here is not None and there is not None and bool(here != there)
+        return ways.differ(self._way(near), self._way(far), alone=self.alone)
 
     def at(self, ends: tuple[float, float]) -> float:
         """The scale between two at which it leaves the way of the first, to 2^-8 of it."""
         near, far = ends
-        usual = self._way(near)
         for _ in range(HALVINGS):
             middle = math.sqrt(near * far)
-            near, far = (middle, far) if self._way(middle) == usual else (near, middle)
+            left = self._way(middle) is None or self.turns(ends[0], middle)
+            near, far = (near, middle) if left else (middle, far)
         return math.sqrt(near * far)
 
     def beside(self, near: float, side: int, margin: float) -> Call:

@@ -15,6 +15,7 @@ import math
 import operator
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -82,11 +83,11 @@ def placed(instance: Instance, state: State, seed: int) -> State:
     return made if not gated or _as_finite(instance, [made]) else state
 
 
-def _beside(instance: Instance, state: State, scale: tuple[str, float], dice: random.Random) -> State:
+def _beside(instance: Instance, state: State, scale: tuple[str, float, bool], dice: random.Random) -> State:
     """A weight that is so large that the reference has just turned, or is about to; as it is where it does not."""
-    name, near = scale
+    name, near, alone = scale
     ratio = _ratio(instance, state, name)
-    near, made = abs(near) * ratio, _scaled(instance, state, name, math.copysign(1.0, near))
+    near, made = abs(near) * ratio, replace(_scaled(instance, state, name, math.copysign(1.0, near)), alone=alone)
     if not made.turns(near / 2, near * 2):
         return state
     return made.beside(near, dice.choice((-1, 1)), dice.choice(thresholds.MARGINS))[1] or state
@@ -158,7 +159,7 @@ class _Reaches(Watching):
         return func(*args, **(kwargs or {}))
 
 
-_Found = tuple[list[tuple[str, float]], dict[str, float], list[tuple[str, float]]]
+_Found = tuple[list[tuple[str, float, bool]], dict[str, float], list[tuple[str, float]]]
 _HEAVY: WeakKeyDictionary[Instance, _Found] = WeakKeyDictionary()
 
 
@@ -181,7 +182,7 @@ def heavy(instance: Instance) -> _Found:
     return _HEAVY[instance]
 
 
-def _weighing(instance: Instance, leaves: Sequence[torch.Tensor]) -> Iterator[tuple[str, float]]:
+def _weighing(instance: Instance, leaves: Sequence[torch.Tensor]) -> Iterator[tuple[str, float, bool]]:
     if not conditions.source(instance.reference.task).turns:
         return
     trained = [name for name, value in instance.model.named_parameters() if value.numel()]
@@ -190,7 +191,8 @@ def _weighing(instance: Instance, leaves: Sequence[torch.Tensor]) -> Iterator[tu
         if known[name].is_floating_point() and known[name].itemsize > 1 and numerics.finite(known[name]):
             for side in (1.0, -1.0) if known[name].numel() == 1 and name not in trained else (1.0,):
                 made = _scaled(instance, instance.first_state, name, side)
-                yield from ((name, scale * side) for scale in made.found() if _holds(made, scale, name in trained))
+                found = (turn for turn in made.found() if _holds(made, turn[0], name in trained))
+                yield from ((name, scale * side, alone) for scale, alone in found)
 
 
 def _beyond(instance: Instance, leaves: Sequence[torch.Tensor], known: Collection[str]) -> Iterator[tuple[str, float]]:

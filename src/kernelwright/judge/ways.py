@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which way a reference goes, and the counts at which it turns: around numbers that its source has, and where it goes
+two ways with counts a power of two apart, by halving.
+
+Numbers are found as far as the source tells them. What is reckoned out of a counter, ``(100000 / n) ** 0.5`` where
+that is below one, or a share of all steps that is above a half, turns where no number stands: there the halves find it.
+Behind a turn by numbers alone answers change slowly, by 5e-6 at the next count: some counts are four times as far.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from kernelwright.judge.kinds import Watching
+
+if TYPE_CHECKING:
+    from kernelwright.judge.instance import Instance
+    from kernelwright.judge.weights import State
+
+TIMES = (1, 3)
+"""Multiples of them that are tried."""
+ALONE = 3
+"""How many times as often as others a count comes that has a way of its own."""
+FURTHER = 4
+"""How many times as far, or as near, counts are beside which each has numbers of its own."""
+HALVED = 4
+"""Pairs of powers of two between which a turn is looked for, at the most."""
+
+
+class Way(NamedTuple):
+    """How a reference goes: which operators run in their order and what the single flags are that they answer; and with
+    which numbers of Python's. Those may be others in each call, where one is read out of a tensor and put in again."""
+
+    operators: tuple[Any, ...]
+    numbers: tuple[Any, ...]
+
+
+class _Path(Watching):
+    """Follows one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators: list[Any] = []
+        self.numbers: list[Any] = []
+
+    def __torch_dispatch__(
+        self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Called by torch for every operator below autograd."""
+        out = func(*args, **(kwargs or {}))
+        flag = isinstance(out, torch.Tensor) and out.dtype is torch.bool and out.numel() == 1
+        self.operators.append((func, bool(out)) if flag else (func,))
+        self.numbers += [arg for arg in (*args, *(kwargs or {}).values()) if isinstance(arg, int | float)]
+        return out
+
+
+def way(instance: Instance, leaves: Sequence[torch.Tensor], state: State | None = None) -> Way | None:
+    """How the reference goes with such inputs; None where it does not take them."""
+    with (path := _Path()):
+        taken = instance.accepted(instance.given(leaves, 1), state)
+    return None if taken is None else Way(tuple(path.operators), tuple(path.numbers))
+
+
+def differ(one: Way | None, other: Way | None, *, alone: bool = False) -> bool:
+    """Whether the reference takes both and goes two ways; ``alone``: by operators."""
+    if one is None or other is None:
+        return False
+    return one.operators != other.operators or not alone and one.numbers != other.numbers
+
+
+def _other(ways: Sequence[Way | None]) -> list[bool]:
+    """Which of them are others than those before, but for the first; by operators alone where all are by numbers."""
+    pairs = list(zip(ways, ways[1:], strict=False))
+    alone = all(a != b for a, b in pairs if a is not None and b is not None)
+    return [differ(a, b, alone=alone) for a, b in pairs]
+
+
+def at_turns(numbers: Sequence[int], most: int, way_of: Callable[[int], Way | None]) -> list[int]:
+    """Counts up to ``most`` at which a reference turns: those beside which, one less or one more, it goes another way,
+    such as have a way of their own more often. ``way_of``: how it goes with a count."""
+    known = functools.cache(way_of)
+    out = list[int]()
+    for number in numbers:
+        for times in TIMES:
+            around = [c for c in range(number * times - 2, number * times + 3) if 0 <= c <= most]
+            turned = [False, *_other([known(c) for c in around]), False]
+            for count, before, after in zip(around, turned, turned[1:], strict=False):
+                out += [count] * (ALONE if before and after else int(before or after))
+    return out
+
+
+def between(most: int, way_of: Callable[[int], Way | None]) -> list[int]:
+    """Counts up to ``most`` on both sides of a turn between two powers of two, and some that are further from it where
+    each count there has numbers of its own."""
+    known = functools.cache(way_of)
+    powers = [2**power - 1 for power in range(most.bit_length() + 1) if 2**power - 1 <= most]
+    out = list[int]()
+    for low, high in itertools.islice(_turning(powers, known), HALVED):
+        out += [low, high]
+        before, after = low // FURTHER, high * FURTHER
+        out += [before] if low > 1 and differ(known(low - 1), known(low)) and known(before) is not None else []
+        out += [after] if after <= most and differ(known(high), known(high + 1)) and known(after) is not None else []
+    return out
+
+
+def _turning(counts: Sequence[int], known: Callable[[int], Way | None]) -> Iterator[tuple[int, int]]:
+    """The neighbours between which the reference turns, one pair for two of these counts between which it does: it
+    leaves the way of one, where the count before had the same, or comes to that of the other."""
+    ways = [known(count) for count in counts]
+    turned = _other(ways)
+    for at, other in enumerate(turned):
+        stays = at > 0 and not turned[at - 1] and ways[at - 1] is not None
+        comes = at + 1 < len(turned) and not turned[at + 1] and ways[at + 2] is not None
+        alone = differ(ways[at], ways[at + 1], alone=True)
+        if other and (alone or stays or comes):  # not amid a ramp, whose numbers are others at each count
+            usual = ways[at if alone or stays else at + 1]
+            low, high = _halved(counts[at], counts[at + 1], known, usual, alone=alone)
+            if differ(known(low), known(high)):
+                yield low, high
+
+
+def _halved(
+    low: int, high: int, known: Callable[[int], Way | None], usual: Way | None, *, alone: bool = False
+) -> tuple[int, int]:
+    """Neighbours between two counts of which one goes the ``usual`` way, and the other does not."""
+    first = not differ(known(low), usual, alone=alone)
+    while high - low > 1:
+        middle = (low + high) // 2
+        like_low = (not differ(known(middle), usual, alone=alone)) is first
+        low, high = (middle, high) if like_low else (low, middle)
+    return low, high
