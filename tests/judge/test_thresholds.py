@@ -59,6 +59,10 @@ SIZES = "[torch.randn(8, 4)]"
         ("y = x * min(1.0, 3e7 / float(x.norm()))", set(), True),
         ("def every(): return 300\ny = n % every()", {300}, False),
         ("while n < 9: n = n + 1\nbig = n > 20", {9, 20}, False),
+        ("n = x.shape[0]\nwhile n > 9: n = n // 2\nbig = e > 20", {9, 2, 20}, True),
+        ("n = int(x.sum())\nwhile n > 9: n = n // 2\nbig = e > 20", {9, 2, 20}, False),
+        ("k = 1\nwhile True:\n    k *= 2\n    if k >= len(x): break", {1}, True),
+        ("k = 1\nwhile True:\n    k = step(k)\n    if k >= len(x): break", {1}, False),
     ],
 )
 def test_numbers_of_comparisons_and_rests_are_read(text: str, numbers: set[float], turns: bool) -> None:
@@ -190,7 +194,7 @@ def test_steps_of_a_schedule_in_a_list_come_exactly() -> None:
 @pytest.mark.parametrize(
     ("begins", "after", "counted"),
     [("torch.ones((), dtype=torch.int64)", 1, True), ("torch.tensor(-3.0)", 1, True),
-     ("torch.tensor(4)", 0, False), ("torch.tensor(4)", 2, False), ("torch.ones((), dtype=torch.int8)", 1, False)],
+     ("torch.tensor(4)", 0, False), ("torch.tensor(4.0)", 0.5, False), ("torch.ones((), dtype=torch.int8)", 1, False)],
 )  # fmt: skip
 def test_a_counter_may_begin_with_another_number(begins: str, after: int, counted: bool) -> None:
     """It is what a call adds one to: a width that the constructor sets is none."""
@@ -199,6 +203,14 @@ def test_a_counter_may_begin_with_another_number(begins: str, after: int, counte
     names, counts = thresholds.counters(made)
     assert names == (["q"] if counted else []) and (5000 in counts) is counted
     assert torch.equal(dict(made.model.state_dict())["q"], dict(made.first_state)["q"])
+
+
+def test_what_counts_samples_comes_to_a_number_by_a_batch() -> None:
+    """Eight rows are added before it is looked at: at 9992 the tenth thousand is full."""
+    init = "self.register_buffer('q', torch.zeros((), dtype=torch.int64))"
+    made = instance("x * 0 if int(self.q.add_(x.shape[0])) % 10000 == 0 else x", SIZES, init=init)
+    names, counts = thresholds.counters(made)
+    assert names == ["q"] and {9992, 29992} <= set(counts)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import ast
 import functools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,8 +28,11 @@ _SEARCHES = {"bisect", "bisect_left", "bisect_right", "searchsorted", "index", "
 """Functions of which numbers that are handed to them are read: the steps at which a rate falls stand in a list."""
 _ENDS = {"min", "max", "minimum", "maximum", "clamp", "clip", "pow"}
 """Functions of which the arguments are numbers that a counter is reckoned with: a rate stays as it is up to one."""
+_SHAPES, _SIZES = {"shape", "ndim"}, {"size", "dim", "numel", "len"}
+_REMAKES = {"int", "float", "bool", "abs", "min", "max", "range", "round"}
+"""Functions that make of shapes what is as fixed as these."""
 _ANY = ast.Name("", ast.Load())
-"""A place in a list of which nothing is known."""
+"""Of which nothing is known: a place in a list, an argument of a call of the module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class Source:
     known: Mapping[str, Sequence[ast.expr]]
     """What names and attributes are given, by their last name; and what functions return, by ``called``."""
     turns: bool
-    """Python may go several ways, and no loop ends by a comparison: how often a loop runs is the reference's own
+    """Python may go several ways, and no loop ends by what tensors hold: how often that runs is the reference's own
     affair, where an honest program may differ by one. A comparison counts wherever it is made: it was looked for in the
     test of an ``if`` alone, and a norm above which all was zero passed where it had a name, or a method of its own."""
 
@@ -66,6 +69,22 @@ class Source:
         space = Namespace(self.known, live or {}, tuple(parts))
         found = {number for node in nodes for value in space.values(node) for number in flat(value)}
         return frozenset(number for number in found if isinstance(number, int) or math.isfinite(number))
+
+    def fixed(self, node: ast.expr, within: frozenset[str] = frozenset()) -> bool:
+        """Whether an expression says the same whatever tensors hold: it has shapes and constants in it."""
+        if isinstance(node, ast.Attribute) and node.attr in _SHAPES:
+            return True
+        if isinstance(node, ast.Call) and last_name(node.func) in _SIZES:
+            return True
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _REMAKES:
+            return all(self.fixed(one, within) for one in node.args)
+        if isinstance(node, ast.Name):
+            given = self.known.get(node.id, ())
+            begins = any(node.id not in _names(one) for one in given)
+            return node.id in within or begins and all(self.fixed(one, within | {node.id}) for one in given)
+        if isinstance(node, ast.Attribute | ast.Call):
+            return False
+        return all(self.fixed(one, within) for one in ast.iter_child_nodes(node) if isinstance(one, ast.expr))
 
     def _coming_of(self, names: Iterable[str]) -> set[str]:
         """These names, and those that are given what has one of them in it."""
@@ -94,7 +113,9 @@ class _Reader(ast.NodeVisitor):
         self.known: dict[str, list[ast.expr]] = {}
         self.met: list[ast.expr] = []
         self.reckoned: list[ast.expr] = []
-        self.turns = self.loops = False
+        self.turns = False
+        self.ends: list[ast.expr] = []
+        self._asked: list[ast.expr] = []
         self._functions: dict[str, list[str]] = {}
         self._within: list[str] = []
         self._calls: list[ast.Call] = []
@@ -129,6 +150,9 @@ class _Reader(ast.NodeVisitor):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         names = [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
         self._functions[node.name] = names[1:] if names[:1] == ["self"] else names
+        if node.name == "forward":
+            for name in names:
+                self.known.setdefault(name, []).append(_ANY)
         self._within.append(node.name)
         self.generic_visit(node)
         self._within.pop()
@@ -178,18 +202,20 @@ class _Reader(ast.NodeVisitor):
 
     def visit_If(self, node: ast.If) -> None:
         self.turns = True
+        self._asked.append(node.test)
         self.generic_visit(node)
+        self._asked.pop()
 
     def visit_IfExp(self, node: ast.IfExp) -> None:
         self.turns = True
         self.generic_visit(node)
 
     def visit_While(self, node: ast.While) -> None:
-        self.loops = True
+        self.ends.append(node.test)
         self.generic_visit(node)
 
     def visit_Break(self, node: ast.Break) -> None:
-        self.loops = True
+        self.ends += self._asked[-1:]
 
     def handed(self) -> Iterator[tuple[str, ast.expr]]:
         """Arguments of functions that the sources define, and what they are called with."""
@@ -222,7 +248,8 @@ def read(*texts: str) -> Source:
             continue
     for name, value in reader.handed():
         reader.known.setdefault(name, []).append(value)
-    return Source(tuple(reader.met), tuple(reader.reckoned), reader.known, reader.turns and not reader.loops)
+    said = Source(tuple(reader.met), tuple(reader.reckoned), reader.known, reader.turns)
+    return said if all(map(said.fixed, reader.ends)) else replace(said, turns=False)
 
 
 def counts(task: Task, model: torch.nn.Module, live: Mapping[str, Any], counting: Collection[str]) -> list[int]:

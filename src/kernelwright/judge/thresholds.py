@@ -73,32 +73,34 @@ def counters(instance: Instance) -> tuple[list[str], list[int]]:
     looked for once."""
     if instance not in _COUNTERS:
         able = not instance.contract.random and runs(instance) >= LEAST
-        names = _counting_buffers(instance) if able else []
+        counting = _counting_buffers(instance) if able else {}
+        names, short = list(counting), {0, *(step for step in counting.values() if step > 2)}
         found = list[int]()
         if names:
             leaves, first = instance._raw(instance.seed)[0], instance.first_state
             with_count = functools.cache(lambda count: way(instance, leaves, counted(first, names, count)))
-            found = ways.at_turns(_numbers(instance, names), conditions.LARGEST, with_count)
+            found = ways.at_turns(_numbers(instance, names), conditions.LARGEST, with_count, sorted(short))
             reads_it = READS in instance.met["traits"]
             found += ways.between(conditions.LARGEST, with_count) if reads_it else []
         _COUNTERS[instance] = (names, found) if found else ([], [])
     return _COUNTERS[instance]
 
 
-def _counting_buffers(instance: Instance) -> list[str]:
-    """Those that begin with zero, and single numbers, floats too, to which a call adds one: who counts calls from one
-    on has copied a target at the same ones."""
+def _counting_buffers(instance: Instance) -> dict[str, int]:
+    """Those that begin with zero, and single numbers, floats too, to which a call adds a whole one: who counts calls
+    from one on has copied a target at the same ones. And how much a call adds, the samples of a batch in one."""
     first = instance.first_state
-    zeros = [name for name, value in first if codes.counter(name, value)]
     trained = {name for name, _ in instance.model.named_parameters(remove_duplicate=False)}
-    single = [(n, v) for n, v in first if n not in zeros and n not in trained and v.numel() == 1 and v.is_cpu]
-    single = [(name, value) for name, value in single if value.dtype in COUNTING]
-    if single:
-        leaves = instance.given(instance._raw(instance.seed)[0], 1)
-        after = dict(instance.state_after([leaves], first)) if instance.accepted(leaves, first) is not None else {}
-        instance._restore()
-        zeros += [name for name, value in single if name in after and bool((after[name] == value + 1).all())]
-    return zeros
+    zeros = {name for name, value in first if codes.counter(name, value)}
+    single = [(n, v) for n, v in first if v.numel() == 1 and v.is_cpu and v.dtype in COUNTING and n not in trained]
+    leaves = instance.given(instance._raw(instance.seed)[0], 1)
+    if not single or instance.accepted(leaves, first) is None:
+        return dict.fromkeys(zeros, 0)
+    after = dict(instance.state_after([leaves], first))
+    instance._restore()
+    added = {name: float(after[name]) - float(value) for name, value in single}
+    whole_ones = {name: int(step) for name, step in added.items() if step > 0 and step.is_integer()}
+    return {name: 0 for name in zeros} | whole_ones
 
 
 def _numbers(instance: Instance, counting: Collection[str]) -> list[int]:

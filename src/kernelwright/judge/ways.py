@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -80,14 +80,18 @@ def _other(ways: Sequence[Way | None]) -> list[bool]:
     return [differ(a, b, alone=alone) for a, b in pairs]
 
 
-def at_turns(numbers: Sequence[int], most: int, way_of: Callable[[int], Way | None]) -> list[int]:
+def at_turns(
+    numbers: Sequence[int], most: int, way_of: Callable[[int], Way | None], short: Collection[int] = (0,)
+) -> list[int]:
     """Counts up to ``most`` at which a reference turns: those beside which, one less or one more, it goes another way,
-    such as have a way of their own more often. ``way_of``: how it goes with a count."""
+    such as have a way of their own more often. ``way_of``: how it goes with a count. Looked for so far ``short``
+    of each number: what counts samples comes to it by a whole batch before it is looked at."""
     known = functools.cache(way_of)
     out = list[int]()
     for number in numbers:
-        for times in TIMES:
-            around = [c for c in range(number * times - 2, number * times + 3) if 0 <= c <= most]
+        for times, off in itertools.product(TIMES, short):
+            middle = number * times - off
+            around = [c for c in range(middle - 2, middle + 3) if 0 <= c <= most]
             turned = [False, *_other([known(c) for c in around]), False]
             for count, before, after in zip(around, turned, turned[1:], strict=False):
                 out += [count] * (ALONE if before and after else int(before or after))
