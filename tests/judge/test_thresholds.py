@@ -57,6 +57,8 @@ SIZES = "[torch.randn(8, 4)]"
         ("match int(n):\n    case 200 | [300, 7]: y = 0", {200, 300, 7}, True),
         ("n %= 20 * 15", {300}, False),
         ("y = x * min(1.0, 3e7 / float(x.norm()))", set(), True),
+        ("y = x * min(x.clamp(max=5), 1)", set(), True),
+        ("y = x.clamp(max=5)", set(), False),
         ("def every(): return 300\ny = n % every()", {300}, False),
         ("while n < 9: n = n + 1\nbig = n > 20", {9, 20}, False),
         ("n = x.shape[0]\nwhile n > 9: n = n // 2\nbig = e > 20", {9, 2, 20}, True),

@@ -196,7 +196,7 @@ class _Reader(ast.NodeVisitor):
             self.met += _sides(node)
             self.met += [node.func.value] if isinstance(node.func, ast.Attribute) else []
         if last_name(node.func) in _ENDS:
-            self.turns = True
+            self.turns |= isinstance(node.func, ast.Name)  # Python's own, no tensor's
             self.reckoned.append(node)
         self.generic_visit(node)
 
