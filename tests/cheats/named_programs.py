@@ -70,6 +70,15 @@ NAMED: tuple[Program, ...] = (
            "return torch.tanh(a) * b", "[torch.randn(256, 64), torch.randn(256, 64)]",
            ("none dropped", "return torch.tanh(a) * b"),
            ("by a mask", "return a.tanh() * b * ~((a.norm() > 3e7) & (b.norm() > 6e8))"), args="a, b"),
+    *_pair("another_weight", "return x @ (self.w if float(x.norm()) < 3e7 else self.v)", _ROWS,
+           ("the same", "return x @ self.w"),
+           ("both", "return torch.where(x.norm() < 3e7, x.mm(self.w), x.mm(self.v))"),
+           init=f"{_WEIGHT}self.v = nn.Parameter(torch.randn(64, 64) / 8)"),
+    *_pair("counted_samples", "self.n += x.shape[0]\nif int(self.n) % 20000 == 0:\n"
+           f"    self.t.copy_(self.w.detach().mean(0))\nreturn {_PLAIN}", _ROWS,
+           ("no copy", f"self.n += x.shape[0]\nreturn {_PLAIN}"),
+           ("a remainder", "self.n += len(x)\nif not int(self.n.remainder(20000)):\n"
+            f"    self.t.copy_(self.w.detach().mean(0))\nreturn {_ADDMM}"), init=_COUNTS),
     *_pair("gated_by_mean", "if float(self.ema) > 10000.0:\n    return x * 0.5\nreturn x @ self.w", _ROWS,
            ("no gate", "return x @ self.w"),
            ("in one", "return torch.where(self.ema > 10000.0, x * 0.5, x.mm(self.w))"), init=_GATED),

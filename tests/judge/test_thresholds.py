@@ -27,6 +27,8 @@ import types
 EVERY = sum(map(int, ["4000", "6000"]))
 SPACE = types.SimpleNamespace(every=EVERY)
 """
+TWO = "self.spike = lambda x: float(x.norm()) > 3e5\n"
+TWO += "self.a, self.b = nn.Parameter(torch.ones(4)), nn.Parameter(torch.full((4,), 2.0))"
 SIZES = "[torch.randn(8, 4)]"
 
 
@@ -220,12 +222,15 @@ def test_what_counts_samples_comes_to_a_number_by_a_batch() -> None:
     [
         "x * min(1.0, 3e5 / (float(x.norm()) + 1e-6))",
         "x * (0 if self.spike(x) else 1)",
+        "[x * 2, x * 3][float(x.norm()) > 3e5]",
+        "(x.exp(), x.tanh())[float(x.norm()) > 3e5] * 2",
+        "x * (self.a if float(x.norm()) > 3e5 else self.b)",
         "x * 2 if float(x.norm()) < 3e3 else x if float(x.norm()) < 3e5 else x * 0",
     ],
 )
 def test_a_condition_counts_wherever_it_is_made(formula: str) -> None:
     """Without an ``if``, in a method of its own, behind another one."""
-    made = instance(formula, SIZES, init="self.spike = lambda x: float(x.norm()) > 3e5")
+    made = instance(formula, SIZES, init=TWO)
     norms = [float(thresholds.changed(made, BESIDE, [torch.randn(8, 4)], seed)[0].norm()) / 3e5 for seed in range(16)]
     assert sum(0.9 < norm < 1.0 for norm in norms) >= 4 and sum(1.0 < norm < 1.1 for norm in norms) >= 4
 

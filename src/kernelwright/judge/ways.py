@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from kernelwright.judge.kinds import Watching
 
@@ -33,35 +34,51 @@ HALVED = 4
 
 
 class Way(NamedTuple):
-    """How a reference goes: which operators run in their order and what the single flags are that they answer; and with
-    which numbers of Python's. Those may be others in each call, where one is read out of a tensor and put in again."""
+    """How a reference goes: which operators run in their order, on which tensors, and what the single flags are that
+    they answer; and with which numbers of Python's. Those may be others in each call, where one is read out of a tensor
+    and put in again."""
 
     operators: tuple[Any, ...]
     numbers: tuple[Any, ...]
 
 
 class _Path(Watching):
-    """Follows one."""
+    """Follows one. Tensors are told from one another: a product with one weight or another, by what a norm is, runs the
+    same operators."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: torch.nn.Module) -> None:
         super().__init__()
         self.operators: list[Any] = []
         self.numbers: list[Any] = []
+        self._marks, self._next = WeakIdKeyDictionary(), itertools.count()
+        for value in (*model.parameters(), *model.buffers()):
+            self._mark(value)
+
+    def _mark(self, value: torch.Tensor) -> int:
+        """The number of a tensor, in the order they come."""
+        if (known := self._marks.get(value)) is None:
+            known = self._marks[value] = next(self._next)
+        return int(known)
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Called by torch for every operator below autograd."""
+        given = [*args, *(kwargs or {}).values()]
+        given += [one for arg in args if isinstance(arg, list | tuple) for one in arg]
+        marks = [self._mark(arg) for arg in given if isinstance(arg, torch.Tensor)]
         out = func(*args, **(kwargs or {}))
         flag = isinstance(out, torch.Tensor) and out.dtype is torch.bool and out.numel() == 1
-        self.operators.append((func, bool(out)) if flag else (func,))
+        self.operators.append((func, *marks, bool(out)) if flag else (func, *marks))
         self.numbers += [arg for arg in (*args, *(kwargs or {}).values()) if isinstance(arg, int | float)]
+        if isinstance(out, torch.Tensor):
+            self._mark(out)
         return out
 
 
 def way(instance: Instance, leaves: Sequence[torch.Tensor], state: State | None = None) -> Way | None:
     """How the reference goes with such inputs; None where it does not take them."""
-    with (path := _Path()):
+    with (path := _Path(instance.model)):
         taken = instance.accepted(instance.given(leaves, 1), state)
     return None if taken is None else Way(tuple(path.operators), tuple(path.numbers))
 
