@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.judge import borders, calls, inputs, numerics, squares
+from kernelwright.judge import borders, calls, inputs, numerics, squares, subtractions
 from kernelwright.judge.dealing import below
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.kinds import Watching
@@ -54,20 +54,35 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 def sides(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pair | None:
-    """What an operator takes from each other; None of another one."""
-    name, factor = borders.named(func), kwargs.get("alpha", args[2] if len(args) > 2 else 1)
-    taken = name in DIFFERENCES and (factor == 1 or name not in ("sub", "rsub"))
-    if not (taken or name in EACH or (name == "add" and factor in (1, -1))):
+    """What an operator takes from each other, or adds up (``added``); None of another one."""
+    name = borders.named(func)
+    if len(args) < 2 or not (subtractions.tensors(*args[:2]) and _wide(args[0])):
         return None
-    if len(args) < 2 or not all(isinstance(arg, torch.Tensor) and _wide(arg) for arg in args[:2]):
+    if name in subtractions.PRODUCTS:
+        fused = subtractions.fused(name, args, kwargs)
+        return (fused.one, fused.other) if fused is not None and _wide(fused.other) else None
+    if not (name in DIFFERENCES or name in EACH or name == "add") or not _wide(args[1]):
         return None
     one, other = args[:2]
-    return (one.unsqueeze(-2), other.unsqueeze(-3)) if name in EACH else (one, other)
+    if name in EACH:
+        return one.unsqueeze(-2), other.unsqueeze(-3)
+    factor = abs(_factor(name, args, kwargs))
+    return (one, other if factor == 1 else other * factor) if factor and (factor == 1 or name != "rsub") else None
+
+
+def _factor(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
+    """By what the second side is multiplied; of a loss by one."""
+    if name not in ("add", "sub", "rsub"):
+        return 1.0
+    return float(kwargs.get("alpha", args[2] if len(args) > 2 else 1))
 
 
 def added(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Whether an operator with ``sides`` adds them: what is the other's negative leaves as little."""
-    return borders.named(func) == "add" and kwargs.get("alpha", args[2] if len(args) > 2 else 1) == 1
+    name = borders.named(func)
+    if name in subtractions.PRODUCTS:
+        return bool(kwargs.get("alpha", kwargs.get("value", 1)) / kwargs.get("beta", 1) > 0)
+    return (name == "add") == (_factor(name, args, kwargs) > 0)
 
 
 def _lies(value: torch.Tensor) -> bool:
@@ -116,8 +131,8 @@ class Fits:
         self._of: dict[int, frozenset[int]] = {}
         self._copies: dict[int, int] = {}
         self._keep = keep
-        self._between: set[tuple[frozenset[int], int]] = set()
-        """What both sides are made of, and where one lies that is none of a call's results."""
+        self._between: set[tuple[frozenset[int], int, frozenset[int]]] = set()
+        """What both sides are made of, where one lies that is none of a call's results, and what may be no input."""
         self.found: set[tuple[int, frozenset[int]]] = set()
         """Where the one side lies, and what the other is made of."""
         self._sums: set[tuple[int, frozenset[int]]] = set()
@@ -134,12 +149,15 @@ class Fits:
         if len(self.found) >= MOST or (pair := sides(func, args, kwargs)) is None:
             if borders.named(func) in ("sub", "rsub") and len(args) > 1 and not isinstance(args[1], torch.Tensor):
                 self._less(args[0], args[1])
+            self._spread(borders.named(func), args, kwargs)
             return
         sums = added(func, args, kwargs)
+        if pair[1] is not args[1] and borders.named(func) not in EACH:  # a product is no operator's answer
+            factors = (self._made(arg) for arg in args[1:3] if isinstance(arg, torch.Tensor))
+            self._of[_place(pair[1])] = frozenset[int]().union(*factors)
         self._like(*pair, sums=sums)
         found, sign = (self._sums, -1) if sums else (self.found, 1)
-        if not sums:
-            self._differ(*pair)
+        self._differ(*pair, sums=sums)
         for one, other in (pair, pair[::-1]):
             place, made = self._source(one), self._of.get(_place(other))
             if place is None or self._source(other) is not None or not made or place in made:
@@ -163,28 +181,43 @@ class Fits:
             places = {_place(one), _place(other)}
             self._pairs |= {frozenset(places)} if len(places) > 1 and not places & self._of.keys() else set()
 
-    def _differ(self, one: torch.Tensor, other: torch.Tensor) -> None:
-        """Notes a difference of two results of one shape, or of one and a constant."""
+    def _differ(self, one: torch.Tensor, other: torch.Tensor, *, sums: bool = False) -> None:
+        """Notes a difference of two results, of one and a constant, or of an input and a result of it, and a sum of two
+        results. Those of one shape; of others, and added, such that no input is in both: a mean is not taken from what
+        it is of."""
         made = [self._of.get(_place(side), frozenset[int]()) for side in (one, other)]
-        if (one.shape == other.shape or not all(made)) and any(made) and len(self._between) < MOST:
-            given = next((at for side in (one, other) if (at := self._source(side)) is not None), 0)
-            self._between.add((made[0] | made[1], given))
+        if not any(made) or len(self._between) >= MOST or (sums and not (all(made) and one.shape == other.shape)):
+            return
+        given = next((at for side in (one, other) if (at := self._source(side)) is not None), 0)
+        apart = made[0] & made[1] if one.shape != other.shape or sums else frozenset[int]()
+        if one.shape != other.shape and given in made[0] | made[1]:
+            apart |= {given}
+        self._between.add((made[0] | made[1], given, apart))
+
+    def _spread(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Notes the variance of a few results along an axis."""
+        if name in subtractions.SPREADS and _lies(args[0]) and wide(args[0]) and _place(args[0]) in self._of:
+            if subtractions.of(name, args, kwargs) is not None:
+                self._between.add((self._made(args[0]), 0, frozenset()))
 
     def _less(self, one: torch.Tensor, number: Any) -> None:
         """The same of a result and a number."""
         if isinstance(one, torch.Tensor) and number and (made := self._of.get(_place(one))) and _wide(one):
-            self._between |= {(made, 0)} if one.numel() > 1 else set()
+            self._between |= {(made, 0, frozenset[int]())} if one.numel() > 1 else set()
 
     def differs(self, leaves: Sequence[torch.Tensor]) -> bool:
         """Whether two results of these, or one and a constant, are taken from each other."""
         places = {_place(leaf) for leaf in leaves if leaf.numel()}
-        known = any(made & places and given not in places for made, given in self._between)
+        known = any(
+            made & places and (given not in places or given in made) and not apart & places
+            for made, given, apart in self._between
+        )
         return known or any(made & places for made in self._squares)
 
     def weighs(self, leaves: Sequence[torch.Tensor]) -> bool:
         """The same of what is made of none of these, but of weights, or of two of those."""
         places = {_place(leaf) for leaf in leaves if leaf.numel()}
-        between = (made | {given} for made, given in self._between)
+        between = (made | {given} for made, given, _ in self._between)
         return any(made and not made & places for made in (*self._squares, *self._pairs, *between))
 
     def _source(self, value: torch.Tensor) -> int | None:

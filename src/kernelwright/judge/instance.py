@@ -24,6 +24,7 @@ from kernelwright.judge import (
     refusals,
     rounding,
     skeletons,
+    solved,
     weights,
 )
 from kernelwright.judge.beside_weights import apart, by_reference
@@ -260,6 +261,8 @@ class Instance:
 
     def draw_state(self, seed: int, moved: str = "", redrawn: State | None = None) -> State:
         """All parameters and buffers, new at their own scale (``redrawn``: an earlier draw of them); tied ones stay."""
+        if moved == solved.TRAINED:
+            return solved.trained(self)
         other = dict(weights.read(self._construct(seed)) if redrawn is None else redrawn)
         other = self._numbers.settled(
             self.first_state, other, seed, lambda state: pattern(self.accepted(self._raw(self.seed)[0], state))
@@ -350,8 +353,7 @@ class Instance:
         return own_dtypes.run(self, leaves, state, mode, lambda: self._doubled(leaves, state, mode, move))
 
     def _doubled(self, leaves: Leaves, state: State | None, mode: Float64Trace, move: Any) -> list[torch.Tensor]:
-        if self.double is None:
-            self.double = weights.doubled(self.model)
+        self.double = weights.doubled(self.model) if self.double is None else self.double
         double, mode.single, mode.fills, mode.limits = self.double, self.units.single, self.steep, self.limits
         self.giver.give(double, self.first_state if state is None else state, lasting=move is None)
         if move is not None:  # where they lie: two copies of 512 MB were up to 2.5 s of a draw, with new pages

@@ -20,7 +20,7 @@ from kernelwright.judge.marks import Marks, alone
 from kernelwright.judge.near_numbers import NEAR
 from kernelwright.judge.singled import TAKEN
 from kernelwright.judge.slices import ALONG, BLANK, COMMON, EMPTY, EQUAL
-from kernelwright.judge.solved import small_differences
+from kernelwright.judge.solved import TRAINED, small_differences
 from kernelwright.judge.thresholds import AT
 from kernelwright.judge.weights import ALIKE, CODES, EXPONENTS, FURTHER, OUTLYING, PRUNED, SIGNS, SIZES
 from kernelwright.judge.whole import ADDED, EMPTIED, LINES
@@ -114,22 +114,22 @@ def offered(
     small = not (huge or autocast or work > HEAVY)
     if small:
         dealt += [Variant(name=f"scale {s:.3g}", required=True, scale=s) for s in more]
-        dealt += [*extremes.drawn(specs, traits), *small_differences(specs, traits, work)] if work <= LIGHT else []
+        dealt += extremes.drawn(specs, traits) if work <= LIGHT else []
+        dealt += small_differences(specs, traits, work, weights=weights)
         dealt += patterned.drawn(timed=timed, tiny=work <= TINY, light=work <= LIGHT, sorts=sorts, weights=weights)
         dealt += comparisons.drawn(specs, traits, light=work <= TINY) if work <= LIGHT else []
         dealt += singled.far_apart(specs, light=work <= LIGHT, sorts=sorts, traits=traits, weights=weights)
     dealt += fitted.drawn(specs, fits, work, (TINY, LIGHT, HEAVY)) if not (huge or autocast) else []
     if borders and small:
         on = Variant(name="on borders", required=True, change="borders", factors=tuple(borders), draws=2)
-        even = level.draws(specs)
-        dealt += [on, *([replace(on, name=level.NAME, strewn=level.LEVEL, draws=even)] if even else [])]
+        dealt += [on, *(replace(on, name=level.NAME, strewn=level.LEVEL, draws=n) for n in [level.draws(specs)] if n)]
     dealt += [*singled.looked_for(marks, wraps), *_throughout(specs, marks, hidden_seed)] if small else []
     dealt += _exponents() if exponents and weights and small else []
     dealt += singled.rooted(roots, hidden_seed) if small and contract.gradients else []
     floats = any(spec.dtype in _FLOATS for spec in specs)
     if constants and not autocast:
         dealt.append(Variant(name=CONSTANTS, required=True, change="constants", constants=constants, draws=2))
-    return [v for v in dealt if floats or (v.change in _OF_NUMBERS and v.scale == 1.0)]
+    return [v for v in dealt if floats or (v.change in (*_OF_NUMBERS, TRAINED) and v.scale == 1.0)]
 
 
 def _exponents() -> list[Variant]:
