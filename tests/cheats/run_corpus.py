@@ -72,6 +72,7 @@ from standing_programs import STANDING
 from stray_programs import STRAYS
 from tied_programs import TIED
 from time_cheats import TIME_CHEATS
+from trained_programs import TRAINED
 from triton_programs import TRITON
 from turning_programs import TURNING
 from typed_programs import TYPED
@@ -88,8 +89,8 @@ ALL: tuple[Program, ...] = (
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
     *TIED, *BETWEEN, *LOSSES, *MASKED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SIZED,
     *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *UNSEEN, *FITTED,
-    *TURNING, *LIMITS, *STANDING, *GROUPED, *PADDED, *NEAR_SIZES, *NAMED,
-    *CONFIGURED, *TYPED,
+    *TURNING, *LIMITS, *STANDING, *GROUPED, *PADDED, *NEAR_SIZES, *NAMED, *CONFIGURED, *TYPED, *TRAINED,
+    
     *GPU, *DEVICE, *HURRIED,
 )  # fmt: skip
 
