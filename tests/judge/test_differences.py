@@ -119,7 +119,9 @@ def test_weights_that_may_not_change_are_not_moved() -> None:
 def test_buffers_that_are_written_under_no_grad_know_nothing_of_a_call() -> None:
     """A second call of a model that keeps a mean of what is detached has gradients too."""
     body = "(self.m.mul_(0.9).add_((x @ self.w).mean(0).detach()), x @ self.w - y.tanh())[1]"
-    init = WEIGHT + "\nself.register_buffer('m', torch.zeros(16))"
+    init = (
+        WEIGHT + "\nself.register_buffer('m', torch.zeros(16))\nself.register_buffer('u', torch.zeros(4, 4).view(16))"
+    )
     made = instance(body, TWO.format(16), args="x, y", init=init, contract=Contract(training=True))
     search = approach.Search(made)
     for _ in range(2):
@@ -169,4 +171,6 @@ def test_sides_are_what_is_taken_from_each_other() -> None:
     assert torch.allclose(apart("diff", one, dim=0), one.diff(dim=0))
     assert torch.allclose(apart("add", one, -2.0), one - 2) and apart("add", one, 2.0) is None
     assert apart("addmm", one[0], one, other) is None, "a bias"
+    assert apart("add", one, other, alpha=1j) is None and apart("add", 1, 2) is None
+    assert apart("addmm", one, one, other, alpha=1j) is None
     assert apart("var", torch.randn(64, 4), 0) is None and apart("diff", one, 2) is None

@@ -174,8 +174,9 @@ class Search:
         seen = differences.Differences(self._cells, weights=self.weights, given=given, moved=own, state=state)
         with inputs.seeded(self._instance.seed), torch.enable_grad(), _unscripted(self._instance), seen:
             call(tuple(skeletons.unflatten(self._instance.skeleton, given)))
-        for buffer in model.buffers():  # one that was written to under ``no_grad`` knows nothing of this call
-            buffer.detach_()
+        for buffer in model.buffers():  # one that was written to knows nothing of this call
+            if buffer.grad_fn is not None:
+                buffer.detach_()
         return seen.found or seen.sums
 
     def _solved(

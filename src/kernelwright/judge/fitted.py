@@ -74,7 +74,8 @@ def _factor(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
     """By what the second side is multiplied; of a loss by one."""
     if name not in ("add", "sub", "rsub"):
         return 1.0
-    return float(kwargs.get("alpha", args[2] if len(args) > 2 else 1))
+    factor = kwargs.get("alpha", args[2] if len(args) > 2 else 1)
+    return 0.0 if isinstance(factor, complex) else float(factor)
 
 
 def added(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:

@@ -60,6 +60,8 @@ def of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sides | Non
     if len(given) < 2 or not tensors(*given) and alpha != 1 or name in ("rsub", "__rsub__") and alpha != 1:
         return None
     one, other = given if isinstance(given[0], torch.Tensor) else given[::-1]
+    if not isinstance(one, torch.Tensor) or not isinstance(alpha, int | float) or not alpha:
+        return None
     if not isinstance(other, torch.Tensor):  # -1 is taken from it where 1 is added
         less = name in NAMES or isinstance(other, int | float) and other < 0
         return Sides(one, other if name in NAMES else -other) if less else None
@@ -74,6 +76,8 @@ def fused(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sides | 
     if product is None or len(args) < 3 or not tensors(*args[:3]):
         return None
     beta, alpha = kwargs.get("beta", 1), kwargs.get("alpha", kwargs.get("value", 1))
+    if not (isinstance(beta, int | float) and isinstance(alpha, int | float)):
+        return None
     if not beta or not alpha or (alpha / beta > 0 and not _as_large(name, *args[:3])):
         return None
     other = product(args[1], args[2])  # type: ignore[operator]
