@@ -26,6 +26,8 @@ def _two(name: str, reference: str, inputs: str = SIDES, *, wrong: str = TWO + E
 
 TRAINED: tuple[Program, ...] = (
     *_two("taken by a factor", "return torch.add(h @ self.w, torch.tanh(t), alpha=-1).square().mean(-1)", slow=False),
+    *_two("of many products", "return (h @ self.w - torch.tanh(t)).square().mean(-1)", "[*torch.randn(2, 1024, 256)]",
+          right=LOSS, init="self.w = nn.Parameter(torch.randn(256, 256) / 16)"),
     *_two("taken with a product", "return torch.addmm(t, h, self.w, alpha=-1).square().mean(-1)",
           "[torch.randn(256, 64), torch.randn(256, 48)]", wrong=f"a, b = h @ self.w, t\n{EXPANDED}",
           right="return F.mse_loss(h @ self.w, t, reduction='none').mean(-1)", args="t, h"),

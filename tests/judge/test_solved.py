@@ -198,3 +198,16 @@ def test_a_call_of_many_multiply_adds_is_not_asked() -> None:
     traits = {solved.fitted.DIFFERS}
     assert solved.small_differences(specs, traits, 1) and not solved.small_differences(specs, set(), 1)
     assert not solved.small_differences(specs, traits, solved.WORK)
+    dear = solved.small_differences(specs, traits, 2**26, weights=True)
+    assert [(variant.change, variant.draws) for variant in dear] == [(solved.SOLVED, 1)]
+    cheap = solved.small_differences(specs, traits, 1, weights=True)
+    assert [variant.change for variant in cheap] == list(solved.CHANGES) and cheap[2].fresh_weights
+
+
+def test_of_a_dear_call_few_runs_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first difference alone, and it is less small."""
+    made = instance("x @ self.w - torch.tanh(y)", TWO.format(16), args="x, y", init=WEIGHT)
+    runs, run = list[int](), approach.Search._run
+    monkeypatch.setattr(approach, "WORK", made.work)
+    monkeypatch.setattr(approach.Search, "_run", lambda *args: runs.append(1) or run(*args))
+    assert len(solved.of(made)) == 1 and len(runs) < approach.LEAST + 8
