@@ -35,6 +35,7 @@ from kernelwright.judge.codes import Numbers
 from kernelwright.judge.domains import Particular, kept
 from kernelwright.judge.finite import infinite, pattern, shaped, within
 from kernelwright.judge.floors import Floors, Spread
+from kernelwright.judge.in_parts import InParts
 from kernelwright.judge.inputs import Variant, seeded
 from kernelwright.judge.measure import timed
 from kernelwright.judge.oracle import Counting, Float64Trace, raised, run_raised
@@ -151,7 +152,7 @@ class Instance:
                     return self.reference.call_with_axes(make, self.case)
             except (RuntimeError, TypeError, ValueError) as error:
                 failed = not isinstance(error, torch.OutOfMemoryError)
-        with seeded(seed):
+        with seeded(seed), InParts():
             given = self.reference.call_with_axes(make, self.case)
         self.reference.on_host |= failed  # where it fails on both, as of an empty range, the device is not why
         return given
