@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Large tensors of random numbers on the host, drawn in parts side by side.
 
-torch draws them in one thread: of a verdict on inputs of 16 MiB (an addition and a LayerNorm, two cores) that was 13 % of
-all time, and it is the more of it the more cores there are. 4 Mi normal numbers take 7.3 ms for 12.9 on two.
+torch draws them in one thread: of a verdict on inputs of 16 MiB (an addition and a LayerNorm, two cores) that was 13 %
+of all time, and it is the more of it the more cores there are. 4 Mi normal numbers take 7.3 ms for 12.9 on two.
 """
 
 from __future__ import annotations
