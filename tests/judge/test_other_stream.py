@@ -31,7 +31,9 @@ extern "C" void run(float* out, const float* x, long n, void* stream) {
 """
 
 
-def asked(monkeypatch: pytest.MonkeyPatch, *, passes: bool = True, dies: bool = False, **other: Any) -> list[Any]:
+def asked(
+    monkeypatch: pytest.MonkeyPatch, *, passes: Any = (True, True), dies: bool = False, **other: Any
+) -> list[Any]:
     """What is said of a program, after what was done with it."""
     done: list[Any] = []
     monkeypatch.setattr(race, "fill", lambda buffers, index, leaves: done.append(("fill", index, leaves)))
@@ -43,11 +45,11 @@ def asked(monkeypatch: pytest.MonkeyPatch, *, passes: bool = True, dies: bool = 
 
     def check(variant: str, leaves: Any, state: Any, answers: Any, inputs: Any) -> Any:
         done.append(("check", leaves, state, answers))
-        return SimpleNamespace(passed=passes, detail="7 for 8")
+        return SimpleNamespace(passed=passes[answers], detail="7 for 8")
 
     checker = SimpleNamespace(recall=lambda truth: done.append(("recall", truth)), check=check)
     point = SimpleNamespace(instance=SimpleNamespace(first_state=["w"]), checker=checker, as_given="as given")
-    buffers = SimpleNamespace(answers=lambda index: "answers", inputs=["x"])
+    buffers = SimpleNamespace(answers=lambda index: index, inputs=["x", "y"], plan=SimpleNamespace(sets=2))
     leash = SimpleNamespace(ask=lambda request, stage: done.append(request["do"]))
     program: Any = SimpleNamespace(buffers=buffers, leash=leash, stage="time", set_state=done.append, checked=checked)
     contract = SimpleNamespace(random=other.get("random", False), gradients=True)
@@ -56,19 +58,21 @@ def asked(monkeypatch: pytest.MonkeyPatch, *, passes: bool = True, dies: bool = 
     return [other_stream.answers_otherwise(checks, program), done]
 
 
-def test_one_call_on_another_stream_is_compared_with_a_truth_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_on_another_stream_are_compared_with_a_truth_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the first weights again, and inputs that only this stream shows."""
     said, done = asked(monkeypatch)
     assert said == []
     assert done == [
-        ["w"], "stream", ("fill", 0, "leaves"), ("checked", [0], True, True), ("recall", "truth"),
-        ("check", "leaves", ["w"], "answers"),
+        ["w"], "stream", ("fill", 0, "leaves"), ("fill", 1, "leaves"), ("checked", [0, 1], True, True),
+        ("recall", "truth"), ("check", "leaves", ["w"], 0), ("check", "leaves", ["w"], 1),
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("how", "words"), [({"passes": False}, "7 for 8"), ({"dies": True}, "an illegal access")])
+@pytest.mark.parametrize(
+    ("how", "words"), [({"passes": (True, False)}, "7 for 8"), ({"dies": True}, "an illegal access")]
+)
 def test_what_is_wrong_there_is_a_condition_and_no_refusal(
-    how: dict[str, bool], words: str, monkeypatch: pytest.MonkeyPatch
+    how: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Right for whoever uses no other stream."""
     assert asked(monkeypatch, **how)[0] == [f"{other_stream.WORDS} ({words})"]
@@ -77,7 +81,7 @@ def test_what_is_wrong_there_is_a_condition_and_no_refusal(
 @pytest.mark.parametrize("how", [{"random": True}, {"device": "cpu"}, {"first": None}])
 def test_where_nothing_can_be_said_nothing_is_asked(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of random results, on a CPU, and without a call whose truth is known."""
-    assert asked(monkeypatch, passes=False, **how) == [[], []]
+    assert asked(monkeypatch, passes=(False, False), **how) == [[], []]
 
 
 @pytest.mark.gpu
