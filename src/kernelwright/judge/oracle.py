@@ -107,13 +107,23 @@ class Float64Trace(Watching):
         """What ``torch.finfo`` says of raised tensors."""
         self.ran: collections.Counter[Any] = collections.Counter()
         """How often each operator came, where some are ``wide``."""
+        self._theirs = True
+        """What runs is the reference, and so is what draws."""
+
+    def aside(self, work: Callable[[Any], Any], values: Any) -> Any:
+        """Something of the judge's own, which draws in double precision, in the middle of it."""
+        self._theirs = False
+        try:
+            return work(values)
+        finally:
+            self._theirs = True
 
     def __torch_dispatch__(
         self, func: Any, kinds: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Called by torch for every operator below autograd."""
         self.refuse_bits(func, args)
-        if own_numbers.drawn(func, kwargs or {}):
+        if self._theirs and own_numbers.drawn(func, kwargs or {}):
             self.rewritten += 1
             return own_numbers.of_single(func, args, kwargs or {})
         args, kwargs = self.raise_arguments(func, tuple(args), dict(kwargs or {}))
