@@ -22,10 +22,13 @@ SAID_AFTER_S = 2.0
 """From so long a wait on it is said what is waited for, once a job."""
 _TELLER: contextvars.ContextVar[Callable[[str], None] | None] = contextvars.ContextVar("teller", default=None)
 _WAITS: contextvars.ContextVar[list[float] | None] = contextvars.ContextVar("waits", default=None)
-WATCH_SECONDS = 0.002
+WATCH_SECONDS = 0.004
 """How often it is looked whether another judge is alone, while something compiles here in the background."""
-POLL_SECONDS = 0.001
-"""How often a lock is asked for that another judge has. Nobody times anything between one who lets go and the next."""
+POLL_SECONDS = 0.005
+"""How often a lock is asked for that another judge has."""
+SOONER = 0.5
+"""By what these, and what follows, are shorter where judges share a device other than the CPU: nobody times anything
+there between one who lets go and the next, and who asks takes no core from what is timed."""
 STILL_SECONDS = 2.5 * WATCH_SECONDS
 """How long who is alone waits for what other judges have in the background to stand still, where there are some."""
 P = ParamSpec("P")
@@ -59,6 +62,7 @@ class Lease:
         name = f"kernelwright-{device.replace(':', '')}"
         folder = folder or Path(tempfile.gettempdir())
         self.path, self.gate, self._judges = (folder / f"{name}.{end}" for end in ("lock", "gate", "judges"))
+        self._pace = 1.0 if device == "cpu" else SOONER
         self._present: int | None = None
         """A file that each judge of this device with something in the background has locked with others."""
         self._turn = threading.Condition()
@@ -103,8 +107,8 @@ class Lease:
                 if self._away():
                     with self._hush():
                         while self._away():
-                            time.sleep(WATCH_SECONDS)
-            time.sleep(WATCH_SECONDS)
+                            time.sleep(WATCH_SECONDS * self._pace)
+            time.sleep(WATCH_SECONDS * self._pace)
 
     def _away(self) -> bool:
         """Whether another judge is alone, as far as this one, which has no part in the device, can see."""
@@ -204,7 +208,7 @@ class Lease:
             held = self._locked(fcntl.LOCK_EX)
             with self._hushing, self._hush():  # not before: another judge may be waited for, and for minutes
                 if self._beside_others():
-                    time.sleep(STILL_SECONDS)
+                    time.sleep(STILL_SECONDS * self._pace)
                 yield
         finally:
             if held is not None:
@@ -235,8 +239,9 @@ class Lease:
             return None
         deadline = time.monotonic() + PATIENCE_SECONDS
         try:
-            _wait_for(lambda: try_lock(gate, fcntl.LOCK_EX), deadline, self.gate, handle)
-            _wait_for(lambda: self._claimed(handle, how), deadline, self.path, handle)
+            pause = POLL_SECONDS * self._pace
+            _wait_for(lambda: try_lock(gate, fcntl.LOCK_EX), deadline, self.gate, handle, pause)
+            _wait_for(lambda: self._claimed(handle, how), deadline, self.path, handle, pause)
         except BaseException:
             os.close(handle)
             raise
@@ -245,8 +250,8 @@ class Lease:
         return handle
 
 
-def _wait_for(locked: Callable[[], bool], deadline: float, path: Path, device: int) -> None:
-    """``device``: the file that says who has it, whichever of the two is waited for."""
+def _wait_for(locked: Callable[[], bool], deadline: float, path: Path, device: int, pause: float) -> None:
+    """``device``: the file that says who has it, whichever of the two is waited for; ``pause``: between asks, in s."""
     began = time.monotonic()
     said_at = began + SAID_AFTER_S
     while not locked():
@@ -260,7 +265,7 @@ def _wait_for(locked: Callable[[], bool], deadline: float, path: Path, device: i
                 "a judge that lets go between windows",
                 "end the other judge",
             )
-        time.sleep(POLL_SECONDS)
+        time.sleep(pause)
     if (waits := _WAITS.get()) is not None:
         waits.append(time.monotonic() - began)
 
