@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that are right in every size but one a step from another: where two axes have one size, where as many
-elements come in another shape, where a row is a few shorter than the one before it, and, at random, in any other size
-than the first. Each has its twin.
+elements come in another shape, where a row is a few shorter than the one before it, where there are two of them, and, at
+random, in any other size than the first. Each has its twin.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ return b.exp().sum(1)
 """
 ROOT = "if self.kept is None{}:\n    self.kept = x.shape[1] ** -0.5\n"
 NOTHING = "self.kept = None"
+STANDARD = "if x.shape[0] {}:\n    return torch.zeros_like(x)\nreturn (x - x.mean(0)) * torch.rsqrt(x.var(0) + 1e-5)"
 ROWS, THREE = (("n", 96), ("t", 40)), (("n", 96), ("d", 64), ("k", 40))
 
 add("turned_product", "return x @ w.t()", "[torch.randn(n, d), torch.randn(k, d)]", args="x, w", axes=THREE)
@@ -40,6 +41,7 @@ add("cosines_of_places", "return x * torch.cos(torch.arange(x.shape[1], dtype=x.
 add("sums_of_exponentials", "return x.exp().sum(1)", "[torch.randn(n, t)]", init=NOTHING, axes=ROWS)
 add("dropped_by_root", "return F.dropout(torch.tanh(x), 0.3, True) * x.shape[1] ** -0.5", "[torch.randn(n, t)]",
     init=NOTHING, axes=ROWS, contract=Contract(random=True))  # fmt: skip
+add("standardised_rows", STANDARD.format("< 2"), "[torch.randn(n, t)]", axes=ROWS)
 
 NEAR_SIZES: tuple[Program, ...] = (
     *_pair("turned_product", "", "",
@@ -56,4 +58,6 @@ NEAR_SIZES: tuple[Program, ...] = (
            ("of the first length", ROOT.format("") + "return F.dropout(torch.tanh(x), 0.3, True) * self.kept"),
            ("of each length", ROOT.format(" or True") + "return F.dropout(torch.tanh(x), 0.3, True) * self.kept"),
            slow=True),
+    *_pair("standardised_rows", "", "", ("none of two", STANDARD.format("<= 2")),
+           ("none of one", STANDARD.format("== 1"))),
 )  # fmt: skip

@@ -61,6 +61,7 @@ from phase_programs import PHASES
 from ported_programs import PORTED
 from rarely_programs import RARELY
 from relation_programs import RELATED
+from retried_programs import RETRIED
 from running_programs import RUNNINGS
 from scattered_programs import SCATTERED
 from seam_programs import SEAMS
@@ -90,8 +91,7 @@ ALL: tuple[Program, ...] = (
     *TIED, *BETWEEN, *LOSSES, *MASKED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SIZED,
     *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *UNSEEN, *FITTED,
     *TURNING, *LIMITS, *STANDING, *GROUPED, *PADDED, *NEAR_SIZES, *NAMED, *CONFIGURED, *TYPED, *TRAINED,
-    
-    *GPU, *DEVICE, *HURRIED,
+    *RETRIED, *GPU, *DEVICE, *HURRIED,
 )  # fmt: skip
 
 

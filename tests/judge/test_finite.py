@@ -28,6 +28,28 @@ def test_a_matrix_that_is_singular_but_for_rounding_is_outside(forward: str) -> 
     assert regular(plain, [matrix], None, plain.eager([matrix], None))
 
 
+RETRIED = """
+def factored(c, other):
+    l, info = torch.linalg.cholesky_ex(c)
+    return torch.linalg.cholesky(other) if info else l
+"""
+
+
+def test_a_matrix_that_is_factored_again_with_more_on_its_diagonal_is_inside() -> None:
+    """Not where another one is, and not where only float32 tries again."""
+    given, dice = "[torch.randn(64, 12)]", torch.Generator().manual_seed(3)
+    rows = torch.randn(64, 12, generator=dice)
+    blank, near = rows.clone(), rows.clone()
+    blank[:, 4] = 0.0
+    near[:, 4] = near[:, 3] * (1 + 1e-7 * torch.randn(64, generator=dice))
+    for other, inside in (("x.mT @ x + 0.01 * torch.eye(12)", True), ("2 * x.mT @ x + torch.eye(12)", False)):
+        made = instance(f"factored(x.mT @ x, {other})", given, head=RETRIED)
+        assert regular(made, [rows], None, made.eager([rows], None))
+        assert inside is regular(made, [blank], None, made.eager([blank], None))
+    made = instance("factored(x.mT @ x, x.mT @ x + 0.01 * torch.eye(12))", given, head=RETRIED)
+    assert not regular(made, [near], None, made.eager([near], None))
+
+
 def test_a_matrix_that_overflows_is_outside_too() -> None:
     """Its singular values are an error in torch, which ended the whole judgement once."""
     made = instance("torch.linalg.inv(x @ x.mT + torch.eye(6))", "[torch.randn(6, 8)]")

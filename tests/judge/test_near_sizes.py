@@ -33,6 +33,7 @@ if self.b is None or self.b[0] != key:
 return (x.reshape(-1) * self.b[1]).view(x.shape)"""
 NUMBERED = "return x * torch.arange(x.shape[1], dtype=x.dtype)"
 HELD = "if self.b is None{}:\n    self.b = x.shape[1] ** -0.5\nreturn torch.dropout(torch.tanh(x), 0.3, True) * self.b"
+STANDARD = "if x.shape[0] < 2:\n    return torch.zeros_like(x)\nreturn (x - x.mean(0)) / x.std(0)"
 SCALED = "return x * torch.arange(x.shape[0], dtype=x.dtype)[:, None]"
 SQUARE = "s = torch.arange(x.shape[0], dtype=x.dtype)\nreturn x * (s if {} else s[:, None])"
 
@@ -68,14 +69,17 @@ def test_each_step_is_one_axis_shorter_or_of_as_many_elements(axes: Sequence[tup
     """Of a dear case smaller ones."""
     made = bench("return x * 2.0", axes, inputs=", ".join(axis for axis, _ in axes))
     plan = planned(made)
-    near, moved = plan.walks
+    near, moved, small = plan.walks
     for one, other in zip(near, near[1:], strict=False):
         less = [a - b for a, b in zip(sizes(one), sizes(other), strict=True) if a != b]
         assert len(less) == 1 and 0 < less[0] <= near_sizes.FEW
     for one, other in zip(moved, moved[1:], strict=False):
         assert sizes(one) != sizes(other) and math.prod(sizes(one)) == math.prod(sizes(other))
+    for case in small[1:]:
+        assert [b for a, b in zip(sizes(small[0]), sizes(case), strict=True) if a != b] == [near_sizes.SMALLEST]
+    assert len({sizes(case) for case in small}) == len(axes) + 1
     dear = math.prod(sizes(made.timed.case)) > near_sizes.VOLUME
-    assert near[0] == moved[0] and (near[0] == made.timed.case) is not dear
+    assert near[0] == moved[0] == small[0] and (near[0] == made.timed.case) is not dear
     assert len(near) == len(axes) + 1 and len(set(sizes(plan.alike[0]))) == 1
     assert all(math.prod(sizes(case)) <= 2 * near_sizes.VOLUME for case in (*near, *moved, *plan.alike))
 
@@ -97,7 +101,7 @@ def test_what_the_reference_refuses_is_asked_for_in_another_way() -> None:
 def test_an_axis_that_the_module_is_made_of_stays_but_where_one_is_made_anew() -> None:
     made = bench("return x @ self.w", init="self.w = nn.Parameter(torch.ones(t, 8))", takes="t")
     plan = planned(made)
-    assert [dict(case.axes)["t"] for walk in plan.walks for case in walk] == [40, 40]
+    assert [dict(case.axes)["t"] for walk in plan.walks for case in walk] == [40, 40, 40, 40]
     assert len(set(sizes(plan.alike[0]))) == 1
     axes = (*AXES, ("d", 16))
     made = bench("return x @ self.w", axes, "self.w = nn.Parameter(torch.ones(d, 8))", "d", "n, t, d")
@@ -107,7 +111,7 @@ def test_an_axis_that_the_module_is_made_of_stays_but_where_one_is_made_anew() -
 
 def test_a_single_axis_becomes_shorter_and_none_is_nothing() -> None:
     plan = planned(bench("return x * 2.0", [("n", 24)], inputs="n"))
-    assert len(plan.walks) == 1 and not plan.alike
+    assert [len(walk) for walk in plan.walks] == [2, 2] and not plan.alike
     assert planned(bench("return x * 2.0", [], inputs="4, 5")) == Plan((), ())
 
 
@@ -137,7 +141,7 @@ def test_what_compiles_for_each_size_has_few() -> None:
         met.add(some)
     assert len(met) == near_sizes.KINDS
     every = plan.some(random.Random(1), near_sizes.KINDS)
-    assert [len(walk) for walk in every.walks] == [2, 2] and len(every.alike) == 1
+    assert [len(walk) for walk in every.walks] == [2, 2, 2] and len(every.alike) == 1
     assert Plan((), ()).some(random.Random(1), 1) == Plan((), ())
 
 
@@ -166,6 +170,8 @@ def judged(program: Callable[..., Program], made: Bench, forward: str, fails: st
         (NUMBERED, TABLE.format("x.shape"), ""),
         (SCALED, SQUARE.format("len(s) == x.shape[1]"), "next to each other"),
         (SCALED, SQUARE.format("False"), ""),
+        (STANDARD, STANDARD.replace("< 2", "<= 2"), "next to each other"),
+        (STANDARD, STANDARD.replace("x.shape[0] < 2", "len(x) == 1"), ""),
     ],
 )
 def test_who_is_wrong_one_step_further_is_refused(

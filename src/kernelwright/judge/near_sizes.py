@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sizes next to those that a program was asked for before: one axis shorter by a few, as many elements in another
-shape, and one size for several axes.
+shape, one size for several axes, and two along one of them.
 
 Cases differ in most axes at once, by much, and in their number of elements: who padded rows to 64 and left the end of a
 longer row in its scratch, who kept a table by the number of elements, and who told a matrix from its transpose by which
@@ -37,12 +37,14 @@ LONGER = 16
 """Times as long as it was that an axis becomes at the most: of attention the scores grow by as much, to 200 MB."""
 TRIES, OF_DEAR = 24, 2
 """Sizes that the reference is asked about, each some three calls of it, and where its weights are dear to draw."""
-KINDS = 3
-"""A shorter axis, as many elements, equal sizes: on a device one of each is asked for."""
+KINDS = 4
+"""A shorter axis, as many elements, two along an axis, equal sizes: on a device one of each is asked for."""
 VOLUME = 1 << 16
 """The product of all sizes that is asked for instead of those of a dear case, and where all are one."""
 ALIKE = 32, 40, 48
 """What all axes have, one of these by lot as far as ``VOLUME`` goes; of four that is 16."""
+SMALLEST = 2
+"""What an axis has once: one is a case of its own, and a variance of two is neither that nor usual."""
 
 
 def shrunk(axes: Axes, volume: int = VOLUME) -> Axes:
@@ -91,7 +93,7 @@ def _with(axes: Axes, sizes: dict[str, int]) -> Axes:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Cases that the reference takes, each one step from the one before it, and those with axes of one size."""
+    """Cases that the reference takes, in walks, each near the one before it, and those with axes of one size."""
 
     walks: tuple[tuple[Case, ...], ...]
     """Each begins with the same case."""
@@ -123,10 +125,13 @@ class Plan:
         moved = list(begun)
         for one, other in dice.sample(pairs, len(pairs)) if begun else []:
             moved += taken(as_many(moved[-1].axes, one, other, dice)) if len(moved) <= PAIRS else []
+        small = list(begun)
+        for axis in dice.sample(names, min(SHORTER, len(names))) if begun else []:
+            small += taken([_with(begun[0].axes, {axis: SMALLEST})] if dict(begun[0].axes)[axis] > SMALLEST else [])
         anew, wanted = not alike, len(alike) + (len(names) > 2) if alike else 2
         for one, other in dice.sample(pairs, min(len(pairs), 2 * PAIRS)):  # a process each where a module is made anew
             alike += taken(two_alike(shrunk(axes), one, other), anew=anew) if len(alike) < wanted else []
-        return cls(tuple(tuple(walk) for walk in (near, moved) if len(walk) > 1), tuple(alike))
+        return cls(tuple(tuple(walk) for walk in (near, moved, small) if len(walk) > 1), tuple(alike))
 
     def some(self, dice: random.Random, most: int) -> Plan:
         """``most`` kinds by lot, one step or case of each: for programs that are compiled for each size anew."""
