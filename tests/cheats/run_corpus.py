@@ -44,6 +44,7 @@ from hostile_programs import HOSTILE
 from hurried_programs import HURRIED
 from insider_programs import INSIDERS
 from kept_programs import KEPT
+from labelled_programs import LABELLED
 from later_programs import LATER
 from lazy_programs import LAZY
 from level_programs import LEVEL
@@ -91,7 +92,7 @@ ALL: tuple[Program, ...] = (
     *TIED, *BETWEEN, *LOSSES, *MASKED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SIZED,
     *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *UNSEEN, *FITTED,
     *TURNING, *LIMITS, *STANDING, *GROUPED, *PADDED, *NEAR_SIZES, *NAMED, *CONFIGURED, *TYPED, *TRAINED,
-    *RETRIED, *GPU, *DEVICE, *HURRIED,
+    *RETRIED, *LABELLED, *GPU, *DEVICE, *HURRIED,
 )  # fmt: skip
 
 

@@ -14,7 +14,19 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernelwright.judge import calls, comparisons, derived, fitted, health, inputs, slices, solved, thresholds, weights
+from kernelwright.judge import (
+    calls,
+    comparisons,
+    derived,
+    fitted,
+    health,
+    inputs,
+    labelled,
+    slices,
+    solved,
+    thresholds,
+    weights,
+)
 from kernelwright.judge.dealing import below
 from kernelwright.judge.oracle import Float64Trace
 
@@ -43,6 +55,8 @@ def by_reference(
         return solved.solved(instance, leaves, seed, variant.change)
     if variant.change in (thresholds.AT, thresholds.BESIDE):
         return thresholds.changed(instance, variant.change, leaves, seed)
+    if variant.change in labelled.CHANGES:
+        return labelled.changed(instance, variant.change, leaves, seed, state)
     if variant.change in derived.CHANGES:
         return derived.changed(instance, variant.change, leaves, seed, state)
     if variant.change == BOTH_FAR:
@@ -78,6 +92,8 @@ def apart(instance: Instance, variant: inputs.Variant, seed: int) -> bool:
         return False  # what is all by lot is compared otherwise
     if variant.change in solved.CHANGES and not solved.of(instance, variant.change):
         return False
+    if variant.change in labelled.CHANGES:
+        return labelled.met(instance, instance.draw(inputs.Variant(name="", required=True), seed))
     if variant.change != BOTH_FAR:
         return variant.change not in derived.CHANGES or derived.met(instance, variant)
     given = instance.draw(inputs.Variant(name="", required=True), seed)

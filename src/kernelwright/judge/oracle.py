@@ -25,6 +25,7 @@ from kernelwright.judge import (
     far,
     filled,
     fitted,
+    labelled,
     marks,
     own_numbers,
     sparse,
@@ -48,6 +49,7 @@ TRAITS = {
     comparisons.COMPARES: comparisons.compares,
     domains.SYSTEMS: domains.in_systems,
     thresholds.READS: thresholds.reads,
+    labelled.PICKS: labelled.picks,
     **extremes.TRAITS,
 }
 """What is said of a reference by single operators; far.TRAVELS by many, those of ``derived`` by what they are given."""

@@ -16,6 +16,7 @@ from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.dealing import TOGETHER
 from kernelwright.judge.far import LEVELS, WAYS
 from kernelwright.judge.inputs import MIXED, ORDERED, Variant
+from kernelwright.judge.labelled import RIGHT, likeliest
 from kernelwright.judge.marks import Marks, alone
 from kernelwright.judge.near_numbers import NEAR
 from kernelwright.judge.singled import TAKEN
@@ -67,7 +68,7 @@ _SEEDED = ("near-duplicate", "nearly", "rearranged", "zero rows", "held", "alone
 """Changes that every draw makes to the same values, or in the same place."""
 _OF_NUMBERS = ("", "masks", "held", "alone", "constants", "marks", "throughout", "near-duplicate", "rearranged",
                 "skewed", "largest", "least", *LINES, *EMPTIED, EMPTY, EQUAL, COMMON, ALONG, NEAR, WAYS, LEVELS,
-                comparisons.MET, AT, singled.CODES, *relations.CHANGES, *CHANGES, *TOGETHER)  # fmt: skip
+                comparisons.MET, RIGHT, AT, singled.CODES, *relations.CHANGES, *CHANGES, *TOGETHER)  # fmt: skip
 """Changes that make sense without any floating input."""
 
 
@@ -111,11 +112,10 @@ def offered(
         kept = [v for v in wanted if v.layout == "contiguous" and not v.moved and v.change in ("", "negated")]
         wanted = [v for v in kept if v.scale in (1.0, 1e-3)]
     dealt = [replace(v, seed=hidden_seed % 2**40) if v.change in _SEEDED else v for v in wanted]
-    small = not (huge or autocast or work > HEAVY)
-    if small:
+    if small := not (huge or autocast or work > HEAVY):
         dealt += [Variant(name=f"scale {s:.3g}", required=True, scale=s) for s in more]
         dealt += extremes.drawn(specs, traits) if work <= LIGHT else []
-        dealt += small_differences(specs, traits, work, weights=weights)
+        dealt += [*small_differences(specs, traits, work, weights=weights), *likeliest(specs, traits)]
         dealt += patterned.drawn(timed=timed, tiny=work <= TINY, light=work <= LIGHT, sorts=sorts, weights=weights)
         dealt += comparisons.drawn(specs, traits, light=work <= TINY) if work <= LIGHT else []
         dealt += singled.far_apart(specs, light=work <= LIGHT, sorts=sorts, traits=traits, weights=weights)
