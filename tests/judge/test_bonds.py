@@ -49,6 +49,28 @@ def test_draws_made_of_others_begin_segments_in_order(inputs: str) -> None:
     assert not made.bonds.free(stock[0])
 
 
+@pytest.mark.parametrize("inputs", ["torch.eye(8)", "(m := torch.ones(8, 8) * 0.4 + 0.6 * torch.eye(8))"])
+def test_matrices_that_are_the_same_in_every_draw_stay_symmetric_and_definite(inputs: str) -> None:
+    """An identity is no mask: who takes a root of what is made with it was refused for zeros and ones by lot."""
+    found = drawn("x.sum() + torch.inverse(m)", inputs)
+    leaves = [leaf for leaves in found.values() for leaf in leaves]
+    assert all(torch.allclose(leaf, leaf.mT) and definite(leaf) for leaf in leaves)
+    assert len({tuple(leaf.reshape(-1).tolist()) for leaf in leaves}) > len(leaves) / 3
+
+
+def test_edges_that_are_the_same_in_every_draw_stay_symmetric() -> None:
+    """Of zeros and ones, in what is made of two draws too."""
+    edges = "((a := torch.rand(12, 12, generator=torch.Generator().manual_seed(4)) < 0.3) | a.mT).float()"
+    found = drawn("x.sum() + (m.sum(0) * m.sum(1)).sum()", edges)
+    leaves = [leaf for leaves in found.values() for leaf in leaves]
+    assert all(torch.equal(leaf, leaf.mT) and {0.0, 1.0} >= set(leaf.unique().tolist()) for leaf in leaves)
+    made = instance("x.sum() + (m.sum(0) * m.sum(1)).sum()", f"[torch.randn(8, 16), {edges}]", args="x, m")
+    stock = [made.draw(GIVEN, seed)[1] for seed in (3, 6)]
+    mix = functools.partial(Recombiner(torch.device("cpu")).of, dice=torch.Generator().manual_seed(1))
+    for leaf in (made.bonds.mixed(1, *stock, mix, torch.Generator(), False) for _ in range(8)):
+        assert torch.equal(leaf, leaf.mT)
+
+
 @pytest.mark.parametrize("inputs", [MASK, ONE_HOT])
 def test_zeros_and_ones_stay_so_and_change(inputs: str) -> None:
     """As booleans do, and those of which each row has one as whole numbers do."""

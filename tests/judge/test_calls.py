@@ -96,3 +96,15 @@ def test_faults_of_the_machine_stay_what_they_are() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
     with pytest.raises(DiskFull), calls.OfItsOwn():
         raise DiskFull("full", "", "")
+
+
+def test_a_sparse_gradient_is_compared_as_it_is_added() -> None:
+    """That of a table whose rows few ids take."""
+    made = instance("self.e(x)", "[torch.randint(0, 50, (6,))]", contract=GRADIENTS,
+                    init="self.e = nn.Embedding(50, 4, sparse=True)")  # fmt: skip
+    leaves = made.draw(GIVEN, 1)
+    _, grad = made.eager(leaves, None)
+    exact, _ = made.oracle(leaves, None)
+    expected = torch.zeros(50, 4).index_add_(0, leaves[0], made.incoming[0])
+    assert grad.layout is torch.strided and torch.equal(expected, grad)
+    torch.testing.assert_close(exact[1], expected.double())

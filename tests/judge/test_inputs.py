@@ -47,8 +47,25 @@ def test_constant_tensors_get_values_of_their_own_kind(constant: torch.Tensor) -
         assert torch.equal(constant.sign(), fresh.sign())
     if torch.equal(constant, torch.arange(64.0)):
         assert bool((fresh[1:] >= fresh[:-1]).all())
-    if constant.dim() == 2 and torch.equal(constant, torch.eye(8)):
-        assert {0.0, 1.0} >= set(fresh.unique().tolist())
+
+
+def test_constant_matrices_that_are_symmetric_stay_so() -> None:
+    """Diagonal, definite, and zeros and ones with the same diagonal, as they were; and in another order too."""
+    dice = rng()
+    half = torch.randn(3, 6, 9, generator=dice)
+    edges = (torch.rand(12, 12, generator=dice) < 0.3).to(torch.float32).triu(1)
+    for constant in (torch.eye(8), half @ half.mT, edges + edges.mT + torch.eye(12)):
+        fresh, other = renewed.rerandomise(constant, dice), renewed.permuted(constant, dice)
+        for made in (fresh, other):
+            assert torch.allclose(made, made.mT) and made.dtype is constant.dtype
+            lost = [bool((torch.linalg.cholesky_ex(one.double()).info > 0).any()) for one in (constant, made)]
+            assert lost[0] or not lost[1]
+        assert not torch.equal(constant, fresh)
+        assert torch.equal(constant.reshape(-1).sort().values, other.reshape(-1).sort().values)
+    assert {0.0, 1.0} == set(fresh.unique().tolist()) and bool((fresh.diagonal() == 1).all())
+    assert torch.equal(torch.eye(8) != 0, renewed.rerandomise(torch.eye(8), dice) != 0)
+    one_sided = renewed.rerandomise(edges, dice)
+    assert {0.0, 1.0} == set(one_sided.unique().tolist())
 
 
 def test_masks_with_infinities_are_structure_and_stay() -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from typing import Any, NamedTuple
 
 import pytest
@@ -87,3 +88,22 @@ def test_only_dtypes_are_dtypes(name: str) -> None:
     """A dtype name cannot reach another attribute of torch."""
     with pytest.raises(ValueError, match="no dtype"):
         skeletons.dtype(name)
+
+
+class Encoding(dict[str, Any]):
+    """As tokenizers return it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self[name]
+
+
+def test_mappings_that_give_their_members_as_attributes_still_do() -> None:
+    """Of arguments; those of a type of their own that do not are plain, and so are results."""
+    skeleton, leaves = skeletons.flatten([Encoding(ids=ONE, mask=TWO), OrderedDict(ids=ONE)], named=True)
+    skeleton = json.loads(json.dumps(skeletons.shifted(skeleton, 1)))
+    first, second = skeletons.unflatten(skeleton, [None, *leaves])
+    assert first.ids is ONE and first["mask"] is TWO and list(first) == ["ids", "mask"]
+    assert type(second) is dict and ["0.ids", "0.mask", "1.ids"] == skeletons.names(skeleton)
+    with pytest.raises(AttributeError, match="labels"):
+        _ = first.labels
+    assert {"dict": {"ids": {"t": 0}}} == skeletons.flatten(Encoding(ids=ONE))[0]

@@ -108,7 +108,7 @@ def _nest(skeleton: Mapping[str, Any]) -> Any:
         return {kind: [_nest(item) for item in body]}
     if kind == "named":
         return {"tuple": [_nest(item) for item in body[2]]}
-    if kind in ("dict", "pairs"):
-        keys, items = (list(body), list(body.values())) if kind == "dict" else body
+    if kind in ("dict", "attributes", "pairs"):
+        keys, items = body if kind == "pairs" else (list(body), list(body.values()))
         return {"dict": [list(keys), [_nest(item) for item in items]]}
     return None

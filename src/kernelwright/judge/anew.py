@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 MADE, MOVED, THERE = "made", "moved", "there"
 """Where its weights lie: as its constructor left them; elsewhere, as after ``to``; where those of the last one did."""
@@ -44,6 +45,6 @@ class Anew:
 
 
 def _weights(module: Any) -> dict[str, torch.Tensor]:
-    """Parameters and buffers themselves, by name."""
+    """Parameters and buffers themselves, by name, but for those that have no shape yet."""
     found = module.state_dict(keep_vars=True) if isinstance(module, torch.nn.Module) else {}
-    return {name: weight for name, weight in found.items() if isinstance(weight, torch.Tensor)}
+    return {name: one for name, one in found.items() if isinstance(one, torch.Tensor) and not is_lazy(one)}

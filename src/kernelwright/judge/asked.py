@@ -74,6 +74,7 @@ def begin(
             made = torch.autograd.grad(outputs, some, seeds, materialize_grads=not unused, allow_unused=True)
         found = iter(made)
         gradients = [next(found) if tensor.requires_grad else None for tensor in wanted]
+        gradients = [one if one is None else dense(one) for one in gradients]
         for (name, _), gradient in zip(plan.gradients, gradients, strict=True):
             if gradient is not None and name in unused:
                 raise plain.WrongStructure(unused_parameters.words(name))
@@ -90,10 +91,15 @@ def emptied(wanted: Mapping[str, torch.Tensor], names: Collection[str]) -> tuple
     for name in sorted(wanted, key=lambda name: name not in names):
         leaf = wanted[name]
         grad, leaf.grad = leaf.grad, None
-        found[name] = torch.zeros_like(leaf) if grad is None else grad.detach().clone()
+        found[name] = torch.zeros_like(leaf) if grad is None else dense(grad.detach().clone())
         if grad is not None and name in names:
             grad.detach().zero_()
     return tuple(found[name] for name in wanted)
+
+
+def dense(gradient: torch.Tensor) -> torch.Tensor:
+    """As it is added to a weight: that of a table may be sparse."""
+    return gradient if gradient.layout is torch.strided else gradient.to_dense()
 
 
 def standing(wanted: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, torch.Tensor, int]]:

@@ -68,7 +68,7 @@ def _planted(instance: Instance, leaves: list[torch.Tensor], seed: int) -> list[
     """Of each input of floats some rows are, exactly or nearly, rows of a weight of its type that is as long."""
     rng, out = inputs.generator(seed, instance.device), list(leaves)
     for index, leaf in enumerate(leaves):
-        if fits := _tables(instance, leaf):
+        if index not in instance.bonds.symmetric and (fits := _tables(instance, leaf)):
             table = fits[below(len(fits), rng)].reshape(-1, leaf.shape[-1])
             out[index] = slices.alike([table, leaf], rng)[1]
     return out

@@ -20,6 +20,7 @@ from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import FLOATS, OF_ONE, SPARSE_KEPT, Variant, change_leaves
 from kernelwright.judge.layouts import EXPANDED
 from kernelwright.judge.recombined import MOVED
+from kernelwright.judge.renewed import mirrored
 
 Mix = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -84,14 +85,13 @@ def single(leaf: torch.Tensor) -> int:
 
 
 def symmetric(leaf: torch.Tensor) -> bool:
-    """Whether all of its matrices (the last two dimensions) are, but for rounding, and none is diagonal."""
-    if leaf.dtype not in FLOATS or leaf.dim() < 2 or leaf.shape[-1] != leaf.shape[-2] or leaf.shape[-1] < 2:
-        return False
-    near = 64 * torch.finfo(leaf.dtype).eps
-    for part, other in ((leaf[..., 0, :], leaf[..., :, 0]), (leaf, leaf.mT)):  # almost all others in one look
-        if not part.numel() or not bool(((part - other).abs() <= near * part.abs().amax()).all()):
-            return False
-    return bool((leaf != leaf.mT.triu().tril()).any())
+    """Whether all of its matrices (the last two dimensions) are, but for rounding, and not all are diagonal."""
+    return mirrored(leaf) and bool((leaf != leaf.mT.triu().tril()).any())
+
+
+def _alike(constant: torch.Tensor) -> bool:
+    """Whether matrices that are the same in every draw are symmetric, or diagonal, by more than being of one number."""
+    return mirrored(constant) and bool((constant != constant.reshape(-1)[0]).any())
 
 
 def definite(leaf: torch.Tensor) -> bool:
@@ -139,14 +139,17 @@ class Bonds:
         pairs = list(zip(first, second, strict=True))
         found = {i: (single(a), single(b)) for i, (a, b) in enumerate(pairs) if _mixed(a) and _mixed(b)}
         found |= {i: (SIGNED, SIGNED) for i, (a, b) in enumerate(pairs) if _mixed(a, -1.0) and _mixed(b, -1.0)}
-        alike = frozenset(i for i, (a, b) in enumerate(pairs) if i not in constant and symmetric(a) and symmetric(b))
+        alike = frozenset(
+            i for i, (a, b) in enumerate(pairs) if (_alike(a) if i in constant else symmetric(a) and symmetric(b))
+        )
+        found = {i: axes for i, axes in found.items() if i not in alike or symmetric(pairs[i][0])}  # else an identity
         lies = triangles.triangular(first, second, constant)
         twice = repeated.found(first, second, timed.twice if timed else None)
         return cls(
             lies,
             {index: axis if axis == other else -1 for index, (axis, other) in found.items()},
             alike,
-            frozenset(index for index in alike if all(map(definite, pairs[index]))),
+            frozenset(index for index in alike if index not in found and all(map(definite, pairs[index]))),
             {i: low for i, (a, b) in enumerate(pairs) if (low := whole.far(a)) and whole.far(b) == low},
             frozenset(i for i, pair in enumerate(pairs) if all(map(whole.is_mask, pair))),
             {i: kind for i, kind in twice.items() if i not in lies and i not in found and i not in alike},
@@ -214,7 +217,8 @@ class Bonds:
             return base.clone()
         axis = self.flags.get(index, -1)
         if index in self.flags and _bare(base, axis) and _bare(other, axis):
-            return _as_floats(mix(_as_set(base, axis), _as_set(other, axis)), axis, base)
+            made = _as_floats(mix(_as_set(base, axis), _as_set(other, axis)), axis, base)
+            return _mirrored(base, made) if index in self.symmetric else made
         if index in self.far and whole.far(base) and whole.far(other):
             return torch.where(mix(base == 0, other == 0), 0.0, self.far[index]).to(base.dtype)
         if index in self.symmetric:

@@ -112,7 +112,8 @@ def call(
         with asked.turned({asked.OUTPUTS: outputs, asked.INPUTS: given}.get(written, ())):
             found = torch.autograd.grad([outputs[i] for i in carried], sources, seeds, allow_unused=True)
     gradients = [
-        torch.zeros_like(source) if grad is None else grad.detach() for source, grad in zip(sources, found, strict=True)
+        torch.zeros_like(source) if grad is None else asked.dense(grad.detach())
+        for source, grad in zip(sources, found, strict=True)
     ]
     absent = frozenset(name for name, grad in zip(wanted, found, strict=True) if grad is None and carried)
     return Answer(

@@ -37,6 +37,7 @@ from kernelwright.judge.finite import infinite, pattern, shaped, within
 from kernelwright.judge.floors import Floors, Spread
 from kernelwright.judge.in_parts import InParts
 from kernelwright.judge.inputs import Variant, seeded
+from kernelwright.judge.lazy import settled
 from kernelwright.judge.measure import timed
 from kernelwright.judge.oracle import Counting, Float64Trace, raised, run_raised
 from kernelwright.judge.units import Units
@@ -123,13 +124,11 @@ class Instance:
             with seeded(seed):
                 model = entry(*copy.deepcopy(self.init_args), **copy.deepcopy(self.init_kwargs))
             refusals.no_module(self.reference, model)
-            model = model.to(self.device)
+            return settled(self.reference, model.to(self.device), self._given, seed, training=self.training)
         except KernelwrightError:
             raise
         except calls.ANYTHING as error:
             raise self.reference.failure("the constructor", error) from error
-        model.train(self.training)
-        return model
 
     def _raw(self, seed: int) -> tuple[list[torch.Tensor], Any]:
         """One run of ``get_inputs`` under a seed: tensor leaves on the device, and the skeleton of the arguments."""

@@ -15,8 +15,8 @@ def rerandomise(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """A floating tensor that never changes between draws gets values of its own kind.
 
     All equal: scattered by a half around the constant (normal where it is zero). Sorted: sorted again within the
-    range. Zeros and ones: the same density. Anything else: its own values permuted, scaled by 0.5 to 1.5.
-    Tensors that hold NaN or Inf, and masks that are added, are kept.
+    range. Symmetric matrices: see ``_congruent``. Zeros and ones: the same density. Anything else: its own values
+    permuted, scaled by 0.5 to 1.5. Tensors that hold NaN or Inf, and masks that are added, are kept.
     """
     if values.numel() == 0 or not numerics.finite(values) or far(values):
         return values.clone()
@@ -27,6 +27,8 @@ def rerandomise(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
         new = flat * (0.5 + noise) if low != 0.0 else _normal(flat, rng)
     elif values.dim() == 1 and flat.numel() > 2 and bool((flat[1:] > flat[:-1]).all()):
         new = torch.sort(low + (high - low) * noise).values
+    elif mirrored(values):
+        new = _congruent(values.detach().to(torch.float64), noise.reshape(values.shape), rng)
     elif bool(((flat == 0) | (flat == 1)).all()):
         new = (noise < flat.mean()).to(torch.float64)
     else:
@@ -37,12 +39,44 @@ def rerandomise(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 def permuted(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """The same numbers in another order: what holds of each, as what an arccosine takes, holds still. What is sorted
-    has its meaning by that, and a mask by where it lies: both stay."""
+    has its meaning by that, and a mask by where it lies: both stay. Of symmetric matrices rows and columns change
+    places alike."""
     flat = values.detach().reshape(-1)
     in_order = values.dim() == 1 and bool((flat[1:] >= flat[:-1]).all())
     if values.numel() < 2 or in_order or not numerics.finite(values) or far(values):
         return values.clone()
+    if mirrored(values):
+        return _exchanged(values.detach(), rng)
     return flat[torch.randperm(flat.numel(), generator=rng, device=flat.device)].reshape(values.shape)
+
+
+def mirrored(values: torch.Tensor) -> bool:
+    """Whether all of its matrices (the last two dimensions) are symmetric, but for rounding; diagonal ones too."""
+    if values.dtype not in FLOATS or values.dim() < 2 or values.shape[-1] != values.shape[-2] or values.shape[-1] < 2:
+        return False
+    near = 64 * torch.finfo(values.dtype).eps
+    for part, other in ((values[..., 0, :], values[..., :, 0]), (values, values.mT)):  # almost all others in one look
+        if not part.numel() or not bool(((part - other).abs() <= near * part.abs().amax()).all()):
+            return False
+    return True
+
+
+def _congruent(values: torch.Tensor, noise: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """Others that are symmetric, and definite where these are: rows and columns times the same factors, and in another
+    order. Of zeros and ones that are not on the diagonal alone, as of the edges of a graph: others, as many, beside the
+    same diagonal. An identity that became any zeros and ones left who factors a covariance nothing to factor, and
+    honest filters, regressions and densities were refused."""
+    off = values - values.diagonal(dim1=-2, dim2=-1).diag_embed()
+    if bool(((values == 0) | (values == 1)).all()) and bool(off.any()):
+        edges = (noise < off.mean() * values.shape[-1] / (values.shape[-1] - 1)).to(values.dtype).tril(-1)
+        return values - off + edges + edges.mT
+    side = 0.5 + noise[..., 0]
+    return _exchanged(values, rng) * side[..., None] * side[..., None, :]
+
+
+def _exchanged(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    order = torch.randperm(values.shape[-1], generator=rng, device=values.device)
+    return values[..., order, :][..., order]
 
 
 def _normal(like: torch.Tensor, rng: torch.Generator) -> torch.Tensor:

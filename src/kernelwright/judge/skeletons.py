@@ -4,7 +4,8 @@
 Skeleton: ``{"t": i}`` tensor leaf i (depth first), ``{"list": [...]}``, ``{"tuple": [...]}``, ``{"set": [...]}``,
 ``{"dict": {key: ...}}`` (``{"pairs": [[key, ...], [...]]}`` where a key is no text), ``{"v": scalar or None}``,
 ``{"dtype": "float32"}``, ``{"device": "cpu"}``, ``{"size": [...]}``, ``{"slice": [...]}``, ``{"complex": [re, im]}``;
-of arguments ``{"named": [type's name, [field, ...], [...]]}``, a tuple whose members a model may ask for by name. Of
+of arguments ``{"named": [type's name, [field, ...], [...]]}``, a tuple whose members a model may ask for by name, and
+``{"attributes": {key: ...}}``, a mapping whose members it may, as tokenizers make them. Of
 what a constructor takes also ``{"namespace": {field: ...}}``, ``{"from": [module, name]}``, a class or a function of
 torch (an activation, a norm) or a plain type of Python's, and ``{"partial": [function, arguments, keywords]}`` of such.
 """
@@ -61,12 +62,23 @@ def unflatten(skeleton: Any, leaves: Sequence[Any]) -> Any:
         return body
     if kind == "named":
         return _type(body[0], tuple(body[1]))(*(unflatten(item, leaves) for item in body[2]))
+    if kind == "attributes":
+        return Attributes((key, unflatten(item, leaves)) for key, item in body.items())
     if kind == "namespace":
         return types.SimpleNamespace(**{key: unflatten(item, leaves) for key, item in body.items()})
     if kind == "partial":
         function, arguments, keywords = (unflatten(item, leaves) for item in body)
         return functools.partial(function, *arguments, **keywords)
     return _special(kind, body)
+
+
+class Attributes(dict[str, Any]):
+    """A mapping that gives its members as attributes as well."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self:
+            raise AttributeError(name)
+        return self[name]
 
 
 @functools.lru_cache
@@ -98,7 +110,7 @@ def leaves(skeleton: Any, path: str = "") -> list[tuple[str, Any]]:
     inner: list[tuple[Any, Any]] = []
     if kind in ("list", "tuple", "partial"):
         inner = list(enumerate(body))
-    elif kind in ("dict", "namespace"):
+    elif kind in ("dict", "attributes", "namespace"):
         inner = list(body.items())
     elif kind == "pairs":
         inner = list(zip(body[0], body[1], strict=True))
@@ -116,7 +128,7 @@ def shifted(skeleton: Any, by: int) -> Any:
         return {"t": body + by}
     if kind in ("list", "tuple", "set", "partial"):
         return {kind: [shifted(item, by) for item in body]}
-    if kind in ("dict", "namespace"):
+    if kind in ("dict", "attributes", "namespace"):
         return {kind: {key: shifted(item, by) for key, item in body.items()}}
     if kind == "pairs":
         return {"pairs": [body[0], [shifted(item, by) for item in body[1]]]}
@@ -139,12 +151,18 @@ def _flatten(value: Any, leaves: list[torch.Tensor], named: bool, making: bool =
     if isinstance(value, Mapping):
         inner = [_flatten(item, leaves, named, making) for item in value.values()]
         if all(type(key) is str for key in value):
-            return {"dict": dict(zip(value, inner, strict=True))}
+            kind = "attributes" if named and _as_attributes(value) else "dict"
+            return {kind: dict(zip(value, inner, strict=True))}
         return {"pairs": [[_key(key) for key in value], inner]}
     if value is None or isinstance(value, bool | int | float | str):
         return {"v": value}
     made = _flatten_made(value, leaves) if making else None
     return _flatten_special(value) if made is None else made
+
+
+def _as_attributes(value: Mapping[str, Any]) -> bool:
+    """Whether a mapping of a type of its own gives its members by name."""
+    return type(value) is not dict and bool(value) and all(getattr(value, k, None) is v for k, v in value.items())
 
 
 def _flatten_made(value: Any, leaves: list[torch.Tensor]) -> Any:

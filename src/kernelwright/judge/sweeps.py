@@ -84,6 +84,17 @@ def turned(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return tuple(mode.roughen(out) if out.numel() else out for out in func(moved, *args[1:], **kwargs))
 
 
+def volumes(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The logarithm of a determinant: that of each factor's diagonal, added up one after the other. Of one rounding
+    alone twice the sum of Cholesky's was refused for 1.3 of the last place."""
+    sign, out, factors, *rest = func(*args, **kwargs)
+    terms = factors.diagonal(dim1=-2, dim2=-1).abs().log()
+    if not terms.numel():
+        return sign, out, factors, *rest
+    noisy = mode.summed(out.clone(), terms.square().sum(-1), terms.shape[-1], 1, IN_A_ROW)
+    return sign, mode.roughen(noisy), factors, *rest
+
+
 def aligned(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """CTC's losses, and the logarithms that they come of, frame by frame."""
     loss, alpha = func(*args, **kwargs)
@@ -122,6 +133,7 @@ RULES = {
     **dict.fromkeys((aten.cumprod.default, aten.prod.default, aten.prod.dim_int), running_products),
     aten._linalg_eigh.default: turned,
     aten._linalg_svd.default: turned,
+    aten._linalg_slogdet.default: volumes,
     **dict.fromkeys((aten._ctc_loss.default, aten._ctc_loss.Tensor), aligned),
     **dict.fromkeys((aten._ctc_loss_backward.default, aten._ctc_loss_backward.Tensor), aligned_back),
 }
