@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
@@ -107,3 +108,23 @@ def test_mappings_that_give_their_members_as_attributes_still_do() -> None:
     with pytest.raises(AttributeError, match="labels"):
         _ = first.labels
     assert {"dict": {"ids": {"t": 0}}} == skeletons.flatten(Encoding(ids=ONE))[0]
+
+
+@dataclass
+class Config:
+    """What a model is made by, or returns."""
+
+    width: int
+    last: Any = None
+
+
+def test_dataclasses_configure_and_are_returned() -> None:
+    """A constructor is given their fields; a result is no mapping."""
+    skeleton, leaves = skeletons.of_constructor([Config(3, Config(4, ONE))])
+    (made,) = skeletons.unflatten(json.loads(json.dumps(skeleton)), leaves)
+    assert (made.width, made.last.width) == (3, 4) and made.last.last is ONE
+    returned, leaves = skeletons.flatten(Config(3, (ONE, TWO)))
+    assert ["last.0", "last.1"] == skeletons.names(returned) and len(leaves) == 2
+    assert returned != skeletons.flatten({"width": 3, "last": (ONE, TWO)})[0]
+    with pytest.raises(TypeError, match="Config"):
+        skeletons.flatten([Config(3)], named=True)

@@ -5,13 +5,14 @@ Skeleton: ``{"t": i}`` tensor leaf i (depth first), ``{"list": [...]}``, ``{"tup
 ``{"dict": {key: ...}}`` (``{"pairs": [[key, ...], [...]]}`` where a key is no text), ``{"v": scalar or None}``,
 ``{"dtype": "float32"}``, ``{"device": "cpu"}``, ``{"size": [...]}``, ``{"slice": [...]}``, ``{"complex": [re, im]}``;
 of arguments ``{"named": [type's name, [field, ...], [...]]}``, a tuple whose members a model may ask for by name, and
-``{"attributes": {key: ...}}``, a mapping whose members it may, as tokenizers make them. Of
+``{"attributes": {key: ...}}``, a mapping whose members it may, as tokenizers make them, and of results a dataclass. Of
 what a constructor takes also ``{"namespace": {field: ...}}``, ``{"from": [module, name]}``, a class or a function of
 torch (an activation, a norm) or a plain type of Python's, and ``{"partial": [function, arguments, keywords]}`` of such.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 import re
@@ -156,6 +157,10 @@ def _flatten(value: Any, leaves: list[torch.Tensor], named: bool, making: bool =
         return {"pairs": [[_key(key) for key in value], inner]}
     if value is None or isinstance(value, bool | int | float | str):
         return {"v": value}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type) and (making or not named):
+        inner = [_flatten(getattr(value, field.name), leaves, named, making) for field in dataclasses.fields(value)]
+        fields = [field.name for field in dataclasses.fields(value)]
+        return {"namespace" if making else "attributes": dict(zip(fields, inner, strict=True))}
     made = _flatten_made(value, leaves) if making else None
     return _flatten_special(value) if made is None else made
 
