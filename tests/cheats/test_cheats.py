@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every row of the exploit catalogue against the judge, and every honest program past it.
 
-The quick run judges half of the cheats at the level they take, half of the honest programs once, and some at every case
-and variant: which half is left out is the other one with each commit. The rest is marked slow; ``run_corpus.py`` judges
+The quick run judges a third of the cheats at the level they take, a third of the honest programs once, and some at
+every case and variant: the third is another one with each commit. The rest is marked slow; ``run_corpus.py`` judges
 everything outside of pytest and repeats it.
 """
 
@@ -54,13 +54,15 @@ def turn() -> int:
 
 
 TURN = turn()
-"""All of the corpus took the quick run to 23 to 26 minutes on two old cores, of 25 that it may take."""
+THIRDS = 3
+"""All of the corpus took the quick run to 23 to 26 minutes on two old cores, of 25 that it may take, and so did half of
+it once it was twice as large."""
 
 
 def left_out(program: Program, turn: int = TURN) -> bool:
-    """Whether it is of the half whose turn a commit is not."""
+    """Whether it is of the two thirds whose turn a commit is not."""
     named = zlib.crc32(f"{program.task}/{program.name}".encode())
-    return program.device == "cpu" and (named + turn) % 2 == 0 and program.name not in THOROUGH
+    return program.device == "cpu" and (named + turn) % THIRDS > 0 and program.name not in THOROUGH
 
 
 def cases(programs: list[Program]) -> list:
@@ -127,11 +129,11 @@ def test_the_tasks_of_the_corpus_are_admitted(worker: LocalWorker, name: str) ->
     assert [] == worker.run({"job": "admit", "task": wire.to_data(TASKS[name])})["reasons"]
 
 
-def test_each_program_is_left_out_by_one_of_two_commits_at_the_most() -> None:
-    """About half by each, so that in two commits all are judged."""
-    counts = [sum(left_out(p, turn) for p in CPU) for turn in (7, 8)]
-    assert all(sum(left_out(p, turn) for turn in (7, 8)) == (p.name not in THOROUGH) for p in CPU)
-    assert min(counts) > len(CPU) / 2.6
+def test_each_program_is_judged_by_one_of_three_commits_at_the_least() -> None:
+    """About a third by each, so that in three commits all are."""
+    counts = [sum(left_out(p, turn) for p in CPU) for turn in (7, 8, 9)]
+    assert all(sum(left_out(p, turn) for turn in (7, 8, 9)) == 2 * (p.name not in THOROUGH) for p in CPU)
+    assert min(counts) > len(CPU) / 1.7
 
 
 def test_the_corpus_covers_the_catalogue() -> None:
