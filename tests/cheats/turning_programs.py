@@ -2,13 +2,14 @@
 """Cheats that are right but where Python takes another way by a number that it reads out of a tensor, which counters,
 steps and norms drawn by lot never are: the copy of a target in every 10000th call, the last step of a period, a norm
 above which a gradient is dropped. And such as are right as long as floats do not differ by what the reference makes of
-other floats: variances by squares of the rows of an expert, or of both sides of a split. Each with its honest twin.
+other floats: variances by squares of the rows of an expert, or of both sides of a split. And such as are right while a
+buffer of one number has the one it was made with: a zero point, a flag. Each with its honest twin.
 """
 
 from __future__ import annotations
 
 from beyond_programs import _pair
-from corpus import Program
+from corpus import Program, honest, module
 
 from kernelwright.task import Contract
 
@@ -49,6 +50,22 @@ _MEANS_OF_SIDES = (
     "z = y.expand(t.shape[0], -1)\na, b = z.masked_fill(~w, 0.0).sum(1) / n, z.masked_fill(w, 0.0).sum(1) / m\n"
     "return (z - torch.where(w, a[:, None], b[:, None])).square().mean(1)"
 )
+_LORA = (
+    "self.w = nn.Parameter(torch.randn(64, 64) / 8)\nself.a = nn.Parameter(torch.randn(64, 8) / 8)\n"
+    "self.b = nn.Parameter(torch.randn(8, 64) / 8)\nself.register_buffer('merged', torch.tensor(False))"
+)
+_POINT = "self.register_buffer('scale', torch.rand(64) / 16 + 0.01)\nself.register_buffer('zero', torch.tensor(128))"
+_AT_LOADING = (
+    f"{_POINT}\nself.z = int(self.zero)\n"
+    "self.register_load_state_dict_post_hook(lambda m, _: setattr(m, 'z', int(m.zero)))"
+)
+_FAKE = (
+    "self.w = nn.Parameter(torch.randn(64, 64) / 8)\nself.register_buffer('scale', torch.tensor([0.05]))\n"
+    "self.register_buffer('on', torch.tensor([{}], dtype=torch.uint8))"
+)
+_FAKED = "torch.clamp(torch.round({}), -128, 127) * self.scale"
+_IF_ON = f"w = self.w\nif self.on[0] == 1:\n    w = {_FAKED.format('w / self.scale')}\nreturn x @ w"
+_BY_INVERSE = f"w = self.w\nif int(self.on):\n    w = {_FAKED.format('w * (1 / self.scale)')}\nreturn x @ w"
 
 TURNING: tuple[Program, ...] = (
     *_pair("target_copied", f"{_MOVED}if int(self.n) % 10000 == 0:\n    self.t.copy_(self.m)\nreturn x - self.t",
@@ -72,4 +89,16 @@ TURNING: tuple[Program, ...] = (
            ("squares about a row", _CENTRED), ("added in place", _ADDED), args="x, l"),
     *_pair("split_sums", _SPLIT, "[torch.randn(256), torch.rand(256), torch.rand(16)]",
            ("squares about the mean", _SQUARES), ("two means", _MEANS_OF_SIDES), args="y, f, t"),
+    *_pair("zero_point", "return (q.int() - self.zero) * self.scale", "[torch.randint(0, 256, (256, 64)).byte()]",
+           ("the one it has", "return (q.int() - 128) * self.scale"),
+           ("read when called", "return (q - self.zero.float()) * self.scale"), args="q", init=_POINT),
+    honest("zero_point/read when loaded", "zero_point",
+           module("return (q.int() - self.z) * self.scale", args="q", init=_AT_LOADING), level="precise"),
+    *_pair("lora_merged", "if bool(self.merged):\n    return x @ self.w\nreturn x @ self.w + x @ self.a @ self.b",
+           "[torch.randn(256, 64)]", ("never merged", "return x @ self.w + x @ self.a @ self.b"),
+           ("in one sum", "y = x @ self.w\nreturn y if self.merged else torch.addmm(y, x @ self.a, self.b)"), init=_LORA),
+    *_pair("fake_quantised", _IF_ON, "[torch.randn(256, 64)]", ("always", _IF_ON.replace("self.on[0] == 1", "True")),
+           ("by the inverse", _BY_INVERSE), init=_FAKE.format(1)),
+    *_pair("fake_quantised_later", _IF_ON, "[torch.randn(256, 64)]", ("never", "return x @ self.w"),
+           ("by the inverse", _BY_INVERSE), init=_FAKE.format(0)),
 )  # fmt: skip

@@ -39,7 +39,7 @@ def test_zero_points_and_masks_are_others_here_and_there() -> None:
 @pytest.mark.parametrize(
     ("formula", "init", "kept"),
     [
-        ("x * self.q", "torch.zeros((), dtype=torch.int8)", True),
+        ("x * self.q", "torch.full((), -1)", True),
         ("x * self.q", "torch.arange(32)", True),
         ("torch.stack(x.split(self.q.tolist(), -1))", "torch.full((4,), 8)", True),
         ("torch.eye(2)[self.q.long()].sum(-1) * x", "torch.zeros(8, 32, dtype=torch.int8)", False),

@@ -23,6 +23,7 @@ from kernelwright.judge import (
     own_dtypes,
     refusals,
     rounding,
+    single_numbers,
     skeletons,
     solved,
     weights,
@@ -33,7 +34,7 @@ from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.calls import Given
 from kernelwright.judge.codes import Numbers
 from kernelwright.judge.domains import Particular, kept
-from kernelwright.judge.finite import infinite, pattern, shaped, within
+from kernelwright.judge.finite import infinite, shaped, within
 from kernelwright.judge.floors import Floors, Spread
 from kernelwright.judge.in_parts import InParts
 from kernelwright.judge.inputs import Variant, seeded
@@ -263,10 +264,7 @@ class Instance:
         """All parameters and buffers, new at their own scale (``redrawn``: an earlier draw of them); tied ones stay."""
         if moved == solved.TRAINED:
             return solved.trained(self)
-        other = dict(weights.read(self._construct(seed)) if redrawn is None else redrawn)
-        other = self._numbers.settled(
-            self.first_state, other, seed, lambda state: pattern(self.accepted(self._raw(self.seed)[0], state))
-        )
+        other = single_numbers.settled(self, seed, moved, redrawn)
         return weights.fresh(self.model, self.first_state, other, seed, moved, self.met["exponents"])
 
     def variants(self, hidden_seed: int) -> tuple[Variant, ...]:
