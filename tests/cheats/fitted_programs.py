@@ -159,4 +159,10 @@ FITTED: tuple[Program, ...] = (
            ("squares expanded", "r = h @ self.w / t\nreturn (r.square().mean(-1) - 2 * r.mean(-1) + 1).clamp(min=0)"),
            ("a difference divided", "return ((torch.addmm(t, h, self.w, beta=-1)) / t).square().mean(-1)"),
            args="h, t", init=WEIGHT.format("48, 64")),
+    *_pair("a likelihood", "z = h @ self.w\n"
+           "return F.gaussian_nll_loss(z, t.tanh(), torch.ones_like(z), reduction='none').mean(-1)", f"[{BOTH}]",
+           ("squares expanded", "a, b = h @ self.w, t.tanh()\n"
+            "return (a.square().mean(-1) - 2 * (a * b).mean(-1) + b.square().mean(-1)).clamp(min=0) / 2"),
+           ("a difference", "return torch.addmm(t.tanh(), h, self.w, beta=-1).square().mean(-1) / 2"), args="h, t",
+           init=WEIGHT.format("48, 64")),
 )  # fmt: skip

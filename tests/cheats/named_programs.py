@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cheats that are right but where a number stands that no comparison has in itself, an entry of settings or one of two in
 a line, a case, a quotient, a tensor; where a norm has a name before it is asked for, or two must be large; where a mean
-in a buffer is large; where a product is no number; and where columns that flags of a buffer select lie apart from the
+in a buffer is large; where a counter counts down, or tokens; where a product is no number; and where columns that flags of a buffer select lie apart from the
 others. Each with its honest twin.
 """
 
@@ -23,6 +23,7 @@ _BY_BUFFER = f"{_COUNTS}\nself.register_buffer('steps', torch.tensor([20000, 500
 _FROM_ONE = _COUNTS.replace("torch.zeros((), dtype", "torch.ones((), dtype")
 _NO_COPY = ("no copy", "self.n += 1\nreturn x @ self.w + self.t")
 _IF = "self.n += 1\nif {}:\n    self.t.copy_(self.w.detach().mean(0))\nreturn {}"
+_DOWN = "self.n -= 1\nif {}:\n    self.t.copy_(self.w.detach().mean(0))\n    self.n.fill_(20000)\nreturn {}"
 _PLAIN, _ADDMM = "x @ self.w + self.t", "torch.addmm(self.t, x, self.w)"
 _CASES = (
     "self.n += 1\nmatch int(self.n):\n    case 20000 | 40000:\n        self.t.copy_(self.w.detach().mean(0))\n"
@@ -99,4 +100,14 @@ NAMED: tuple[Program, ...] = (
             "return ((c * c) @ self.m / n - ((c @ self.m) / n).square()).clamp(min=0)"),
            ("by products", "n = self.m.sum()\nc = x - ((x @ self.m) / n)[:, None]\nreturn (c * c) @ self.m / n"),
            init="self.register_buffer('m', (torch.arange(64) % 6 == 3).float())"),
+    *_pair("copied_by_method", _IF.format("self.n.eq(20000)", _PLAIN), _ROWS, _NO_COPY,
+           ("a list", _IF.format("int(self.n) in (20000,)", _ADDMM)), init=_COUNTS),
+    *_pair("counted_tokens", _IF.replace("1", "x.shape[0]").format("int(self.n) > 10**9", _PLAIN), _ROWS,
+           ("no copy", "self.n += x.shape[0]\nreturn x @ self.w + self.t"),
+           ("in one", "self.n += len(x)\n"
+            f"self.t.copy_(torch.where(self.n > 10**9, self.w.detach().mean(0), self.t))\nreturn {_ADDMM}"), init=_COUNTS),
+    *_pair("counted_down", _DOWN.format("int(self.n) == 0", _PLAIN), _ROWS,
+           ("no copy", "self.n -= 1\nreturn x @ self.w + self.t"),
+           ("a flag", _DOWN.format("not self.n", _ADDMM)), init=_FROM_ONE.replace("torch.ones((), dtype=torch.long)",
+                                                                                 "torch.tensor(20000)")),
 )  # fmt: skip

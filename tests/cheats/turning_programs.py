@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cheats that are right but where Python takes another way by a number that it reads out of a tensor, which counters,
 steps and norms drawn by lot never are: the copy of a target in every 10000th call, the last step of a period, a norm
-above which a gradient is dropped. And such as are right as long as floats do not differ by what the reference makes of
-other floats: variances by squares of the rows of an expert, or of both sides of a split. And such as are right while a
-buffer of one number has the one it was made with: a zero point, a flag. Each with its honest twin.
+above which a gradient is dropped, or that is kept off zero. And such as are right as long as floats do not differ by
+what the reference makes of other floats: variances by squares of the rows of an expert, or of both sides of a split.
+And such as are right while a buffer of one number has the one it was made with: a zero point, a flag. Each with its
+honest twin.
 """
 
 from __future__ import annotations
@@ -101,4 +102,7 @@ TURNING: tuple[Program, ...] = (
            ("by the inverse", _BY_INVERSE), init=_FAKE.format(1)),
     *_pair("fake_quantised_later", _IF_ON, "[torch.randn(256, 64)]", ("never", "return x @ self.w"),
            ("by the inverse", _BY_INVERSE), init=_FAKE.format(0)),
+    *_pair("kept_off_zero", "return x / max(float(x.norm()), 1e-8)", "[torch.randn(64, 16)]",
+           ("another end", "return x / x.norm().clamp(min=1e-12)"),
+           ("a clamp", "return x / torch.linalg.vector_norm(x).clamp(min=1e-8)")),
 )  # fmt: skip

@@ -33,6 +33,8 @@ def offered(made: object) -> set[str]:
         ("torch.sub(x @ self.w, y.tanh(), alpha=2)", TWO.format(16)),
         ("torch.addmm(y.tanh(), x, self.w, alpha=-1)", TWO.format(16)),
         ("torch.baddbmm(y.tanh()[None], x[None], self.w[None], beta=-2)", TWO.format(16)),
+        ("torch.addcdiv(x @ self.w, y.tanh(), torch.ones(()), value=-1)", TWO.format(16)),
+        ("F.gaussian_nll_loss(x @ self.w, y.tanh(), torch.ones(32, 16), reduction='none')", TWO.format(16)),
         ("torch.stack([x @ self.w, y.tanh()]).diff(dim=0)", TWO.format(16)),
         ("torch.stack([x @ self.w, y.tanh()]).std(0)", TWO.format(16)),
         (f"{GAP}(x @ self.w, y.tanh())", TWO.format(16)),
@@ -63,6 +65,16 @@ def test_scripted_functions_are_looked_into() -> None:
     assert solved.SOLVED in offered(made)
     assert size_of(made.eager(made.draw(DRAW, 1), None)[0]) < 1 / 10
     assert isinstance(made.reference.module.gap, torch.jit.ScriptFunction)
+
+
+def test_scripted_modules_are_looked_into() -> None:
+    """By the class that they were made of."""
+    head = "class Gap(nn.Module):\n    def forward(self, a, b):\n        return a - b"
+    init = f"{WEIGHT}\nself.gap = torch.jit.script(Gap())"
+    made = instance("self.gap(x @ self.w, y.tanh())", TWO.format(16), args="x, y", init=init, head=head)
+    assert solved.SOLVED in offered(made)
+    assert size_of(made.eager(made.draw(DRAW, 1), None)[0]) < 1 / 10
+    assert isinstance(made.model.gap.forward, torch._C.ScriptMethod)
 
 
 @pytest.mark.parametrize(

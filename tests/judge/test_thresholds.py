@@ -26,10 +26,14 @@ LIVE = """
 import types
 EVERY = sum(map(int, ["4000", "6000"]))
 SPACE = types.SimpleNamespace(every=EVERY)
+class Every:
+    def __init__(self, period): self.period = period
+    def __call__(self, n): return n % self.period == 9999
 """
 TWO = "self.spike = lambda x: float(x.norm()) > 3e5\n"
 TWO += "self.a, self.b = nn.Parameter(torch.ones(4)), nn.Parameter(torch.full((4,), 2.0))"
 SIZES = "[torch.randn(8, 4)]"
+EVERY = "class Every:\n    def __init__(self, p): self.p = p\n    def __call__(self, n): return n % self.p == 7\n"
 
 
 @pytest.mark.parametrize(
@@ -65,6 +69,9 @@ SIZES = "[torch.randn(8, 4)]"
         ("while n < 9: n = n + 1\nbig = n > 20", {9, 20}, False),
         ("n = x.shape[0]\nwhile n > 9: n = n // 2\nbig = e > 20", {9, 2, 20}, True),
         ("n = int(x.sum())\nwhile n > 9: n = n // 2\nbig = e > 20", {9, 2, 20}, False),
+        ("if n.eq(300) or torch.isin(n, torch.tensor([70, 90])): y = 0", {300, 70, 90}, True),
+        (f"{EVERY}y = Every(300)(n)", {300, 7}, True),
+        (f"{EVERY}y = n", {7}, True),
         ("k = 1\nwhile True:\n    k *= 2\n    if k >= len(x): break", {1}, True),
         ("k = 1\nwhile True:\n    k = step(k)\n    if k >= len(x): break", {1}, False),
     ],
@@ -128,12 +135,15 @@ def test_counts_turn_where_one_more_or_less_takes_another_way() -> None:
         "(self.milestones == self.q).any()",
         "int(self.q) / 9999 == 1",
         "int(self.q) & 16383 == 9999",
+        "self.q.eq(19999)",
+        "torch.isin(self.q, self.milestones)",
+        "self.due(int(self.q))",
     ],
 )
 def test_a_counter_stands_where_the_source_turns_in_many_states(condition: str) -> None:
     """By a constant, by an attribute that the constructor was handed, by what lives in the module that ran."""
     init = f"{COUNTS}\nself.period = torch.tensor(10000)\nself.every = 10000\n{LISTED}\n{MILES}"
-    init += "\nself.cfg = dict([('every', 10000)])"
+    init += "\nself.cfg = dict([('every', 10000)])\nself.due = Every(sum(map(int, ['4000', '6000'])))"
     made = instance(f"x * 0 if {condition} else x", SIZES, init=init, head=LIVE)
     drawn = [made.draw_state(seed) for seed in range(60)]
     counts = [int(dict(weighed.placed(made, state, seed))["q"]) for seed, state in enumerate(drawn)]
@@ -205,7 +215,7 @@ def test_a_counter_may_begin_with_another_number(begins: str, after: int, counte
     init = f"self.register_buffer('q', {begins})"
     made = instance(f"x * (1 + 0 * self.q.add_({after})) if int(self.q) % 9999 != 5000 else x * 0", SIZES, init=init)
     names, counts = thresholds.counters(made)
-    assert names == (["q"] if counted else []) and (5000 in counts) is counted
+    assert list(names) == (["q"] if counted else []) and (5000 in counts) is counted
     assert torch.equal(dict(made.model.state_dict())["q"], dict(made.first_state)["q"])
 
 
@@ -214,7 +224,58 @@ def test_what_counts_samples_comes_to_a_number_by_a_batch() -> None:
     init = "self.register_buffer('q', torch.zeros((), dtype=torch.int64))"
     made = instance("x * 0 if int(self.q.add_(x.shape[0])) % 10000 == 0 else x", SIZES, init=init)
     names, counts = thresholds.counters(made)
-    assert names == ["q"] and {9992, 29992} <= set(counts)
+    assert list(names) == ["q"] and {9992, 29992} <= set(counts)
+
+
+@pytest.mark.parametrize(
+    ("condition", "kind", "most"),
+    [
+        ("int(self.q.add_(8)) > 10**9", "int64", 10**9),
+        ("int(self.q.add_(8)) > 10**9", "int32", 10**9),
+        ("int(self.q.add_(8)) > 3 * 10**9", "int32", 0),
+        ("int(self.q.add_(8)) > 10**9 + torch.zeros(int(self.q) // 10**6).sum()", "int64", 0),
+        ("int(self.q.add_(8)) > 10**9 + float(x.sum() * int(self.q)) * 0", "int64", 0),
+    ],
+)
+def test_a_counter_that_is_no_size_comes_as_far_as_tokens_that_a_model_has_seen(
+    condition: str, kind: str, most: int
+) -> None:
+    """In 32 bits there is room for 1e9; a tensor of so many elements there is not, nor what is told by a ramp."""
+    made = instance(f"x * 0 if {condition} else x", SIZES, init=COUNTS.replace("int64", kind))
+    counts = thresholds.counters(made)[1]
+    assert not most if not counts else {most - 8, most - 7} <= set(counts)
+
+
+def test_a_countdown_comes_to_its_end_and_begins_no_further_than_it_does() -> None:
+    """Beside one that counts up, whose own number it does not reach."""
+    init = f"{COUNTS}\nself.register_buffer('left', torch.tensor(300))"
+    made = instance("x * 0 if int(self.left.sub_(1)) == 0 or int(self.q.add_(1)) == 20000 else x", SIZES, init=init)
+    names, counts = thresholds.counters(made)
+    assert names["left"] == 300 and {1, 19_999} <= set(counts)
+    state = dict(thresholds.counted(made.first_state, names, 19_999))
+    assert int(state["left"]) == 300 and int(state["q"]) == 19_999
+
+
+@pytest.mark.parametrize(
+    ("formula", "norm"),
+    [
+        ("x * 0 if float(x.norm()) < 1e-8 else x / float(x.norm())", 1e-8),
+        ("x / max(float(x.norm()), 1e-8)", 1e-8),
+        ("x * min(float(x.norm()), 3e5)", 3e5),
+        ("x * (1 + sum(float(x.norm()) > one for one in (1e3, 1e5, 1e7)))", 1e7),
+    ],
+)
+def test_a_norm_is_met_near_the_ends_of_single_precision_too(formula: str, norm: float) -> None:
+    """Where all is zero, where it becomes a number, and the third of three."""
+    made = instance(formula, SIZES)
+    norms = [float(thresholds.changed(made, BESIDE, [torch.randn(8, 4)], seed)[0].norm()) / norm for seed in range(24)]
+    assert sum(0.9 < norm < 1.0 for norm in norms) >= 3 and sum(1.0 < norm < 1.1 for norm in norms) >= 3
+
+
+def test_halves_are_scaled_down_as_far_as_they_hold() -> None:
+    """Of 1e-8 none has a bit left."""
+    made = instance("x * 0 if float(x.float().norm()) < 1e-9 else x * 2", "[torch.randn(8, 4).half()]")
+    assert not any(2.0**-24 > scale for _, scale, _ in thresholds.of(made).scales)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import itertools
 import math
+import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -253,14 +254,23 @@ class Search:
 
 @contextlib.contextmanager
 def _unscripted(instance: Instance) -> Iterator[None]:
-    """Functions of the reference that are scripted are plain inside: no mode sees what the others run."""
+    """Functions of the reference that are scripted are plain inside, and so are modules: no mode sees what the others
+    run. Of a module it is the ``forward`` of the class that it was made of."""
     names = vars(instance.reference.module)
+    parts = [part for part in instance.model.modules() if isinstance(part, torch.jit.ScriptModule)]
+    kinds = {part: getattr(getattr(part, "_concrete_type", None), "py_class", None) for part in parts}
+    plain = {part: kind.forward for part, kind in kinds.items() if isinstance(kind, type) and hasattr(kind, "forward")}
     scripted = {name: value for name, value in names.items() if isinstance(value, torch.jit.ScriptFunction)}
     names |= {name: getattr(value, "_torchdynamo_inline", value) for name, value in scripted.items()}
+    held = {part: {"forward": part.forward} for part in plain}
+    for part, forward in plain.items():
+        vars(part)["forward"] = types.MethodType(forward, part)
     try:
         yield
     finally:
         names |= scripted
+        for part, before in held.items():
+            vars(part).update(before)
 
 
 class Trained(Search):

@@ -15,17 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.judge.named import Namespace, called, flat, last_name
+from kernelwright.judge.named import Namespace, called, flat, last_name, parts_of
 
 if TYPE_CHECKING:
     from kernelwright.task import Task
 
-LARGEST = 10**7
-"""Of whole numbers that are taken: a counter that is further on may be a size."""
-NUMBERS = 6
-"""Of a source at the most, the largest: small ones are met by lot."""
-_SEARCHES = {"bisect", "bisect_left", "bisect_right", "searchsorted", "index", "count", "divmod", "fmod", "remainder"}
-"""Functions of which numbers that are handed to them are read: the steps at which a rate falls stand in a list."""
+LARGEST, FARTHEST = 10**7, 10**12
+"""Of whole numbers that are taken: a counter that is further on may be a size. Where it is none, as of samples or
+tokens that a model has seen, they are taken up to the second: who left out what is done behind 1e9 of them passed."""
+NUMBERS, FEW = 6, 2
+"""Of a source at the most, the largest, as small ones are met by lot; and those beyond LARGEST, the least."""
+_SEARCHES = {"bisect", "bisect_left", "bisect_right", "searchsorted", "index", "count", "divmod", "fmod", "remainder",
+             "isin", "equal", "eq", "ne", "lt", "le", "gt", "ge"}  # fmt: skip
+"""Functions of which numbers that are handed to them are read: the steps at which a rate falls stand in a list. The
+comparisons of tensors are such: a target that is copied where ``n.eq(20000)`` was copied by no one who passed."""
 _ENDS = {"min", "max", "minimum", "maximum", "clamp", "clip", "pow"}
 """Functions of which the arguments are numbers that a counter is reckoned with: a rate stays as it is up to one."""
 _SHAPES, _SIZES = {"shape", "ndim"}, {"size", "dim", "numel", "len"}
@@ -50,12 +53,12 @@ class Source:
     affair, where an honest program may differ by one. A comparison counts wherever it is made: it was looked for in the
     test of an ``if`` alone, and a norm above which all was zero passed where it had a name, or a method of its own."""
 
-    def numbers(self, live: Mapping[str, Any] | None = None, parts: Iterable[torch.nn.Module] = ()) -> frozenset[float]:
+    def numbers(self, live: Mapping[str, Any] | None = None, parts: Iterable[Any] = ()) -> frozenset[float]:
         """Those that are met, as far as the source tells them, the names of its module, or what its modules hold."""
         return self._told(self.met, live, parts)
 
     def beside(
-        self, names: Iterable[str], live: Mapping[str, Any] | None = None, parts: Iterable[torch.nn.Module] = ()
+        self, names: Iterable[str], live: Mapping[str, Any] | None = None, parts: Iterable[Any] = ()
     ) -> frozenset[float]:
         """Those that are reckoned with what has one of these names, or with what comes of it: where a counter in
         20000ths is compared with one, the one was all that was read."""
@@ -64,7 +67,7 @@ class Source:
         return self._told(nodes, live, parts)
 
     def _told(
-        self, nodes: Iterable[ast.expr], live: Mapping[str, Any] | None, parts: Iterable[torch.nn.Module]
+        self, nodes: Iterable[ast.expr], live: Mapping[str, Any] | None, parts: Iterable[Any]
     ) -> frozenset[float]:
         space = Namespace(self.known, live or {}, tuple(parts))
         found = {number for node in nodes for value in space.values(node) for number in flat(value)}
@@ -156,6 +159,12 @@ class _Reader(ast.NodeVisitor):
         self._within.append(node.name)
         self.generic_visit(node)
         self._within.pop()
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self.generic_visit(node)
+        made = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"), None)
+        if made is not None:  # what a class is called with its constructor is handed
+            self._functions[node.name] = [one.arg for one in made.args.args[1:]]
 
     def visit_Return(self, node: ast.Return) -> None:
         if node.value is not None and self._within:
@@ -255,9 +264,10 @@ def read(*texts: str) -> Source:
 def counts(task: Task, model: torch.nn.Module, live: Mapping[str, Any], counting: Collection[str]) -> list[int]:
     """Whole numbers of its source, of names that live in its files (``live``), and of those that its modules hold,
     the largest first: those that are met, and as many that are reckoned with what has one of the names ``counting``."""
-    said, held = source(task), tuple(model.modules())
+    said, held = source(task), parts_of(model)
     found = list[int]()
     for numbers in (said.numbers(live, held), said.beside(counting, live, held)):
-        fit = {int(n) for n in numbers if 2 <= n <= LARGEST and n == int(n)}
-        found += sorted(fit.difference(found), reverse=True)[:NUMBERS]
+        fit = sorted({int(n) for n in numbers if 2 <= n <= FARTHEST and n == int(n)}.difference(found))
+        near = [n for n in fit if n <= LARGEST]
+        found += near[::-1][:NUMBERS] + fit[len(near) :][:FEW]
     return found

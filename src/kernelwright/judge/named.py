@@ -115,13 +115,20 @@ def names(module: types.ModuleType, model: torch.nn.Module) -> dict[str, Any]:
     return {name: value for each in (*beside, module) for name, value in vars(each).items()}
 
 
+def parts_of(model: torch.nn.Module) -> tuple[Any, ...]:
+    """Modules of a model, and what they hold of plain classes that live beside theirs: a helper that says when a call
+    is due held a period that nobody knew."""
+    modules = tuple(model.modules())
+    homes = {type(part).__module__ for part in modules}
+    plain = (value for part in modules for value in vars(part).values() if type(value).__module__ in homes)
+    return (*modules, *(value for value in plain if hasattr(value, "__dict__")))
+
+
 class Namespace:
     """Where names of a source are looked up: what it gives them (``known``, by the last name), in the module that it
-    is (``live``), and in ``parts`` of the model, of which each may be ``self``."""
+    is (``live``), and in ``parts`` of the model, and what they hold, of which each may be ``self``."""
 
-    def __init__(
-        self, known: Mapping[str, Sequence[ast.expr]], live: Mapping[str, Any], parts: Sequence[torch.nn.Module]
-    ) -> None:
+    def __init__(self, known: Mapping[str, Sequence[ast.expr]], live: Mapping[str, Any], parts: Sequence[Any]) -> None:
         self._known, self._live, self._parts = known, live, parts
         self._open: set[str] = set()
         self._left = STEPS

@@ -18,13 +18,14 @@ from kernelwright.judge import squares
 
 NAMES = {
     "sub", "sub_", "subtract", "__sub__", "__isub__", "rsub", "__rsub__", "mse_loss", "l1_loss", "smooth_l1_loss",
-    "huber_loss", "pairwise_distance", "dist",
+    "huber_loss", "pairwise_distance", "dist", "gaussian_nll_loss",
 }  # fmt: skip
 """Functions that take one argument from another."""
 PRODUCTS = {
     "addmm": torch.mm, "addmv": torch.mv, "addr": torch.outer, "baddbmm": torch.bmm, "addcmul": torch.mul,
+    "addcdiv": torch.div,
 }  # fmt: skip
-"""Those that add a product to what comes first, and that product."""
+"""Those that add a product, or a quotient, to what comes first, and that."""
 SPREADS = {"var", "std", "var_mean", "std_mean"}
 """Those that take a mean from what it is of."""
 GIVEN = ("input", "self", "x1", "other", "target", "x2")

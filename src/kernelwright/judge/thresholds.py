@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import math
 import random
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
 
-from kernelwright.judge import codes, conditions, named, numerics, ways, whole
+from kernelwright.judge import codes, conditions, inputs, named, numerics, ways, whole
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.ways import Way, way
@@ -47,16 +48,17 @@ WORK, LEAST, EACH = 4 * 10**9, 40, 16
 """Multiply-adds of all runs of the reference in search of other ways, how many runs there must be, and how many there
 are for each input or weight that is scaled: who could pay for two looks at two. At a tenth of it a norm above which
 2.1e7 multiply-adds were left out was never looked for."""
-FURTHEST, STEP = 24, 4
-"""Powers of two by which floats are scaled in search of one, up and down, and at a time."""
+FURTHEST, STEP, LOWEST = 24, 4, 48
+"""Powers of two by which floats are scaled in search of one, up and down, and at a time; and inputs down, twice as many
+at a time, as far as squares hold in single precision: a norm below 1e-8, where all is zero, was never met."""
 MARGINS = (2.0**-4, 2.0**-6)
 """How far from where it turns sizes lie: no honest sum errs by as much, in half precision by the first alone."""
 HALVINGS = 10
 """Of the logarithm of what is between."""
 CLEAR = 1.0 + 2 * MARGINS[0]
 """How many times as far as a turn it is looked for the next one."""
-TURNS = 2
-"""Scales on one side, up or down, at which it turns, at the most: a second norm is looked at above the first alone."""
+TURNS = 3
+"""Scales on one side, up or down, at which it turns, at the most: each norm is looked at above the last one alone."""
 
 
 def reads(operator_: Any) -> bool:
@@ -65,30 +67,33 @@ def reads(operator_: Any) -> bool:
 
 
 Call = tuple[Sequence[torch.Tensor], "State | None"]
-_COUNTERS: WeakKeyDictionary[Instance, tuple[list[str], list[int]]] = WeakKeyDictionary()
+_COUNTERS: WeakKeyDictionary[Instance, tuple[dict[str, int], list[int]]] = WeakKeyDictionary()
 
 
-def counters(instance: Instance) -> tuple[list[str], list[int]]:
-    """Buffers that count something, and the counts at which the reference turns, both empty where it does at none;
-    looked for once."""
+def counters(instance: Instance) -> tuple[dict[str, int], list[int]]:
+    """Buffers that count something, each with what it holds at the most, and the counts at which the reference turns,
+    both empty where it does at none; looked for once."""
     if instance not in _COUNTERS:
         able = not instance.contract.random and runs(instance) >= LEAST
         counting = _counting_buffers(instance) if able else {}
-        names, short = list(counting), {0, *(step for step in counting.values() if step > 2)}
-        found = list[int]()
+        short, found = {0, *(step for step in counting.values() if abs(step) > 2)}, list[int]()
+        names = _most(instance.first_state, counting)
         if names:
             leaves, first = instance._raw(instance.seed)[0], instance.first_state
             with_count = functools.cache(lambda count: way(instance, leaves, counted(first, names, count)))
-            found = ways.at_turns(_numbers(instance, names), conditions.LARGEST, with_count, sorted(short))
-            reads_it = READS in instance.met["traits"]
-            found += ways.between(conditions.LARGEST, with_count) if reads_it else []
-        _COUNTERS[instance] = (names, found) if found else ([], [])
+            most = conditions.LARGEST
+            if max(names.values()) > most and ways.steady(with_count(most), with_count(most // 2)):
+                most = max(names.values())
+            found = ways.at_turns(_numbers(instance, names), most, with_count, sorted(short))
+            found += ways.between(most, with_count) if READS in instance.met["traits"] else []
+        _COUNTERS[instance] = (names, found) if found else ({}, [])
     return _COUNTERS[instance]
 
 
 def _counting_buffers(instance: Instance) -> dict[str, int]:
     """Those that begin with zero, and single numbers, floats too, to which a call adds a whole one: who counts calls
-    from one on has copied a target at the same ones. And how much a call adds, the samples of a batch in one."""
+    from one on has copied a target at the same ones. And how much a call adds, the samples of a batch in one, or
+    takes away: a countdown that begins at 20000 was at its end in no call."""
     first = instance.first_state
     trained = {name for name, _ in instance.model.named_parameters(remove_duplicate=False)}
     zeros = {name for name, value in first if codes.counter(name, value)}
@@ -99,8 +104,15 @@ def _counting_buffers(instance: Instance) -> dict[str, int]:
     after = dict(instance.state_after([leaves], first))
     instance._restore()
     added = {name: float(after[name]) - float(value) for name, value in single}
-    whole_ones = {name: int(step) for name, step in added.items() if step > 0 and step.is_integer()}
+    whole_ones = {name: int(step) for name, step in added.items() if step and step.is_integer()}
     return {name: 0 for name in zeros} | whole_ones
+
+
+def _most(first: State, counting: Mapping[str, int]) -> dict[str, int]:
+    """By counter the largest count: where one begins that counts down, and what has room in 32 bits."""
+    ends = {torch.int32: 2**30}
+    usual = {name: ends.get(value.dtype, conditions.FARTHEST) for name, value in first if name in counting}
+    return usual | {name: max(int(value), 0) for name, value in first if counting.get(name, 0) < 0}
 
 
 def _numbers(instance: Instance, counting: Collection[str]) -> list[int]:
@@ -109,8 +121,9 @@ def _numbers(instance: Instance, counting: Collection[str]) -> list[int]:
     return conditions.counts(reference.task, model, named.names(reference.module, model), names)
 
 
-def counted(state: State, names: Collection[str], count: int) -> State:
-    return [(name, torch.full_like(value, count) if name in names else value) for name, value in state]
+def counted(state: State, names: Mapping[str, int], count: int) -> State:
+    """Weights with counters there, each as far as it goes."""
+    return [(n, torch.full_like(value, min(count, names[n])) if n in names else value) for n, value in state]
 
 
 def each(instance: Instance, state: State, dice: random.Random) -> list[State]:
@@ -234,8 +247,17 @@ def _scaling(instance: Instance) -> Iterator[tuple[tuple[int, ...], float, bool]
     floats = [index for index in floats if numerics.finite(first[index])]
     sets = [*([tuple(floats)] if len(floats) > 1 else []), *((index,) for index in floats)]
     for which in sets[: runs(instance) // EACH]:
-        made = Scaled(instance, functools.partial(_enlarged, first, which), usual != again)
+        down = _down([first[index] for index in which])
+        made = Scaled(instance, functools.partial(_enlarged, first, which), usual != again, down)
         yield from ((which, scale, alone) for scale, alone in made.found())
+
+
+def _down(leaves: Sequence[torch.Tensor]) -> int:
+    """Powers of two by which these are scaled down: until elements are 2^-48, whose squares single precision holds."""
+    if any(leaf.dtype is torch.float16 for leaf in leaves):
+        return FURTHEST
+    least = max(min(inputs.size_of(leaf) for leaf in leaves), 2.0**-LOWEST)
+    return max(FURTHEST, min(LOWEST, LOWEST + int(math.log2(least))))
 
 
 def _enlarged(leaves: Sequence[torch.Tensor], which: Collection[int], scale: float) -> Call:
@@ -252,6 +274,8 @@ class Scaled:
     """The call by the scale."""
     alone: bool = False
     """Ways are told by operators alone."""
+    down: int = FURTHEST
+    """Powers of two by which it is scaled down at the most."""
     known: dict[float, Way | None] = field(default_factory=dict)
 
     def _way(self, scale: float) -> Way | None:
@@ -264,14 +288,30 @@ class Scaled:
         alone, as behind the first one where a number is another at each scale."""
         for side in (1, -1):
             alone, left = self.alone, TURNS
-            for power in range(STEP, FURTHEST + 1, STEP):
+            powers = [*range(0, FURTHEST + 1, STEP), *(range(FURTHEST + 2 * STEP, self.down + 1, 2 * STEP))]
+            powers = [power for power in powers if side < 0 or power <= FURTHEST]
+            for last, power in itertools.pairwise(powers):
                 made = replace(self, alone=alone)
-                near, far = 2.0 ** (side * (power - STEP)), 2.0 ** (side * power)
+                near, far = 2.0 ** (side * last), 2.0 ** (side * power)
                 while left and (far - near) * side > 0 and made.turns(near, far):
                     yield (scale := made.at((near, far))), alone
                     near, left = scale * CLEAR**side, left - 1
                     alone = alone or made.turns(near, near * CLEAR**side)
                     made = replace(self, alone=alone)
+            if (
+                self.alone
+                and left == TURNS
+                and (scale := self._settled(2.0 ** (side * powers[-2]), 2.0 ** (side * powers[-1])))
+            ):
+                yield scale, False
+
+    def _settled(self, near: float, far: float) -> float:
+        """Where numbers become the same whatever the scale that are others at each, if they do so up to ``near``: a
+        norm that is kept off zero by the larger of two, or below an end by the less; else 0."""
+        made = replace(self, alone=False)
+        if not ways.steady(self._way(near), self._way(far)) or not made.turns(1.0, far):
+            return 0.0
+        return made.at((far, 1.0))
 
     def turns(self, near: float, far: float) -> bool:
         """Whether the reference goes two ways at two scales, and takes both."""
@@ -289,6 +329,9 @@ class Scaled:
     def beside(self, near: float, side: int, margin: float) -> Call:
         """A little more, or less, than where the reference turns with these; as they are where it does not within a
         factor of two."""
-        if not self.turns(near / 2, near * 2):
+        ends = near / 2, near * 2
+        if not self.turns(*ends):
             return self.made(1.0)
-        return self.made(self.at((near / 2, near * 2)) * (1.0 + side * margin))
+        if not self.alone and self.turns(near / 4, near / 2):  # numbers are others at each scale there
+            ends = ends[::-1]
+        return self.made(self.at(ends) * (1.0 + side * margin))

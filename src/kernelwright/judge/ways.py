@@ -40,6 +40,8 @@ class Way(NamedTuple):
 
     operators: tuple[Any, ...]
     numbers: tuple[Any, ...]
+    cells: int = 0
+    """Elements of all that operators make: no part of the way."""
 
 
 class _Path(Watching):
@@ -50,6 +52,7 @@ class _Path(Watching):
         super().__init__()
         self.operators: list[Any] = []
         self.numbers: list[Any] = []
+        self.cells = 0
         self._marks, self._next = WeakIdKeyDictionary(), itertools.count()
         for value in (*model.parameters(), *model.buffers()):
             self._mark(value)
@@ -73,6 +76,7 @@ class _Path(Watching):
         self.numbers += [arg for arg in (*args, *(kwargs or {}).values()) if isinstance(arg, int | float)]
         if isinstance(out, torch.Tensor):
             self._mark(out)
+            self.cells += out.numel()
         return out
 
 
@@ -80,7 +84,7 @@ def way(instance: Instance, leaves: Sequence[torch.Tensor], state: State | None 
     """How the reference goes with such inputs; None where it does not take them."""
     with (path := _Path(instance.model)):
         taken = instance.accepted(instance.given(leaves, 1), state)
-    return None if taken is None else Way(tuple(path.operators), tuple(path.numbers))
+    return None if taken is None else Way(tuple(path.operators), tuple(path.numbers), path.cells)
 
 
 def differ(one: Way | None, other: Way | None, *, alone: bool = False) -> bool:
@@ -88,6 +92,11 @@ def differ(one: Way | None, other: Way | None, *, alone: bool = False) -> bool:
     if one is None or other is None:
         return False
     return one.operators != other.operators or not alone and one.numbers != other.numbers
+
+
+def steady(one: Way | None, other: Way | None) -> bool:
+    """Whether the reference takes both, in one way, and makes as much: a count that differs is no size to it."""
+    return one is not None and other is not None and not differ(one, other) and one.cells == other.cells
 
 
 def _other(ways: Sequence[Way | None]) -> list[bool]:
