@@ -58,6 +58,15 @@ def test_a_difference_is_small_however_it_is_written(apart: str, inputs: str) ->
     assert all(torch.equal(value, made.model.state_dict()[name]) for name, value in made.first_state)
 
 
+def test_residuals_of_three_terms_are_small() -> None:
+    """Not by the first difference alone, beside which the third term is all that is left."""
+    three = "[torch.randn(32, 12), torch.randn(32, 16), torch.randn(32, 10)]"
+    made = instance("x @ self.w - y.tanh() + z @ self.v", three, args="x, y, z", init=WEIGHT)
+    assert solved.SOLVED in offered(made)
+    sizes = [size_of(made.eager(made.draw(DRAW, seed), None)[0]) for seed in range(8)]
+    assert min(sizes) < 1 / 10 < 1 / 2 < max(sizes)
+
+
 def test_scripted_functions_are_looked_into() -> None:
     """And are scripted again."""
     head = "@torch.jit.script\ndef gap(a, b):\n    return a - b"

@@ -137,7 +137,7 @@ class Search:
         found = self._first()
         lot = torch.randperm(len(found), generator=self._rng, device=self._rng.device)[: 2 * AT_ONCE].tolist()
         able = [at for at in lot if self._reached(found[at].apart)]
-        able = [at for at in able if not found[at].instead]
+        able = [at for at in able if not (found[at].instead or found[at].further)]
         own = [at for at in able if not found[at].given]
         for chosen in [able, own] if len(own) < len(able) else [own]:
             if own and len(chosen) > 1 and (made := self._solved(chosen[:AT_ONCE], self._start, beside=1)):

@@ -20,7 +20,7 @@ QUOTIENTS = {"div", "divide", "true_divide", "__truediv__"}
 """Those of which a number is taken though their results are as large as an input: a ratio less one is a relative error,
 of which 7 % were lost where it is 1e-3, while one less a sigmoid is a gate."""
 LAST = 8
-"""Quotients that are remembered."""
+"""Quotients, and differences, that are remembered."""
 MOST, CELLS = 96, 1 << 20
 """Differences of a call that are looked at, and elements of one."""
 STEPS = 2048
@@ -45,6 +45,8 @@ class Taken:
     """Whether one is an input, or a part of one, which ``fitted`` puts in: it is only made small beside others."""
     instead: bool = False
     """It stands for the one before, of which it is a part, where that cannot be small."""
+    further: bool = False
+    """It is the sum of one before and another result, never small together with that: a residual of three terms."""
 
     @property
     def results(self) -> bool:
@@ -88,6 +90,7 @@ class Differences(TorchFunctionMode):
         self._known = dict[Any, set[int]]()
         """Of steps that were asked about, the inputs that they are of: of layers in a row each is looked at once."""
         self._quotients: list[tuple[torch.Tensor, tuple[torch.Tensor, ...]]] = []
+        self._apart_of: list[torch.Tensor] = []
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -98,11 +101,14 @@ class Differences(TorchFunctionMode):
             return None
         if name == "detach" or (name == "__get__" and func == DATA):
             return args[0]
+        before = len(self.found)
         self._look(name, args, more)
         if self._written(name, args, more):
             with torch.no_grad():
                 return func(*args, **more)
         out = func(*args, **more)
+        if len(self.found) > before and isinstance(out, torch.Tensor):
+            self._apart_of = [*self._apart_of[1 - LAST :], out]
         if name in QUOTIENTS and not more and len(args) == 2 and subtractions.tensors(*args):
             self._quotients = [*self._quotients[1 - LAST :], (out, tuple(args))]
         return out
@@ -119,8 +125,8 @@ class Differences(TorchFunctionMode):
                 self._keep(Taken(one + other if sides.sums else one - other, one, other))
             elif not sides.sums:
                 self._note(one, other)
-            elif not (self._weights or self.found) and self._added(one, other):
-                self._keep(Taken(one + other, one, other), self.sums)
+            elif not self._weights and self._summed(one, other) and self._added(one, other):
+                self._keep(Taken(one + other, one, other, further=bool(self.found)), self.found or self.sums)
 
     def _written(self, name: str, args: Sequence[Any], more: Mapping[str, Any]) -> bool:
         """Whether it writes to what was there before the call, or to what it is told to."""
@@ -168,6 +174,10 @@ class Differences(TorchFunctionMode):
         if self._weights or one.shape == other.shape or not (self._result(one) and self._result(other)):
             return False
         return not self._inputs(one) & self._inputs(other)
+
+    def _summed(self, one: Any, other: Any) -> bool:
+        """Whether no difference was found, or one of them is one."""
+        return not self.found or any(out is one or out is other for out in self._apart_of)
 
     def _added(self, one: Any, other: Any) -> bool:
         """Whether they are such of one shape."""

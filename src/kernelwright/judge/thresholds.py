@@ -288,21 +288,16 @@ class Scaled:
         alone, as behind the first one where a number is another at each scale."""
         for side in (1, -1):
             alone, left = self.alone, TURNS
-            powers = [*range(0, FURTHEST + 1, STEP), *(range(FURTHEST + 2 * STEP, self.down + 1, 2 * STEP))]
-            powers = [power for power in powers if side < 0 or power <= FURTHEST]
-            for last, power in itertools.pairwise(powers):
+            powers = [*range(0, FURTHEST + 1, STEP), *range(FURTHEST + 2 * STEP, self.down + 1, 2 * STEP)]
+            ends = [2.0 ** (side * power) for power in powers if side < 0 or power <= FURTHEST]
+            for near, far in itertools.pairwise(ends):
                 made = replace(self, alone=alone)
-                near, far = 2.0 ** (side * last), 2.0 ** (side * power)
                 while left and (far - near) * side > 0 and made.turns(near, far):
                     yield (scale := made.at((near, far))), alone
                     near, left = scale * CLEAR**side, left - 1
                     alone = alone or made.turns(near, near * CLEAR**side)
                     made = replace(self, alone=alone)
-            if (
-                self.alone
-                and left == TURNS
-                and (scale := self._settled(2.0 ** (side * powers[-2]), 2.0 ** (side * powers[-1])))
-            ):
+            if self.alone and left == TURNS and (scale := self._settled(*ends[-2:])):
                 yield scale, False
 
     def _settled(self, near: float, far: float) -> float:
