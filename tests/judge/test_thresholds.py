@@ -208,15 +208,25 @@ def test_steps_of_a_schedule_in_a_list_come_exactly() -> None:
 @pytest.mark.parametrize(
     ("begins", "after", "counted"),
     [("torch.ones((), dtype=torch.int64)", 1, True), ("torch.tensor(-3.0)", 1, True),
-     ("torch.tensor(4)", 0, False), ("torch.tensor(4.0)", 0.5, False), ("torch.ones((), dtype=torch.int8)", 1, False)],
+     ("torch.tensor(4)", 0, False), ("torch.tensor(4.0)", 0.5, True), ("torch.tensor(4.0)", 0.3, False),
+     ("torch.ones((), dtype=torch.int8)", 1, False)],
 )  # fmt: skip
-def test_a_counter_may_begin_with_another_number(begins: str, after: int, counted: bool) -> None:
+def test_a_counter_may_begin_with_another_number(begins: str, after: float, counted: bool) -> None:
     """It is what a call adds one to: a width that the constructor sets is none."""
     init = f"self.register_buffer('q', {begins})"
     made = instance(f"x * (1 + 0 * self.q.add_({after})) if int(self.q) % 9999 != 5000 else x * 0", SIZES, init=init)
     names, counts = thresholds.counters(made)
     assert list(names) == (["q"] if counted else []) and (5000 in counts) is counted
     assert torch.equal(dict(made.model.state_dict())["q"], dict(made.first_state)["q"])
+
+
+def test_an_epoch_is_counted_in_parts_of_one() -> None:
+    """A call short of the thirtieth."""
+    init = "self.register_buffer('epoch', torch.zeros(()))"
+    made = instance("x * 0 if float(self.epoch.add_(1 / 1024)) % 30 == 0 else x", SIZES, init=init)
+    names, counts = thresholds.counters(made)
+    assert list(names) == ["epoch"] and 30 - 1 / 1024 in counts
+    assert float(dict(thresholds.counted(made.first_state, names, 30 - 1 / 1024))["epoch"]) == 30 - 1 / 1024
 
 
 def test_what_counts_samples_comes_to_a_number_by_a_batch() -> None:

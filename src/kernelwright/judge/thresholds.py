@@ -37,6 +37,8 @@ READS = "reads numbers out of tensors"
 READING = "aten::_local_scalar_dense"
 COUNTING = (torch.int32, torch.int64, torch.float32, torch.float64)
 """Types that hold such counts."""
+FINEST = 2.0**-20
+"""Part of one that a count moves by, at the least."""
 LEFT = 2
 """How many counts are looked at after a call."""
 SHORT = 8
@@ -67,16 +69,17 @@ def reads(operator_: Any) -> bool:
 
 
 Call = tuple[Sequence[torch.Tensor], "State | None"]
-_COUNTERS: WeakKeyDictionary[Instance, tuple[dict[str, int], list[int]]] = WeakKeyDictionary()
+_COUNTERS: WeakKeyDictionary[Instance, tuple[dict[str, int], list[float]]] = WeakKeyDictionary()
 
 
-def counters(instance: Instance) -> tuple[dict[str, int], list[int]]:
+def counters(instance: Instance) -> tuple[dict[str, int], list[float]]:
     """Buffers that count something, each with what it holds at the most, and the counts at which the reference turns,
     both empty where it does at none; looked for once."""
     if instance not in _COUNTERS:
         able = not instance.contract.random and runs(instance) >= LEAST
         counting = _counting_buffers(instance) if able else {}
-        short, found = {0, *(step for step in counting.values() if abs(step) > 2)}, list[int]()
+        parts = max((round(1 / abs(step)) for step in counting.values() if 0 < abs(step) < 1), default=1)
+        short, found = {0, *(int(step * parts) for step in counting.values() if abs(step) > 2)}, list[float]()
         names = _most(instance.first_state, counting)
         if names:
             leaves, first = instance._raw(instance.seed)[0], instance.first_state
@@ -84,31 +87,39 @@ def counters(instance: Instance) -> tuple[dict[str, int], list[int]]:
             most = conditions.LARGEST
             if max(names.values()) > most and ways.steady(with_count(most), with_count(most // 2)):
                 most = max(names.values())
-            found = ways.at_turns(_numbers(instance, names), most, with_count, sorted(short))
+            numbers = [number * parts for number in _numbers(instance, names)]
+            turned = ways.at_turns(numbers, most * parts, lambda n: with_count(_whole(n / parts)), sorted(short))
+            found = [_whole(count / parts) for count in turned]
             found += ways.between(most, with_count) if READS in instance.met["traits"] else []
         _COUNTERS[instance] = (names, found) if found else ({}, [])
     return _COUNTERS[instance]
 
 
-def _counting_buffers(instance: Instance) -> dict[str, int]:
+def _whole(count: float) -> float:
+    return int(count) if count == int(count) else count
+
+
+def _counting_buffers(instance: Instance) -> dict[str, float]:
     """Those that begin with zero, and single numbers, floats too, to which a call adds a whole one: who counts calls
     from one on has copied a target at the same ones. And how much a call adds, the samples of a batch in one, or
-    takes away: a countdown that begins at 20000 was at its end in no call."""
+    takes away: a countdown that begins at 20000 was at its end in no call. A half, or another such part that floats add
+    up without error, is one too, as of an epoch."""
     first = instance.first_state
     trained = {name for name, _ in instance.model.named_parameters(remove_duplicate=False)}
     zeros = {name for name, value in first if codes.counter(name, value)}
     single = [(n, v) for n, v in first if v.numel() == 1 and v.is_cpu and v.dtype in COUNTING and n not in trained]
     leaves = instance.given(instance._raw(instance.seed)[0], 1)
     if not single or instance.accepted(leaves, first) is None:
-        return dict.fromkeys(zeros, 0)
+        return dict.fromkeys(zeros, 0.0)
     after = dict(instance.state_after([leaves], first))
     instance._restore()
     added = {name: float(after[name]) - float(value) for name, value in single}
-    whole_ones = {name: int(step) for name, step in added.items() if step and step.is_integer()}
-    return {name: 0 for name in zeros} | whole_ones
+    parted = {name for name, step in added.items() if abs(step) > FINEST and abs(math.frexp(step)[0]) == 0.5}
+    exact = {name: step for name, step in added.items() if name in parted or step.is_integer()}
+    return dict.fromkeys(zeros, 0.0) | {name: step for name, step in exact.items() if step}
 
 
-def _most(first: State, counting: Mapping[str, int]) -> dict[str, int]:
+def _most(first: State, counting: Mapping[str, float]) -> dict[str, int]:
     """By counter the largest count: where one begins that counts down, and what has room in 32 bits."""
     ends = {torch.int32: 2**30}
     usual = {name: ends.get(value.dtype, conditions.FARTHEST) for name, value in first if name in counting}
@@ -121,7 +132,7 @@ def _numbers(instance: Instance, counting: Collection[str]) -> list[int]:
     return conditions.counts(reference.task, model, named.names(reference.module, model), names)
 
 
-def counted(state: State, names: Mapping[str, int], count: int) -> State:
+def counted(state: State, names: Mapping[str, int], count: float) -> State:
     """Weights with counters there, each as far as it goes."""
     return [(n, torch.full_like(value, min(count, names[n])) if n in names else value) for n, value in state]
 
