@@ -8,6 +8,7 @@ import sys
 import types
 from collections import Counter
 
+import plain_tasks
 import pytest
 import torch
 from plain_tasks import instance
@@ -15,6 +16,7 @@ from plain_tasks import instance
 from kernelwright.judge import named, thresholds, ways, weighed
 from kernelwright.judge.conditions import read
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.reference import Reference
 from kernelwright.judge.thresholds import AT, BESIDE
 from kernelwright.judge.ways import Way
 
@@ -218,6 +220,21 @@ def test_a_counter_may_begin_with_another_number(begins: str, after: float, coun
     names, counts = thresholds.counters(made)
     assert list(names) == (["q"] if counted else []) and (5000 in counts) is counted
     assert torch.equal(dict(made.model.state_dict())["q"], dict(made.first_state)["q"])
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def test_counts_of_a_device_are_looked_for_on_the_host(device: str) -> None:
+    """A place out of range is an error there, and ends all that is on a device."""
+    if device != "cpu" and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+    body = "x * (1 + 0 * self.q.add_(1)) + self.table[self.q % 64] if int(self.q) % 20000 != 19999 else x * 0"
+    made = plain_tasks.task(body, SIZES, init=COUNTS + "\nself.register_buffer('table', torch.zeros(64))")
+    given = Reference(made, device).instance(made.timed_case())
+    host = thresholds._on_host(given)
+    assert {value.device.type for _, value in host.first_state} == {"cpu"} == {host._raw(3)[0][0].device.type}
+    names, counts = thresholds.counters(given)
+    assert list(names) == ["q"] and 19999 in counts and thresholds._counters(host) == (names, counts)
+    assert given.first_state[0][1].device.type == torch.device(device).type
 
 
 def test_an_epoch_is_counted_in_parts_of_one() -> None:

@@ -10,6 +10,7 @@ inputs here, weights in ``weighed``.
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import itertools
@@ -22,7 +23,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from kernelwright.judge import codes, conditions, inputs, named, numerics, ways, whole
+from kernelwright.judge import calls, codes, conditions, health, inputs, named, numerics, ways, whole
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.ways import Way, way
@@ -74,25 +75,52 @@ _COUNTERS: WeakKeyDictionary[Instance, tuple[dict[str, int], list[float]]] = Wea
 
 def counters(instance: Instance) -> tuple[dict[str, int], list[float]]:
     """Buffers that count something, each with what it holds at the most, and the counts at which the reference turns,
-    both empty where it does at none; looked for once."""
+    both empty where it does at none; looked for once, on the host: there a count that is a place out of range is an
+    error, and on a device the end of all that is there."""
     if instance not in _COUNTERS:
         able = not instance.contract.random and runs(instance) >= LEAST
-        counting = _counting_buffers(instance) if able else {}
-        parts = max((round(1 / abs(step)) for step in counting.values() if 0 < abs(step) < 1), default=1)
-        short, found = {0, *(int(step * parts) for step in counting.values() if abs(step) > 2)}, list[float]()
-        names = _most(instance.first_state, counting)
-        if names:
-            leaves, first = instance._raw(instance.seed)[0], instance.first_state
-            with_count = functools.cache(lambda count: way(instance, leaves, counted(first, names, count)))
-            most = conditions.LARGEST
-            if max(names.values()) > most and ways.steady(with_count(most), with_count(most // 2)):
-                most = max(names.values())
-            numbers = [number * parts for number in _numbers(instance, names)]
-            turned = ways.at_turns(numbers, most * parts, lambda n: with_count(_whole(n / parts)), sorted(short))
-            found = [_whole(count / parts) for count in turned]
-            found += ways.between(most, with_count) if READS in instance.met["traits"] else []
-        _COUNTERS[instance] = (names, found) if found else ({}, [])
+        _COUNTERS[instance] = _counters(instance) if able else ({}, [])
     return _COUNTERS[instance]
+
+
+def _counters(given: Instance) -> tuple[dict[str, int], list[float]]:
+    instance = given
+    if given.device.type != "cpu":
+        if not any(v.numel() == 1 and v.dtype in COUNTING for _, v in given.first_state):
+            return {}, []
+        try:
+            instance = _on_host(given)
+        except calls.CAUGHT as error:
+            health.pass_on(error)
+            return {}, []
+    counting = _counting_buffers(instance)
+    names = _most(instance.first_state, counting)
+    if not names:
+        return {}, []
+    parts = max((round(1 / abs(step)) for step in counting.values() if 0 < abs(step) < 1), default=1)
+    short = {0, *(int(step * parts) for step in counting.values() if abs(step) > 2)}
+    leaves, first = instance._raw(instance.seed)[0], instance.first_state
+    with_count = functools.cache(lambda count: way(instance, leaves, counted(first, names, count)))
+    most = conditions.LARGEST
+    if max(names.values()) > most and ways.steady(with_count(most), with_count(most // 2)):
+        most = max(names.values())
+    numbers = [number * parts for number in _numbers(instance, names)]
+    turned = ways.at_turns(numbers, most * parts, lambda n: with_count(_whole(n / parts)), sorted(short))
+    found = [_whole(count / parts) for count in turned]
+    found += ways.between(most, with_count) if READS in instance.met["traits"] else []
+    return (names, found) if found else ({}, [])
+
+
+def _on_host(given: Instance) -> Instance:
+    """The same reference with its weights on the CPU. Raises what it raises there."""
+    instance, host = copy.copy(given), torch.device("cpu")
+    instance.reference, instance.device = copy.copy(given.reference), host
+    instance.reference.device = host
+    instance.model, instance.giver = copy.deepcopy(given.model).to(host), type(given.giver)(keeps=given.giver.keeps)
+    instance.first_state = [(name, value.to(host)) for name, value in given.first_state]
+    if given.incoming is not None:
+        instance.incoming = instance._first_incoming = [one.to(host) for one in given._first_incoming]
+    return instance
 
 
 def _whole(count: float) -> float:
@@ -107,7 +135,7 @@ def _counting_buffers(instance: Instance) -> dict[str, float]:
     first = instance.first_state
     trained = {name for name, _ in instance.model.named_parameters(remove_duplicate=False)}
     zeros = {name for name, value in first if codes.counter(name, value)}
-    single = [(n, v) for n, v in first if v.numel() == 1 and v.is_cpu and v.dtype in COUNTING and n not in trained]
+    single = [(n, v) for n, v in first if v.numel() == 1 and v.dtype in COUNTING and n not in trained]
     leaves = instance.given(instance._raw(instance.seed)[0], 1)
     if not single or instance.accepted(leaves, first) is None:
         return dict.fromkeys(zeros, 0.0)
