@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from kernelwright.judge import agreement, codes, inputs, weights, whole
+from kernelwright.judge import agreement, calls, codes, health, inputs, thresholds, weights, whole
 from kernelwright.judge.finite import pattern
 from kernelwright.judge.oracle import Counting
 
@@ -67,8 +67,23 @@ def taken(instance: Instance, made: Mapping[str, torch.Tensor]) -> list[Numbers]
     """Other single numbers that the reference takes, by what comes together. Looked for once: what it was seen to do
     on the way, jump or choose, it may do from here on."""
     if instance not in _TAKEN:
-        _TAKEN[instance] = [] if instance.contract.random else _taken(instance, made)
+        _TAKEN[instance] = [] if instance.contract.random else _asked_on_host(instance, made)
     return _TAKEN[instance]
+
+
+def _asked_on_host(given: Instance, made: Mapping[str, torch.Tensor]) -> list[Numbers]:
+    """As ``thresholds`` does: a number that is a place out of range ends all that is on a device."""
+    if given.device.type == "cpu":
+        return _taken(given, made)
+    try:
+        instance = thresholds.on_host(given)
+    except calls.CAUGHT as error:
+        health.pass_on(error)
+        return []
+    found = _taken(instance, {name: value.to(instance.device) for name, value in made.items()})
+    for name in ("jumps", "steep", "sorts", "factors", "counts"):
+        setattr(given, name, getattr(instance, name))
+    return [{name: value.to(given.device) for name, value in numbers.items()} for numbers in found]
 
 
 def _taken(instance: Instance, made: Mapping[str, torch.Tensor]) -> list[Numbers]:
@@ -139,16 +154,13 @@ def _single(name: str, value: torch.Tensor, made: Mapping[str, torch.Tensor]) ->
 
 def others(value: torch.Tensor) -> list[int]:
     """Numbers near this one, in the order they are tried, on both sides; of zero and one the other. -1 says that there
-    is none of something. On a device none is further from zero: a place that is not there would cost the context."""
-    number, on_host = int(value), value.device.type == "cpu"
-    if value.dtype == torch.bool:
-        return [1 - number]
+    is none of something."""
+    number = int(value)
     if number in (0, 1):
-        return [1 - number] if number or on_host else []
-    if number == -1 or number < 0 and not on_host:
+        return [1 - number]
+    if number == -1:
         return []
     far = max(1, abs(number) // NEARBY)
     ends = torch.iinfo(value.dtype)
     near = [number - far, number + far, number - max(1, far // 2), number + 1]
-    kept = [n for n in dict.fromkeys(near) if ends.min <= n <= ends.max]
-    return kept if on_host else [n for n in kept if n < number]
+    return [n for n in dict.fromkeys(near) if ends.min <= n <= ends.max]

@@ -89,7 +89,7 @@ def _counters(given: Instance) -> tuple[dict[str, int], list[float]]:
         if not any(v.numel() == 1 and v.dtype in COUNTING for _, v in given.first_state):
             return {}, []
         try:
-            instance = _on_host(given)
+            instance = on_host(given)
         except calls.CAUGHT as error:
             health.pass_on(error)
             return {}, []
@@ -111,7 +111,7 @@ def _counters(given: Instance) -> tuple[dict[str, int], list[float]]:
     return (names, found) if found else ({}, [])
 
 
-def _on_host(given: Instance) -> Instance:
+def on_host(given: Instance) -> Instance:
     """The same reference with its weights on the CPU. Raises what it raises there."""
     instance, host = copy.copy(given), torch.device("cpu")
     instance.reference, instance.device = copy.copy(given.reference), host
