@@ -58,6 +58,13 @@ def test_matrices_that_are_the_same_in_every_draw_stay_symmetric_and_definite(in
     assert len({tuple(leaf.reshape(-1).tolist()) for leaf in leaves}) > len(leaves) / 3
 
 
+def test_masks_of_infinities_are_not_symmetric() -> None:
+    assert not symmetric(torch.full((6, 6), -torch.inf).triu(1))
+    made = instance("x.sum() + torch.softmax(m, -1)", "[torch.randn(8, 16), torch.full((6, 6), -torch.inf).triu(1)]",
+                    args="x, m")  # fmt: skip
+    assert not made.bonds.symmetric
+
+
 def test_edges_that_are_the_same_in_every_draw_stay_symmetric() -> None:
     """Of zeros and ones, in what is made of two draws too."""
     edges = "((a := torch.rand(12, 12, generator=torch.Generator().manual_seed(4)) < 0.3) | a.mT).float()"

@@ -44,9 +44,10 @@ FAR_BY, SIZED_BY = "far apart by derived class", "of other sizes by derived clas
 CHANGES = {FAR_BY: selected.CHANGES[selected.FAR_BY], SIZED_BY: selected.CHANGES[selected.SIZED_BY]}
 """Named as what ``selected`` does with classes that come in."""
 DRAWS, DRAWS_IF_DEARER = {FAR_BY: 4, SIZED_BY: 2}, 2
-ANEW = tuple(f"{FAR_BY}, {which} buffers" for which in ("other", "third"))
+ANEW = tuple(f"{FAR_BY}, {which} buffers" for which in ("other", "third", "fourth", "fifth", "sixth", "seventh"))
 """Beside new weights, where there are whole numbers among them: which side of a group a centre lies on is one lot for
-each buffer of indices."""
+each buffer of indices, and no more of one for several draws beside it. With two such buffers one proof in four granted
+squares about a column."""
 FOUND, WHOLE, HELD = "found", "whole", "held"
 """Kinds of classes: made of floats, made of whole numbers alone, and held by buffers."""
 MOST, CELLS = 24, 1 << 20
@@ -179,7 +180,7 @@ def drawn(specs: Sequence[TensorSpec], traits: Collection[str], *, light: bool, 
     draws = DRAWS if light else dict.fromkeys(DRAWS, DRAWS_IF_DEARER)
     usual = [inputs.Variant(name=name, required=True, change=name, draws=count) for name, count in draws.items()]
     others = ANEW if by_whole and anew else ()
-    made = inputs.Variant(name="", required=True, change=FAR_BY, fresh_weights=True, draws=2)
+    made = inputs.Variant(name="", required=True, change=FAR_BY, fresh_weights=True)
     return [*usual, *(dataclasses.replace(made, name=name) for name in others)]
 
 

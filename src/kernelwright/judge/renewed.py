@@ -51,8 +51,11 @@ def permuted(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 
 def mirrored(values: torch.Tensor) -> bool:
-    """Whether all of its matrices (the last two dimensions) are symmetric, but for rounding; diagonal ones too."""
+    """Whether all of its matrices (the last two dimensions) are symmetric, but for rounding; diagonal ones too. None is
+    that is a mask: all differences are as small as infinity."""
     if values.dtype not in FLOATS or values.dim() < 2 or values.shape[-1] != values.shape[-2] or values.shape[-1] < 2:
+        return False
+    if not numerics.finite(values):
         return False
     near = 64 * torch.finfo(values.dtype).eps
     for part, other in ((values[..., 0, :], values[..., :, 0]), (values, values.mT)):  # almost all others in one look
