@@ -72,3 +72,11 @@ def test_what_is_no_label_stays() -> None:
     made = instance("F.cross_entropy(x, y)", ignored, args="x, y")
     old, new, _ = scores_of(made, labelled.SURE)
     assert torch.equal(old < 0, new < 0) and bool((old < 0).any())
+
+
+def test_of_very_many_scores_labels_are_right_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = instance("F.cross_entropy(x, y)", PAIR.format(LOGITS), args="x, y")
+    before = made.draw(GIVEN, 3)
+    monkeypatch.setattr(labelled, "MOST", 64)
+    after = labelled.changed(made, labelled.SURE, before, 3, None)
+    assert torch.equal(before[0], after[0]) and torch.equal(before[0].argmax(-1), after[1])
