@@ -113,10 +113,10 @@ class _Scores(Watching):
     def _meet(self, given: Sequence[torch.Tensor]) -> None:
         """Note the scores that stand beside marks."""
         for mark, index, part, axis in self._marks:
-            beside = [arg for arg in given if arg.is_floating_point() and arg.data_ptr() != mark.data_ptr()]
-            if len(beside) < len(given) and any(arg.data_ptr() == mark.data_ptr() for arg in given):
+            beside = [arg for arg in given if arg.data_ptr() != mark.data_ptr()]
+            if len(beside) < len(given):
                 for scores in (arg for arg in beside if arg.shape == mark.shape):
-                    self._note(index, part, scores, axis)
+                    self._note(index, part, scores, axis)  # of floats alone
 
     def _which(self, label: torch.Tensor) -> Iterator[tuple[int, slice]]:
         """Inputs that an operator's whole numbers are."""
