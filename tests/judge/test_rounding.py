@@ -229,7 +229,7 @@ def test_an_infinite_mask_takes_nothing_out_of_the_honest_error(scores: str) -> 
         exact, _ = made.oracle(leaves, None)
         floors.append(made.floors(leaves, None, [Magnitudes(one) for one in exact], 5).whole(0))
     assert floors[0].rms > 0.0
-    assert 0.4 < floors[1].rms / floors[0].rms < 2.5 and 0.4 < floors[1].peak / floors[0].peak < 2.5
+    assert 0.4 < floors[1].rms / floors[0].rms < 2.5 and 0.25 < floors[1].peak / floors[0].peak < 4.0
 
 
 @pytest.mark.parametrize(

@@ -78,12 +78,13 @@ KINDS = {
 }
 
 
-def names(device: str, level: str, asked: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Which baselines a level races: eager alone when coarse, else those asked for or the device's usual ones."""
+def names(device: str, level: str, asked: tuple[str, ...] | None, *, tight: bool = False) -> tuple[str, ...]:
+    """Which baselines a level races: eager alone when coarse, else those asked for or the device's usual ones, of which
+    fewer where it is ``tight``: each holds three copies of what a call gives."""
     if level == "coarse":
         return ("eager",)
     if device.startswith("cuda"):
-        usual: tuple[str, ...] = ("eager", "compile", "compile-max-autotune", "cuda-graph")
+        usual: tuple[str, ...] = ("eager", "compile", *(() if tight else ("compile-max-autotune", "cuda-graph")))
     else:
         usual = ("eager", "compile")
     wanted = usual if asked is None else ("eager", *(name for name in asked if name != "eager"))

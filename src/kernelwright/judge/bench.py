@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.errors import TaskError
-from kernelwright.judge import foresight, measure, numerics, pages, race, refusals, room, slices, timing_plan, weights
+from kernelwright.judge import foresight, measure, numerics, pages, refusals, room, slices, timing_plan, weights
 from kernelwright.judge.admission import Admission, Known, admit
 from kernelwright.judge.buffers import Buffers, CallPlan
 from kernelwright.judge.entrant import Entrant
@@ -200,6 +200,7 @@ class Bench:
             self.timed.checker.answered(opened[0], instance.first_state, opened[1])
             self.timed.checker.truth(as_given, self.known_call(), instance.first_state)
             return
+        del opened  # a call may be a tenth of a device
         self.draw_seconds = measure.stopwatch(lambda: instance.draw(as_given, 0))
         leaves = instance.draw(as_given, 1)
         synchronise(self.device)
@@ -209,6 +210,7 @@ class Bench:
         while len(taken) < (2 if instance.work <= HEAVY else 1) or len(taken) < LOOKS and sum(taken) < LOOKS_S:
             taken.append(measure.stopwatch(lambda: self._eager(leaves)))
         self.eager_us = 1e6 * min(taken)
+        leaves.clear()
         self.timed.checker.truth(as_given, self.known_call(), instance.first_state)
 
     def _eager(self, leaves: list[torch.Tensor]) -> None:
@@ -268,7 +270,7 @@ class Bench:
         if self._known is None or self._known[1] >= KNOWN_CALL_USES:
             self._known = self.timed.instance.draw(self.timed.as_given, secrets.randbits(62)), 0
         leaves, uses = self._known
-        self._known = leaves, uses + 1
+        self._known = None if self.tight else (leaves, uses + 1)
         return leaves
 
     def unasked(self) -> tuple[list[torch.Tensor], Truth] | None:
@@ -284,12 +286,17 @@ class Bench:
         """Inputs of the timed case of which nobody looks at the values."""
         return self._known[0] if self._known is not None else self.timed.instance.draw(self.timed.as_given, 0)
 
+    @property
+    def tight(self) -> bool:
+        """A device has hardly room for one call of each program: less is kept, and by fewer programs."""
+        return timing_plan.tight(timing_plan.device_bytes(self.device), self.call_bytes)
+
     def admit(self, say: Say = lambda text: None) -> Admission:
         """Whether known-wrong programs are told from the reference; found out once. ``say`` hears what is tried."""
         if self.admission is None:
             known = None  # where results are random, a checker remembers what it was shown
             if not self.contract.random:
-                known = Known(self.timed.instance, self.timed.checker, self.known_call())
+                known = Known(self.timed.instance, self.timed.checker, self.known_call(), self.tight)
             self.admission = admit(self.reference, seed=self.seed % 2**31, known=known, say=say)
         return self.admission
 
@@ -389,10 +396,3 @@ def load(program: Program, entry: str, instance: Instance) -> None:
         seeds=(instance.seed, mixed(instance.seed)),
         imports=instance.reference.task.imports,
     )
-
-
-def bind(program: Program, point: Point, sets: int, leaves: list[torch.Tensor]) -> None:
-    """Bind the call sets of the timed case and put real values in each, so that a first window can run."""
-    buffers = point.bind(program, point.as_given, sets)
-    for index in range(sets):
-        race.fill(buffers, index, leaves)

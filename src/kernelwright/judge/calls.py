@@ -81,15 +81,17 @@ def call(
     wanted: Sequence[str] | None,
     incoming: Sequence[torch.Tensor] | None,
     written: str = "",
+    *,
+    own: bool = False,
 ) -> Answer:
-    """Call ``model`` on copies of ``leaves``.
+    """Call ``model`` on copies of ``leaves``; on themselves where they are nobody else's (``own``).
 
     ``wanted`` names gradients (``input:3``, ``parameter:fc.weight``), None asks for outputs only; ``incoming`` holds
     one incoming gradient per floating output that carries a gradient, by position (ones where it is None). A
     gradient that does not exist is zero. ``written``: which of ``asked.WRITTEN`` are others before them. Raises what
     the module raises.
     """
-    given = [copied(leaf) for leaf in leaves]
+    given = list(leaves) if own else [copied(leaf) for leaf in leaves]
     if wanted is None:
         with torch.no_grad():
             skeleton_out, outputs = skeletons.flatten(model(*skeletons.unflatten(skeleton, given)))

@@ -17,7 +17,7 @@ from kernelwright.candidate import Candidate
 from kernelwright.errors import JudgeFailed, NotEnoughMemory
 from kernelwright.judge import baselines, health, race, refusals, spoilt, timing_plan, unfinished, waiting
 from kernelwright.judge.also.scene import Contender
-from kernelwright.judge.bench import Bench, bind, load
+from kernelwright.judge.bench import Bench, Point, load
 from kernelwright.judge.build import build
 from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.leash import ChildFailure
@@ -112,7 +112,7 @@ class Entrants:
                 sets, program.shown = bench.plan(timing_plan.PRECISE, 2).sets, bench.eager_aliases
                 if bench.device.type != "cpu" and instance.giver.keeps:  # what spoilt memory costs, it costs all
                     program.spared = bench.eager_shared
-                bind(program, bench.timed, sets, leaves)
+                _bind(program, bench.timed, sets, leaves)
                 if ran < sets or bench.device.type != "cpu":
                     program.window(list(range(sets)), grad=bench.contract.gradients)
         except Exception as failure:  # noqa: BLE001 - one that ends this thread would lose the baseline unsaid
@@ -162,7 +162,7 @@ class Entrants:
         count, repeats = (SIZING_CALLS, 3) if bench.eager_us < timing_plan.SLOW_CALL_US else (2, 1)
         if bench.device.type != "cpu" and bench.eager_us < timing_plan.DEVICE_WINDOW_US:
             count, repeats = max(count, min(DEVICE_SIZING_CALLS, SIZING_BYTES // max(bench.call_bytes, 1))), 5
-        bind(program, bench.timed, count, leaves)
+        _bind(program, bench.timed, count, leaves)
         calls = list(range(count))
         program.watched = repeats == 1  # looking is outside the clock; a slow call is not made again for it
         windows = [program.window(calls, grad=bench.contract.gradients) for _ in range(repeats)]
@@ -228,3 +228,10 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
     except ProcessLookupError:
         return
+
+
+def _bind(program: Program, point: Point, sets: int, leaves: list[torch.Tensor]) -> None:
+    """Bind the call sets of the timed case and put real values in each, so that a first window can run."""
+    buffers = point.bind(program, point.as_given, sets)
+    for index in range(sets):
+        race.fill(buffers, index, leaves)

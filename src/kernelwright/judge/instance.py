@@ -360,9 +360,9 @@ class Instance:
         incoming = [raised(value) for value in self.incoming] if self.incoming else None
 
         def answer(values: list[torch.Tensor]) -> list[torch.Tensor]:
-            values = values if move is None else mode.aside(move, values)
+            values = values if move is None else mode.aside(functools.partial(move, write=True), values)
             with kept(self.device, self.particular, order=move is None), self.own_dtypes.again():
-                return self._everything(calls.call(double, self.skeleton, values, self.wanted, incoming))
+                return self._everything(calls.call(double, self.skeleton, values, self.wanted, incoming, own=True))
 
         return run_raised(answer, leaves, mode)
 

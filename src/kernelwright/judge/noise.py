@@ -22,6 +22,8 @@ POOL = 1 << 18
 """Random numbers drawn once per run and read from a random start."""
 STRETCH = 1 << 15
 """Elements of a large tensor treated at a time on a CPU: they stay in a core's cache. A divisor of ``POOL``."""
+AT_ONCE = 1 << 26
+"""The same on a device, where what is made on the way takes room: 512 MiB of float64."""
 
 
 def taken(run: Callable[[Any], list[torch.Tensor]], move: Any) -> list[torch.Tensor]:
@@ -79,11 +81,17 @@ class Pool:
         return self._bells
 
     def moved(self, values: torch.Tensor, unit: float) -> torch.Tensor:
-        """``values * (1 + unit * noise)``; many of them are written in place, stretch by stretch."""
+        """``values * (1 + unit * noise)``; many of them are written in place, stretch by stretch, or on a device a pool
+        at a time."""
         count = values.numel()
         start, size = self._dealt(count, values.device)
         if self._factors.numel() != self._numbers.numel():
             self._factors = self._numbers * unit + 1.0
+        if count > AT_ONCE and values.device.type != "cpu" and values.is_contiguous():
+            whole, flat, factors = count // size * size, values.view(-1), self._factors[start : start + size]
+            flat[:whole].view(-1, size).mul_(factors)
+            flat[whole:].mul_(factors[: count - whole])
+            return values
         if count <= POOL or values.device.type != "cpu" or not values.is_contiguous():
             return values * _read(self._factors, start, size, values)
 
@@ -122,6 +130,16 @@ def _parts(values: torch.Tensor, numbers: torch.Tensor, start: int) -> list[tupl
     return [(part, numbers[at : at + len(part)]) for part, at in stretched]
 
 
+def apart(values: torch.Tensor, dim: int) -> tuple[int, Sequence[torch.Tensor]] | None:
+    """Sums along ``dim`` of many numbers on a device, so many at a time that what is made on the way has room: along
+    which other dimension they are split, and the parts. None where there is room, or no such dimension."""
+    others = [at for at in range(values.dim()) if at != dim % values.dim() and values.shape[at] > 1]
+    if values.device.type == "cpu" or values.numel() <= AT_ONCE or not others:
+        return None
+    free = max(others, key=lambda at: values.shape[at])
+    return free, values.split(max(1, int(values.shape[free] * (AT_ONCE / values.numel()))), free)
+
+
 def stretches(out: torch.Tensor, squares: torch.Tensor) -> bool:
     """Whether a sum is large enough, and lies so, that it is treated in stretches."""
     large = out.numel() > POOL and out.device.type == "cpu" and out.shape == squares.shape
@@ -157,6 +175,10 @@ def half_ulps(
     for leaf in leaves:
         if leaf.dtype is not torch.float64:
             out.append(leaf)
+        elif leaf.numel() > AT_ONCE and leaf.device.type != "cpu" and leaf.is_contiguous():
+            out.append(leaf if write else leaf.clone())
+            for part in out[-1].view(-1).split(AT_ONCE):
+                part.mul_(torch.empty_like(part).uniform_(1 - unit, 1 + unit, generator=rng))
         elif leaf.numel() <= POOL or leaf.device.type != "cpu" or not leaf.is_contiguous():
             factors = torch.empty(leaf.shape, dtype=leaf.dtype, device=leaf.device)
             factors.uniform_(1 - unit, 1 + unit, generator=rng)

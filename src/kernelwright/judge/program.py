@@ -19,6 +19,8 @@ from kernelwright.judge.placing import Places
 from kernelwright.judge.veil import Veil, Words
 from kernelwright.judge.window import Harvest, Window
 
+LARGE_BYTES = 1 << 30
+"""Of the call sets of a program on a device: for larger ones the judge gives back what it keeps of it in reserve."""
 FORK_SECONDS = 20.0
 """What the fork of a program may take, and its first word."""
 FORGIVEN = 1
@@ -58,6 +60,7 @@ class Program:
         """Around waiting until it has loaded."""
         self.handover: CpuArena | None = None
         """What calls are handed over through, once some were."""
+        self._large = False
         self._weights: Regions | None = None
         self._names: list[str] = []
         self.level = str(leash.hear("sandbox", leash.limits.seconds + FORK_SECONDS).get("level", ""))
@@ -141,7 +144,9 @@ class Program:
 
         New pages cost 0.2 s for 96 MiB on two cores, and a GPU's stay mapped in the program: 30 GB, once, by its race.
         """
-        old = self.buffers
+        old, specs = self.buffers, (*plan.inputs, *plan.outputs)
+        self._large = self.device != "cpu" and plan.sets * sum(spec.nbytes() for spec in specs) > LARGE_BYTES
+        self._make_room()
         asked = {"do": "bind", "plan": plan.to_json(), "spared": None if self.spared is None else sorted(self.spared)}
         if old is not None and old.holds(plan):
             self.buffers = Buffers.anew(old.arena, plan)
@@ -199,8 +204,7 @@ class Program:
         go = wires.go(number, order, grad=grad, at_once=at_once and on_device, looked_at=looked_at if on_device else ())
         done = wires.mark(wires.DONE, number)
         leash.expect_silence()
-        self.veil.lift()
-        self._places.put()
+        self._ready()
         strained = load.strain(self.pid, len(order), first=on_device)
         begin = self.clock(0)
         leash.wake()
@@ -302,6 +306,17 @@ class Program:
         for target, tensor in zip(self._weights.tensors(), tensors, strict=False):
             target.copy_(tensor.detach())
         self._settle()
+
+    def _ready(self) -> None:
+        """What comes before it is woken."""
+        self._make_room()
+        self.veil.lift()
+        self._places.put()
+
+    def _make_room(self) -> None:
+        """Before large calls: what the judge keeps of a device in reserve, the program may need inside."""
+        if self._large:
+            torch.cuda.empty_cache()
 
     def _settle(self) -> None:
         """What the judge wrote must be there before the other process reads it."""

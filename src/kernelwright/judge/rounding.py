@@ -24,7 +24,7 @@ from kernelwright.judge.decays import Decays
 from kernelwright.judge.exchanged import Equal, Kept
 from kernelwright.judge.kinds import EXACT, TAKEN_APART, bound
 from kernelwright.judge.logarithms import Logarithms, less_logarithm
-from kernelwright.judge.noise import Pool, finite, stretches
+from kernelwright.judge.noise import Pool, apart, finite, stretches
 from kernelwright.judge.oracle import Float64Trace, convolved
 from kernelwright.judge.swallowed import LONGEST, by_row, equal, equal_terms
 from kernelwright.judge.trees import Trees
@@ -153,7 +153,8 @@ class Rounded(Float64Trace):
         if isinstance(out, torch.Tensor) and out.dtype is torch.float64 and torch.Tag.pointwise in func.tags:
             known, fills = self.few and borders.exact(func, args), self.fills_by(func, kwargs, out)
             before = out.clone() if known or fills else out
-            out.mul_(self.noise(out) * self.unit + 1.0)
+            moved = self.roughen(out)
+            out = out if moved is out else out.copy_(moved)
             out = filled.kept(func, args, before, out) if fills else out
             return borders.kept(before, out, borders.divisor(func, args)) if known else out
         return out
@@ -353,8 +354,10 @@ def _norm_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str
 
 
 def _running_rule(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    out = func(*args, **kwargs)
     dim = args[1]
+    if (parts := apart(args[0], dim)) is not None:
+        return torch.cat([_running_rule(mode, func, (part, *args[1:]), kwargs) for part in parts[1]], parts[0])
+    out = func(*args, **kwargs)
     squares = args[0].square().cumsum(dim)
     terms = torch.arange(1, out.shape[dim] + 1, dtype=torch.float64, device=out.device) if out.dim() else 1.0
     if isinstance(terms, torch.Tensor):
@@ -388,11 +391,8 @@ _SUMS: dict[Any, _Rule] = {
     aten.std_mean.correction: _variance_rule,
     aten.linalg_vector_norm.default: _norm_rule,
     aten.cumsum.default: _running_rule,
-    aten.avg_pool1d.default: _pool_rule,
-    aten.avg_pool2d.default: _pool_rule,
-    aten.avg_pool3d.default: _pool_rule,
-    aten._adaptive_avg_pool2d.default: _pool_rule,
-    aten._adaptive_avg_pool3d.default: _pool_rule,
+    **dict.fromkeys((aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default), _pool_rule),
+    **dict.fromkeys((aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.default), _pool_rule),
 }
 _NARROW: dict[Any, _Rule] = {**waves.RULES, **steps.SINGLE_RULES}
 """Of operators whose values are none of float64."""

@@ -365,7 +365,7 @@ class Session:
         return self.programs.aside(self.warm.start(bench, candidate, folder, seconds, several=several), lease)
 
     def _names(self, job: dict[str, Any], level: str, bench: Bench) -> tuple[str, ...]:
-        return baselines.names(bench.device.type, level, requests.named(job, "baselines"))
+        return baselines.names(bench.device.type, level, requests.named(job, "baselines"), tight=bench.tight)
 
     def _bench(self, job: dict[str, Any], say: Say = lambda text: None) -> Bench:
         device = requests.device_of(job, self.device)

@@ -198,7 +198,8 @@ class SpotChecks:
             # Where results are random ``look`` compares each round's in full, and one seen twice would look repeated.
             wanted = not self.random_outputs if suspect.on_trial else slot == 0 and self.of_baselines
             buffers = suspect.buffers
-            answers.append((_copies(buffers.answers(call)), _copies(buffers.inputs[call])) if wanted else ([], []))
+            after = _unlike(buffers.inputs[call], values[call]) if wanted else []
+            answers.append((_copies(buffers.answers(call)) if wanted else [], after))
         eager = _copies(self.suspects[0].buffers.answers(call)) if self.tell is not None else []
         self._kept[slot : slot + 1] = [_Kept(values[call], state, answers, eager)]
 
@@ -280,6 +281,11 @@ def _far(seen: Distances, theirs: Leaves, tolerated: Distances) -> bool:
 
 def _copies(tensors: Sequence[torch.Tensor]) -> Leaves:
     return [tensor.clone() for tensor in tensors]
+
+
+def _unlike(now: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> Leaves:
+    """Copies of inputs as a call left them; those that it left as they were are what it was given."""
+    return [old if torch.equal(new, old) else new.clone() for new, old in zip(now, before, strict=True)]
 
 
 def _unit(out: torch.Tensor) -> float:

@@ -190,7 +190,7 @@ class Judgement(Verification):
                 mutates=frozenset(bench.contract.mutates),
                 dice=dice,
                 tolerated=far,
-                of_baselines=number == 0,
+                of_baselines=number == 0 and not bench.tight,
                 indices=bench.contract.index_outputs,
                 tell=point.checker.answered if self._outputs_alone(point) and not self.stateful else None,
             ),
@@ -390,6 +390,8 @@ class Judgement(Verification):
         for entrant in self.baselines:
             if entrant.failure:
                 self.conditions.append(f"baseline {entrant.name} not raced: {entrant.failure}")
+        if self.bench.tight:
+            self.conditions.append("a call takes much of the device: few baselines raced, none of them compared")
         if self.outrun:
             names = ", ".join(sorted(self.outrun))
             self.conditions.append(f"raced in the first process only, clearly slower than another baseline: {names}")

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
 from kernelwright.judge import lanes
-from kernelwright.judge.noise import STRETCH
+from kernelwright.judge.noise import AT_ONCE, STRETCH
 
 LONGEST = 2048
 """Additions in one running sum of a reduction before a sensible program starts another (16384 in LANES)."""
@@ -92,9 +93,12 @@ def _lost(
 def by_row(values: torch.Tensor, dims: list[int], unit: float) -> tuple[torch.Tensor, ...]:
     """The same; many rows that lie one after the other a few at a time: each is read from memory once.
 
-    Fewer than ``STRETCH`` elements, so that torch adds them up in one thread.
+    Fewer than ``STRETCH`` elements, so that torch adds them up in one thread; on a device, where all that is made on
+    the way took nine times the addends, at most AT_ONCE of as many sums as come to that.
     """
     row = values.shape[-1]
+    if values.device.type != "cpu" and values.numel() > AT_ONCE:
+        return _in_parts(values, [dim % values.dim() for dim in dims], unit)
     if (
         values.numel() <= STRETCH
         or dims not in ([-1], [values.dim() - 1])
@@ -104,3 +108,37 @@ def by_row(values: torch.Tensor, dims: list[int], unit: float) -> tuple[torch.Te
         return _addends(values, dims, unit)
     parts = lanes.each(lambda part: _addends(part, [1], unit), values.view(-1, row).split((STRETCH - 1) // row))
     return tuple(torch.cat(column) for column in zip(*parts, strict=True))
+
+
+def _in_parts(values: torch.Tensor, dims: list[int], unit: float) -> tuple[torch.Tensor, ...]:
+    """Some sums after the other, and of one that is too large itself one stretch of its addends after the other."""
+    free = max(set(range(values.dim())) - set(dims), key=lambda dim: values.shape[dim], default=dims[0])
+    most = max(1, int(values.shape[free] * (AT_ONCE / values.numel())))
+    if free in dims or most >= values.shape[free]:
+        return _of_stretches(values, dims, unit)
+    parts = [by_row(part, dims, unit) for part in values.split(most, free)]
+    return tuple(torch.cat(column, free) for column in zip(*parts, strict=True))
+
+
+def _of_stretches(values: torch.Tensor, dims: list[int], unit: float) -> tuple[torch.Tensor, ...]:
+    """Of one sum whose addends are looked at stretch by stretch, each beside the whole; neighbours are those within a
+    stretch, in memory."""
+    flat = values.reshape(-1)
+    parts = flat.split(AT_ONCE)
+    whole = torch.stack([torch.linalg.vector_norm(part, 1) for part in parts]).sum()
+    largest = torch.stack([part.abs().amax() for part in parts]).amax()
+    squares, terms, alike, beside, gone = (whole.new_zeros(()) for _ in range(5))
+    half = largest / (2.0 * torch.frexp(largest).mantissa) * unit
+    for part in parts:
+        size = part.abs()
+        squares += torch.dot(part, part)
+        alike += equal(part, size, 0, unit).sum()
+        carries = size > whole * unit
+        terms += carries.sum()
+        small = size.masked_fill_(carries, 0.0)
+        beside += small.sum()
+        gone += small.masked_fill_(small >= half, 0.0).copysign_(part).sum()
+    lost = (LOST * beside + (GONE - LOST) * gone.abs()) / whole.clamp_min(_LEAST)
+    shape = [1 if dim in dims else count for dim, count in enumerate(values.shape)]
+    assert math.prod(shape) == 1, "one sum at a time"
+    return tuple(number.reshape(shape) for number in (squares, terms, alike, lost))

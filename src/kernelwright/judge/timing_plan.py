@@ -154,6 +154,13 @@ def plan(
     )
 
 
+def tight(device_bytes: int, call_bytes: int) -> bool:
+    """Whether one call of each of a race's programs takes more of a device than ``plan`` has for it: from 3.5 GiB in
+    and out on an H200. It is raced and judged all the same, against fewer baselines, and no more is kept than must be.
+    A softmax with 6 GiB in and 6 out, a file of KernelBench, took over 120 of its 140 GiB before."""
+    return bool(device_bytes) and _fit(device_bytes, call_bytes, call_bytes // 2) < 1
+
+
 def _each(call_bytes: int, result_bytes: int | None) -> int:
     """What one more call set takes of a device's memory, in all programs of a race."""
     results = call_bytes if result_bytes is None else result_bytes

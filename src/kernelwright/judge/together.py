@@ -92,14 +92,24 @@ def apart(mine: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, ...]:
         found = torch.where(differ, math.inf, 0.0).to(torch.float64)
         return found, found, found
     ours, theirs = _flat(numerics.real(mine)), _flat(numerics.real(other))
+    step = max(1, PART_BYTES // (calls * theirs.element_size()))
+    blocks = [_gaps(*block) for block in zip(ours.split(step, 1), theirs.split(step, 1), strict=True)]
+    scales, fars, tops, owns = (torch.stack(column) for column in zip(*blocks, strict=True))
+    scale, far = (norms[0] if len(blocks) == 1 else torch.linalg.vector_norm(norms, dim=0) for norms in (scales, fars))
+    top, own = tops.amax(0) * math.sqrt(theirs.shape[1]), owns.sum(0) / theirs.shape[1]
+    plain = far.isfinite() & scale.isfinite() & (scale > 0)
+    return tuple(torch.where(plain, size, math.inf) for size in (far / scale, top / scale, own))
+
+
+def _gaps(ours: torch.Tensor, theirs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Of each call the norm of the other's, that of the distance, its largest, and the sum of what each element is off
+    in parts of itself, in float64."""
     wide = torch.float32 if theirs.dtype in (torch.float16, torch.bfloat16) else theirs.dtype
     gap = (ours - theirs).abs_()
-    scale = torch.linalg.vector_norm(theirs, dim=1, dtype=wide).to(torch.float64)
-    far = torch.linalg.vector_norm(gap, dim=1, dtype=wide).to(torch.float64)
-    top = gap.amax(1).to(torch.float64) * math.sqrt(theirs.shape[1])
-    plain = far.isfinite() & scale.isfinite() & (scale > 0)
-    own = gap.div_(theirs.abs()).nan_to_num_(0.0, 1.0).clamp_(max=1.0).mean(1, dtype=wide).to(torch.float64)
-    return tuple(torch.where(plain, size, math.inf) for size in (far / scale, top / scale, own))
+    scale = torch.linalg.vector_norm(theirs, dim=1, dtype=wide)
+    far, top = torch.linalg.vector_norm(gap, dim=1, dtype=wide), gap.amax(1)
+    own = gap.div_(theirs.abs()).nan_to_num_(0.0, 1.0).clamp_(max=1.0).sum(1, dtype=wide)
+    return tuple(found.to(torch.float64) for found in (scale, far, top, own))
 
 
 def of_answers(calls: Sequence[tuple[Leaves, Leaves, Leaves, Leaves]]) -> list[list[float]]:
@@ -125,12 +135,17 @@ def _shapes(call: Sequence[Leaves]) -> list[list[tuple[torch.Size, torch.dtype]]
 def _rows(part: Sequence[Sequence[Leaves]], measure: Callable[..., tuple[torch.Tensor, ...]]) -> torch.Tensor:
     """Of calls whose tensors lie leaf by leaf here: whether inputs were written, and the distances of answers."""
     before, ours, after, eager = part
-    pairs = [(torch.stack([*mine]), torch.stack([*other])) for mine, other in zip(ours, eager, strict=True)]
+    pairs = [(_stack(mine), _stack(other)) for mine, other in zip(ours, eager, strict=True)]
     written = torch.zeros(len(ours[0]), dtype=torch.bool, device=pairs[0][0].device)
     for now, then in zip(after, before, strict=True):
-        written |= _flat(unlike(torch.stack([*now]), torch.stack([*then]))).any(1)
+        written |= _flat(unlike(_stack(now), _stack(then))).any(1)
     columns = [column for pair in pairs for column in measure(*pair)]
     return torch.stack([written.to(torch.float64), *columns], 1)
+
+
+def _stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Tensors of several calls as one; of one call itself, which may be a good part of a device."""
+    return torch.stack([*tensors]) if len(tensors) > 1 else tensors[0][None]
 
 
 def unlike(mine: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

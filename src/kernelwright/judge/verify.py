@@ -36,9 +36,10 @@ from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.logarithms import told
 from kernelwright.judge.numerics import Comparison
 from kernelwright.judge.pooled import failure, pool
+from kernelwright.judge.remembered import Remembered
 from kernelwright.judge.stored import Further
 from kernelwright.judge.taken import ANSWERED
-from kernelwright.judge.variants import HEAVY, LIGHT
+from kernelwright.judge.variants import LIGHT
 from kernelwright.judge.yardstick import Magnitudes, Yardstick, compare
 from kernelwright.trial import CaseResult, Verified
 
@@ -51,7 +52,7 @@ ORDINARY = 16.0
 RELATED_CALLS = 8
 """Of so many calls with random results one is asked whether these belong together, of the first ones each."""
 REMEMBERED_BYTES = 128 << 20
-"""Size of the exact outputs of a call up to which several calls are remembered."""
+"""Size of the answers of a call up to which eager's of others are kept."""
 DETAIL = 600
 """Characters of evidence kept per case."""
 ORACLES = "", "exact", "float64", "float64-trace", "orders-of-summation"
@@ -83,7 +84,8 @@ class Checker:
         self.instance, self.contract, self.seed = instance, instance.contract, seed
         self.specs, self.oracle = instance.all_specs(), ""
         self.notes: list[str] = []
-        self._recent: list[Truth] = []
+        exact = 8 * sum(math.prod(spec.shape) for spec in self.specs)
+        self._recent = Remembered[Truth](instance.device, instance.work, exact)
         self._eager: list[tuple[Sequence[torch.Tensor], State | None, list[torch.Tensor]]] = []
         """The last calls that ``accepts`` asked about, with their answers."""
         self.drawn: Drawn = {} if drawn is None else drawn
@@ -168,9 +170,9 @@ class Checker:
 
     def truth(self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None) -> Truth:
         """Eager, oracle and floors for one call; remembered for the next program that answers the same call."""
-        for known in self._recent:
-            if known.leaves is leaves and known.state is state:
-                return known
+        if (known := self._recent.find(leaves, state)) is not None:
+            return known
+        self._recent.make_room()
         answered = [answer for one, other, answer in self._eager if one is leaves and other is state]
         self._eager = [known for known in self._eager if known[0] is not leaves or known[1] is not state]
         eager = answered[0] if answered else self.instance.eager(leaves, state)
@@ -185,7 +187,7 @@ class Checker:
         self.weaken(kind)
         self._remark(eager, exact, floors, yardsticks)
         truth = Truth(leaves, state, eager, exact, yardsticks, kind)
-        self._recent = [truth, *self._recent[: self._kept(exact) - 1]]
+        self._recent.add(truth)
         return truth
 
     def accepts(self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None) -> bool:
@@ -229,15 +231,10 @@ class Checker:
         self._agreed = True
         return True
 
-    def _kept(self, exact: Sequence[torch.Tensor]) -> int:
-        """How many calls are remembered: one where they are large, for each holds its answers several times."""
-        return 1 if numerics.held_bytes(exact) > REMEMBERED_BYTES or self.instance.work > HEAVY else 4
-
     def recall(self, truth: Truth) -> None:
         """Take what is known about a call, which others may have pushed out since, or another checker found out."""
         self.weaken(truth.kind)
-        if not any(known is truth for known in self._recent):
-            self._recent = [truth, *self._recent[: self._kept(truth.exact) - 1]]
+        self._recent.add(truth)
 
     def _yardsticks(
         self,

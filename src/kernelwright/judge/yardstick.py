@@ -14,10 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
 
-from kernelwright.judge import bands, lanes, numerics
+from kernelwright.judge import bands, lanes, norms, numerics
 from kernelwright.judge.by_chance import NEAR
 from kernelwright.judge.floors import BANDS, NO_FLOOR, Floor, Spread, sure
 from kernelwright.judge.native import PASSES, SAFE
@@ -29,6 +28,8 @@ BAND_LEAST = 16
 """Bands with fewer elements are not judged on their own (the peak still sees them)."""
 CHUNK = {"cpu": 1 << 15, "cuda": 1 << 24}
 """Elements read at a time. 256 KiB of float64 stay in a core's cache; a device wants few launches."""
+ROOMY = 1 << 27
+"""Elements up to which there is room on a device for the place of each in the order of magnitudes."""
 SAMPLE, TAIL = 1 << 14, 1 << 12
 """Elements looked at first, spread over the output, and those at its end."""
 MANY, GROSS = 64, 16.0
@@ -64,7 +65,7 @@ class Magnitudes:
         tops = lanes.each(lambda part: numerics.peak(self.exact[part]), parts, host=self._host)
         self.finite = all(map(math.isfinite, tops))
         if not self.finite:
-            tops = [numerics.peak(_tamed(self.exact[part])) for part in parts]
+            tops = [numerics.peak(norms.tamed(self.exact[part])) for part in parts]
         self.top = max(tops, default=0.0)
         self._sorted += lanes.each(lambda part: (part, *self._sort(self.exact[part])), parts, host=self._host)
         columns = zip([0] * BANDS, *(counts for _, _, counts in self._sorted), strict=True)
@@ -108,11 +109,11 @@ class Magnitudes:
         are in one); and how many each band has."""
         if self.top == 0.0:
             return None, [exact.numel()] + [0] * (BANDS - 1)
-        sizes = exact.abs() if self.finite else _tamed(exact).abs_()
+        sizes = exact.abs() if self.finite else norms.tamed(exact).abs_()
         if exact.device.type == "cpu":
             ranks, counts = bands.banded(sizes.numpy(), self.top)
         else:
-            ranks, counts = bands.in_order(sizes, self.top)
+            ranks, counts = (bands.in_bytes if self.exact.numel() > ROOMY else bands.in_order)(sizes, self.top)
         return (None if exact.numel() in counts else ranks), counts
 
     def measure(self, answer: torch.Tensor, factor: float = 1.0, *, lenient: bool = False) -> Spread:
@@ -128,12 +129,12 @@ class Magnitudes:
         if not self._sorted:
             self._sorted += [(part, *self._sort(self.exact[part])) for part in self._parts()]
 
-        def norms(stretch: tuple[slice, torch.Tensor | None, list[int]]) -> tuple[float, list[float]]:
+        def sized(stretch: tuple[slice, torch.Tensor | None, list[int]]) -> tuple[float, list[float]]:
             part, order, counts = stretch
-            error = self.exact[part] if answer is None else _minus(answer[part], self.exact[part])
-            return _norms(error, order, counts, lenient=lenient)
+            error = self.exact[part] if answer is None else norms.minus(answer[part], self.exact[part])
+            return norms.of_bands(error, order, counts, lenient=lenient)
 
-        found = lanes.each(norms, self._sorted, host=self._host)
+        found = lanes.each(sized, self._sorted, host=self._host)
         worst, chunk = 0.0, 0
         for (part, _, _), (top, _) in zip(self._sorted, found, strict=True):
             if not math.isfinite(top):
@@ -149,44 +150,8 @@ class Magnitudes:
             within = (self.top * 16.0 ** -(band + 1) if band < BANDS - 1 else -1.0, self.top * 16.0**-band)
             return numerics.worst_within(numerics.real(answer.detach()).reshape(-1), self.exact, *within)
         part = slice(spread.chunk, spread.chunk + self._step)
-        error = _minus(numerics.real(answer.detach()).reshape(-1)[part], self.exact[part])
+        error = norms.minus(numerics.real(answer.detach()).reshape(-1)[part], self.exact[part])
         return spread.chunk + int(error.abs_().argmax())
-
-
-def _norms(
-    error: torch.Tensor, order: torch.Tensor | None, counts: Sequence[int], *, lenient: bool
-) -> tuple[float, list[float]]:
-    """Of a chunk the largest error, and the norm of the errors in each band; none where some are not finite."""
-    top = numerics.peak(error)
-    if not math.isfinite(top):
-        if not lenient:
-            return top, [math.nan] * BANDS
-        error = _tamed(error)
-        top = numerics.peak(error)
-    if top == 0.0:
-        return top, [0.0] * BANDS
-    scale = 1.0 if SAFE[0] < top < SAFE[1] else top
-    if order is not None and order.dtype is torch.uint8:
-        return top, _sizes(error.numpy(), order.numpy(), counts, scale)
-    pieces = (error if order is None else error.index_select(0, order)).split(list(counts))
-    sizes = [torch.linalg.vector_norm(piece if scale == 1.0 else piece / scale) for piece in pieces]
-    return top, [size * scale for size in torch.stack(sizes).tolist()]
-
-
-def _sizes(error: np.ndarray, bands: np.ndarray, counts: Sequence[int], scale: float) -> list[float]:
-    """The norm of the errors in each band."""
-    squares = np.square(error if scale == 1.0 else error / scale)
-    sums = [float(np.multiply(squares, bands == band).sum()) if count else 0.0 for band, count in enumerate(counts)]
-    return [math.sqrt(total) * scale for total in sums]
-
-
-def _minus(answer: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """The difference in float64. Formats of one byte take part in no arithmetic and are converted first."""
-    return torch.sub(answer if answer.element_size() > 1 else answer.to(torch.float64), exact)
-
-
-def _tamed(values: torch.Tensor) -> torch.Tensor:
-    return values.nan_to_num(0.0, 0.0, 0.0)
 
 
 class Yardstick:
@@ -331,11 +296,11 @@ class Yardstick:
 
     def _glance(self, flat: torch.Tensor, sample: torch.Tensor, limit: float) -> Comparison | None:
         """The rejection that the sample suffices for: the largest error of all elements is no smaller than its own."""
-        error = _minus(flat.index_select(0, sample), self._sampled)
+        error = norms.minus(flat.index_select(0, sample), self._sampled)
         largest = numerics.peak(error)
         more = math.isfinite(largest) and not self._hopeless(largest, limit)
         while bits_lost(ratio := largest / self.peak) > limit and more:
-            more = self._raise_floor() or self._beyond_it(ratio, limit)
+            more = self.raise_floor() or self._beyond_it(ratio, limit)
         if not (math.isfinite(ratio) and bits_lost(ratio) > limit + NEAR):  # by how much, is asked of those few
             return None
         return Comparison(
@@ -350,17 +315,17 @@ class Yardstick:
         """The worst of the ratios, its name, and the band it is of (-1: all)."""
         more = self.scale.exact.numel() < MANY or not self._hopeless(spread.peak, limit)
         while (found := self._worst(spread))[0] > 1.0 and more:
-            more = self._raise_floor() or self._beyond_it(found[0], limit)
+            more = self.raise_floor() or self._beyond_it(found[0], limit)
         return found
 
     def _hopeless(self, largest: float, limit: float) -> bool:
         """Whether an answer with this largest error is past all further draws; see GROSS. Makes the first."""
         gross = math.isfinite(limit) and bits_lost(largest / self.peak) > max(limit, GROSS)
-        if gross and not self._sure and self._draws == 0 and self._raise_floor():
+        if gross and not self._sure and self._draws == 0 and self.raise_floor():
             return self._hopeless(largest, limit)
         return gross
 
-    def _raise_floor(self) -> bool:
+    def raise_floor(self) -> bool:
         """Have the floor drawn once more; whether there was another draw."""
         found = None if self._floor is None else self._floor(self._draws + 1)
         if found is None:
