@@ -22,13 +22,21 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     large = a.numel() > HEAD and not (a.is_cuda and a.nbytes <= AT_ONCE)
-    if large and _unlike(a.reshape(-1)[:HEAD], b.reshape(-1)[:HEAD]):
+    if large and _unlike(_head(a), _head(b)):
         return False
     if torch.equal(a, b):
         return True
     if not (a.is_floating_point() or a.is_complex()) or not bool(a.isnan().any()):
         return False  # two copies without NaN cost more than anything else here
     return _same_but_nan(a, b)
+
+
+def _head(tensor: torch.Tensor) -> torch.Tensor:
+    """The first HEAD elements or so; of rows that lie apart some, for all in a row would be a copy."""
+    while tensor.dim() > 1 and tensor.numel() > HEAD:
+        rows = max(1, HEAD * tensor.shape[0] // tensor.numel())
+        tensor = tensor[0] if tensor.shape[0] == 1 else tensor[:rows]
+    return tensor.reshape(-1)[:HEAD]
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

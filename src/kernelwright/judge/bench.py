@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.errors import TaskError
-from kernelwright.judge import foresight, measure, numerics, pages, refusals, room, slices, timing_plan, weights
+from kernelwright.judge import foresight, health, measure, numerics, pages, refusals, room, slices, timing_plan, weights
 from kernelwright.judge.admission import Admission, Known, admit
 from kernelwright.judge.buffers import Buffers, CallPlan
 from kernelwright.judge.entrant import Entrant
@@ -191,6 +191,8 @@ class Bench:
         instance = self.timed.instance
         self.state_bytes, self.call_bytes = self.timed.state_bytes, self.timed.call_bytes
         pages.suit(self.call_bytes, room.available_bytes())
+        if self.tight:
+            health.in_pieces()
         as_given = self.timed.as_given
         opened, instance.opened = instance.opened, None
         if opened is not None and instance.call_seconds > SLOW_S:
@@ -329,7 +331,7 @@ class Bench:
             for number in itertools.count():
                 real, seconds = measure.timed(functools.partial(instance.draw, as_given, seed + number))
                 yield real
-                if seconds > max(DEAR_DRAWS * budget, DEAR_DRAW_SECONDS):
+                if seconds > max(DEAR_DRAWS * budget, DEAR_DRAW_SECONDS) and not self.tight:
                     break  # it was cheap when it was tried, and is not now
         stock_seed = self.seed if stock_seed is None else stock_seed
         if self._stock is None or self._stock[0] != stock_seed:

@@ -137,6 +137,8 @@ class Checks:
     ) -> list[CaseResult]:
         """Checked calls of one window, by set: all filled and poisoned, run back to back, compared. Their variants
         differ in values alone."""
+        if self.bench.tight:
+            point.checker.recent.make_room()
         for call, (_, leaves) in given.items():
             race.fill(buffers, call, leaves)
         asked = [variant for variant, _ in given.values()]

@@ -286,7 +286,8 @@ class Instance:
             autocast=bool(self.autocast),
             hidden_seed=hidden_seed,
         )
-        return self.bonds.allowed(found)
+        large = self.device.type != "cpu" and sum(spec.nbytes() for spec in self.specs) > inputs.LARGE_BYTES
+        return self.bonds.allowed(inputs.narrower(found) if large else found)
 
     def usable(self, variant: Variant, seed: int) -> bool:
         """The reference accepts such inputs, where lot decides in several draws, and stays as finite as on its own."""

@@ -180,6 +180,10 @@ class OddCalls:
                 suspect.sampled += 1
             self._full -= 1
 
+    def over(self) -> None:
+        """No more windows come."""
+        self._coming.clear()
+
     def conclude(self, suspect: Suspect) -> None:
         """Compare what was kept: with eager's answers, and in full. Raises Mismatch."""
         while self._deferred:

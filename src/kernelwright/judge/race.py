@@ -121,9 +121,9 @@ class Race:
     """How many these are. No odd turn of theirs draws either: what comes after takes no longer than elsewhere."""
 
     def take_turns(self, alone: Turn, shared: Turn, after: Callable[[], None]) -> None:
-        """The whole race and ``after``, alone on the device for what is timed. On a GPU first windows and last
-        comparisons are not: of the 1.9 s of a proof on an H200 in which no other judge could time they were 0.2 s.
-        ``after`` is of the same turn: who waits for another one waits for the programs that other judges load."""
+        """The whole race and ``after`` (of the same turn: who waits for another waits for the programs that other
+        judges load), alone on the device for what is timed, which on a GPU first windows and last comparisons are not:
+        they were 0.2 of the 1.9 s of a proof on an H200 in which no other judge could time."""
         if self.device.type == "cpu":  # what compiles here in the background stands still from the first window
             with alone():
                 self.begin()
@@ -157,14 +157,14 @@ class Race:
         self._prepare_odd(-1)
         self._draw_ahead()
 
-    def run(self) -> int:
-        """Race until the plan is spent; the number of rounds run. Raises Lost, ClockJumped, and what checks raise."""
+    def run(self) -> None:
+        """Race until the plan is spent. Raises Lost, ClockJumped, and what checks raise."""
         lanes = [racer.lane for racer in self.racers]
         if self.device.type == "cpu":
             pids = (os.getpid(), *(lane.program.pid for lane in lanes))
             self._strangers = load.Strangers(lambda: sum(measure.clock(pid) for pid in pids))
         self.racers[-1].program.veil.rests(measure.clock)
-        rounds = measure.rounds_until(
+        measure.rounds_until(
             self._round,
             lambda: len(measure.clean_rounds(lanes)),
             least=self.plan.least,
@@ -173,7 +173,7 @@ class Race:
             settled=lambda: measure.narrow(lanes),
         )
         self._hold(self.racers[-1])
-        return rounds
+        self.odd.over()
 
     def conclude(self) -> None:
         """Compare what is still to be compared of the rounds. Raises what checks raise."""

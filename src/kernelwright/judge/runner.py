@@ -214,6 +214,8 @@ class Runner:
     def do_bind(self, request: dict[str, Any], descriptors: list[int]) -> None:
         """Map the call buffers, or lay them out anew in those of the plan before."""
         plan, self.spared = buffers.CallPlan.from_json(request["plan"]), request["spared"]
+        if self.device != "cpu" and torch.cuda.memory_reserved(self.device) > 1 << 30:
+            torch.cuda.empty_cache()  # what calls of another layout left in reserve
         if descriptors:
             arena = buffers.attach_arena(descriptors[0], request["size"], self.device)
         else:

@@ -98,6 +98,7 @@ class Judgement(Verification):
         self.points[0].checker.draws.forget()
         # On an H200 a process takes 0.2 to 0.4 s to load: the second does so beside the first one's checks.
         soon = processes > 1 and self.bench.device.type != "cpu" and self.points[0].state_bytes <= DEAR_BYTES
+        soon = soon and not self.bench.tight
         lanes: list[list[race.Racer]] = []
         with contextlib.closing(ahead.Ahead(self._loaded)) as programs, ThreadPoolExecutor(1) as beside:
             for number in range(processes):
@@ -158,16 +159,16 @@ class Judgement(Verification):
         """One process of the candidate against all baselines."""
         program.stage = "time"
         program.perturb(on=False)
-        bench, point = self.bench, self.points[0]
-        as_given = point.as_given
+        bench, point, as_given = self.bench, self.points[0], self.points[0].as_given
+        point.checker.recent.make_room()
 
         def check(leaves: race.Leaves, state: Any, outputs: race.Leaves, inputs: race.Leaves) -> CaseResult:
             return point.checker.check(as_given, leaves, state, outputs, inputs)
 
         racers = self._racers(program, check)
         dice = random.Random(self.seed + 7919 * (number + 1))
-        stock_seed = self.seed if self.level == "precise" else None
-        draws = self._draws(dice.getrandbits(60), plan, stock_seed)
+        draws = self._draws(dice.getrandbits(60), plan, self.seed if self.level == "precise" else None)
+        tells = self._outputs_alone(point) and not (self.stateful or bench.tight)
         weights = bool(point.instance.first_state) and not bench.contract.frozen_parameters
         stock = (self.fresh if self.level == "precise" else bench.fresh()) if weights else None
         moved = accepted(point.offered, point.usable)[0] if weights and stock is None else ""
@@ -192,7 +193,7 @@ class Judgement(Verification):
                 tolerated=far,
                 of_baselines=number == 0 and not bench.tight,
                 indices=bench.contract.index_outputs,
-                tell=point.checker.answered if self._outputs_alone(point) and not self.stateful else None,
+                tell=point.checker.answered if tells else None,
             ),
             look=lambda window: self._looked_at(window, point, as_given),
             left=self._left_by(program) if self.stateful and not bench.contract.random else None,

@@ -85,7 +85,7 @@ class Checker:
         self.specs, self.oracle = instance.all_specs(), ""
         self.notes: list[str] = []
         exact = 8 * sum(math.prod(spec.shape) for spec in self.specs)
-        self._recent = Remembered[Truth](instance.device, instance.work, exact)
+        self.recent = Remembered[Truth](instance.device, instance.work, exact)
         self._eager: list[tuple[Sequence[torch.Tensor], State | None, list[torch.Tensor]]] = []
         """The last calls that ``accepts`` asked about, with their answers."""
         self.drawn: Drawn = {} if drawn is None else drawn
@@ -170,9 +170,9 @@ class Checker:
 
     def truth(self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None) -> Truth:
         """Eager, oracle and floors for one call; remembered for the next program that answers the same call."""
-        if (known := self._recent.find(leaves, state)) is not None:
+        if (known := self.recent.find(leaves, state)) is not None:
             return known
-        self._recent.make_room()
+        self.recent.make_room()
         answered = [answer for one, other, answer in self._eager if one is leaves and other is state]
         self._eager = [known for known in self._eager if known[0] is not leaves or known[1] is not state]
         eager = answered[0] if answered else self.instance.eager(leaves, state)
@@ -187,7 +187,7 @@ class Checker:
         self.weaken(kind)
         self._remark(eager, exact, floors, yardsticks)
         truth = Truth(leaves, state, eager, exact, yardsticks, kind)
-        self._recent.add(truth)
+        self.recent.add(truth)
         return truth
 
     def accepts(self, variant: Variant, leaves: Sequence[torch.Tensor], state: State | None) -> bool:
@@ -234,7 +234,7 @@ class Checker:
     def recall(self, truth: Truth) -> None:
         """Take what is known about a call, which others may have pushed out since, or another checker found out."""
         self.weaken(truth.kind)
-        self._recent.add(truth)
+        self.recent.add(truth)
 
     def _yardsticks(
         self,
