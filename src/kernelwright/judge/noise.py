@@ -88,10 +88,7 @@ class Pool:
         if self._factors.numel() != self._numbers.numel():
             self._factors = self._numbers * unit + 1.0
         if count > AT_ONCE and values.device.type != "cpu" and values.is_contiguous():
-            whole, flat, factors = count // size * size, values.view(-1), self._factors[start : start + size]
-            flat[:whole].view(-1, size).mul_(factors)
-            flat[whole:].mul_(factors[: count - whole])
-            return values
+            return _in_place(values, self._factors[start : start + size])
         if count <= POOL or values.device.type != "cpu" or not values.is_contiguous():
             return values * _read(self._factors, start, size, values)
 
@@ -152,6 +149,14 @@ def _read(numbers: torch.Tensor, start: int, size: int, like: torch.Tensor) -> t
     if count <= size:
         return numbers[start : start + count].reshape(like.shape)
     return numbers[start : start + size].repeat(-(-count // size))[:count].reshape(like.shape)
+
+
+def _in_place(values: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """``values``, multiplied by ``factors`` again and again."""
+    whole, flat = values.numel() // factors.numel() * factors.numel(), values.view(-1)
+    flat[:whole].view(-1, factors.numel()).mul_(factors)
+    flat[whole:].mul_(factors[: values.numel() - whole])
+    return values
 
 
 def half_ulps(
