@@ -11,10 +11,11 @@ import torch
 from plain_tasks import instance, task
 
 from kernelwright.judge import inputs, opposite
-from kernelwright.judge.bench import Bench, load
+from kernelwright.judge.bench import Bench
 from kernelwright.judge.checks import Wrong
 from kernelwright.judge.correctness import Correctness
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.loading import load
 from kernelwright.judge.opposite import ABOVE, SIDES
 from kernelwright.judge.program import Program
 

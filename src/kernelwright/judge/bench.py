@@ -12,19 +12,28 @@ from dataclasses import dataclass
 import torch
 
 from kernelwright.errors import TaskError
-from kernelwright.judge import foresight, health, measure, numerics, pages, refusals, room, slices, timing_plan, weights
+from kernelwright.judge import (
+    foresight,
+    health,
+    measure,
+    numerics,
+    pages,
+    room,
+    slices,
+    timing_plan,
+    weights,
+)
 from kernelwright.judge.admission import Admission, Known, admit
 from kernelwright.judge.buffers import Buffers, CallPlan
 from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.foresight import Say
-from kernelwright.judge.inputs import Variant, layout_for, mixed
+from kernelwright.judge.inputs import Variant, layout_for
 from kernelwright.judge.instance import Instance, State
 from kernelwright.judge.layouts import EXPANDED, of_gradient, spec_of
 from kernelwright.judge.near_sizes import Plan
 from kernelwright.judge.program import Program
 from kernelwright.judge.recombined import Recombiner
 from kernelwright.judge.reference import Reference
-from kernelwright.judge.state_names import requiring
 from kernelwright.judge.stock import Stock
 from kernelwright.judge.variants import AS_GIVEN, HEAVY, LIGHT
 from kernelwright.judge.verify import Checker, Drawn, Truth
@@ -191,8 +200,7 @@ class Bench:
         instance = self.timed.instance
         self.state_bytes, self.call_bytes = self.timed.state_bytes, self.timed.call_bytes
         pages.suit(self.call_bytes, room.available_bytes())
-        if self.tight:
-            health.in_pieces()
+        health.in_pieces(wanted=self.tight)
         as_given = self.timed.as_given
         opened, instance.opened = instance.opened, None
         if opened is not None and instance.call_seconds > SLOW_S:
@@ -382,19 +390,3 @@ def synchronise(device: torch.device) -> None:
     """Wait for a device that works behind our back."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-
-
-def load(program: Program, entry: str, instance: Instance) -> None:
-    """Import, construct and load with an instance's first weights what is entered by ``entry``."""
-    program.written, program.takes = instance.contract.mutates, refusals.parameters(instance.model)
-    program.trained = requiring(instance.model) if instance.contract.gradients else None
-    program.load(
-        entry,
-        instance.init_args,
-        instance.init_kwargs,
-        instance.first_state,
-        training=instance.contract.training,
-        autocast=instance.autocast,
-        seeds=(instance.seed, mixed(instance.seed)),
-        imports=instance.reference.task.imports,
-    )

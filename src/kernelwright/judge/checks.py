@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kernelwright.judge import agreement, odd_addresses, race, refusals, spot_checks, taken, variants, weighed
-from kernelwright.judge.bench import DEAR_BYTES, Bench, Point, load
+from kernelwright.judge.bench import DEAR_BYTES, Bench, Point
 from kernelwright.judge.buffers import Buffers, laid_out_oddly
 from kernelwright.judge.by_chance import ByChance
 from kernelwright.judge.gathered import Gathered
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.loading import load
 from kernelwright.judge.other_stream import answers_otherwise
 from kernelwright.judge.program import Program
 from kernelwright.judge.slices import ITSELF

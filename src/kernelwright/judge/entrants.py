@@ -17,10 +17,11 @@ from kernelwright.candidate import Candidate
 from kernelwright.errors import JudgeFailed, NotEnoughMemory
 from kernelwright.judge import baselines, health, race, refusals, spoilt, timing_plan, unfinished, waiting
 from kernelwright.judge.also.scene import Contender
-from kernelwright.judge.bench import Bench, Point, load
+from kernelwright.judge.bench import Bench, Point
 from kernelwright.judge.build import build
 from kernelwright.judge.entrant import Entrant
 from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.loading import load
 from kernelwright.judge.program import Program
 from kernelwright.judge.programs import Programs
 from kernelwright.trial import Rejected

@@ -61,10 +61,11 @@ def make_room(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def in_pieces() -> None:
+def in_pieces(*, wanted: bool) -> None:
     """From here on this process takes a GPU's memory in pieces that it gives back one by one: of 12 GiB out of which
     24 MiB were in use nothing was, and the next 12 GiB found no room."""
-    torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+    if wanted:
+        torch.cuda.memory._set_allocator_settings("expandable_segments:True")
 
 
 def pass_on(error: BaseException) -> None:

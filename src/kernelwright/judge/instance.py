@@ -16,6 +16,7 @@ from kernelwright.judge import (
     agreement,
     calls,
     constants,
+    fills,
     health,
     inputs,
     noise,
@@ -122,7 +123,7 @@ class Instance:
     def _construct(self, seed: int) -> torch.nn.Module:
         entry = getattr(self.reference.module, self.reference.task.entry)
         try:
-            with seeded(seed):
+            with seeded(seed), fills.filled(fills.ASIDE) as self.filled:
                 model = entry(*copy.deepcopy(self.init_args), **copy.deepcopy(self.init_kwargs))
             refusals.no_module(self.reference, model)
             return settled(self.reference, model.to(self.device), self._given, seed, training=self.training)

@@ -82,11 +82,13 @@ class Program:
         autocast: str = "",
         seeds: tuple[int, int] = (1, 1),
         imports: Sequence[str] = (),
+        filled: str = "",
     ) -> None:
         """Import ``FILE.py::CLASS``, construct it with these arguments, move it to the device, load ``state`` strictly.
 
         ``autocast`` names a dtype (``bfloat16``) to run every call under. ``seeds`` of Python's generator, and of
-        numpy's and torch's, under which it is constructed. ``imports``: folders on its path. Raises ChildFailure.
+        numpy's and torch's, under which it is constructed. ``imports``: folders on its path; ``filled``: how it fills
+        large weights (``fills``). Raises ChildFailure.
         """
         arguments, first = skeletons.of_constructor(list(init_args))
         keywords, second = skeletons.of_constructor(dict(init_kwargs or {}))
@@ -104,6 +106,7 @@ class Program:
             "specs": [spec.to_json() for spec in specs], "training": training, "autocast": autocast, "seeds": seeds,
             "size": arena.size if arena else 0, "imports": list(imports), "takes": list(self.takes),
             "threads": self.threads, "trained": None if self.trained is None else list(self.trained),
+            "filled": filled,
         }  # fmt: skip
         with self.loads():
             self.leash.ask(request, "load", [arena.fd] if arena else [])

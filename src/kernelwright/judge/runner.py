@@ -23,6 +23,7 @@ import torch
 from kernelwright.judge import asked, buffers, fetch, imported, left, plain, skeletons, spoilt, state_names, veil, wires
 from kernelwright.judge.amid import Amid
 from kernelwright.judge.anew import Anew
+from kernelwright.judge.fills import constructed
 from kernelwright.judge.handover import Handover
 
 
@@ -115,8 +116,8 @@ class Runner:
         arguments = skeletons.unflatten(request["init_args"], leaves)
         keywords = skeletons.unflatten(request["init_kwargs"], leaves)
         try:
-            with left.seeds(*request["seeds"]):
-                module = made(*arguments, **keywords)
+            make = functools.partial(made, *arguments, **keywords)
+            module = constructed(make, request["seeds"], request["filled"])
         finally:
             self.before.constructed()
         if isinstance(module, torch.nn.Module):

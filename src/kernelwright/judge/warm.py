@@ -22,8 +22,9 @@ import torch
 from kernelwright import wire
 from kernelwright.candidate import Candidate
 from kernelwright.judge import extensions, folders, race, taken, waiting
-from kernelwright.judge.bench import Bench, load
+from kernelwright.judge.bench import Bench
 from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.loading import load
 from kernelwright.judge.program import Program
 from kernelwright.judge.programs import Programs
 

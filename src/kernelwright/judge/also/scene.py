@@ -13,10 +13,11 @@ import torch
 
 from kernelwright.candidate import Candidate
 from kernelwright.judge import race
-from kernelwright.judge.bench import Bench, Point, load
+from kernelwright.judge.bench import Bench, Point
 from kernelwright.judge.build import build
 from kernelwright.judge.checks import Wrong
 from kernelwright.judge.leash import ChildFailure
+from kernelwright.judge.loading import load
 from kernelwright.judge.program import Program
 from kernelwright.judge.programs import Programs
 from kernelwright.trial import CaseResult, Rejected
