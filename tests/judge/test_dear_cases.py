@@ -167,9 +167,9 @@ def test_eager_is_not_warmed_again_on_sets_it_was_sized_on(
     bench = SimpleNamespace(
         eager_us=slow, sized=False, contract=SimpleNamespace(gradients=False), device=torch.device(device),
         timed=SimpleNamespace(instance=SimpleNamespace(eager=lambda *_: [], giver=SimpleNamespace(keeps=True))),
-        plan=lambda *_: SimpleNamespace(sets=sets), call_bytes=1 << 30,
+        plan=lambda *_: SimpleNamespace(sets=sets), call_bytes=1 << 30, tight=False,
     )  # fmt: skip
-    monkeypatch.setattr(entrants_module, "bind", lambda *_: None)
+    monkeypatch.setattr(entrants_module, "_bind", lambda *_: None)
     monkeypatch.setattr(entrants_module, "load", lambda *_: None)
     programs = cast(Any, SimpleNamespace(fork=lambda *_, **__: Sized()))
     entrant = Entrant(name="eager", program=None, failure="", warming=None)

@@ -80,7 +80,7 @@ class Clocked:
 
 def test_eager_is_sized_without_what_an_empty_window_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU that is several calls long; yet a tenth of the window is the calls', whatever the clock says."""
-    monkeypatch.setattr(entrants_module, "bind", lambda *_: None)
+    monkeypatch.setattr(entrants_module, "_bind", lambda *_: None)
     for empty, each, expected in ((350.0, 66.0, 66.0), (350.0, 0.0, 350.0 * 0.1 / 3)):
         bench = _bench("cpu")
         Entrants._size_up(cast(Bench, bench), cast(Program, Clocked(empty, each)), [])
@@ -92,14 +92,24 @@ def test_short_calls_on_a_gpu_are_sized_many_at_a_time(
     monkeypatch: pytest.MonkeyPatch, call_bytes: int, calls: int
 ) -> None:
     """What varies from window to window there is more than three calls; no more are bound than take 1 GiB."""
-    monkeypatch.setattr(entrants_module, "bind", lambda *_: None)
+    monkeypatch.setattr(entrants_module, "_bind", lambda *_: None)
     program = Clocked(350.0, 66.0)
     Entrants._size_up(cast(Bench, _bench("cuda:0", call_bytes)), cast(Program, program), [])
     assert calls == program.most
 
 
+def test_a_call_that_takes_much_of_a_device_is_sized_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it is bound to is kept."""
+    monkeypatch.setattr(entrants_module, "_bind", lambda *_: None)
+    bench, program = _bench("cuda:0", 12 << 30), Clocked(350.0, 66.0)
+    bench.tight = True
+    Entrants._size_up(cast(Bench, bench), cast(Program, program), [])
+    assert program.most == 1
+
+
 def _bench(device: str, call_bytes: int = 1 << 20) -> SimpleNamespace:
     return SimpleNamespace(
+        tight=False,
         eager_us=100.0,
         sized=False,
         contract=SimpleNamespace(gradients=False),
@@ -284,7 +294,7 @@ def test_a_baseline_that_could_not_be_bound_is_ended(tmp_path: Path, monkeypatch
 
     held = Held()
     monkeypatch.setattr(entrants_module, "load", lambda *_: None)
-    monkeypatch.setattr(entrants_module, "bind", no_room)
+    monkeypatch.setattr(entrants_module, "_bind", no_room)
     entrants = Entrants(cast(Programs, SimpleNamespace(fork=lambda *_, **__: held)), tmp_path, tmp_path)
     bench: Any = SimpleNamespace(
         timed=SimpleNamespace(instance=SimpleNamespace(giver=SimpleNamespace(keeps=True))),
