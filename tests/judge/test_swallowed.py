@@ -126,3 +126,27 @@ def test_a_sum_on_the_way_errs_as_the_sum_of_its_addends_does() -> None:
         last, whole = x.cumsum(-1)[:, -1], x.sum(-1)
     exact = x.sum(-1)
     assert 0.8 < float((last - exact).square().mean() / (whole - exact).square().mean()) < 1.25
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("zeros", [0.0, 0.3, 0.98])
+@pytest.mark.parametrize("rows", [2, 200])
+def test_few_equal_terms_are_counted_where_they_are(batch: tuple[int, ...], zeros: float, rows: int) -> None:
+    """As all of the larger factor says, zeros between or not; it may be either one."""
+    rng = torch.Generator().manual_seed(5)
+    left = torch.randn(*batch, rows, 60, generator=rng, dtype=torch.float64)
+    right = torch.randn(*batch, 60, 50, generator=rng, dtype=torch.float64)
+    left[..., 0, 7] = left[..., 0, 6]
+    left[..., 1, 0] = left[..., 1, 59]
+    right[..., 7, :20] = right[..., 6, :20]
+    right[..., 0, 30:] = right[..., 59, 30:]
+    blank = torch.rand(right.shape, generator=rng) < zeros
+    right = right.masked_fill(blank, 0.0)
+    func = torch.bmm if batch else torch.mm
+    unit = 2.0**-24
+    whole = func(
+        swallowed.equal(left, left.abs(), -1, unit).double(), swallowed.equal(right, right.abs(), -2, unit).double()
+    )
+    found = swallowed.equal_terms(func, left, right, unit)
+    assert torch.equal(torch.as_tensor(found).expand(whole.shape).double(), whole)
+    assert zeros > 0.9 or float(whole.sum()) > 0
