@@ -360,11 +360,12 @@ class Instance:
             move(weights.once(double), write=True)
         self.adopt(leaves)
         incoming = [raised(value) for value in self.incoming] if self.incoming else None
+        asked, own = (self.wanted, incoming), not mode.copies
 
         def answer(values: list[torch.Tensor]) -> list[torch.Tensor]:
             values = values if move is None else mode.aside(functools.partial(move, write=True), values)
             with kept(self.device, self.particular, order=move is None), self.own_dtypes.again():
-                return self._everything(calls.call(double, self.skeleton, values, self.wanted, incoming, own=True))
+                return self._everything(calls.call(double, self.skeleton, values, *asked, own=own))
 
         return run_raised(answer, leaves, mode)
 

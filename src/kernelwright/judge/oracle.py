@@ -97,6 +97,9 @@ class Float64Trace(Watching):
     ``work`` estimates the cost in multiply-adds: outputs of each operator, and products for matrix operators.
     """
 
+    copies = False
+    """A call copies what it is given, as those of eager do, although that was made for it alone."""
+
     def __init__(self) -> None:
         super().__init__()
         self.rewritten = 0

@@ -146,6 +146,8 @@ class Stored(Float64Trace):
     """Float64, where each result that eager stored in half precision is rounded to that, at random, or (``rng``: None)
     to the nearest."""
 
+    copies = True  # its operators are told by their order in the call that was seen
+
     def __init__(self, kinds: Kinds, kind: torch.dtype, rng: torch.Generator | None) -> None:
         super().__init__()
         self._kind = kind
