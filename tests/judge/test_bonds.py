@@ -9,13 +9,14 @@ import pytest
 import torch
 from plain_tasks import instance, task
 
-from kernelwright.judge.bonds import LOTS, definite, symmetric
+from kernelwright.judge.bonds import LOTS, symmetric
 from kernelwright.judge.extremes import FREE
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.layouts import EXPANDED
 from kernelwright.judge.recombined import Recombiner
 from kernelwright.judge.reference import Reference
 from kernelwright.judge.repeated import parts
+from kernelwright.judge.symmetric import definite
 from kernelwright.judge.yardstick import Magnitudes
 from kernelwright.task import Case, Task
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from kernelwright.judge import (
-    bonds,
     calls,
     descent,
     differences,
@@ -29,6 +28,7 @@ from kernelwright.judge import (
     numerics,
     ranges,
     skeletons,
+    symmetric,
 )
 from kernelwright.judge.differences import Taken
 
@@ -336,5 +336,5 @@ def mirrored(instance: Instance, index: int, value: torch.Tensor) -> torch.Tenso
     """An input that is as symmetric as in every draw; None where it is not positive definite any more."""
     if index not in instance.bonds.symmetric:
         return value
-    made = (value + value.mT) / 2
-    return made if index not in instance.bonds.definite or bonds.definite(made) else None
+    made = (value + value.mH) / 2
+    return made if index not in instance.bonds.definite or symmetric.definite(made) else None

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 import torch
 
-from kernelwright.judge import numerics, repeated, triangles, whole
+from kernelwright.judge import repeated, triangles, whole
 from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import FLOATS, OF_ONE, SPARSE_KEPT, Variant, change_leaves
 from kernelwright.judge.layouts import EXPANDED
 from kernelwright.judge.recombined import MOVED
-from kernelwright.judge.renewed import mirrored
+from kernelwright.judge.symmetric import definite, enlarged, halved, mirrored
 
 Mix = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -36,12 +36,8 @@ positive definite. A change that 10 in 12 of them stayed so under was a variant 
 call; in 24 draws it is one in a hundred."""
 THINNED = 12
 """The same where matrices are factored and an input, by lot, is thinned out: of two, 16 in 24 draws were taken."""
-MARGIN = 1.25
-"""How many times the sum of the others of its row the diagonal of a matrix is at least that is made definite again."""
 POWERS = 1.0, 4.0, 16.0
 """Of lengths that were changed, by lot: what they are shares of the whole by."""
-HALVED = 8
-"""Times at the most that a change of few elements is halved for its sake."""
 
 
 def flags(leaf: torch.Tensor, no: float = 0.0) -> bool:
@@ -85,23 +81,14 @@ def single(leaf: torch.Tensor) -> int:
 
 
 def symmetric(leaf: torch.Tensor) -> bool:
-    """Whether all of its matrices (the last two dimensions) are, but for rounding, and not all are diagonal."""
-    return mirrored(leaf) and bool((leaf != leaf.mT.triu().tril()).any())
+    """Whether all of its matrices (the last two dimensions) are, but for rounding, and not all are diagonal; of complex
+    ones whether they are Hermitian."""
+    return mirrored(leaf) and bool((leaf != leaf.triu().tril()).any())
 
 
 def _alike(constant: torch.Tensor) -> bool:
     """Whether matrices that are the same in every draw are symmetric, or diagonal, by more than being of one number."""
     return mirrored(constant) and bool((constant != constant.reshape(-1)[0]).any())
-
-
-def definite(leaf: torch.Tensor) -> bool:
-    """Whether all of these symmetric matrices are positive definite."""
-    return numerics.finite(leaf) and not bool(_failed(leaf).any())
-
-
-def _failed(leaf: torch.Tensor) -> torch.Tensor:
-    """Which of them have no root."""
-    return torch.linalg.cholesky_ex(leaf.to(torch.float64)).info != 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +101,8 @@ class Bonds:
     Numbers of few bits do not move beside them where honest error is drawn: a label moved by half an ulp is not equal
     to 1, and of a loss that asks for that any answer passed."""
     symmetric: frozenset[int]
+    hermitian: frozenset[int]
+    """Those of complex numbers, which are Hermitian."""
     definite: frozenset[int]
     """Symmetric ones that are positive definite."""
     far: Mapping[int, float]
@@ -149,6 +138,7 @@ class Bonds:
             lies,
             {index: axis if axis == other else -1 for index, (axis, other) in found.items()},
             alike,
+            frozenset(index for index in alike if first[index].is_complex()),
             frozenset(index for index in alike if index not in found and all(map(definite, pairs[index]))),
             {i: low for i, (a, b) in enumerate(pairs) if (low := whole.far(a)) and whole.far(b) == low},
             frozenset(i for i, pair in enumerate(pairs) if all(map(whole.is_mask, pair))),
@@ -198,9 +188,9 @@ class Bonds:
         for index, total in self.sums.items():
             made[index] = _adding_up(made[index], leaves[index], total, seed)
         for index in self.symmetric:
-            made[index] = _mirrored(leaves[index], made[index])
+            made[index] = halved(leaves[index], made[index])
         for index in self.definite:
-            made[index] = _definite(leaves[index], made[index], near=variant.change in OF_ONE)
+            made[index] = enlarged(leaves[index], made[index], near=variant.change in OF_ONE)
         return triangles.kept_so(made, self.triangles)
 
     def free(self, leaves: Sequence[torch.Tensor]) -> bool:
@@ -218,7 +208,7 @@ class Bonds:
         axis = self.flags.get(index, -1)
         if index in self.flags and _bare(base, axis) and _bare(other, axis):
             made = _as_floats(mix(_as_set(base, axis), _as_set(other, axis)), axis, base)
-            return _mirrored(base, made) if index in self.symmetric else made
+            return halved(base, made) if index in self.symmetric else made
         if index in self.far and whole.far(base) and whole.far(other):
             return torch.where(mix(base == 0, other == 0), 0.0, self.far[index]).to(base.dtype)
         if index in self.symmetric:
@@ -241,7 +231,7 @@ class Bonds:
         elif index in self.hidden:
             found["bond"] = "0 and -inf"
         elif index in self.symmetric:
-            found["bond"] = "symmetric matrices"
+            found["bond"] = "Hermitian matrices" if index in self.hermitian else "symmetric matrices"
         elif index in self.twice:
             found["bond"] = f"equal {self.twice[index]} along its last axis"
         elif index in self.sums:
@@ -253,8 +243,9 @@ class Bonds:
         said = {index: "holds zeros and ones alone" for index in self.flags}
         said |= {index: "holds 1 and -1 alone" for index, axis in self.flags.items() if axis == SIGNED}
         said |= {index: f"has a single one along axis {axis}" for index, axis in self.flags.items() if axis >= 0}
-        said |= {index: "is symmetric" for index in self.symmetric}
-        said |= {index: "is symmetric and positive definite" for index in self.definite}
+        for index in self.symmetric:
+            said[index] = "is Hermitian" if index in self.hermitian else "is symmetric"
+            said[index] += " and positive definite" if index in self.definite else ""
         said |= {index: f"holds 0 and {low:.9g} alone" for index, low in self.far.items()}
         said |= {index: "holds 0 and -inf alone" for index in self.hidden}
         said |= {index: f"has equal {kind} along its last axis" for index, kind in self.twice.items()}
@@ -280,32 +271,6 @@ def _as_floats(made: torch.Tensor, axis: int, like: torch.Tensor) -> torch.Tenso
     if axis == SIGNED:
         return made.to(like.dtype) * 2 - 1
     return made.to(like.dtype) if axis < 0 else torch.zeros_like(like).scatter_(axis, made.unsqueeze(axis), 1.0)
-
-
-def _mirrored(before: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
-    """A changed symmetric matrix, its other half like the one that was changed, so that a single element that changes
-    does so in both."""
-    if changed is before:
-        return changed
-    half = torch.where(changed == before, changed.mT, changed).tril()
-    return half + half.tril(-1).mT
-
-
-def _definite(before: torch.Tensor, changed: torch.Tensor, *, near: bool) -> torch.Tensor:
-    """Changed symmetric matrices; those that were positive definite, and are so no more, by a larger diagonal: who
-    solves by a root was refused where such a matrix had been negated. ``near``: few elements changed, which come back
-    half way, and again, instead."""
-    if changed is before or not numerics.finite(changed):
-        return changed
-    lost = _failed(changed)
-    for _ in range(HALVED if near else 0):
-        changed = torch.where(lost[..., None, None], before + (changed - before) / 2, changed)
-        lost = _failed(changed)
-    others = changed.abs().sum(-1) - changed.diagonal(dim1=-2, dim2=-1).abs()
-    diagonal = before.diagonal(dim1=-2, dim2=-1) + MARGIN * others
-    enough = changed.clone()
-    enough.diagonal(dim1=-2, dim2=-1).copy_(diagonal)
-    return torch.where(lost[..., None, None], enough, changed)
 
 
 def _ascends(values: torch.Tensor) -> bool:

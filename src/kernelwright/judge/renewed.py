@@ -8,6 +8,7 @@ import torch
 from kernelwright.judge import numerics
 from kernelwright.judge.inputs import FLOATS
 from kernelwright.judge.slices import again, real
+from kernelwright.judge.symmetric import mirrored
 from kernelwright.judge.whole import far
 
 
@@ -48,20 +49,6 @@ def permuted(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     if mirrored(values):
         return _exchanged(values.detach(), rng)
     return flat[torch.randperm(flat.numel(), generator=rng, device=flat.device)].reshape(values.shape)
-
-
-def mirrored(values: torch.Tensor) -> bool:
-    """Whether all of its matrices (the last two dimensions) are symmetric, but for rounding; diagonal ones too. None is
-    that is a mask: all differences are as small as infinity."""
-    if values.dtype not in FLOATS or values.dim() < 2 or values.shape[-1] != values.shape[-2] or values.shape[-1] < 2:
-        return False
-    if not numerics.finite(values):
-        return False
-    near = 64 * torch.finfo(values.dtype).eps
-    for part, other in ((values[..., 0, :], values[..., :, 0]), (values, values.mT)):  # almost all others in one look
-        if not part.numel() or not bool(((part - other).abs() <= near * part.abs().amax()).all()):
-            return False
-    return True
 
 
 def _congruent(values: torch.Tensor, noise: torch.Tensor, rng: torch.Generator) -> torch.Tensor:

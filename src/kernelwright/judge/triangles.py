@@ -8,6 +8,7 @@ looks at the zeros before it runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
@@ -15,7 +16,7 @@ import torch
 from kernelwright.judge import numerics
 
 LEAST = 4
-"""Matrices of fewer rows or columns are triangular by chance, or may be anything."""
+"""A matrix of fewer rows or columns is triangular by chance, or may be anything; many are not."""
 _KEEP: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "upper": torch.triu,
     "lower": torch.tril,
@@ -25,13 +26,23 @@ _KEEP: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 def kind(leaf: torch.Tensor) -> str:
     """``upper``, ``lower`` or ``diagonal`` where all of its matrices (the last two dimensions) are; else empty."""
-    if not leaf.is_floating_point() or leaf.dim() < 2 or min(leaf.shape[-2:]) < LEAST or leaf.numel() == 0:
+    numbers = leaf.is_floating_point() or leaf.is_complex()
+    if not numbers or leaf.dim() < 2 or leaf.numel() == 0 or not _enough(leaf):
         return ""
     if bool(leaf[..., 1:, 0].any()) and bool(leaf[..., 0, 1:].any()):  # almost every other one, in one look
         return ""
     if not bool(leaf.diagonal(dim1=-2, dim2=-1).any()) or not numerics.finite(leaf):
         return ""  # nothing but zeros, or a mask that is added
     return next((name for name in ("diagonal", "upper", "lower") if torch.equal(_KEEP[name](leaf), leaf)), "")
+
+
+def _enough(leaf: torch.Tensor) -> bool:
+    """Whether their zeros are too many to be so by chance: as many as one matrix of LEAST rows has, in all of smaller
+    ones that are square, as cameras are. Of a batch of 3x3 ones the zeros were filled, and who solved by them refused.
+    """
+    rows, columns = leaf.shape[-2:]
+    few = rows * (rows - 1) // 2 * math.prod(leaf.shape[:-2]) if rows == columns else 0
+    return min(rows, columns) >= LEAST or few >= LEAST * (LEAST - 1) // 2
 
 
 def triangular(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], constant: set[int]) -> dict[int, str]:

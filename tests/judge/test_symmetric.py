@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matrices that are symmetric or Hermitian in every draw stay so, and what they are in more than that."""
+
+from __future__ import annotations
+
+import torch
+from plain_tasks import instance
+
+from kernelwright.judge.extremes import FREE
+from kernelwright.judge.inputs import Variant
+from kernelwright.judge.symmetric import definite, halved, mirrored
+
+COMPLEX = "torch.randn(4, 6, 6, dtype=torch.complex64)"
+
+
+def test_complex_matrices_are_hermitian_not_symmetric() -> None:
+    root = torch.randn(3, 6, 6, dtype=torch.complex64)
+    assert mirrored(root @ root.mH) and not mirrored(root + root.mT) and not mirrored(root)
+    assert not mirrored(torch.full((3, 3), -torch.inf).triu(1)) and not mirrored(torch.full((3, 3), torch.nan))
+
+
+def test_hermitian_definite_matrices_stay_so() -> None:
+    """Of a sum with its plain transpose nothing is kept."""
+    made = instance("torch.linalg.solve(x, x)", f"[(b := {COMPLEX}) @ b.mH + torch.eye(6)]")
+    assert {0} == made.bonds.symmetric == made.bonds.hermitian == made.bonds.definite
+    assert "is Hermitian and positive definite in every draw" in " ".join(made.notes)
+    assert {"bond": "Hermitian matrices"} == made.bonds.facts(0)
+    moved = 0
+    for variant in [v for v in made.offered(3) if v.group not in FREE]:
+        leaf = made.draw(variant, 5)[0]
+        assert torch.allclose(leaf, leaf.mH) and definite(leaf), variant.name
+        moved += not torch.equal(leaf, made.draw(Variant(name="as given", required=True), 5)[0])
+    assert moved > 8
+    assert not instance("x.real", f"[(b := {COMPLEX}) + b.mT]").bonds.symmetric
+
+
+def test_one_element_of_a_hermitian_matrix_changes_beside_its_conjugate() -> None:
+    root = torch.randn(5, 5, dtype=torch.complex64)
+    before = root + root.mH
+    for at in ((1, 3), (3, 1), (2, 2)):
+        changed = before.clone()
+        changed[at] = 2 + 5j
+        made = halved(before, changed)
+        assert mirrored(made) and int((made != before).sum()) == (1 if at == (2, 2) else 2)
+
+
+def test_complex_triangles_stay_so() -> None:
+    made = instance("torch.linalg.solve(x, x)", f"[{COMPLEX}.tril() + 3 * torch.eye(6)]")
+    assert {0: "lower"} == made.triangles
+    assert not any(made.draw(v, 5)[0].triu(1).any() for v in made.offered(3) if v.group not in FREE)
