@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from plain_tasks import instance
 
-from kernelwright.judge import facts, variants
+from kernelwright.judge import facts, renewed, variants
 from kernelwright.judge.instance import Instance
 from kernelwright.judge.reference import Reference
 from kernelwright.judge.triangles import kept_so, kind, triangular, words_of
@@ -48,13 +49,39 @@ def test_what_counts_as_triangular(leaf: torch.Tensor, found: str) -> None:
 
 def test_only_what_changes_between_draws_and_stays_triangular_counts() -> None:
     """The same lower triangle in every draw may be a mask of ones."""
-    first = [SQUARE.triu(), SQUARE.triu(), SQUARE.triu()]
-    second = [2 * SQUARE.triu(), 2 * SQUARE, SQUARE.triu()]
+    mask = torch.ones(6, 6).triu()
+    first, second = [SQUARE.triu(), SQUARE.triu(), mask], [2 * SQUARE.triu(), 2 * SQUARE, mask]
     found = triangular(first, second, {2})
     assert {0: "upper"} == found
     moved = kept_so([SQUARE - 50.0, SQUARE], found)
     assert torch.equal((SQUARE - 50.0).triu(), moved[0]) and torch.equal(SQUARE, moved[1])
     assert "input a is upper triangular" in words_of(found, ["a", "b"])[0]
+
+
+ROOT = torch.linalg.cholesky(0.6 ** (torch.arange(8.0)[:, None] - torch.arange(8.0)).abs())
+
+
+def test_constant_roots_stay_triangular_and_masks_do_not() -> None:
+    """In another order, too. One number beside zeros is a mask, and a zero on the diagonal makes no root."""
+    dice = torch.Generator().manual_seed(3)
+    for root, name in ((ROOT, "lower"), (ROOT.mT, "upper")):
+        assert {0: name} == triangular([root], [root], {0})
+        made, other = renewed.rerandomise(root, dice), renewed.permuted(root, dice)
+        for leaf in (made, other):
+            assert torch.equal(leaf, kept_so([leaf], {0: name})[0]) and bool((leaf.diagonal() > 0).all())
+            assert not torch.equal(leaf, root) and float(torch.linalg.cond(leaf)) < 1e4
+        assert torch.equal(root.reshape(-1).sort().values, other.reshape(-1).sort().values)
+    for mask in (torch.ones(8, 8).tril(), ROOT.tril(-1), torch.full((8, 8), 0.5).tril(), torch.eye(8), ROOT[:, :6]):
+        assert not triangular([mask], [mask], {0})
+    ones = renewed.rerandomise(torch.ones(8, 8).tril(), dice)
+    assert bool(ones.triu(1).any())
+
+
+def test_a_constant_root_is_triangular_in_every_change() -> None:
+    made = instance("torch.linalg.solve(m, x)", "[torch.randn(8, 16), torch.linalg.cholesky(0.6 ** (torch.arange(8.0)"
+                    "[:, None] - torch.arange(8.0)).abs())]", args="x, m")  # fmt: skip
+    assert {1: "lower"} == made.triangles
+    assert not any(made.draw(v, 5)[1].triu(1).any() for v in made.offered(3) if v.layout == "contiguous")
 
 
 TASK = Task(

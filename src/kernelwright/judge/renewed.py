@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from kernelwright.judge import numerics
+from kernelwright.judge import numerics, triangles
 from kernelwright.judge.inputs import FLOATS
 from kernelwright.judge.slices import again, real
 from kernelwright.judge.symmetric import mirrored
@@ -15,9 +15,10 @@ from kernelwright.judge.whole import far
 def rerandomise(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """A floating tensor that never changes between draws gets values of its own kind.
 
-    All equal: scattered by a half around the constant (normal where it is zero). Sorted: sorted again within the
-    range. Symmetric matrices: see ``_congruent``. Zeros and ones: the same density. Anything else: its own values
-    permuted, scaled by 0.5 to 1.5. Tensors that hold NaN or Inf, and masks that are added, are kept.
+    All equal: scattered by a half around the constant (normal where it is zero). Sorted: sorted again within the range.
+    Symmetric matrices: see ``_congruent``. Triangular ones: see ``triangles.scaled``. Zeros and ones: the same density.
+    Anything else: its own values permuted, scaled by 0.5 to 1.5. Tensors that hold NaN or Inf, and masks that are
+    added, are kept.
     """
     if values.numel() == 0 or not numerics.finite(values) or far(values):
         return values.clone()
@@ -30,6 +31,8 @@ def rerandomise(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
         new = torch.sort(low + (high - low) * noise).values
     elif mirrored(values):
         new = _congruent(values.detach().to(torch.float64), noise.reshape(values.shape), rng)
+    elif triangles.factor(values):
+        new = triangles.scaled(values.detach().to(torch.float64), rng)
     elif bool(((flat == 0) | (flat == 1)).all()):
         new = (noise < flat.mean()).to(torch.float64)
     else:
@@ -41,13 +44,15 @@ def rerandomise(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 def permuted(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     """The same numbers in another order: what holds of each, as what an arccosine takes, holds still. What is sorted
     has its meaning by that, and a mask by where it lies: both stay. Of symmetric matrices rows and columns change
-    places alike."""
+    places alike, and what is in a triangle stays there."""
     flat = values.detach().reshape(-1)
     in_order = values.dim() == 1 and bool((flat[1:] >= flat[:-1]).all())
     if values.numel() < 2 or in_order or not numerics.finite(values) or far(values):
         return values.clone()
     if mirrored(values):
         return _exchanged(values.detach(), rng)
+    if triangles.factor(values):
+        return triangles.exchanged(values.detach(), rng)
     return flat[torch.randperm(flat.numel(), generator=rng, device=flat.device)].reshape(values.shape)
 
 

@@ -47,9 +47,38 @@ def _enough(leaf: torch.Tensor) -> bool:
 
 def triangular(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], constant: set[int]) -> dict[int, str]:
     """Which leaves of two draws are triangular in both, and how. One that is the same in both may be a mask: other
-    masks are other answers."""
-    pairs = [(i, kind(a), b) for i, (a, b) in enumerate(zip(first, second, strict=True)) if i not in constant]
-    return {index: name for index, name, other in pairs if name and kind(other) == name}
+    masks are other answers (see ``factor``)."""
+    pairs = list(enumerate(zip(first, second, strict=True)))
+    names = {i: factor(a) if i in constant else kind(a) for i, (a, _) in pairs}
+    return {i: names[i] for i, (_, b) in pairs if names[i] and (i in constant or kind(b) == names[i])}
+
+
+def factor(leaf: torch.Tensor) -> str:
+    """``upper`` or ``lower`` where matrices that are the same in every draw are square and triangular, and have no zero
+    on the diagonal: roots of covariances. One number beside zeros may be a mask, and a diagonal one is symmetric."""
+    name = kind(leaf) if leaf.dim() > 1 and leaf.shape[-1] == leaf.shape[-2] else ""
+    if name not in ("upper", "lower") or not bool(leaf.diagonal(dim1=-2, dim2=-1).all()):
+        return ""
+    return name if bool(((leaf != 0) & (leaf != leaf.reshape(-1)[0])).any()) else ""
+
+
+def scaled(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """Other such matrices: rows and columns times factors of their own, 0.5 to 1.5. Their numbers in any order, and any
+    place, were singular, and a task on the root of a covariance was not admitted."""
+    down, along = (0.5 + torch.rand(leaf.shape[:-1], generator=rng, dtype=leaf.dtype, device=leaf.device) for _ in "ab")
+    return leaf * down[..., None] * along[..., None, :]
+
+
+def exchanged(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """The same numbers in another order within the triangle, and along the diagonal."""
+    made = leaf.clone()
+    inside = torch.ones_like(leaf, dtype=torch.bool)
+    inside = inside.triu(1) if factor(leaf) == "upper" else inside.tril(-1)
+    whole = torch.eye(leaf.shape[-1], dtype=torch.bool, device=leaf.device).expand(leaf.shape)
+    for places in (inside, whole):
+        numbers = leaf[places]
+        made[places] = numbers[torch.randperm(len(numbers), generator=rng, device=leaf.device)]
+    return made
 
 
 def kept_so(leaves: list[torch.Tensor], found: Mapping[int, str]) -> list[torch.Tensor]:
