@@ -48,3 +48,32 @@ def test_complex_triangles_stay_so() -> None:
     made = instance("torch.linalg.solve(x, x)", f"[{COMPLEX}.tril() + 3 * torch.eye(6)]")
     assert {0: "lower"} == made.triangles
     assert not any(made.draw(v, 5)[0].triu(1).any() for v in made.offered(3) if v.group not in FREE)
+
+
+def test_semidefinite_matrices_stay_so() -> None:
+    """Of fewer samples than numbers, with a ridge inside the reference; one far below zero is none."""
+    made = instance("torch.linalg.solve(x + 0.1 * torch.eye(8), x)", "[(a := torch.randn(16, 8, 4)) @ a.mT]")
+    assert {0} == made.bonds.symmetric == made.bonds.semidefinite and not made.bonds.definite
+    assert "is symmetric and positive semidefinite in every draw" in " ".join(made.notes)
+    first = made.draw(Variant(name="as given", required=True), 5)[0]
+    for change in ("negated", "shifted", "mixed"):
+        leaf = made.draw(Variant(name="", required=True, change=change), 5)[0]
+        assert mirrored(leaf) and definite(leaf, semi=True), change
+    assert not definite(first) and not made.bonds.sound(0, -first) and made.bonds.sound(0, first)
+    for variant in [v for v in made.offered(3) if v.group not in FREE]:
+        assert definite(made.draw(variant, 5)[0], semi=True), variant.name
+    assert not instance("x", "[(a := torch.randn(16, 8, 4)) @ a.mT - 0.1 * torch.eye(8)]").bonds.semidefinite
+
+
+def test_diagonal_matrices_of_positive_numbers_stay_so() -> None:
+    """Others may be of either sign."""
+    made = instance("torch.logdet(x)", "[torch.diag_embed(torch.rand(32, 4) + 0.2)]")
+    assert {0: "diagonal"} == made.triangles and {0} == made.bonds.positive
+    first, changed = made.draw(Variant(name="as given", required=True), 5)[0], 0
+    for variant in [v for v in made.offered(3) if v.group not in FREE]:
+        leaf = made.draw(variant, 5)[0]
+        diagonal = leaf.diagonal(dim1=1, dim2=2)
+        assert bool((diagonal > 0).all()) and torch.equal(leaf, diagonal.diag_embed()), variant.name
+        changed += not torch.equal(first, leaf)
+    assert changed > 8
+    assert not instance("x", "[torch.diag_embed(torch.randn(32, 4))]").bonds.positive

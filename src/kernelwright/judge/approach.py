@@ -28,7 +28,6 @@ from kernelwright.judge import (
     numerics,
     ranges,
     skeletons,
-    symmetric,
 )
 from kernelwright.judge.differences import Taken
 
@@ -333,8 +332,8 @@ def _flat(values: Iterable[torch.Tensor]) -> torch.Tensor:
 
 
 def mirrored(instance: Instance, index: int, value: torch.Tensor) -> torch.Tensor | None:
-    """An input that is as symmetric as in every draw; None where it is not positive definite any more."""
+    """An input that is as symmetric as in every draw; None where it is not as definite any more."""
     if index not in instance.bonds.symmetric:
         return value
     made = (value + value.mH) / 2
-    return made if index not in instance.bonds.definite or symmetric.definite(made) else None
+    return made if instance.bonds.sound(index, made) else None

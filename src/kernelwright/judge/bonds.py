@@ -20,7 +20,7 @@ from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import FLOATS, OF_ONE, SPARSE_KEPT, Variant, change_leaves
 from kernelwright.judge.layouts import EXPANDED
 from kernelwright.judge.recombined import MOVED
-from kernelwright.judge.symmetric import definite, enlarged, halved, mirrored
+from kernelwright.judge.symmetric import definite, enlarged, halved, kept_positive, mirrored, positive
 
 Mix = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -105,6 +105,10 @@ class Bonds:
     """Those of complex numbers, which are Hermitian."""
     definite: frozenset[int]
     """Symmetric ones that are positive definite."""
+    semidefinite: frozenset[int]
+    """Those that are so but for rounding, as Gram matrices and covariances of few samples: a reference adds a ridge."""
+    positive: frozenset[int]
+    """Diagonal ones of positive numbers, as variances: of half of them with another sign the determinant is finite."""
     far: Mapping[int, float]
     """Masks that are added, and the number that stands for -inf in them."""
     hidden: frozenset[int]
@@ -133,13 +137,18 @@ class Bonds:
         )
         found = {i: axes for i, axes in found.items() if i not in alike or symmetric(pairs[i][0])}  # else an identity
         lies = triangles.triangular(first, second, constant)
+        sound = [i for i in alike if i not in found]
+        full = frozenset(i for i in sound if all(map(definite, pairs[i])))
+        semi = frozenset(i for i in sound if i not in full and all(definite(x, semi=True) for x in pairs[i]))
         twice = repeated.found(first, second, timed.twice if timed else None)
         return cls(
             lies,
             {index: axis if axis == other else -1 for index, (axis, other) in found.items()},
             alike,
             frozenset(index for index in alike if first[index].is_complex()),
-            frozenset(index for index in alike if index not in found and all(map(definite, pairs[index]))),
+            full,
+            semi,
+            frozenset(i for i, kind in lies.items() if kind == "diagonal" and all(map(positive, pairs[i]))),
             {i: low for i, (a, b) in enumerate(pairs) if (low := whole.far(a)) and whole.far(b) == low},
             frozenset(i for i, pair in enumerate(pairs) if all(map(whole.is_mask, pair))),
             {i: kind for i, kind in twice.items() if i not in lies and i not in found and i not in alike},
@@ -150,7 +159,9 @@ class Bonds:
         """In how many draws to ask whether a reference accepts one; ``factors``: it has operators that take no matrix
         which is singular."""
         thin = THINNED if factors and variant.change in SPARSE_KEPT else 1
-        return max(variant.lots(), LOTS if self.symmetric - self.definite and variant.change else thin)
+        return max(
+            variant.lots(), LOTS if self.symmetric - self.definite - self.semidefinite and variant.change else thin
+        )
 
     def allowed(self, variants: list[Variant]) -> list[Variant]:
         """Those that leave it as it is: a matrix of one row for all is neither triangular nor symmetric, and has no
@@ -191,7 +202,15 @@ class Bonds:
             made[index] = halved(leaves[index], made[index])
         for index in self.definite:
             made[index] = enlarged(leaves[index], made[index], near=variant.change in OF_ONE)
-        return triangles.kept_so(made, self.triangles)
+        for index in self.semidefinite:
+            made[index] = enlarged(leaves[index], made[index], near=variant.change in OF_ONE, semi=True)
+        made = triangles.kept_so(made, self.triangles)
+        return [kept_positive(leaves[i], leaf) if i in self.positive else leaf for i, leaf in enumerate(made)]
+
+    def sound(self, index: int, made: torch.Tensor) -> bool:
+        """Whether a symmetric input that was changed is as definite as it was."""
+        semi = index in self.semidefinite
+        return not semi and index not in self.definite or definite(made, semi=semi)
 
     def free(self, leaves: Sequence[torch.Tensor]) -> bool:
         """Whether draws may be made of these at once: nothing holds of them, and they lie row by row."""
@@ -246,6 +265,8 @@ class Bonds:
         for index in self.symmetric:
             said[index] = "is Hermitian" if index in self.hermitian else "is symmetric"
             said[index] += " and positive definite" if index in self.definite else ""
+            said[index] += " and positive semidefinite" if index in self.semidefinite else ""
+        said |= {index: "has positive numbers on its diagonal" for index in self.positive}
         said |= {index: f"holds 0 and {low:.9g} alone" for index, low in self.far.items()}
         said |= {index: "holds 0 and -inf alone" for index in self.hidden}
         said |= {index: f"has equal {kind} along its last axis" for index, kind in self.twice.items()}

@@ -31,14 +31,31 @@ def mirrored(values: torch.Tensor) -> bool:
     return numerics.finite(values) and bool(((values - values.mH).abs() <= near * values.abs().amax()).all())
 
 
-def definite(leaf: torch.Tensor) -> bool:
-    """Whether all of these symmetric matrices are positive definite."""
-    return numerics.finite(leaf) and not bool(failed(leaf).any())
+def definite(leaf: torch.Tensor, *, semi: bool = False) -> bool:
+    """Whether all of these symmetric matrices are positive definite; ``semi``: or semidefinite, but for rounding."""
+    return numerics.finite(leaf) and not bool(failed(leaf, semi=semi).any())
 
 
-def failed(leaf: torch.Tensor) -> torch.Tensor:
+def failed(leaf: torch.Tensor, *, semi: bool = False) -> torch.Tensor:
     """Which of them have no root."""
-    return torch.linalg.cholesky_ex(leaf.to(torch.complex128 if leaf.is_complex() else torch.float64)).info != 0
+    exact = leaf.to(torch.complex128 if leaf.is_complex() else torch.float64)
+    if semi:
+        ridge = ROUNDED * torch.finfo(leaf.dtype).eps * exact.diagonal(dim1=-2, dim2=-1).abs().amax(-1)
+        exact = exact + ridge[..., None, None] * torch.eye(leaf.shape[-1], dtype=exact.dtype, device=leaf.device)
+    return torch.linalg.cholesky_ex(exact).info != 0
+
+
+def positive(leaf: torch.Tensor) -> bool:
+    """Whether these are diagonal with positive numbers there, which ``triangles`` has found to be diagonal."""
+    return mirrored(leaf) and bool((leaf.diagonal(dim1=-2, dim2=-1).real > 0).all())
+
+
+def kept_positive(before: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+    """Changed diagonal matrices with the sizes of their numbers; a zero is what it was."""
+    if changed is before or not numerics.finite(changed):
+        return changed
+    sizes = changed.diagonal(dim1=-2, dim2=-1).abs().to(changed.dtype)
+    return torch.where(sizes == 0, before.diagonal(dim1=-2, dim2=-1), sizes).diag_embed()
 
 
 def halved(before: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
@@ -52,16 +69,16 @@ def halved(before: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
     return half + half.tril(-1).mH
 
 
-def enlarged(before: torch.Tensor, changed: torch.Tensor, *, near: bool) -> torch.Tensor:
+def enlarged(before: torch.Tensor, changed: torch.Tensor, *, near: bool, semi: bool = False) -> torch.Tensor:
     """Changed symmetric matrices; those that were positive definite, and are so no more, by a larger diagonal: who
     solves by a root was refused where such a matrix had been negated. ``near``: few elements changed, which come back
-    half way, and again, instead."""
+    half way, and again, instead. ``semi``: those that were semidefinite."""
     if changed is before or not numerics.finite(changed):
         return changed
-    lost = failed(changed)
+    lost = failed(changed, semi=semi)
     for _ in range(HALVED if near else 0):
         changed = torch.where(lost[..., None, None], before + (changed - before) / 2, changed)
-        lost = failed(changed)
+        lost = failed(changed, semi=semi)
     others = changed.abs().sum(-1) - changed.diagonal(dim1=-2, dim2=-1).abs()
     diagonal = before.diagonal(dim1=-2, dim2=-1) + MARGIN * others
     enough = changed.clone()
