@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums whose places whole numbers name, as programs on graphs and tables make them: rows put, scattered and reduced,
 shares of a bag or of attention over edges. The honest ones were refused where all ids are one, as a sum of many equal
-addends is as wrong as rounding makes it, or where another order of them was as good. Each has its twin.
+addends is as wrong as rounding makes it, or where another order of them was as good, or where a place came twice in a
+row of such as differ. Each has its twin.
 """
 
 from __future__ import annotations
@@ -92,4 +93,21 @@ PRODUCTS = _pair(
     ("one by one", "y = (1 + 0.01 * x).unbind(-1)\no = [y[0]]\nfor k in y[1:]:\n    o.append(o[-1] * k)\n"
      "return torch.stack(o, -1)"))  # fmt: skip
 
-SCATTERED: tuple[Program, ...] = (*REDUCED, *BAGS, *EDGES, *REACHED, *ROW_MEANS, *TREES, *PRODUCTS)
+INVERSE = """
+b, n = p.shape
+r = torch.empty_like(p).scatter_(1, {}, torch.arange(n).expand(b, n))
+return torch.gather(x, 1, r[..., None].expand_as(x)) * 2.0
+"""
+SHUFFLED = "r = torch.argsort(p, 1)\nreturn torch.gather(x, 1, r[..., None].expand_as(x)) * 2.0"
+PLACED = "return torch.zeros(x.shape[0], 64).{}(1, i{}, torch.tanh(x))"
+APART = (
+    *_pair("unshuffled", SHUFFLED, "[torch.randn(8, 16, 8), torch.rand(8, 16).argsort(1)]",
+           ("of the first sample", INVERSE.format("p[:1].expand(b, n)")), ("written to its places", INVERSE.format("p")),
+           args="x, p"),
+    *_pair("put_in_places", PLACED.format("scatter", ""), "[torch.randn(16, 24), torch.rand(16, 64).topk(24, 1)[1]]",
+           ("of the first row", PLACED.format("scatter", "[:1].expand_as(x)")),
+           ("added to nothing", PLACED.format("scatter_add", "")), args="x, i"),
+)  # fmt: skip
+"""Rows of permutations, and of places of which none comes twice in a row."""
+
+SCATTERED: tuple[Program, ...] = (*REDUCED, *BAGS, *EDGES, *REACHED, *ROW_MEANS, *TREES, *PRODUCTS, *APART)

@@ -9,6 +9,7 @@ from plain_tasks import instance
 
 from kernelwright.judge import inputs, layouts, whole
 from kernelwright.judge.inputs import Variant
+from kernelwright.judge.near_numbers import NEAR
 
 LENGTHS = torch.tensor([0, 3, 3, 7, 12])
 CAUSAL = torch.full((6, 6), -torch.inf).triu(1)
@@ -218,3 +219,32 @@ def test_rows_that_hold_no_number_twice_exchange_theirs_within_a_row() -> None:
         made = whole.swapped(rows, rng)
         assert not torch.equal(made, rows) and torch.equal(made.sort(-1).values, rows.sort(-1).values)
     assert not whole.differ(torch.randint(8, (16, 8), generator=rng))
+
+
+PERMUTED = torch.rand(12, 16, generator=torch.Generator().manual_seed(0)).argsort(-1)
+CHOSEN = torch.rand(16, 64, generator=torch.Generator().manual_seed(1)).topk(24, 1).indices
+
+
+@pytest.mark.parametrize("leaf", [PERMUTED, CHOSEN, PERMUTED.to(torch.int32).view(3, 4, 16)])
+@pytest.mark.parametrize("change", ["skewed", "largest", "least", "mixed", "strewn", "marks", "near-duplicate", NEAR])
+def test_no_row_of_permutations_or_of_places_holds_a_number_twice(change: str, leaf: torch.Tensor) -> None:
+    """Many rows become one of them where most numbers would become one."""
+    for seed in range(12):
+        numbers, marks = change in ("mixed", "strewn"), ((0, (3.0, 4.0)),) * (change == "marks")
+        variant = Variant(name="", required=True, change=change, numbers=numbers, marks=marks)
+        (made,) = inputs.change_leaves([leaf], variant, seed)
+        assert made.dtype == leaf.dtype and bool((made.sort(-1).values.diff(dim=-1) > 0).all())
+        rows = made.reshape(-1, leaf.shape[-1])
+        alike = rows.unique(dim=0, return_counts=True)[1].max()
+        assert change not in ("skewed", "largest", "mixed") or 2 * int(alike) > len(rows)
+        assert change != "least" or bool((made.double() != leaf).any())
+
+
+def test_rows_that_hold_a_number_twice_may_hold_others_twice() -> None:
+    """By chance few of many numbers differ in each row."""
+    for leaf in (torch.randint(0, 50, (8, 16)), torch.randint(0, 1 << 40, (8, 16)), PERMUTED[:1]):
+        assert not whole.distinct(leaf)
+    assert whole.kept_apart(CHOSEN, CHOSEN[:, :4]).shape == (16, 4)
+    pairs = torch.randint(0, 4, (64, 2), generator=rng())
+    pairs[:, 1] = (pairs[:, 0] + 1 + pairs[:, 1] % 3) % 4
+    assert whole.distinct(pairs) and int(whole.skewed(pairs, rng()).unique(dim=0, return_counts=True)[1].max()) > 40

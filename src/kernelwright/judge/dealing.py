@@ -119,7 +119,7 @@ def numbers(
         places = torch.randint(len(theirs), (few(SPOTS, rng),), generator=rng, device=leaf.device)
         rows_of(made)[places] = theirs[places]
         return made
-    if not whole.repeats(leaf):
+    if not whole.repeats(leaf) or whole.distinct(leaf):
         return whole.skewed(leaf, rng) if change == "mixed" else leaf
     changes = _of_numbers(leaf, rng)
     return mixed(leaf, changes, rng, lot) if change == "mixed" else strewn(leaf, changes, rng, manner)

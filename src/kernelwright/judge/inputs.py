@@ -233,6 +233,7 @@ def change_leaves(leaves: list[torch.Tensor], variant: Variant, seed: int, sorts
         out = [leaf.to(kind) for leaf, kind in zip(wider, kinds, strict=True)]
     out = list(map(whole.in_order, leaves, out)) if sorts else out
     out = list(map(whole.in_place_of, leaves, out))
+    out = list(map(whole.kept_apart, leaves, out))
     return list(map(slices.again, given, out))
 
 

@@ -85,7 +85,7 @@ def kept(leaf: torch.Tensor, made: torch.Tensor) -> torch.Tensor:
     fits = (made >= low) & (made <= high)
     if not whole.repeats(leaf):
         fits &= ~torch.isin(made, leaf.to(made.dtype)) & whole.first_of_each(made)
-    return torch.where(fits, made.to(leaf.dtype), leaf)
+    return whole.kept_apart(leaf, torch.where(fits, made.to(leaf.dtype), leaf))
 
 
 def _some(leaf: Numbers, made: Numbers, share: float, rng: torch.Generator) -> Numbers:
