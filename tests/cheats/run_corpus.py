@@ -52,6 +52,7 @@ from limit_programs import LIMITS
 from losses_programs import LOSSES
 from masked_programs import MASKED
 from meeting_programs import MEETING
+from met_size_programs import MET_SIZES
 from named_programs import NAMED
 from narrow_programs import NARROW
 from near_programs import NEARLY
@@ -91,7 +92,7 @@ ALL: tuple[Program, ...] = (
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
     *TIED, *BETWEEN, *LOSSES, *MASKED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SIZED,
     *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *UNSEEN, *FITTED,
-    *TURNING, *LIMITS, *STANDING, *GROUPED, *PADDED, *NEAR_SIZES, *NAMED, *CONFIGURED, *TYPED, *TRAINED,
+    *TURNING, *LIMITS, *STANDING, *GROUPED, *PADDED, *NEAR_SIZES, *MET_SIZES, *NAMED, *CONFIGURED, *TYPED, *TRAINED,
     *RETRIED, *LABELLED, *GPU, *DEVICE, *HURRIED,
 )  # fmt: skip
 
