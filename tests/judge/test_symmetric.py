@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import random
+
 import torch
 from plain_tasks import instance
 
+from kernelwright.judge import weights
 from kernelwright.judge.extremes import FREE
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.symmetric import definite, halved, mirrored
+from kernelwright.judge.yardstick import Magnitudes
 
 COMPLEX = "torch.randn(4, 6, 6, dtype=torch.complex64)"
 
@@ -65,6 +69,26 @@ def test_semidefinite_matrices_stay_so() -> None:
     assert not instance("x", "[(a := torch.randn(16, 8, 4)) @ a.mT - 0.1 * torch.eye(8)]").bonds.semidefinite
 
 
+def test_covariances_in_buffers_stay_so_in_all_states() -> None:
+    """Where one element, or part of them, comes of others too; parameters are trained to anything."""
+    head = "S = 0.5 ** (torch.arange(5.0)[:, None] - torch.arange(5.0)).abs()"
+    made = instance("x @ torch.inverse(self.s) @ self.w", "[torch.randn(64, 5)]", head=head,
+                    init="self.register_buffer('s', S.clone())\nself.w = nn.Parameter(S.clone())")  # fmt: skip
+    assert "weight s is symmetric and positive definite as it is made" in " ".join(made.notes)
+    dice, states = random.Random(3), []
+    for seed in range(6):
+        fresh = made.draw_state(seed)
+        few = made.draw_state(seed, weights.FEW_OTHERS)
+        mixed = weights.recombined(made.first_state, fresh, lambda a, b: torch.where(a > 0.5, a, b), renew=True)
+        states += [fresh, few, mixed, *(s for _, s in weights.partly(made.first_state, fresh, dice))]
+    first, found = dict(made.first_state), list(map(dict, states))
+    assert all(torch.equal(one["s"], one["s"].mT) and definite(one["s"]) for one in found)
+    assert sum(not torch.equal(one["s"], first["s"]) for one in found) > 18
+    ratios = [one["s"][0, 1] * one["s"][2, 3] / one["s"][0, 3] / one["s"][2, 1] for one in found[::7]]
+    assert max(ratios) - min(ratios) > 0.1, "not rows and columns by factors alone, which keep what is separable"
+    assert any(not torch.equal(one["w"], one["w"].mT) for one in found)
+
+
 def test_diagonal_matrices_of_positive_numbers_stay_so() -> None:
     """Others may be of either sign."""
     made = instance("torch.logdet(x)", "[torch.diag_embed(torch.rand(32, 4) + 0.2)]")
@@ -77,3 +101,15 @@ def test_diagonal_matrices_of_positive_numbers_stay_so() -> None:
         changed += not torch.equal(first, leaf)
     assert changed > 8
     assert not instance("x", "[torch.diag_embed(torch.randn(32, 4))]").bonds.positive
+
+
+def test_a_complex_determinant_is_expected_to_err_as_a_real_one() -> None:
+    """Of logarithms that cancel; with one rounding of the sum those of Cholesky's were refused, twice in two."""
+    found = []
+    for kind in ("float32", "complex64"):
+        root = "(b := torch.randn(64, 4, 12)) @ b.mT / 12 + 0.1 * torch.eye(4)"
+        made = instance("torch.linalg.slogdet(x)[1]", f"[({root}).to(torch.{kind})]")
+        leaves = made.draw(Variant(name="as given", required=True), 3)
+        exact, _ = made.oracle(leaves, None)
+        found.append(made.floors(leaves, None, list(map(Magnitudes, exact))).whole(0).rms)
+    assert 0.4 < found[1] / found[0] < 3.0, found

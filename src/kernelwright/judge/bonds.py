@@ -20,7 +20,7 @@ from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.inputs import FLOATS, OF_ONE, SPARSE_KEPT, Variant, change_leaves
 from kernelwright.judge.layouts import EXPANDED
 from kernelwright.judge.recombined import MOVED
-from kernelwright.judge.symmetric import definite, enlarged, halved, kept_positive, mirrored, positive
+from kernelwright.judge.symmetric import definite, enlarged, halved, kept_positive, mirrored, positive, words_of
 
 Mix = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -257,8 +257,8 @@ class Bonds:
             found["bond"] = f"a sum of {self.sums[index]}"
         return found
 
-    def words(self, names: Sequence[str]) -> list[str]:
-        """What a proof says of them."""
+    def words(self, names: Sequence[str], model: torch.nn.Module | None = None) -> list[str]:
+        """What a proof says of them, and of the buffers of a model."""
         said = {index: "holds zeros and ones alone" for index in self.flags}
         said |= {index: "holds 1 and -1 alone" for index, axis in self.flags.items() if axis == SIGNED}
         said |= {index: f"has a single one along axis {axis}" for index, axis in self.flags.items() if axis >= 0}
@@ -271,11 +271,12 @@ class Bonds:
         said |= {index: "holds 0 and -inf alone" for index in self.hidden}
         said |= {index: f"has equal {kind} along its last axis" for index, kind in self.twice.items()}
         said |= {index: f"adds up to {total}, the size of an axis," for index, total in self.sums.items()}
-        return triangles.words_of(self.triangles, names) + [
+        held = triangles.words_of(self.triangles, names) + [
             f"input {names[index] or index} {words} in every draw, and stays so: programs may rely on that, and on "
             "others were not judged"
             for index, words in said.items()
         ]
+        return held + words_of(model)
 
 
 def _bare(leaf: torch.Tensor, axis: int) -> bool:

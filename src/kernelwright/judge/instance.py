@@ -98,7 +98,7 @@ class Instance:
         """How the matrices of those leaves lie that are triangular in every draw."""
         self.kept: set[int] = set()
         """Constant floating leaves that had to stay: the reference leaves its domain without them."""
-        self.renewing, self.turned, self.notes = "", False, self.notes + self.bonds.words(self.names)
+        self.renewing, self.turned, self.notes = "", False, self.notes + self.bonds.words(self.names, self.model)
         """How constant floats become others, and whether whole numbers do too; see ``constants``."""
         self.wanted = calls.gradient_names(self.model, first, self.marked) if self.contract.gradients else None
         self.incoming: list[torch.Tensor] | None = None

@@ -394,5 +394,5 @@ _SUMS: dict[Any, _Rule] = {
     **dict.fromkeys((aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default), _pool_rule),
     **dict.fromkeys((aten._adaptive_avg_pool2d.default, aten._adaptive_avg_pool3d.default), _pool_rule),
 }
-_NARROW: dict[Any, _Rule] = {**waves.RULES, **steps.SINGLE_RULES}
+_NARROW: dict[Any, _Rule] = {**waves.RULES, **steps.SINGLE_RULES, **sweeps.COMPLEX}
 """Of operators whose values are none of float64."""

@@ -89,7 +89,7 @@ def volumes(mode: Rounded, func: Any, args: tuple[Any, ...], kwargs: dict[str, A
     alone twice the sum of Cholesky's was refused for 1.3 of the last place."""
     sign, out, factors, *rest = func(*args, **kwargs)
     terms = factors.diagonal(dim1=-2, dim2=-1).abs().log()
-    if not terms.numel():
+    if not terms.numel() or out.dtype is not torch.float64:
         return sign, out, factors, *rest
     noisy = mode.summed(out.clone(), terms.square().sum(-1), terms.shape[-1], 1, IN_A_ROW)
     return sign, mode.roughen(noisy), factors, *rest
@@ -128,6 +128,8 @@ def _walked(steps: torch.Tensor) -> torch.Tensor:
     return FRAME * torch.where(steps > 0, steps / 3.0 + 0.5, 0.0)
 
 
+COMPLEX = {aten._linalg_slogdet.default: volumes}
+"""For complex matrices, of which the logarithm is real."""
 RULES = {
     aten.logcumsumexp.default: running_exponentials,
     **dict.fromkeys((aten.cumprod.default, aten.prod.default, aten.prod.dim_int), running_products),

@@ -84,3 +84,34 @@ def enlarged(before: torch.Tensor, changed: torch.Tensor, *, near: bool, semi: b
     enough = changed.clone()
     enough.diagonal(dim1=-2, dim2=-1).copy_(diagonal)
     return torch.where(lost[..., None, None], enough, changed)
+
+
+def structured(*states: torch.Tensor) -> bool:
+    """Whether a buffer holds symmetric matrices in all of these states: not of one number, nor of zeros and ones, which
+    stay anyway."""
+    return all(mirrored(one) for one in states) and not bool(
+        ((states[0] == 0) | (states[0] == 1)).all() or (states[0] == states[0].reshape(-1)[0]).all()
+    )
+
+
+def kept_so(changed: torch.Tensor, before: torch.Tensor, *like: torch.Tensor, near: bool = True) -> torch.Tensor:
+    """A changed buffer, symmetric, and definite, as it was before and is in all of ``like``: who took a root of a
+    covariance in a buffer was refused, for every element of it came times a factor of its own. ``near``: see
+    ``enlarged``."""
+    if changed is before or changed.shape != before.shape or not structured(before, *like):
+        return changed
+    made = halved(before, changed)
+    for semi in (False, True):
+        if all(definite(one, semi=semi) for one in (before, *like)):
+            return enlarged(before, made, near=near, semi=semi)
+    return made
+
+
+def words_of(model: torch.nn.Module | None) -> list[str]:
+    """What a proof says of such buffers."""
+    return [
+        f"weight {name} is symmetric{' and positive definite' if definite(value) else ''} as it is made, and stays so: "
+        "programs may rely on that, and on others were not judged"
+        for name, value in (model.named_buffers() if model is not None else ())
+        if structured(value.detach())
+    ]

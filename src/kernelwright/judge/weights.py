@@ -13,6 +13,7 @@ import torch
 
 from kernelwright.judge import almost, factors, inputs, numerics, renewed, slices, whole
 from kernelwright.judge.exponents import DEVIATION, FAR, bounded, spread
+from kernelwright.judge.symmetric import kept_so
 
 State = list[tuple[str, torch.Tensor]]
 
@@ -137,6 +138,7 @@ def fresh(
             made[place] = renewed.fresh_weight(name, seen, other, rng)
             if name not in trained:
                 made[place] = renewed.in_order(made[place], seen, other)
+                made[place] = kept_so(made[place], seen, other, near=False)
             if moving == CODES:
                 if made[place].dtype in (torch.int8, torch.uint8):
                     made[place] = whole.largest(made[place], rng)
@@ -151,7 +153,7 @@ def fresh(
                 made[place] = bounded(other, made[place], (exponents or {}).get(name, FAR))
             if moving == FEW_OTHERS and made[place].shape == seen.shape and numerics.finite(seen):
                 few = almost.spared(made[place], seen, rng) if seen.is_floating_point() and seen.numel() > 1 else seen
-                made[place] = few if name in trained else renewed.in_order(few, seen, seen)
+                made[place] = few if name in trained else kept_so(renewed.in_order(few, seen, seen), seen)
             if moving == ALIKE and name in trained and seen.dim() > 1 and seen.is_floating_point():
                 made[place] = first_of.setdefault((seen.shape, seen.dtype), made[place])
         value = made[place]
@@ -178,7 +180,7 @@ def recombined(
         if not renewed.divisible(new):
             made[id(new)] = new if renew else old
         elif id(new) not in made:
-            made[id(new)] = mix(new, old)
+            made[id(new)] = kept_so(mix(new, old), new, old)
     return [(name, made[id(new)]) for name, new in other]
 
 
@@ -308,6 +310,7 @@ def _touched(now: State, first: State, fresh: State, groups: Sequence[list[int]]
             at = int(places[dice.randrange(len(places)), 0])
         flat[at] = other[at]
         value = renewed.in_order(value, first[group[0]][1], fresh[group[0]][1])
+        value = kept_so(value, now[group[0]][1], first[group[0]][1], fresh[group[0]][1])
         for index in group:
             made[index] = made[index][0], value
     return made
@@ -330,6 +333,7 @@ def _exchanged(now: State, first: State, fresh: State, groups: Sequence[list[int
         pair = dice.sample(torch.nonzero(drawn[at]).reshape(-1).tolist(), 2)
         flat.view(-1, width)[at, pair] = flat.view(-1, width)[at, pair[::-1]]
         flat = renewed.in_order(flat, first[group[0]][1], fresh[group[0]][1])
+        flat = kept_so(flat, value, first[group[0]][1], fresh[group[0]][1])
         for index in group:
             made[index] = made[index][0], flat
     return made
@@ -344,7 +348,7 @@ def _nudged(now: State, groups: Sequence[list[int]], dice: random.Random) -> Sta
         if value.dtype not in inputs.FLOATS or bool((value.abs().eq(1) | value.eq(0)).all()):
             continue
         rng = inputs.generator(dice.getrandbits(62), value.device)
-        value = slices.again(complete, inputs.nudged(value, STEP, rng))
+        value = kept_so(slices.again(complete, inputs.nudged(value, STEP, rng)), complete)
         for index in group:
             made[index] = made[index][0], value
     return made
