@@ -14,12 +14,13 @@ from kernelwright.task import Contract
 
 def _pair(
     name: str, reference: str, wrong: str, right: str, *, args: str = "x", inputs: str = "[torch.randn(64, 256)]",
-    head: str = "", contract: Contract | None = None,
+    head: str = "", contract: Contract | None = None, init: str = "",
 ) -> tuple[Program, Program]:  # fmt: skip
     """A program that errs on the border of a task, which is added, and one that does not."""
-    add(name, reference, inputs, args=args, contract=contract)
-    twin = honest(f"{name}/right on the border", name, module(right, args=args, head=head), level="precise")
-    return _wrong(f"{name}/wrong on the border", name, module(wrong, args=args, head=head), twin.name), twin
+    add(name, reference, inputs, args=args, contract=contract, init=init)
+    made = module(right, args=args, head=head, init=init)
+    twin = honest(f"{name}/right on the border", name, made, level="precise")
+    return _wrong(f"{name}/wrong on the border", name, module(wrong, args=args, head=head, init=init), twin.name), twin
 
 
 def _wrong(name: str, task: str, source: str | tuple, twin: str) -> Program:
@@ -77,6 +78,18 @@ BORDERS: tuple[Program, ...] = (
            "s = x.cumsum(-1)\nreturn torch.where(s[:, 1:] >= s[:, :-1], x[:, 1:], x[:, :-1] * -2.0)",
            "return torch.where(x[:, 1:] > 0, x[:, 1:], x[:, :-1] * -2.0)",
            inputs="[torch.randint(0, 3, (64, 40)).float()]"),
+    *_pair("held_gates", "return torch.where(x >= self.t, x, -x)", "return torch.where(x > self.t, x, -x)",
+           "return torch.where(x < self.t, -x, x)", init="self.register_buffer('t', torch.rand(256))"),
+    *_pair("held_edges", "return self.e[torch.bucketize(x, self.t)]",
+           "return self.e[torch.bucketize(x, self.t, right=True)]", "return self.e[(x[:, None] > self.t).sum(-1)]",
+           inputs="[torch.rand(256) * 2]", init="self.register_buffer('t', torch.rand(16).sort().values + 0.5)\n"
+           "self.e = nn.Parameter(torch.randn(18, 64))"),
+    *_pair("held_clamp", "return torch.clamp(x, -self.t, self.t) + x.clamp(max=self.t)",
+           "return Clamp.apply(x, x.abs() < self.t, self.t) + x.clamp(max=self.t)",
+           "return Clamp.apply(x, x.abs() <= self.t, self.t) + x.clamp(max=self.t)",
+           head=CLAMP.replace("x, inside)", "x, inside, t)").replace("-1.0, 1.0", "-t, t").replace("0.0), None", "0.0), None, None"),
+           inputs="[torch.randn(64, 96).requires_grad_()]", contract=Contract(gradients=True),
+           init="self.register_buffer('t', torch.rand(96) + 0.5)"),
     honest("stairs/by whole numbers", "stairs", module(
         "y = x * 2.0 + 1.0\nz = y.to(torch.int64)\nreturn (z - (y < z).long()).to(x.dtype)"), level="precise"),
 )  # fmt: skip

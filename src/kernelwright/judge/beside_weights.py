@@ -20,6 +20,7 @@ from kernelwright.judge import (
     derived,
     fitted,
     health,
+    held_borders,
     inputs,
     labelled,
     slices,
@@ -59,6 +60,8 @@ def by_reference(
         return labelled.changed(instance, variant.change, leaves, seed, state)
     if variant.change in derived.CHANGES:
         return derived.changed(instance, variant.change, leaves, seed, state)
+    if variant.strewn == held_borders.HELD:
+        return held_borders.planted(instance, leaves, seed, state)
     if variant.change == BOTH_FAR:
         return [leaf + weights.offset(tables[0]) if (tables := _tables(instance, leaf)) else leaf for leaf in leaves]
     return _planted(instance, leaves, seed) if variant.change == ROWS else leaves

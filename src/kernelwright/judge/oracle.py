@@ -25,6 +25,7 @@ from kernelwright.judge import (
     far,
     filled,
     fitted,
+    held_borders,
     labelled,
     marks,
     own_numbers,
@@ -222,7 +223,7 @@ class Counting(Watching):
         self.reach, self.depth = 0.0, 1.0
         self.looked, self.followed = marks.Looked(), exponents.Followed(model)
         self.exponential = self.searches = self.jumps = False
-        self.groups = derived.flagged(model, given)
+        self.groups, self.held = derived.flagged(model, given), held_borders.Held(model)
         self.particular, self.travelled, self.fits = domains.Particular(), far.Travelled(), fitted.Fits()
         self.given, self.limits = given, Limits()
         self.factors = self.sized = self.sorts = self.ranks = False
@@ -243,6 +244,7 @@ class Counting(Watching):
         self.fits.look(func, args, kwargs or {})
         out = func(*args, **(kwargs or {}))
         self.borders |= borders.met(func, args, kwargs or {})
+        self.held.note(func, args, kwargs or {})
         self.limits.wide.note(func, out)
         self.looked.note(func, args, kwargs or {}, out)
         self.exponential |= borders.exponential(func)
@@ -270,6 +272,7 @@ class Counting(Watching):
         """TRAITS that it has, far.TRAVELS and those of ``derived``. Of vast numbers an exponential of a difference is
         none that all honest programs take: an attention scales them first, by 1.44, and rounds that."""
         found = self.traits | ({far.TRAVELS} if self.travelled.far else set())
+        found |= {held_borders.HELD} if self.held.found else set()
         found |= {fitted.DIFFERS} if self.fits.differs(self.given) else set()
         found |= {fitted.WEIGHS} if self.fits.weighs(self.given) else set()
         found |= ({derived.DERIVES} if self.jumps else set()) | ({derived.GROUPS} if self.groups else set())

@@ -13,6 +13,7 @@ from kernelwright.judge.buffers import TensorSpec
 from kernelwright.judge.eight_bits import CODES
 from kernelwright.judge.factors import BOTH, SIGNS, SIZES, SLICES
 from kernelwright.judge.far import LANES, LEVELS, LINE, TIGHT, TRAVELS, WAYS, ZEROS
+from kernelwright.judge.held_borders import HELD as HELD_BORDERS
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.marks import ROWS, RUNS, Marks
 from kernelwright.judge.near_numbers import NEAR
@@ -113,7 +114,8 @@ def far_apart(
 ) -> list[Variant]:
     """Inputs in which something has to travel far, where a reference that ``TRAVELS`` has planes, or rows of a few
     numbers, and such whose largest lie at a step, where it ``sorts``; all close to one where it is ``POINTED``. And
-    what is by classes of its own (``derived``, beside other ``weights`` too), and by conditions (``thresholds``)."""
+    what is by classes of its own (``derived``, beside other ``weights`` too), on borders in buffers, and by conditions
+    (``thresholds``)."""
     travels, pointed = (trait in traits for trait in (TRAVELS, POINTED))
     floats = [spec.shape for spec in specs if spec.dtype.startswith(("float", "bfloat"))]
     deep = any(len(spec.shape) > 1 for spec in specs) or any("int" in spec.dtype for spec in specs)
@@ -123,6 +125,9 @@ def far_apart(
     draws = FAR if light else FAR // 2
     found = [Variant(name=name, required=True, change=name, draws=draws) for name, fits in wanted.items() if fits]
     found += derived.drawn(specs, traits, light=light, anew=weights)
+    if weights and HELD_BORDERS in traits and floats:
+        held = Variant(name=HELD_BORDERS, required=True, change="borders", strewn=HELD_BORDERS, draws=2)
+        found.append(replace(held, fresh_weights=True, moved=HELD_BORDERS))
     return [*found, *thresholds.drawn(specs, traits, light=light)]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.judge import almost, factors, inputs, numerics, renewed, slices, whole
+from kernelwright.judge import almost, factors, held_borders, inputs, numerics, renewed, slices, whole
 from kernelwright.judge.exponents import DEVIATION, FAR, bounded, spread
 from kernelwright.judge.symmetric import kept_so
 
@@ -137,7 +137,7 @@ def fresh(
             other = redrawn.get(name, seen)
             made[place] = renewed.fresh_weight(name, seen, other, rng)
             if name not in trained:
-                made[place] = renewed.in_order(made[place], seen, other)
+                made[place] = held_borders.cut(renewed.in_order(made[place], seen, other), moving)
                 made[place] = kept_so(made[place], seen, other, near=False)
             if moving == CODES:
                 if made[place].dtype in (torch.int8, torch.uint8):
@@ -148,7 +148,9 @@ def fresh(
                     made[place] = made[place].abs() if moving == ALIKE and seen.numel() == 1 else made[place]
             elif moving == PATTERNED:
                 made[place] = almost.patterned(made[place], rng) if name in trained else made[place]
-            elif moving and (name in trained or moving in NEIGHBOURS and not torch.equal(other, seen)):
+            elif moving not in ("", held_borders.HELD) and (
+                name in trained or moving in NEIGHBOURS and not torch.equal(other, seen)
+            ):
                 other = moved(made[place], rng, SIZES if moving == FEW_OTHERS else moving)
                 made[place] = bounded(other, made[place], (exponents or {}).get(name, FAR))
             if moving == FEW_OTHERS and made[place].shape == seen.shape and numerics.finite(seen):
