@@ -7,7 +7,7 @@ import pytest
 import torch
 from plain_tasks import GRADIENTS, instance
 
-from kernelwright.judge import approach, solved
+from kernelwright.judge import approach, solved, symmetric
 from kernelwright.judge.inputs import Variant, size_of
 from kernelwright.judge.instance import Instance
 from kernelwright.task import Contract
@@ -150,7 +150,7 @@ def test_matrices_that_are_symmetric_in_every_draw_stay_so(more: float) -> None:
     for seed in range(8):
         [leaf] = made.draw(DRAW, seed)
         assert torch.equal(leaf, leaf.mT) and 0 < size_of(made.eager([leaf], None)[0]) < 1 / 20
-        assert more < 0 or approach.bonds.definite(leaf)
+        assert more < 0 or symmetric.definite(leaf)
 
 
 def test_what_lies_beside_a_diagonal_is_small_with_the_rest_of_it() -> None:
