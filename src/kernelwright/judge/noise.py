@@ -128,13 +128,21 @@ def _parts(values: torch.Tensor, numbers: torch.Tensor, start: int) -> list[tupl
 
 
 def apart(values: torch.Tensor, dim: int) -> tuple[int, Sequence[torch.Tensor]] | None:
-    """Sums along ``dim`` of many numbers on a device, so many at a time that what is made on the way has room: along
-    which other dimension they are split, and the parts. None where there is room, or no such dimension."""
-    others = [at for at in range(values.dim()) if at != dim % values.dim() and values.shape[at] > 1]
-    if values.device.type == "cpu" or values.numel() <= AT_ONCE or not others:
+    """Sums along ``dim`` of many numbers on a device, so many at a time that what is made on the way has room: as
+    ``parted`` says. None where there is room, or no other dimension."""
+    if values.device.type == "cpu" or values.numel() <= AT_ONCE:
+        return None
+    return parted(values, [dim % values.dim()], AT_ONCE)
+
+
+def parted(values: torch.Tensor, dims: Sequence[int], most: int) -> tuple[int, Sequence[torch.Tensor]] | None:
+    """The longest dimension that is none of ``dims``, and the numbers split along it: parts of at most ``most``, or of
+    one place along it where that holds more. None where there is no such dimension."""
+    others = [at for at in range(values.dim()) if at not in dims and values.shape[at] > 1]
+    if not others:
         return None
     free = max(others, key=lambda at: values.shape[at])
-    return free, values.split(max(1, int(values.shape[free] * (AT_ONCE / values.numel()))), free)
+    return free, values.split(max(1, int(values.shape[free] * (most / values.numel()))), free)
 
 
 def stretches(out: torch.Tensor, squares: torch.Tensor) -> bool:

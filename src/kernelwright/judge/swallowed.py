@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kernelwright.judge import lanes
-from kernelwright.judge.noise import AT_ONCE, STRETCH
+from kernelwright.judge.noise import AT_ONCE, STRETCH, parted
 
 LONGEST = 2048
 """Additions in one running sum of a reduction before a sensible program starts another (16384 in LANES)."""
@@ -135,12 +135,10 @@ def by_row(values: torch.Tensor, dims: list[int], unit: float) -> tuple[torch.Te
 
 def _in_parts(values: torch.Tensor, dims: list[int], unit: float) -> tuple[torch.Tensor, ...]:
     """Some sums after the other, and of one that is too large itself one stretch of its addends after the other."""
-    free = max(set(range(values.dim())) - set(dims), key=lambda dim: values.shape[dim], default=dims[0])
-    most = max(1, int(values.shape[free] * (AT_ONCE / values.numel())))
-    if free in dims or most >= values.shape[free]:
+    if (found := parted(values, dims, AT_ONCE)) is None:
         return _of_stretches(values, dims, unit)
-    parts = [by_row(part, dims, unit) for part in values.split(most, free)]
-    return tuple(torch.cat(column, free) for column in zip(*parts, strict=True))
+    parts = [by_row(part, dims, unit) for part in found[1]]
+    return tuple(torch.cat(column, found[0]) for column in zip(*parts, strict=True))
 
 
 def _of_stretches(values: torch.Tensor, dims: list[int], unit: float) -> tuple[torch.Tensor, ...]:
