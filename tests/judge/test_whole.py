@@ -222,6 +222,7 @@ def test_rows_that_hold_no_number_twice_exchange_theirs_within_a_row() -> None:
 
 
 PERMUTED = torch.rand(12, 16, generator=torch.Generator().manual_seed(0)).argsort(-1)
+ALL_OF_64_BITS = torch.randint(-(1 << 63), (1 << 63) - 1, (64, 4), generator=torch.Generator().manual_seed(0))
 CHOSEN = torch.rand(16, 64, generator=torch.Generator().manual_seed(1)).topk(24, 1).indices
 
 
@@ -242,7 +243,7 @@ def test_no_row_of_permutations_or_of_places_holds_a_number_twice(change: str, l
 
 def test_rows_that_hold_a_number_twice_may_hold_others_twice() -> None:
     """By chance few of many numbers differ in each row."""
-    for leaf in (torch.randint(0, 50, (8, 16)), torch.randint(0, 1 << 40, (8, 16)), PERMUTED[:1]):
+    for leaf in (torch.randint(0, 50, (8, 16)), torch.randint(0, 1 << 40, (8, 16)), ALL_OF_64_BITS, PERMUTED[:1]):
         assert not whole.distinct(leaf)
     assert whole.kept_apart(CHOSEN, CHOSEN[:, :4]).shape == (16, 4)
     pairs = torch.randint(0, 4, (64, 2), generator=rng())

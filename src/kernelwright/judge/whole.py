@@ -227,7 +227,7 @@ def differ(values: torch.Tensor) -> bool:
         return False
     if bool(_doubled(rows).any()):
         return False
-    most = max(int(rows.max() - rows.min()) + 1, rows.shape[-1])
+    most = max(int(rows.max()) - int(rows.min()) + 1, rows.shape[-1])
     return len(rows) * sum(math.log1p(-number / most) for number in range(rows.shape[-1])) < LUCK
 
 
