@@ -63,6 +63,7 @@ from phase_programs import PHASES
 from ported_programs import PORTED
 from rarely_programs import RARELY
 from relation_programs import RELATED
+from replaced_programs import REPLACED
 from retried_programs import RETRIED
 from running_programs import RUNNINGS
 from scattered_programs import SCATTERED
@@ -92,8 +93,9 @@ ALL: tuple[Program, ...] = (
     *TRITON, *HONEST, *FORMULAS, *BORDERS, *PORTED, *BEYOND, *SIDES, *UNMET, *SLIPS, *STRAYS, *COMMON, *KEPT, *DEAR,
     *TIED, *BETWEEN, *LOSSES, *MASKED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SIZED,
     *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *UNSEEN, *FITTED,
-    *TURNING, *LIMITS, *STANDING, *GROUPED, *PADDED, *NEAR_SIZES, *MET_SIZES, *NAMED, *CONFIGURED, *TYPED, *TRAINED,
-    *RETRIED, *LABELLED, *GPU, *DEVICE, *HURRIED,
+    *TURNING, *LIMITS, *STANDING, *GROUPED, *PADDED, *NEAR_SIZES, *MET_SIZES, *NAMED, *CONFIGURED,
+    *TYPED, *TRAINED, *RETRIED, *LABELLED, *REPLACED,
+    *GPU, *DEVICE, *HURRIED,
 )  # fmt: skip
 
 

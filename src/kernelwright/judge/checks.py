@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.judge import agreement, odd_addresses, race, refusals, spot_checks, taken, variants, weighed
+from kernelwright.judge import agreement, odd_addresses, race, refusals, replaced, spot_checks, taken, variants, weighed
 from kernelwright.judge.bench import DEAR_BYTES, Bench, Point
 from kernelwright.judge.buffers import Buffers, laid_out_oddly
 from kernelwright.judge.by_chance import ByChance
@@ -251,8 +251,10 @@ class Checks:
     ) -> tuple[Any, bool]:
         """Check one; the weights that the program has then, and whether the reference accepts such inputs."""
         state = point.instance.first_state
+        if replaced.nothing(point.instance, variant.moved):
+            return loaded, False
         wanted = self._fresh_state(point, dice.getrandbits(62), variant.moved) if variant.fresh_weights else state
-        if variant.fresh_weights and variant.draws == 1:
+        if variant.fresh_weights and variant.draws == 1 and variant.moved not in replaced.MOVED:
             wanted = weighed.placed(point.instance, wanted, dice.getrandbits(62))
         seeds = range(first := dice.getrandbits(62), first + variant.draws)  # in turn, for ``almost``
         if (variant.apart or variant.name == ITSELF) and self.spares(ODD):  # it would compile once more for each

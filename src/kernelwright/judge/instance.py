@@ -23,10 +23,10 @@ from kernelwright.judge import (
     orders,
     own_dtypes,
     refusals,
+    replaced,
     rounding,
     single_numbers,
     skeletons,
-    solved,
     weights,
 )
 from kernelwright.judge.beside_weights import apart, by_reference
@@ -263,8 +263,8 @@ class Instance:
 
     def draw_state(self, seed: int, moved: str = "", redrawn: State | None = None) -> State:
         """All parameters and buffers, new at their own scale (``redrawn``: an earlier draw of them); tied ones stay."""
-        if moved == solved.TRAINED:
-            return solved.trained(self)
+        if moved in replaced.MOVED:
+            return replaced.drawn(self, moved, seed)
         other = single_numbers.settled(self, seed, moved, redrawn)
         return weights.fresh(self.model, self.first_state, other, seed, moved, self.met["exponents"])
 

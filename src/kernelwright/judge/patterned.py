@@ -22,8 +22,10 @@ from kernelwright.judge.weights import (
     OUTLYING,
     PATTERNED,
     PRUNED,
+    REPLACED,
     SIZES,
     SLICED,
+    ZEROED,
 )
 
 NAMES = {FEW_OTHERS: "almost as made", PATTERNED: "with a pattern", SLICED: "with slices of other sizes"}
@@ -50,7 +52,9 @@ def weights(fresh: Variant, *, often: bool) -> list[Variant]:
     made = [replace(fresh, name=f"weights {name}", moved=how) for how, name in NAMES.items()]
     more = [replace(v, name=f"{v.name}, {number}") for number in range(2, 1 + TIMES) for v in made] if often else []
     far = replace(fresh, name=BOTH_FAR, change=BOTH_FAR, moved=AWAY)
-    return [*made, *more, *([far] if often else []), Variant(name=ROWS, required=True, change=ROWS, draws=2)]
+    held = [replace(fresh, name=f"weights {how}", moved=how) for how in (ZEROED, REPLACED)]
+    held += [replace(held[1], name=f"weights {REPLACED}, 2")] if often else []
+    return [*made, *more, *held, *([far] if often else []), Variant(name=ROWS, required=True, change=ROWS, draws=2)]
 
 
 def _ranked() -> list[Variant]:
@@ -62,5 +66,19 @@ def _ranked() -> list[Variant]:
 def of_weights(variant: Variant) -> bool:
     """Whether it is one of several ways of having other weights, of which others cost as much and show more: where
     weights are dear (256 MB take over a second each time) cases smaller than that had them."""
-    others = (SIZES, SLICED, PRUNED, OUTLYING, FEW_OTHERS, PATTERNED, CODES, EXPONENTS, FURTHER, ALIKE, BELOW)
+    others = (
+        SIZES,
+        SLICED,
+        PRUNED,
+        OUTLYING,
+        FEW_OTHERS,
+        PATTERNED,
+        CODES,
+        EXPONENTS,
+        FURTHER,
+        ALIKE,
+        BELOW,
+        ZEROED,
+        REPLACED,
+    )
     return variant.moved in (*others, *NEIGHBOURS) or (variant.fresh_weights and variant.change == "sparse")

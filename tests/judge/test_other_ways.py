@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single numbers of buffers with which a reference takes another way come in some new weights."""
+
+from __future__ import annotations
+
+import pytest
+from plain_tasks import instance
+
+from kernelwright.judge import other_ways, replaced, weights
+from kernelwright.judge.instance import Instance
+
+X = "[torch.randn(8, 32)]"
+BUFFER = "self.register_buffer('q', torch.tensor({}))"
+MODES = "x if int(self.q) == 0 else x.relu() if int(self.q) == 1 else F.gelu(x)"
+
+
+def found(made: Instance, name: str = "q") -> set[int]:
+    """The numbers of a buffer that come so."""
+    return {int(numbers[name]) for numbers in other_ways.numbers(made, made._raw(made.seed)[0])}
+
+
+@pytest.mark.parametrize(
+    ("formula", "number", "others"),
+    [
+        ("x.topk(int(self.q)).values.sum(-1) if int(self.q) > 0 else x.sum(-1)", 5, {0}),
+        ("x if int(self.q) < 0 else x.tril(int(self.q))", -1, {0, 2}),
+        ("x.masked_fill(torch.arange(32) >= self.q, 0.0)", 2**31 - 1, {8, 32}),
+        (MODES, 1, {2}),
+        ("x if int(self.q) == 1 else x.relu()", 1, set()),
+        ("x if int(self.q) else x.relu()", 1, set()),
+        ("x - self.q", 128, set()),
+        ("x.softmax(int(self.q))", -1, set()),
+        ("sum((x + at for at in range(int(self.q))), x)", 3, set()),
+    ],
+)
+def test_numbers_come_with_which_the_reference_takes_another_way(formula: str, number: int, others: set[int]) -> None:
+    """An off switch, a limit, a third mode; not what a zero point does, nor a third number of two ways, nor turns of a
+    loop."""
+    assert found(instance(formula, X, init=BUFFER.format(number))) == others
+
+
+def test_two_flags_together_come_where_neither_does_that_alone() -> None:
+    """Beside a third one, all three being tried together elsewhere."""
+    init = "\n".join(f"self.register_buffer('{name}', torch.tensor(False))" for name in "pqr")
+    formula = "x if bool(self.r) else x.exp() if bool(self.p) and bool(self.q) else x.relu()"
+    made = instance(formula, X, init=init)
+    pairs = [
+        {name for name, value in some.items() if bool(value)} for some in other_ways.numbers(made, made._raw(1)[0])
+    ]
+    assert pairs == [{"p", "q"}]
+    assert {bool(dict(made.draw_state(seed, weights.REPLACED))["p"]) for seed in range(4)} == {True}
+
+
+def test_they_come_among_what_is_replaced() -> None:
+    """In every draw of such weights where there is nothing else."""
+    made = instance(MODES, X, init=BUFFER.format(1))
+    assert not replaced.nothing(made, weights.REPLACED)
+    assert {int(dict(made.draw_state(seed, weights.REPLACED))["q"]) for seed in range(4)} == {2}

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights that a checkpoint may hold and no constructor gives come where the reference takes them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from plain_tasks import GRADIENTS, instance
+
+from kernelwright.judge import replaced, weights
+from kernelwright.judge.instance import Instance
+from kernelwright.task import Contract
+
+X = "[torch.randn(8, 64)]"
+WEIGHT = "self.w = nn.Parameter(torch.randn(64, 64))\n"
+BUFFER = WEIGHT + "self.register_buffer('q', {})"
+
+
+def seen(made: Instance, name: str = "q", moved: str = weights.REPLACED) -> list[torch.Tensor]:
+    """What a weight is in draws that replace something."""
+    return [dict(made.draw_state(seed, moved))[name] for seed in range(6)]
+
+
+def test_a_whole_parameter_is_zero_where_the_reference_stays_finite() -> None:
+    """A scale that is kept off zero takes it; one that is not is no number there, and such weights never come."""
+    kept, bare = "x @ (self.w / self.w.abs().amax().clamp(min=1e-8))", "x @ (self.w / self.w.abs().amax())"
+    assert all(not value.any() for value in seen(instance(kept, X, init=WEIGHT), "w", weights.ZEROED))
+    made = instance(bare, X, init=WEIGHT)
+    assert replaced.nothing(made, weights.ZEROED) and made.draw_state(1, weights.ZEROED) is made.first_state
+
+
+@pytest.mark.parametrize(
+    ("formula", "contract"),
+    [
+        ("x @ self.w", GRADIENTS),
+        ("x @ self.w + torch.rand(())", Contract(random=True)),
+        ("(x @ self.w).argmax(-1)", Contract()),
+    ],
+)
+def test_zeros_do_not_come_beside_kinks_and_ties(formula: str, contract: Contract) -> None:
+    """A gradient at a kink, a place among equal numbers, are any that a program likes."""
+    assert replaced.nothing(instance(formula, X, init=WEIGHT, contract=contract), weights.ZEROED)
+
+
+@pytest.mark.parametrize(
+    ("formula", "init"),
+    [
+        ("torch.minimum(x @ self.w, self.q)", "torch.tensor(float('inf'))"),
+        ("torch.where(self.q.isnan(), x, self.q)", "torch.full((64,), float('nan'))"),
+        ("x - self.q if bool(self.q.isfinite().all()) else x", "torch.full((64,), float('inf'))"),
+    ],
+)
+def test_finite_numbers_come_for_infinite_ones(formula: str, init: str) -> None:
+    """Statistics that nothing was seen of yet, a bound that there is not yet."""
+    assert all(value.isfinite().all() for value in seen(instance(formula, X, init=BUFFER.format(init))))
+
+
+def test_a_least_and_a_largest_value_are_in_order() -> None:
+    """Infinite until something was seen, the other way around."""
+    init = BUFFER.format("torch.tensor(float('inf'))") + "\nself.register_buffer('p', torch.tensor(-float('inf')))"
+    made = instance("torch.where(self.q <= self.p, x.clamp(self.q, self.p), x)", X, init=init)
+    assert all(low < high for low, high in zip(seen(made), seen(made, "p"), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("formula", "init"),
+    [
+        ("(x @ self.w + self.q).softmax(-1)", "torch.where(torch.arange(64) == 3, float('-inf'), 0.0)"),
+        ("(x @ self.w).masked_fill(~self.q, 0.0)", "torch.arange(64) % 4 != 3"),
+        ("x @ (self.w * self.q)", "(torch.arange(4096).view(64, 64) ** 2 % 4099 < 1000).float()"),
+        ("x @ self.w[self.q]", "torch.arange(64) // 2"),
+    ],
+)
+def test_masks_and_tables_are_others_of_the_same_elements(formula: str, init: str) -> None:
+    """What is masked lies elsewhere, and groups are shuffled."""
+    made = instance(formula, X, init=BUFFER.format(init))
+    first = dict(made.first_state)["q"]
+    found = seen(made)
+    assert any(not torch.equal(value, first) for value in found)
+    assert all(torch.equal(value.reshape(-1).sort().values, first.reshape(-1).sort().values) for value in found)
+
+
+@pytest.mark.parametrize(
+    ("formula", "init"),
+    [
+        ("(x @ self.w).masked_fill(x > 0, self.q)", "torch.tensor(float('-inf'))"),
+        ("(x @ self.w)[:, self.q]", "torch.arange(64)"),
+        ("x @ self.w.masked_fill(self.q == 0, 0.0)", "torch.ones(64, 64).tril()"),
+        ("x @ (self.w + self.q).softmax(-1)", "torch.full((64, 64), float('-inf')).triu(1)"),
+        ("(x @ self.w).masked_fill(~self.q, 0.0)", "torch.arange(64) % 2 == 1"),
+        ("(x @ self.w).masked_fill(~self.q, 0.0)", "torch.arange(64) < 32"),
+        ("x / self.q", "torch.tensor(0.5)"),
+        ("x * self.q", "torch.tensor(0.5)"),
+    ],
+)
+def test_what_programs_may_know_stays(formula: str, init: str) -> None:
+    """Minus infinity to mask with, places in order, causal masks, every second one, one half, and a factor that nobody
+    asks for anything."""
+    made = instance(formula, X, init=BUFFER.format(init))
+    assert replaced.nothing(made, weights.REPLACED)
+
+
+def test_a_number_is_zero_where_python_goes_another_way() -> None:
+    """A temperature of zero, and counts of which some are zero where they are compared with it."""
+    made = instance("x if float(self.q) == 0.0 else x / self.q", X, init=BUFFER.format("torch.tensor(0.7)"))
+    assert all(not value.any() for value in seen(made))
+    counts = instance("torch.where(self.q > 0, x / self.q, x)", X, init=BUFFER.format("torch.ones(64)"))
+    assert all(0 < int((value == 0).sum()) < 64 for value in seen(counts))
