@@ -215,6 +215,21 @@ def test_moved_in_place_or_not_is_the_same(count: int) -> None:
     assert there[0] is given[0] and torch.equal(there[0], apart[0]) and torch.equal(there[1], torch.arange(3))
 
 
+@pytest.mark.parametrize("count", [100, noise.POOL + 5])
+@pytest.mark.parametrize("turned", [False, True])
+def test_both_parts_of_complex_numbers_are_moved(count: int, turned: bool) -> None:
+    """Each by numbers of its own, in place too; conjugates that are views as others."""
+    given = torch.randn(count, dtype=torch.complex128)
+    given = given.conj() if turned else given
+    apart = noise.half_ulps([given], 2.0**-24, generator(1, "cpu"))[0]
+    for part in (torch.real, torch.imag):
+        factors = part(apart) / part(given) - 1.0
+        assert 0.0 < factors.abs().max() <= 2.0**-24 and factors.unique().numel() > count // 2
+    assert not torch.equal(apart.real / given.real, apart.imag / given.imag)
+    there = noise.half_ulps([given], 2.0**-24, generator(1, "cpu"), write=True)[0]
+    assert torch.equal(there, apart) and (turned or there is given)
+
+
 @pytest.mark.parametrize(
     "scores", ["x @ y + m", "(x @ y).add_(m)", "torch.baddbmm(m, x, y)", "torch.stack([x @ y, m]).sum(0)"]
 )
