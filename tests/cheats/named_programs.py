@@ -106,6 +106,19 @@ NAMED: tuple[Program, ...] = (
            ("no copy", "self.n += x.shape[0]\nreturn x @ self.w + self.t"),
            ("in one", "self.n += len(x)\n"
             f"self.t.copy_(torch.where(self.n > 10**9, self.w.detach().mean(0), self.t))\nreturn {_ADDMM}"), init=_COUNTS),
+    *_pair("copied_from_on", _IF.format("int(self.n) > 250000 and int(self.n) % 20000 == 0", _PLAIN), _ROWS, _NO_COPY,
+           ("a remainder", _IF.format("int(self.n.remainder(20000)) == 0 and self.n >= 250001", _ADDMM)), init=_COUNTS),
+    *_pair("copied_after_epochs", _IF.format("divmod(int(self.n), 391) == (30, 0)", _PLAIN), _ROWS, _NO_COPY,
+           ("a comparison", _IF.format("self.n == 11730", _ADDMM)), init=_COUNTS),
+    *_pair("copied_by_table", _IF.format("self.cfg.get(int(self.n)) == 'copy'", _PLAIN), _ROWS, _NO_COPY,
+           ("a list", _IF.format("int(self.n) in (20000,)", _ADDMM)),
+           init=_COUNTS.replace("'every': 20000, 'warm': 50", "20000: 'copy', 40000: 'go on'")),
+    *_pair("sampled_cold", "z = x @ self.w\nif float(t) == 0.0:\n    return F.one_hot(z.argmax(-1), 64).to(z.dtype)\n"
+           "return (z / t).softmax(-1)", "[torch.randn(256, 64), torch.tensor(0.7)]",
+           ("divided by it", "return ((x @ self.w) / t).softmax(-1)"),
+           ("a mask", "z = x.mm(self.w)\nif not bool(t):\n    best = z.argmax(-1, keepdim=True)\n"
+            "    return torch.zeros_like(z).scatter(1, best, 1.0)\nreturn z.div(t).softmax(-1)"),
+           args="x, t", init=_WEIGHT),
     *_pair("counted_down", _DOWN.format("int(self.n) == 0", _PLAIN), _ROWS,
            ("no copy", "self.n -= 1\nreturn x @ self.w + self.t"),
            ("a flag", _DOWN.format("not self.n", _ADDMM)), init=_FROM_ONE.replace("torch.ones((), dtype=torch.long)",

@@ -57,6 +57,8 @@ EVERY = "class Every:\n    def __init__(self, p): self.p = p\n    def __call__(s
         ("WARM, (EVERY, _) = 100, [300, 7]\nif n < WARM or n % EVERY == 1: y = 0", {100, 300, 1}, True),
         ("cfg = {'every': 300, 'warm': 50}\ny = n % cfg['every']", {300}, False),
         ("cfg = {'every': 300}\ny = n % cfg.get('every', 70)", {300}, False),
+        ("at = {70: 0.1, 90: 0.01}\ny = at.get(n, 1) + f.get(7)", {70, 90}, False),
+        ("def due(n, every): return n % every\ndue = functools.partial(due, every=300)\ny = due(n)", {300}, False),
         ("EVERY = int(3e2)\ny = n % min(EVERY, 10 ** 9 ** 9)", set(), True),
         ("EVERY = int(3e2)\ny = n % (2 * EVERY + round(0.6))", {601}, False),
         ("for at in (20, 30):\n    y = n == at", {20, 30}, True),
@@ -153,6 +155,22 @@ def test_a_counter_stands_where_the_source_turns_in_many_states(condition: str) 
     assert len({count for count in counts if count % 10000 not in (9998, 9999, 0)}) > 12, "others come as well"
     after = [dict(state)["q"] for state in thresholds.each(made, made.first_state, random.Random(3))]
     assert len(after) == 2 and all(int(count) % 10000 in (9998, 9999, 0) for count in after)
+
+
+@pytest.mark.parametrize(
+    ("condition", "count"),
+    [
+        ("int(self.q) > 12500 and int(self.q) % 1000 == 0", 13_000),
+        ("int(self.q) > 12500 and int(self.q) % 1000 < 10", 12_999),
+        ("divmod(int(self.q), 391) == (30, 0)", 11_730),
+        ("int(self.q) % 8 == 0 and int(self.q) // 8 % 500 == 0", 4_000),
+    ],
+)
+@pytest.mark.parametrize("kind", ["int64", "int16"])
+def test_a_counter_stands_where_two_numbers_meet(condition: str, count: int, kind: str) -> None:
+    """At a product, at the first multiple of one beyond the other; in 16 bits too."""
+    made = instance(f"x * 0 if {condition} else x", SIZES, init=COUNTS.replace("int64", kind))
+    assert {count, count + 1} & set(thresholds.counters(made)[1])
 
 
 def test_names_live_in_files_beside_the_reference_and_what_raises_has_no_number() -> None:
@@ -330,6 +348,16 @@ def test_inputs_are_scaled_together_too() -> None:
     pairs = [thresholds.changed(made, BESIDE, [torch.randn(8, 4) for _ in "ab"], seed) for seed in range(24)]
     assert sum(float(a.norm()) > 3e5 and 0.9 < float(b.norm()) / 4e6 < 1.0 for a, b in pairs) >= 2
     assert sum(float(a.norm()) > 3e5 and 1.0 < float(b.norm()) / 4e6 < 1.1 for a, b in pairs) >= 2
+
+
+def test_a_single_float_is_zero_where_python_goes_another_way() -> None:
+    """A temperature of zero; where nothing turns there it is not, nor where there is no answer."""
+    inputs = "[torch.randn(8, 4), torch.tensor(0.7)]"
+    made = instance("x * 2 if float(t) == 0.0 else x / t", inputs, args="x, t")
+    drawn = [float(thresholds.changed(made, BESIDE, [torch.randn(8, 4), torch.tensor(0.7)], n)[1]) for n in range(2)]
+    assert drawn == [0.0, 0.0]
+    for other in ("x * t if x.shape[0] > 3 else x", "x / t * float(t)"):
+        assert not thresholds.of(instance(other, inputs, args="x, t")).scales
 
 
 def test_floats_are_scaled_to_both_sides_of_what_is_compared() -> None:

@@ -92,7 +92,7 @@ def _counted(most: int, dice: random.Random) -> int:
 
 def counter(name: str, values: torch.Tensor) -> bool:
     """Whether this is a single whole number that begins with zero, and has room."""
-    if values.dtype not in (torch.int32, torch.int64) or values.numel() != 1 or bool(values.any()):
+    if values.dtype not in (torch.int16, torch.int32, torch.int64) or values.numel() != 1 or bool(values.any()):
         return False
     return values.device.type == "cpu" or name.endswith(COUNTED)
 

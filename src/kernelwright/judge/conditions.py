@@ -29,6 +29,8 @@ _SEARCHES = {"bisect", "bisect_left", "bisect_right", "searchsorted", "index", "
              "isin", "equal", "eq", "ne", "lt", "le", "gt", "ge"}  # fmt: skip
 """Functions of which numbers that are handed to them are read: the steps at which a rate falls stand in a list. The
 comparisons of tensors are such: a target that is copied where ``n.eq(20000)`` was copied by no one who passed."""
+_LOOKED_UP = {"get", "pop"}
+"""Those whose numbers are the keys of what they are methods of: a target that is copied at a step that a dict tells."""
 _ENDS = {"min", "max", "minimum", "maximum", "clamp", "clip", "pow"}
 """Functions of which the arguments are numbers that a counter is reckoned with: a rate stays as it is up to one."""
 _SHAPES, _SIZES = {"shape", "ndim"}, {"size", "dim", "numel", "len"}
@@ -204,6 +206,8 @@ class _Reader(ast.NodeVisitor):
         if last_name(node.func) in _SEARCHES:
             self.met += _sides(node)
             self.met += [node.func.value] if isinstance(node.func, ast.Attribute) else []
+        if last_name(node.func) in _LOOKED_UP and isinstance(node.func, ast.Attribute):
+            self.met.append(node.func.value)
         if last_name(node.func) in _ENDS:
             self.turns |= isinstance(node.func, ast.Name)  # Python's own, no tensor's
             self.reckoned.append(node)
@@ -227,10 +231,13 @@ class _Reader(ast.NodeVisitor):
         self.ends += self._asked[-1:]
 
     def handed(self) -> Iterator[tuple[str, ast.expr]]:
-        """Arguments of functions that the sources define, and what they are called with."""
+        """Arguments of functions that the sources define, and what they are called with, by ``partial`` too."""
         for call in self._calls:
-            names = self._functions.get(last_name(call.func), [])
-            yield from zip(names, call.args, strict=False)
+            func, args = call.func, call.args
+            if last_name(func) == "partial" and args:
+                func, args = args[0], args[1:]
+            names = self._functions.get(last_name(func), [])
+            yield from zip(names, args, strict=False)
             yield from ((one.arg, one.value) for one in call.keywords if one.arg in names)
 
     def _name(self, target: ast.expr, value: ast.expr) -> None:

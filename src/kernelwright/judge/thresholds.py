@@ -36,7 +36,7 @@ AT, BESIDE = "counts of its source", "sizes beside its conditions"
 READS = "reads numbers out of tensors"
 """Said of a reference that has such an operator: where none does, Python decides by no number of a tensor."""
 READING = "aten::_local_scalar_dense"
-COUNTING = (torch.int32, torch.int64, torch.float32, torch.float64)
+COUNTING = (torch.int16, torch.int32, torch.int64, torch.float32, torch.float64)
 """Types that hold such counts."""
 FINEST = 2.0**-20
 """Part of one that a count moves by, at the least."""
@@ -105,7 +105,9 @@ def _counters(given: Instance) -> tuple[dict[str, int], list[float]]:
     if max(names.values()) > most and ways.steady(with_count(most), with_count(most // 2)):
         most = max(names.values())
     numbers = [number * parts for number in _numbers(instance, names)]
-    turned = ways.at_turns(numbers, most * parts, lambda n: with_count(_whole(n / parts)), sorted(short))
+    there = functools.cache(lambda number: with_count(_whole(number / parts)))
+    turned = ways.at_turns(numbers, most * parts, there, sorted(short))
+    turned += ways.at_turns(ways.together(numbers), most * parts, there, sorted(short), times=(1,))
     found = [_whole(count / parts) for count in turned]
     found += ways.between(most, with_count) if READS in instance.met["traits"] else []
     return (names, found) if found else ({}, [])
@@ -149,7 +151,7 @@ def _counting_buffers(instance: Instance) -> dict[str, float]:
 
 def _most(first: State, counting: Mapping[str, float]) -> dict[str, int]:
     """By counter the largest count: where one begins that counts down, and what has room in 32 bits."""
-    ends = {torch.int32: 2**30}
+    ends = {torch.int16: 2**14, torch.int32: 2**30}
     usual = {name: ends.get(value.dtype, conditions.FARTHEST) for name, value in first if name in counting}
     return usual | {name: max(int(value), 0) for name, value in first if counting.get(name, 0) < 0}
 
@@ -225,6 +227,8 @@ def changed(instance: Instance, change: str, leaves: list[torch.Tensor], seed: i
         return _with(leaves, index, torch.full_like(leaves[index], dice.choice(able)))
     scales = of(instance).scales
     which, near, alone = scales[seed // 2 % len(scales)]  # in turn
+    if near == 0.0:  # a temperature, a share: off
+        return list(_enlarged(leaves, which, near)[0])
     margin = MARGINS[0] if any(leaves[index].itemsize == 2 for index in which) else dice.choice(MARGINS)
     made = Scaled(instance, functools.partial(_enlarged, leaves, which), alone)
     return list(made.beside(near, 1 if seed % 2 else -1, margin)[0])  # of two draws in turn one lies on each side
@@ -273,8 +277,8 @@ def _within(instance: Instance, leaves: Sequence[torch.Tensor], index: int, ends
 
 
 def _scaling(instance: Instance) -> Iterator[tuple[tuple[int, ...], float, bool]]:
-    """By input of floats, and for all of them at once, scales next to their own size at which the reference turns. None
-    where it goes two ways on draws of the task's own."""
+    """By input of floats, and for all of them at once, scales next to their own size at which the reference turns, zero
+    for a single number among them. None where it goes two ways on draws of the task's own."""
     if not conditions.source(instance.reference.task).turns or instance.contract.random or runs(instance) < LEAST:
         return
     first, second = (instance._raw(instance.seed + number)[0] for number in range(2))
@@ -289,6 +293,10 @@ def _scaling(instance: Instance) -> Iterator[tuple[tuple[int, ...], float, bool]
         down = _down([first[index] for index in which])
         made = Scaled(instance, functools.partial(_enlarged, first, which), usual != again, down)
         yield from ((which, scale, alone) for scale, alone in made.found())
+    for index in [index for index in floats if first[index].numel() == 1 and bool(first[index].any())]:
+        none = way(instance, *_enlarged(first, (index,), 0.0))
+        if none is not None and none.operators != usual.operators:
+            yield (index,), 0.0, True
 
 
 def _down(leaves: Sequence[torch.Tensor]) -> int:

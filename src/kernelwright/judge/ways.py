@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 TIMES = (1, 3)
 """Multiples of them that are tried."""
+PAIRED = 4
+"""Numbers of which each two are."""
 ALONE = 3
 """How many times as often as others a count comes that has a way of its own."""
 FURTHER = 4
@@ -107,7 +109,11 @@ def _other(ways: Sequence[Way | None]) -> list[bool]:
 
 
 def at_turns(
-    numbers: Sequence[int], most: int, way_of: Callable[[int], Way | None], short: Collection[int] = (0,)
+    numbers: Sequence[int],
+    most: int,
+    way_of: Callable[[int], Way | None],
+    short: Collection[int] = (0,),
+    times: Sequence[int] = TIMES,
 ) -> list[int]:
     """Counts up to ``most`` at which a reference turns: those beside which, one less or one more, it goes another way,
     such as have a way of their own more often. ``way_of``: how it goes with a count. Looked for so far ``short``
@@ -115,13 +121,21 @@ def at_turns(
     known = functools.cache(way_of)
     out = list[int]()
     for number in numbers:
-        for times, off in itertools.product(TIMES, short):
-            middle = number * times - off
+        for often, off in itertools.product(times, short):
+            middle = number * often - off
             around = [c for c in range(middle - 2, middle + 3) if 0 <= c <= most]
             turned = [False, *_other([known(c) for c in around]), False]
             for count, before, after in zip(around, turned, turned[1:], strict=False):
                 out += [count] * (ALONE if before and after else int(before or after))
     return out
+
+
+def together(numbers: Sequence[int]) -> list[int]:
+    """Counts at which two of them meet, of the largest few: products, as of steps of so many batches, and the multiple
+    of one from the other on, as where each 1000th copies a target but for the first 12500."""
+    pairs = [sorted(pair) for pair in itertools.combinations(numbers[:PAIRED], 2)]
+    found = [n for less, more in pairs for n in (less * more, -(-more // less) * less)]
+    return sorted(set(found).difference(numbers))
 
 
 def between(most: int, way_of: Callable[[int], Way | None]) -> list[int]:
