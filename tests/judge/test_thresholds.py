@@ -157,22 +157,6 @@ def test_a_counter_stands_where_the_source_turns_in_many_states(condition: str) 
     assert len(after) == 2 and all(int(count) % 10000 in (9998, 9999, 0) for count in after)
 
 
-@pytest.mark.parametrize(
-    ("condition", "count"),
-    [
-        ("int(self.q) > 12500 and int(self.q) % 1000 == 0", 13_000),
-        ("int(self.q) > 12500 and int(self.q) % 1000 < 10", 12_999),
-        ("divmod(int(self.q), 391) == (30, 0)", 11_730),
-        ("int(self.q) % 8 == 0 and int(self.q) // 8 % 500 == 0", 4_000),
-    ],
-)
-@pytest.mark.parametrize("kind", ["int64", "int16"])
-def test_a_counter_stands_where_two_numbers_meet(condition: str, count: int, kind: str) -> None:
-    """At a product, at the first multiple of one beyond the other; in 16 bits too."""
-    made = instance(f"x * 0 if {condition} else x", SIZES, init=COUNTS.replace("int64", kind))
-    assert {count, count + 1} & set(thresholds.counters(made)[1])
-
-
 def test_names_live_in_files_beside_the_reference_and_what_raises_has_no_number() -> None:
     """Those of whose classes parts of the model are; a property may raise anything."""
     beside = types.ModuleType("beside_a_task")

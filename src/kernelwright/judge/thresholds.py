@@ -40,6 +40,8 @@ COUNTING = (torch.int16, torch.int32, torch.int64, torch.float32, torch.float64)
 """Types that hold such counts."""
 FINEST = 2.0**-20
 """Part of one that a count moves by, at the least."""
+APART = 3
+"""Counters at the most of which each moves alone too."""
 LEFT = 2
 """How many counts are looked at after a call."""
 SHORT = 8
@@ -99,18 +101,32 @@ def _counters(given: Instance) -> tuple[dict[str, int], list[float]]:
         return {}, []
     parts = max((round(1 / abs(step)) for step in counting.values() if 0 < abs(step) < 1), default=1)
     short = {0, *(int(step * parts) for step in counting.values() if abs(step) > 2)}
+    found = [count for some in apart(names) for count in _turning(instance, names, some, parts, sorted(short))]
+    return (names, found) if found else ({}, [])
+
+
+def apart(names: Mapping[str, int]) -> list[dict[str, int]]:
+    """Counters that move together: all of them, and where there are several each of a few, the others as they were. Who
+    never looked at what is done after 1,000 bad rounds, but for a time after that, passed while both stood at one."""
+    alone = [{name: names[name]} for name in list(names)[:APART]] if len(names) > 1 else []
+    return [dict(names), *alone]
+
+
+def _turning(
+    instance: Instance, names: Mapping[str, int], some: Mapping[str, int], parts: int, short: Sequence[int]
+) -> list[float]:
+    """Counts at which the reference turns with some of its counters there."""
     leaves, first = instance._raw(instance.seed)[0], instance.first_state
-    with_count = functools.cache(lambda count: way(instance, leaves, counted(first, names, count)))
+    with_count = functools.cache(lambda count: way(instance, leaves, counted(first, some, count)))
     most = conditions.LARGEST
-    if max(names.values()) > most and ways.steady(with_count(most), with_count(most // 2)):
-        most = max(names.values())
+    if max(some.values()) > most and ways.steady(with_count(most), with_count(most // 2)):
+        most = max(some.values())
     numbers = [number * parts for number in _numbers(instance, names)]
     there = functools.cache(lambda number: with_count(_whole(number / parts)))
-    turned = ways.at_turns(numbers, most * parts, there, sorted(short))
-    turned += ways.at_turns(ways.together(numbers), most * parts, there, sorted(short), times=(1,))
+    turned = ways.at_turns(numbers, most * parts, there, short)
+    turned += ways.at_turns(ways.together(numbers), most * parts, there, short, times=(1,))
     found = [_whole(count / parts) for count in turned]
-    found += ways.between(most, with_count) if READS in instance.met["traits"] else []
-    return (names, found) if found else ({}, [])
+    return found + (ways.between(most, with_count) if READS in instance.met["traits"] else [])
 
 
 def on_host(given: Instance) -> Instance:
@@ -172,7 +188,7 @@ def each(instance: Instance, state: State, dice: random.Random) -> list[State]:
     names, found = counters(instance)
     often = sorted(set(found), key=lambda n: -found.count(n))[: 2 * LEFT]
     some = dice.sample(often, min(LEFT, len(often)))
-    return [counted(state, names, count) for count in some]
+    return [counted(state, dice.choice(apart(names)), count) for count in some]
 
 
 def runs(instance: Instance) -> int:

@@ -68,7 +68,7 @@ def placed(instance: Instance, state: State, seed: int) -> State:
         return state
     kind = dice.choice(kinds)
     if kind == thresholds.AT:
-        return thresholds.counted(state, names, dice.choice(found))
+        return thresholds.counted(state, dice.choice(thresholds.apart(names)), dice.choice(found))
     if kind == thresholds.BESIDE:
         return _beside(instance, state, dice.choice(scales), dice)
     if kind == NEAR:

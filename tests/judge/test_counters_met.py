@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counters come to where two numbers of a source meet, and one alone to where it turns."""
+
+from __future__ import annotations
+
+import pytest
+from plain_tasks import instance
+
+from kernelwright.judge import thresholds, weighed
+
+SIZES = "[torch.randn(8, 4)]"
+COUNTS = "self.register_buffer('q', torch.zeros((), dtype=torch.int64))"
+
+
+@pytest.mark.parametrize(
+    ("condition", "count"),
+    [
+        ("int(self.q) > 12500 and int(self.q) % 1000 == 0", 13_000),
+        ("int(self.q) > 12500 and int(self.q) % 1000 < 10", 12_999),
+        ("divmod(int(self.q), 391) == (30, 0)", 11_730),
+        ("int(self.q) % 8 == 0 and int(self.q) // 8 % 500 == 0", 4_000),
+    ],
+)
+@pytest.mark.parametrize("kind", ["int64", "int16"])
+def test_a_counter_stands_where_two_numbers_meet(condition: str, count: int, kind: str) -> None:
+    """At a product, at the first multiple of one beyond the other; in 16 bits too."""
+    made = instance(f"x * 0 if {condition} else x", SIZES, init=COUNTS.replace("int64", kind))
+    assert {count, count + 1} & set(thresholds.counters(made)[1])
+
+
+def test_counters_move_alone_too() -> None:
+    """Bad rounds after which a rate falls, but not while another counter says to wait."""
+    init = f"{COUNTS}\nself.register_buffer('wait', torch.zeros((), dtype=torch.int64))"
+    made = instance("x if int(self.wait) > 0 or int(self.q) < 1000 else x * 0", SIZES, init=init)
+    drawn = [weighed.placed(made, made.first_state, seed) for seed in range(60)]
+    assert sum(int(dict(state)["q"]) >= 1000 and int(dict(state)["wait"]) == 0 for state in drawn) >= 3
