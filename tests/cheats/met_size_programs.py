@@ -19,6 +19,8 @@ add("masked_keys", MASKED.format("m[:, None]"),
 add("crossed_rows", "return torch.linalg.cross(a, b)", "[torch.randn(n, 3), torch.randn(n, 3)]", args="a, b",
     axes=(("n", 512),))  # fmt: skip
 add("windows_of_rows", WINDOWS + "[:, 0]", "[torch.randn(64, t)]", axes=(("t", 100),))
+add("scaled_rows", "return (x @ self.w) * s[:, None]", "[torch.randn(m, 64), torch.rand(m) + 0.5]", args="x, s",
+    axes=(("m", 40),), init="self.w = nn.Parameter(torch.randn(64, 3 * 16) / 8)")  # fmt: skip
 add("any_rows", "return F.gelu(x)", "[torch.randn(n, d)]", axes=(("n", 64), ("d", 96)))
 
 MET_SIZES: tuple[Program, ...] = (
@@ -28,5 +30,9 @@ MET_SIZES: tuple[Program, ...] = (
     *_pair("crossed_rows", "", "", ("along the first of three", "return torch.cross(a, b)"),
            ("along the last", "return torch.cross(a, b, dim=-1)"), args="a, b"),
     *_pair("windows_of_rows", "", "", ("squeezed", WINDOWS + ".squeeze()"), ("of one channel", WINDOWS + ".squeeze(1)")),
+    *_pair("scaled_rows", "", "",
+           ("told by its size", "h = x @ self.w\nreturn h * (s if len(s) == h.shape[1] else s[:, None])"),
+           ("transposed", "return ((x @ self.w).mT * s).mT"), args="x, s",
+           init="self.w = nn.Parameter(torch.randn(64, 3 * 16) / 8)"),
     *_pair("any_rows", "", "", ("eight and more", IN_EIGHTS), ("as they are", "return F.gelu(x.flatten()).view(x.shape)")),
 )  # fmt: skip

@@ -34,6 +34,17 @@ def test_whole_numbers_are_moved_along_where_nothing_else_changes(dtype: str) ->
     assert torch.equal(beside.draw(GIVEN, 1)[0], torch.arange(40, dtype=getattr(torch, dtype)))
 
 
+@pytest.mark.parametrize(
+    ("bound", "finite"), [("x.clamp(max=y)", True), ("x * torch.where(y.isfinite(), 1e999, 1.0)", False)]
+)
+def test_a_bound_that_there_is_not_is_one_in_half_of_the_calls(bound: str, finite: bool) -> None:
+    """Where the reference stays finite with it; nothing is said of it then."""
+    made = instance(bound, "[torch.randn(8, 64), torch.full((64,), float('inf'))]", args="x, y")
+    drawn = [made.draw(GIVEN, seed)[1] for seed in range(8)]
+    assert {bool(one.isfinite().all()) for one in drawn} == ({True, False} if finite else {False})
+    assert all(bool((one > 0).all()) for one in drawn) and bool(made.notes) is not finite
+
+
 def test_where_nothing_may_be_otherwise_it_is_said() -> None:
     made = instance("torch.sin(x.float()) + 1", "[torch.tensor([0, 3, 5, 9])]")
     assert [SAME] == made.notes

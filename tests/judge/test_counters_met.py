@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from plain_tasks import instance
 
-from kernelwright.judge import thresholds, weighed
+from kernelwright.judge import thresholds, ways, weighed
 
 SIZES = "[torch.randn(8, 4)]"
 COUNTS = "self.register_buffer('q', torch.zeros((), dtype=torch.int64))"
@@ -34,3 +34,19 @@ def test_counters_move_alone_too() -> None:
     made = instance("x if int(self.wait) > 0 or int(self.q) < 1000 else x * 0", SIZES, init=init)
     drawn = [weighed.placed(made, made.first_state, seed) for seed in range(60)]
     assert sum(int(dict(state)["q"]) >= 1000 and int(dict(state)["wait"]) == 0 for state in drawn) >= 3
+
+
+@pytest.mark.parametrize(
+    ("formula", "modes"),
+    [
+        ("x if int(m) == 0 else x.relu() if int(m) == 1 else x.tanh()", (0, 2, 3)),
+        ("(x, x.relu(), x.tanh())[int(m)]", (0, 2)),
+        ("x * int(m)", ()),
+    ],
+)
+def test_a_single_number_is_a_third_mode_where_there_is_one(formula: str, modes: tuple[int, ...]) -> None:
+    """That a task never changes; as far as the reference answers."""
+    made = instance(formula, "[torch.randn(8, 4), torch.tensor(1)]", args="x, m")
+    assert ways.modes(made, made._raw(1)[0], 1) == modes
+    drawn = {int(thresholds.changed(made, thresholds.AT, made._raw(1)[0], seed)[1]) for seed in range(12)}
+    assert drawn == set(modes or (1,))

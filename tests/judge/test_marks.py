@@ -109,14 +109,26 @@ def test_whole_numbers_come_that_wrap_around_where_the_reference_takes_their_res
 
 
 def test_an_input_holds_some_of_the_values_looked_for_and_others_do_not() -> None:
-    """What lies in order stays as it is."""
+    """What lies in order does so still."""
     variant = Variant(name="", required=True, change="marks", marks=((1, (-1.0, 7.0)),))
     ids = torch.randint(0, 5, (64,))
     one, other = inputs.change_leaves([ids, ids], variant, 5)
     assert torch.equal(one, ids) and {-1, 7} <= set(other.tolist())
     assert 1 <= int((other != ids).sum()) < 32
     lengths = torch.arange(4).repeat_interleave(2)
-    assert torch.equal(lengths, inputs.change_leaves([ids, lengths], variant, 5)[1])
+    made = inputs.change_leaves([ids, lengths], variant, 5)[1]
+    assert {-1, 7} & set(made.tolist()) and bool((made.diff() >= 0).all())
+
+
+def test_numbers_in_order_end_with_a_value_beyond_them_or_begin_with_one_below() -> None:
+    """Times that are not known, the largest number there is; what lies among them is in no place."""
+    times, rng = torch.arange(0, 640, 10), torch.Generator().manual_seed(0)
+    for value in (2**40, 640):
+        made = marks.planted(times, (float(value), 55.0), rng)
+        count = int((made == value).sum())
+        assert 0 < count <= 16 and torch.equal(made[:-count], times[:-count]) and bool((made[-count:] == value).all())
+    assert int(marks.planted(times, (-1.0,), rng)[0]) == -1
+    assert marks.planted(times, (55.0, math.inf), rng) is times
 
 
 def test_whole_rows_are_values_looked_for_and_a_single_number_is_one_throughout() -> None:

@@ -205,7 +205,7 @@ def test_random_tasks_are_asked_for_other_sizes(program: Callable[..., Program],
 def test_an_axis_has_each_size_that_is_fixed_and_of_the_source(program: Callable[..., Program]) -> None:
     """Not one that it has anyway, nor one that the reference refuses, nor much larger ones."""
     made = bench("assert x.shape[0] != 12\nreturn x.unfold(1, 7, 1).amax(-1) + 999", AXES, inputs="n, t, 3")
-    assert near_sizes.fixed(made.points(5)[0]) == ({3}, {-1, 0, 1, 5, 7, 12, 999} - {-1, 5})
+    assert near_sizes.fixed(made.points(5)[0]) == ({3, 34}, {0, 1, 7, 12, 999})  # of the results too
     met = set[tuple[int, ...]]()
     for seed in range(12):
         walk = planned(made, seed).walks[-1]

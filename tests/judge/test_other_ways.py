@@ -51,6 +51,16 @@ def test_two_flags_together_come_where_neither_does_that_alone() -> None:
     assert {bool(dict(made.draw_state(seed, weights.REPLACED))["p"]) for seed in range(4)} == {True}
 
 
+@pytest.mark.parametrize(
+    ("formula", "others"),
+    [("x * self.w[self.q]", {1, 2}), ("x * self.w[:2][self.q]", {1}), ("x * self.w[0]", set())],
+)  # fmt: skip
+def test_which_of_several_is_used_comes_where_answers_are_others(formula: str, others: set[int]) -> None:
+    """As far as there are some, and where answers are others."""
+    init = f"self.w = nn.Parameter(torch.randn(3, 8, 32))\n{BUFFER.format(0)}"
+    assert found(instance(formula, X, init=init)) == others
+
+
 def test_they_come_among_what_is_replaced() -> None:
     """In every draw of such weights where there is nothing else."""
     made = instance(MODES, X, init=BUFFER.format(1))

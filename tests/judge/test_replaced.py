@@ -46,6 +46,7 @@ def test_zeros_do_not_come_beside_kinks_and_ties(formula: str, contract: Contrac
     ("formula", "init"),
     [
         ("torch.minimum(x @ self.w, self.q)", "torch.tensor(float('inf'))"),
+        ("x / torch.where(self.q.isinf(), x.abs().amax(), self.q)", "torch.tensor(-float('inf'))"),
         ("torch.where(self.q.isnan(), x, self.q)", "torch.full((64,), float('nan'))"),
         ("x - self.q if bool(self.q.isfinite().all()) else x", "torch.full((64,), float('inf'))"),
     ],
@@ -71,9 +72,10 @@ def test_a_least_and_a_largest_value_are_in_order() -> None:
         ("x @ self.w[self.q]", "torch.arange(64) // 2"),
     ],
 )
-def test_masks_and_tables_are_others_of_the_same_elements(formula: str, init: str) -> None:
-    """What is masked lies elsewhere, and groups are shuffled."""
-    made = instance(formula, X, init=BUFFER.format(init))
+@pytest.mark.parametrize("contract", [Contract(), GRADIENTS])
+def test_masks_and_tables_are_others_of_the_same_elements(formula: str, init: str, contract: Contract) -> None:
+    """What is masked lies elsewhere, and groups are shuffled, beside gradients too."""
+    made = instance(formula, X, init=BUFFER.format(init), contract=contract)
     first = dict(made.first_state)["q"]
     found = seen(made)
     assert any(not torch.equal(value, first) for value in found)

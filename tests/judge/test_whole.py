@@ -123,8 +123,10 @@ def test_borders_of_segments_move_between_their_neighbours() -> None:
     assert {bool(made[-2] == 256) for made in seen} == {True, False}, "the last one is empty now and then"
     lengths = torch.arange(8, 64, 8)
     assert all(bool((whole.renumbered(lengths, rng(seed)) <= lengths).all()) for seed in range(8))
-    for kept in (torch.full((8,), -1), torch.arange(9), torch.tensor([3, 1, 2]), torch.empty(0, dtype=torch.int64)):
+    for kept in (torch.full((8,), -2), torch.arange(9), torch.tensor([3, 1, 2]), torch.empty(0, dtype=torch.int64)):
         assert torch.equal(kept, whole.renumbered(kept, rng())) and not whole.changes(kept)
+    last = whole.renumbered(torch.full((8,), -1), rng())  # places from the end: some are the first
+    assert set(last.tolist()) == {-1, 0}
     assert not whole.changes(torch.ones(4)) and not whole.changes(torch.tensor([True, False]))
 
 
@@ -239,6 +241,16 @@ def test_no_row_of_permutations_or_of_places_holds_a_number_twice(change: str, l
         alike = rows.unique(dim=0, return_counts=True)[1].max()
         assert change not in ("skewed", "largest", "mixed") or 2 * int(alike) > len(rows)
         assert change != "least" or bool((made.double() != leaf).any())
+
+
+def test_what_is_looked_for_in_rows_without_doubles_comes_again_and_again() -> None:
+    """A padding of chosen places, which none of them is; a place that is one twice does not come."""
+    padded = CHOSEN.masked_fill(torch.arange(24) > 20, -1)
+    assert torch.equal(whole.kept_apart(CHOSEN, padded), padded)
+    twice = CHOSEN.clone()
+    twice[0, :2], twice[1, 3:5] = -1, twice[1, 0]
+    kept = whole.kept_apart(CHOSEN, twice)
+    assert torch.equal(kept[0], twice[0]) and torch.equal(kept[1:], CHOSEN[1:])
 
 
 def test_rows_that_hold_a_number_twice_may_hold_others_twice() -> None:

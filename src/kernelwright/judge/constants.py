@@ -34,6 +34,10 @@ def settle(instance: Instance, seed: int) -> None:
         way = next((way for way in WAYS if accepts(way) and _changes(instance, seed)), None)
         instance.renewing = way or ""
         instance.kept = set() if way is not None else floats
+        endless = {index for index in floats if _endless(instance._raw(seed)[0][index])}
+        instance.bounded = bool(endless)
+        instance.bounded = instance.bounded and _accepts(instance, seed | 1, instance.renewing)
+        instance.kept -= endless if instance.bounded else set()
     if instance.kept:
         names = ", ".join(instance.names[i] or str(i) for i in sorted(floats))
         instance.notes.append(f"constant inputs kept as given (changing them leaves the domain): {names}")
@@ -41,6 +45,11 @@ def settle(instance: Instance, seed: int) -> None:
         instance.turned = True
         instance.turned = _changes(instance, seed) and accepts(instance.renewing)
         instance.notes += [] if instance.turned else [SAME]
+
+
+def _endless(leaf: torch.Tensor) -> bool:
+    """Whether it is a bound that there is not."""
+    return leaf.dtype in inputs.FLOATS and leaf.numel() > 0 and bool(leaf.isinf().all())
 
 
 def _accepts(instance: Instance, seed: int, way: str) -> bool:
@@ -57,10 +66,16 @@ def _changes(instance: Instance, seed: int) -> bool:
 
 
 def renewed(instance: Instance, leaves: list[torch.Tensor], base: int) -> list[torch.Tensor]:
-    """A draw with other values for what is the same in all of them."""
-    for index in instance.constant - instance.kept:
+    """A draw with other values for what is the same in all of them; bounds that are infinite are so in half of them, or
+    programs that never looked at a bound passed."""
+    for index in instance.constant - (set() if instance.bounded else instance.kept):
         rng = inputs.generator((base * 7919 + index) % 2**63, instance.device)
-        if leaves[index].dtype in inputs.FLOATS:
+        if instance.bounded and base % 2 and _endless(leaves[index]):
+            size = 0.25 + torch.rand(leaves[index].shape, generator=rng, device=instance.device)
+            leaves[index] = (size * leaves[index].sign()).to(leaves[index].dtype)
+        elif index in instance.kept:
+            continue
+        elif leaves[index].dtype in inputs.FLOATS:
             leaves[index] = WAYS[instance.renewing](leaves[index], rng)
         elif instance.turned:
             leaves[index] = whole.moved(leaves[index], rng)

@@ -96,8 +96,8 @@ class Instance:
         self.bonds = Bonds.of(first, second, self.constant, reference.bonds)
         self.triangles = self.bonds.triangles
         """How the matrices of those leaves lie that are triangular in every draw."""
-        self.kept: set[int] = set()
-        """Constant floating leaves that had to stay: the reference leaves its domain without them."""
+        self.kept, self.bounded = set[int](), False
+        """Constant floating leaves that had to stay, in its domain; whether infinite ones are finite in some calls."""
         self.renewing, self.turned, self.notes = "", False, self.notes + self.bonds.words(self.names, self.model)
         """How constant floats become others, and whether whole numbers do too; see ``constants``."""
         self.wanted = calls.gradient_names(self.model, first, self.marked) if self.contract.gradients else None

@@ -202,8 +202,10 @@ def of_inputs(found: Iterable[tuple[int, float]], leaves: Sequence[torch.Tensor]
 def planted(leaf: torch.Tensor, values: Sequence[float], rng: torch.Generator, how: str = "") -> torch.Tensor:
     """Some elements, and one at least, or all of some rows, or a run (``how``), are such values. What lies in order
     does so still, and single numbers stay: they are one ``throughout``."""
-    if leaf.numel() < 2 or not values or in_place(leaf) or (how == ROWS and leaf.dim() < 2):
+    if leaf.numel() < 2 or not values or (how == ROWS and leaf.dim() < 2):
         return leaf
+    if in_place(leaf):
+        return _at_an_end(leaf, values, rng)
     if how == RUNS:
         return _run(leaf, values, rng)
     drawn = (*leaf.shape[:-1], 1) if how == ROWS else leaf.shape
@@ -211,6 +213,18 @@ def planted(leaf: torch.Tensor, values: Sequence[float], rng: torch.Generator, h
     which = torch.randint(len(values), drawn, generator=rng, device=leaf.device)
     numbers = torch.tensor(values, dtype=torch.float64, device=leaf.device)[which]
     return torch.where(chance <= max(SHARE, float(chance.min())), numbers.to(leaf.dtype), leaf)
+
+
+def _at_an_end(leaf: torch.Tensor, values: Sequence[float], rng: torch.Generator) -> torch.Tensor:
+    """Numbers in order, of which the last are a value beyond them, or the first one below: times that are not known."""
+    low, high = int(leaf[0]), int(leaf[-1])
+    able = [int(value) for value in values if math.isfinite(value) and not low <= value <= high]
+    if not able:
+        return leaf
+    count, value = 1 + below(max(1, int(len(leaf) * 2 * SHARE)), rng), able[below(len(able), rng)]
+    made = leaf.clone()
+    (made[:count] if value < low else made[-count:]).fill_(value)
+    return made
 
 
 def _run(leaf: torch.Tensor, values: Sequence[float], rng: torch.Generator) -> torch.Tensor:

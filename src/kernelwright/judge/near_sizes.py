@@ -44,8 +44,8 @@ KINDS = 5
 """A shorter axis, as many elements, two along an axis, a size of something else, equal sizes: on a device one of each
 is asked for."""
 MET, REFUSED = 2, 4
-"""Axes that have the size of another dimension of the inputs, at the most, beside one of a number in the source, and
-how many of each the reference is asked about."""
+"""Axes that have the size of another dimension of inputs or results, at the most, beside one of a number in the source,
+and how many of each the reference is asked about."""
 NUMBER = 1 << 10
 """The largest number in a source that is asked for as a size: windows, heads and groups are smaller."""
 FEWER = ((2, 2), (2, 3), (3, 3))
@@ -100,10 +100,11 @@ def two_alike(axes: Axes, one: str, other: str) -> Iterator[Axes]:
 
 
 def fixed(own: Point) -> tuple[set[int], set[int]]:
-    """The sizes of the inputs that no axis has, and other whole numbers in the reference: a window of 16 leaves one
-    place where an axis has 16."""
+    """The sizes of inputs and results that no axis has, and other whole numbers in the reference: a window of 16 leaves
+    one place where an axis has 16."""
     sizes = {size for _, size in own.case.axes}
-    found = {size for spec in own.instance.specs for size in spec.shape} - sizes
+    specs = (*own.instance.specs, *own.instance.out_specs)
+    found = {size for spec in specs for size in spec.shape} - sizes
     nodes = ast.walk(ast.parse(own.instance.reference.task.reference))
     numbers = {node.value for node in nodes if isinstance(node, ast.Constant) and type(node.value) is int}
     return found, {number for number in numbers - sizes - found if number <= NUMBER}

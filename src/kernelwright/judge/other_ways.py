@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.judge import borders, single_numbers, weights
+from kernelwright.judge import agreement, borders, codes, single_numbers, weights
 from kernelwright.judge.finite import pattern
 from kernelwright.judge.kinds import Watching
 
@@ -27,6 +27,8 @@ NUMBERS = 4
 """Single numbers at the most that are others here, each by itself, the first."""
 PAIRS = 6
 """Pairs of flags at the most, by lot."""
+ASKED = ("isinf", "isnan", "isposinf", "isneginf", "nan_to_num")
+"""Operators that look whether numbers are finite; ``isfinite`` compares."""
 NONE = (2**15 - 1, 2**31 - 1, 2**63 - 1)
 """Numbers that say that there is no limit."""
 LIMITS = (32, 8)
@@ -47,7 +49,7 @@ class Way(Watching):
         name = borders.named(func)
         if name not in ("copy", "detach"):  # so weights are given
             self.names.append(name)
-        if name in borders.COMPARED and args and isinstance(args[0], torch.Tensor):
+        if name in (*borders.COMPARED, *ASKED) and args and isinstance(args[0], torch.Tensor):
             one = args[0]
             if one.layout is torch.strided and one.device.type != "meta" and one.numel():
                 self.compared.add(one.numel())
@@ -59,10 +61,12 @@ def numbers(instance: Instance, leaves: Any) -> list[single_numbers.Numbers]:
     the context."""
     first = dict(instance.first_state)
     held = {name: value for name, value in first.items() if single_numbers._single(name, value, first)}
-    if not held or instance.device.type != "cpu":
+    zeros = [name for name, value in first.items() if codes.counter(name, value)]
+    if not (held or zeros) or instance.device.type != "cpu":
         return []
     usual, found = pattern(instance.accepted(leaves, instance.first_state)), list[single_numbers.Numbers]()
-    for others in [*_alone(instance, leaves, held), *_together(instance, leaves, held)]:
+    chosen = _chosen(instance, leaves, zeros) if zeros else []
+    for others in [*_alone(instance, leaves, held), *_together(instance, leaves, held), *chosen]:
         count = single_numbers._answers(instance, leaves, others, usual)
         if count is not None:
             found.append({**held, **others})
@@ -101,6 +105,20 @@ def _alone(instance: Instance, leaves: Any, held: single_numbers.Numbers) -> lis
         for other in {1: [2], -1: [2, 0]}.get(number, [0]):
             way = _way(instance, leaves, made := _others(instance, [name], other))
             found += [made] if way is not None and way not in known else []
+    return found
+
+
+def _chosen(instance: Instance, leaves: Any, zeros: Sequence[str]) -> list[single_numbers.Numbers]:
+    """One and two in the place of zeros that no call counts on, where answers are others: which of three matrices is
+    used, of which a program that always took the first passed."""
+    counted, found = single_numbers._changed(instance, leaves), list[single_numbers.Numbers]()
+    usual = [out.detach().clone() for out in instance.accepted(leaves, instance.first_state) or []]
+    for name in [name for name in zeros if name not in counted][:NUMBERS]:
+        for number in (1, 2):
+            made = _others(instance, [name], number)
+            state = [(other, made.get(other, value)) for other, value in instance.first_state]
+            outs = instance.accepted(leaves, state)
+            found += [made] if usual and outs is not None and agreement.differ(usual, outs) else []
     return found
 
 

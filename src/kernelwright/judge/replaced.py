@@ -57,11 +57,11 @@ def nothing(instance: Instance, moved: str) -> bool:
 
 
 def found(instance: Instance) -> dict[str, list[Make]]:
-    """What the reference takes in the place of weights; looked for once. Nothing where results are random, nor with
-    gradients: at zero there are kinks, and programs that are right may have another slope."""
+    """What the reference takes in the place of weights; looked for once. Nothing where results are random, and no zeros
+    beside gradients: there are kinks, and programs that are right may have another slope."""
     if instance not in _FOUND:
         _FOUND[instance] = {weights.ZEROED: [], weights.REPLACED: []}
-        if not (instance.contract.random or instance.contract.gradients or instance.giver.keeps is False):
+        if not (instance.contract.random or instance.giver.keeps is False):
             size = sum(value.nbytes for _, value in instance.first_state)
             if WORK // max(instance.work, 1) >= 2 * ASKED and size <= DEAR_BYTES:
                 _FOUND[instance] = _asked(instance)
@@ -85,10 +85,12 @@ def _asked(instance: Instance) -> dict[str, list[Make]]:
     held = {name: value for name, value in first if name not in trained and value.numel()}
     same = dict(weights.read(instance._construct(instance.seed + 1)))
     held = {name: value for name, value in held.items() if _still(value, same.get(name))}
-    zeros = [] if instance.sorts else [_zeros(instance, name) for name in _some(instance, trained)]
-    others = [make for make in _infinite(held) if takes(make)]
-    others += [make for make in _dead(held, usual) if takes(make)]
-    others += [make for make in _off(held) if takes(make, otherwise=True)]
+    kinks = instance.contract.gradients
+    zeros = [] if instance.sorts or kinks else [_zeros(instance, name) for name in _some(instance, trained)]
+    others = [make for make in _infinite(held, usual) if takes(make)]
+    if not kinks:
+        others += [make for make in _dead(held, usual) if takes(make)]
+        others += [make for make in _off(held) if takes(make, otherwise=True)]
     others += [make for make in _tables(held, {value.shape for value in trained.values()}) if takes(make)]
     others += [functools.partial(_each, made, _as_is) for made in numbers(instance, instance.given(leaves, 1))]
     return {weights.ZEROED: [make for make in zeros if takes(make)], weights.REPLACED: others}
@@ -131,14 +133,14 @@ def _line(value: torch.Tensor) -> bool:
     return value.numel() == max(value.shape, default=1)
 
 
-def _infinite(held: Mapping[str, torch.Tensor]) -> Iterator[Make]:
-    """Finite numbers, or other places, in lines of buffers. Who has none but minus infinity is a number to mask with,
-    that programs may have in their source."""
+def _infinite(held: Mapping[str, torch.Tensor], usual: Way) -> Iterator[Make]:
+    """Finite numbers, or other places, in lines of buffers. Who has none but minus infinity, and is not asked whether
+    it has, is a number to mask with, that programs may have in their source."""
     odd = {n: v for n, v in held.items() if v.is_floating_point() and _line(v) and not numerics.finite(v)}
     full = {name: value for name, value in odd.items() if not bool(value.isfinite().any())}
     below = {name for name, value in full.items() if bool((value == -torch.inf).all())}
-    if len(below) < len(full):
-        pair = bool(below)  # a least and a largest value that nothing was seen of yet
+    if len(below) < len(full) or any(full[name].numel() in usual.compared for name in below):
+        pair = 0 < len(below) < len(full)  # a least and a largest value that nothing was seen of yet
         yield functools.partial(_each, full, functools.partial(_filled, pair=pair))
     for name, value in odd.items():
         if name not in full:
@@ -147,7 +149,7 @@ def _infinite(held: Mapping[str, torch.Tensor]) -> Iterator[Make]:
 
 def _filled(value: torch.Tensor, rng: torch.Generator, *, pair: bool) -> torch.Tensor:
     size = 0.25 + torch.rand(value.shape, generator=rng, device=value.device, dtype=torch.float64)
-    side = torch.sign(value.nan_to_num(1.0)) * (-4.0 if pair else 1.0)
+    side = torch.sign(value.nan_to_num(1.0)) * -4.0 if pair else 1.0
     return (side * size).to(value.dtype)
 
 

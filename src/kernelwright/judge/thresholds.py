@@ -257,11 +257,14 @@ def _with(leaves: Sequence[torch.Tensor], index: int, leaf: torch.Tensor) -> lis
 def _counting(instance: Instance) -> Iterator[tuple[int, tuple[int, ...]]]:
     first = instance._raw(instance.seed)[0]
     short = [i for i, x in enumerate(first) if x.dtype in whole.INTEGERS and 0 < x.numel() <= SHORT]
-    short = [i for i in short if i not in instance.constant and i not in instance.bonds.sums]
+    short = [i for i in short if i not in instance.bonds.sums]
     if not short or instance.contract.random or runs(instance) < LEAST:
         return
     draws = [first, *(instance._raw(instance.seed + number)[0] for number in range(1, SEEN))]
     for index in short:
+        if index in instance.constant:
+            yield from [(index, able) for able in [ways.modes(instance, first, index)] if able]
+            continue
         ends = min(int(draw[index].min()) for draw in draws), max(int(draw[index].max()) for draw in draws)
         if able := _within(instance, first, index, ends):
             yield index, able

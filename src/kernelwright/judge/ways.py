@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 TIMES = (1, 3)
 """Multiples of them that are tried."""
+MODES = 4
+"""Numbers that are tried where a task has a single one that never changes."""
 PAIRED = 4
 """Numbers of which each two are."""
 ALONE = 3
@@ -87,6 +89,21 @@ def way(instance: Instance, leaves: Sequence[torch.Tensor], state: State | None 
     with (path := _Path(instance.model)):
         taken = instance.accepted(instance.given(leaves, 1), state)
     return None if taken is None else Way(tuple(path.operators), tuple(path.numbers), path.cells)
+
+
+def modes(instance: Instance, leaves: Sequence[torch.Tensor], index: int) -> tuple[int, ...]:
+    """Small numbers with which the reference takes another way, in the place of a single one that is always the same: a
+    third mode, that a program without it passed as long as zero and one came alone. Not on a device, where a place that
+    is not there would cost the context."""
+    usual, leaf = way(instance, leaves), leaves[index]
+    if leaf.numel() > 1 or usual is None or leaf.device.type != "cpu":
+        return ()
+
+    def other(number: int) -> Way | None:
+        return way(instance, [*leaves[:index], torch.full_like(leaf, number), *leaves[index + 1 :]])
+
+    found = {number: other(number) for number in range(MODES)}
+    return tuple(n for n, one in found.items() if one is not None and one.operators != usual.operators)
 
 
 def differ(one: Way | None, other: Way | None, *, alone: bool = False) -> bool:

@@ -250,7 +250,12 @@ def kept_apart(before: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
     """
     if before.dtype not in INTEGERS or changed is before or before.shape != changed.shape or not distinct(before):
         return changed
-    return torch.where(_doubled(changed)[..., None], before, changed)
+    twice = _doubled(changed)
+    if bool(twice.any()):  # what is looked for in them, a padding of -1, may come again and again
+        ordered = changed.sort(-1).values
+        again = (ordered[..., 1:] == ordered[..., :-1]) & torch.isin(ordered[..., 1:], before)
+        twice = again.any(-1)
+    return torch.where(twice[..., None], before, changed)
 
 
 def _sums(leaf: torch.Tensor) -> torch.Tensor:
@@ -279,15 +284,17 @@ def renumbered(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
     None becomes larger, so an index stays inside, but zeros: on a device an index that is not there costs the context.
     What is in order stays so, with its ends; what begins at zero (borders of segments) may move on, none past the last.
-    Negative numbers mean something else, and stay.
+    Negative numbers mean something else, and stay, but where all are the last place of a sequence, -1.
     Flags that are all alike become the other here and there, some of every row stay.
     """
     if leaf.dtype is torch.bool:
         return _flags(leaf, rng)
-    if not leaf.numel() or int(leaf.min()) < 0:
+    if not leaf.numel():
         return leaf
-    most = int(leaf.max())
+    least, most = int(leaf.min()), int(leaf.max())
     chance = torch.rand(leaf.shape, generator=rng, device=leaf.device, dtype=torch.float64)
+    if least < 0:
+        return torch.where(chance <= max(OTHERS, float(chance.min())), 0, leaf) if least == most == -1 else leaf
     if bool((leaf == most).all()):
         if most < 2:
             changes = chance <= max(OTHERS, float(chance.min()))
@@ -375,10 +382,7 @@ def in_place_of(before: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
         places = places.view([count if dim == axis else 1 for dim in range(before.dim())])
         steps = places - before.to(torch.int64)
         low, high = (int(end) for end in torch.aminmax(before))
-        later, earlier = (
-            steps.narrow(axis, 1, count - 1),
-            steps.narrow(axis, 0, count - 1),
-        )  # all but the root, the last
+        later, earlier = steps.narrow(axis, 1, count - 1), steps.narrow(axis, 0, count - 1)  # but the root, the last
         if bool((steps >= 0).all()) and high > 1:
             least = int(bool((later > 0).all()))
             return torch.minimum(changed.to(torch.int64), (places - least).clamp(min=low)).to(changed.dtype)
