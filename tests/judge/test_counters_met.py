@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from plain_tasks import instance
 
 from kernelwright.judge import thresholds, ways, weighed
+from kernelwright.judge.thresholds import BESIDE
 
 SIZES = "[torch.randn(8, 4)]"
 COUNTS = "self.register_buffer('q', torch.zeros((), dtype=torch.int64))"
@@ -50,3 +52,16 @@ def test_a_single_number_is_a_third_mode_where_there_is_one(formula: str, modes:
     assert ways.modes(made, made._raw(1)[0], 1) == modes
     drawn = {int(thresholds.changed(made, thresholds.AT, made._raw(1)[0], seed)[1]) for seed in range(12)}
     assert drawn == set(modes or (1,))
+
+
+def test_a_single_float_is_zero_or_a_number_of_the_source_where_python_goes_another_way() -> None:
+    """A temperature of zero; where nothing turns there it is not, nor where there is no answer."""
+    inputs = "[torch.randn(8, 4), torch.tensor(0.7)]"
+    made = instance("x * 2 if float(t) == 0.0 else x / t", inputs, args="x, t")
+    drawn = [float(thresholds.changed(made, BESIDE, [torch.randn(8, 4), torch.tensor(0.7)], n)[1]) for n in range(2)]
+    assert drawn == [0.0, 0.0]
+    one = instance("x * 2 if float(t) == 1.0 else x / (1 - t)", inputs, args="x, t")
+    drawn = {float(thresholds.changed(one, BESIDE, [torch.randn(8, 4), torch.tensor(0.7)], n)[1]) for n in range(2)}
+    assert drawn == {1.0}
+    for other in ("x * t if x.shape[0] > 3 else x", "x / t * float(t)"):
+        assert not thresholds.of(instance(other, inputs, args="x, t")).scales

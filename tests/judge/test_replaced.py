@@ -106,5 +106,24 @@ def test_a_number_is_zero_where_python_goes_another_way() -> None:
     """A temperature of zero, and counts of which some are zero where they are compared with it."""
     made = instance("x if float(self.q) == 0.0 else x / self.q", X, init=BUFFER.format("torch.tensor(0.7)"))
     assert all(not value.any() for value in seen(made))
-    counts = instance("torch.where(self.q > 0, x / self.q, x)", X, init=BUFFER.format("torch.ones(64)"))
-    assert all(0 < int((value == 0).sum()) < 64 for value in seen(counts))
+    clip = instance("x if self.q < 0 else x.clamp(-self.q, self.q)", X, init=BUFFER.format("torch.tensor(0.5)"))
+    assert {float(value) for value in seen(clip)} == {-1.0}
+    for asked in ("self.q > 0", "self.q.bool()"):
+        counts = instance(f"torch.where({asked}, x / self.q, x)", X, init=BUFFER.format("torch.ones(64)"))
+        assert all(0 < int((value == 0).sum()) < 64 for value in seen(counts))
+
+
+def test_rows_of_a_mask_of_ones_are_zero() -> None:
+    """Where the reference is finite with it: heads that are switched off."""
+    for least, rows in (("1.0", True), ("0.0", False)):
+        formula = f"(x.view(8, 8, 8) * self.q[..., None]).sum(2) / self.q.sum(1).clamp(min={least})[:, None]"
+        made = instance(formula.replace("[:, None]", "[None]"), X, init=BUFFER.format("torch.ones(8, 8)"))
+        assert replaced.nothing(made, weights.REPLACED) is not rows
+        assert not rows or all(0 < int((value == 0).all(1).sum()) < 8 for value in seen(made))
+
+
+def test_what_a_call_counts_stays_and_the_rest_comes() -> None:
+    """A table beside a counter."""
+    init = BUFFER.format("torch.arange(64) // 2") + "\nself.register_buffer('n', torch.zeros((), dtype=torch.long))"
+    made = instance("x @ self.w[self.q] + 0 * self.n.add_(1)", X, init=init)
+    assert any(not torch.equal(value, torch.arange(64) // 2) for value in seen(made))

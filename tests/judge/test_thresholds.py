@@ -334,16 +334,6 @@ def test_inputs_are_scaled_together_too() -> None:
     assert sum(float(a.norm()) > 3e5 and 1.0 < float(b.norm()) / 4e6 < 1.1 for a, b in pairs) >= 2
 
 
-def test_a_single_float_is_zero_where_python_goes_another_way() -> None:
-    """A temperature of zero; where nothing turns there it is not, nor where there is no answer."""
-    inputs = "[torch.randn(8, 4), torch.tensor(0.7)]"
-    made = instance("x * 2 if float(t) == 0.0 else x / t", inputs, args="x, t")
-    drawn = [float(thresholds.changed(made, BESIDE, [torch.randn(8, 4), torch.tensor(0.7)], n)[1]) for n in range(2)]
-    assert drawn == [0.0, 0.0]
-    for other in ("x * t if x.shape[0] > 3 else x", "x / t * float(t)"):
-        assert not thresholds.of(instance(other, inputs, args="x, t")).scales
-
-
 def test_floats_are_scaled_to_both_sides_of_what_is_compared() -> None:
     """A norm above which a gradient is dropped, a little above and a little below."""
     made = instance("x * 0 if float(x.norm()) > 3e5 else x * 2", SIZES)

@@ -127,6 +127,7 @@ def test_borders_of_segments_move_between_their_neighbours() -> None:
         assert torch.equal(kept, whole.renumbered(kept, rng())) and not whole.changes(kept)
     last = whole.renumbered(torch.full((8,), -1), rng())  # places from the end: some are the first
     assert set(last.tolist()) == {-1, 0}
+    assert whole.renumbered(torch.tensor([-4, -2, 0, 2, 4]), rng()).tolist() == [-2, -1, 0, 1, 2]
     assert not whole.changes(torch.ones(4)) and not whole.changes(torch.tensor([True, False]))
 
 

@@ -101,7 +101,11 @@ def apart(instance: Instance, variant: inputs.Variant, seed: int) -> bool:
         return variant.change not in derived.CHANGES or derived.met(instance, variant)
     given = instance.draw(inputs.Variant(name="", required=True), seed)
     trained = {name for name, value in instance.model.named_parameters(remove_duplicate=False) if value.requires_grad}
-    tables = {name: value for name, value in instance.first_state if name in trained and weights.tabular(value)}
+    tables = {name: value for name, value in instance.first_state if weights.tabular(value)}
+    if tables.keys() - trained:  # centres that are drawn are moved with them
+        other = dict(weights.read(instance._construct(seed)))
+        drawn = {name for name, value in tables.items() if not torch.equal(value, other.get(name, value))}
+        tables = {name: value for name, value in tables.items() if name in trained | drawn}
     if not tables or not any(_tables(instance, leaf) for leaf in given) or instance.without_double:
         return False
     moved = calls.Given(by_reference(instance, variant, list(given), seed))

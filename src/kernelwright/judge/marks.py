@@ -39,7 +39,12 @@ IGNORING = {"nll_loss_forward": 4, "nll_loss2d_forward": 4, "embedding": 2, "_em
 """Operators whose second argument may hold a number that does not count, and which of their arguments that is."""
 TABLE = 64
 """Whole numbers that may be compared with at once: more are other values, and none that is looked for."""
-SWEPT = {"nan_to_num", "nansum", "isnan", "nanmedian", "nanquantile"}
+ASKED = {"logical_not", "nonzero", "count_nonzero", "any", "all"}
+"""Operators that look for zeros, as a copy to flags does."""
+INDEXING = {"index", "index_select", "gather"}
+"""Operators that take elements from places, as ``embedding`` does: nobody took the padding before the first entry of a
+table."""
+SWEPT = {"nan_to_num", "nansum", "isnan", "nanmedian", "nanquantile", "fmax", "fmin"}
 """Operators that look for NaN."""
 ENDLESS = {"isinf": (math.inf, -math.inf), "isposinf": (math.inf,), "isneginf": (-math.inf,)}
 """Operators that look for infinities, and for which."""
@@ -70,11 +75,16 @@ def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple
         place = IGNORING[name]
         number = args[place] if len(args) > place else -1
         named = isinstance(number, int) and (number >= 0 or name.startswith("nll"))
-        return [(args[1], UNASKED if number == BY_ITSELF else float(number))] if named else []
+        ends = _unmet(args[1], args[0].shape[0]) if name == "embedding" else []
+        return ends + ([(args[1], UNASKED if number == BY_ITSELF else float(number))] if named else [])
+    if name in INDEXING:
+        return [found for places, size in _indexed(name, args) for found in _unmet(places, size)]
     if args and isinstance(args[0], torch.Tensor) and args[0].is_floating_point():
         return [(args[0], number) for number in _odd(name, args, kwargs)]
     if len(args) > 1 and all(isinstance(arg, torch.Tensor) for arg in args[:2]):
         return _of_table(name, *args[:2]) + (_ends(*args[:2]) if name in COMPARED else [])
+    if args and isinstance(args[0], torch.Tensor) and (name in ASKED or kwargs.get("dtype") is torch.bool):
+        return _held(args[0], [0]) if args[0].dtype in INTEGERS else []
     if name not in (*COMPARED, *CUT, "isin") or args[0].dtype not in INTEGERS:
         return []
     numbers = [n for n in args[1:2] if _whole(n)]
@@ -82,6 +92,22 @@ def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple
         low, high = [*([None] if name == "clamp_max" else []), *args[1:], None, None][:2]
         numbers = [*([low - 1] if _whole(low) else []), *([high + 1] if _whole(high) else [])]
     return _held(args[0], numbers)
+
+
+def _indexed(name: str, args: Sequence[Any]) -> list[tuple[torch.Tensor, int]]:
+    """Places that an operator takes elements from, with how many there are."""
+    if name == "index":
+        return [(p, n) for p, n in zip(args[1], args[0].shape, strict=False) if p is not None and p.dtype in INTEGERS]
+    return [(args[2], args[0].shape[args[1]])]
+
+
+def _unmet(places: torch.Tensor, size: int) -> list[tuple[torch.Tensor, float]]:
+    """The first and the last place there is, where none of these is. Not on a device, where the end of one table may
+    lie outside of another."""
+    if not places.numel() or not places.is_cpu:
+        return []
+    low, high = (int(end) for end in torch.aminmax(places))
+    return _held(places, [*([0] if low > 0 else []), *([size - 1] if 0 <= low and high < size - 1 else [])])
 
 
 def wrapped(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[torch.Tensor, float]]:

@@ -27,8 +27,8 @@ NUMBERS = 4
 """Single numbers at the most that are others here, each by itself, the first."""
 PAIRS = 6
 """Pairs of flags at the most, by lot."""
-ASKED = ("isinf", "isnan", "isposinf", "isneginf", "nan_to_num")
-"""Operators that look whether numbers are finite; ``isfinite`` compares."""
+ASKED = ("isinf", "isnan", "isposinf", "isneginf", "nan_to_num", "logical_not", "nonzero", "count_nonzero")
+"""Operators that look whether numbers are finite (``isfinite`` compares), or zero, as a copy to flags does."""
 NONE = (2**15 - 1, 2**31 - 1, 2**63 - 1)
 """Numbers that say that there is no limit."""
 LIMITS = (32, 8)
@@ -49,7 +49,8 @@ class Way(Watching):
         name = borders.named(func)
         if name not in ("copy", "detach"):  # so weights are given
             self.names.append(name)
-        if name in (*borders.COMPARED, *ASKED) and args and isinstance(args[0], torch.Tensor):
+        flags = (kwargs or {}).get("dtype") is torch.bool
+        if (flags or name in (*borders.COMPARED, *ASKED)) and args and isinstance(args[0], torch.Tensor):
             one = args[0]
             if one.layout is torch.strided and one.device.type != "meta" and one.numel():
                 self.compared.add(one.numel())

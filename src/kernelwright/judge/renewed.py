@@ -84,25 +84,36 @@ def fresh_weight(name: str, seen: torch.Tensor, redrawn: torch.Tensor, rng: torc
     A weight that the constructor draws at random takes the redrawn values, of any dtype: a permutation, flags and
     packed words too (and see ``codes``). Of the others integers, booleans and masks (only 0, 1 or non-finite values,
     not all equal) are structure and stay, constants are scattered by a half, zeros become normal with standard
-    deviation 0.1. Variances stay positive. Complex numbers are changed as the two they are made of.
+    deviation 0.1. Variances stay positive. Complex numbers are changed as the two they are made of. Infinities stay
+    where they are, beside others: with one of them in it a weight was the same in every draw, and who kept what it was
+    at the first call passed.
     """
     if seen.is_complex():
         return again(seen, fresh_weight(name, real(seen), real(redrawn), rng))
-    if seen.numel() == 0 or not numerics.finite(seen):
+    if seen.numel() == 0:
         return seen.clone()
-    if seen.shape == redrawn.shape and not torch.equal(seen, redrawn):
+    if seen.shape == redrawn.shape and not _same(seen, redrawn):
         return redrawn.clone()
     if seen.dtype not in FLOATS:
         return seen.clone()
     flat = seen.to(torch.float64)
     noise = torch.rand(flat.shape, generator=rng, dtype=torch.float64, device=flat.device)
+    if not numerics.finite(seen):
+        masks = bool(((flat == 0) | ~flat.isfinite()).all())
+        return seen.clone() if masks else torch.where(flat.isfinite(), flat * (0.5 + noise), flat).to(seen.dtype)
     if float(flat.min()) == float(flat.max()):
-        zero = float(flat.min()) == 0.0
-        new = 0.1 * _normal(flat, rng) if zero and "var" not in name else flat * (0.5 + noise)
-        return new.to(seen.dtype)
+        new = 0.1 * _normal(flat, rng) if float(flat.min()) == 0.0 else flat * (0.5 + noise)
+        return (new.abs() if "var" in name and float(flat.min()) == 0.0 else new).to(seen.dtype)
     if bool(((flat == 0) | (flat == 1)).all()):
         return seen.clone()
     return (flat * (0.5 + noise)).to(seen.dtype)
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if torch.equal(one, other):
+        return True
+    odd = one.dtype in FLOATS and one.itemsize > 1 and not numerics.finite(one)
+    return odd and torch.equal(one.nan_to_num(0.0), other.nan_to_num(0.0))
 
 
 def divisible(values: torch.Tensor) -> bool:

@@ -30,7 +30,7 @@ MOVED = (weights.ZEROED, weights.REPLACED, solved.TRAINED)
 """Ways of having other weights that are answered here."""
 ASKED = 4
 """Parameters at the most of which each is asked for with zeros in its place, by lot."""
-WORK = 10**9
+WORK = 3 * 10**9
 """Multiply-adds of all calls of the reference that are made for this; fewer are made where a call costs more."""
 DEAR_BYTES = 8 << 20
 """Weights of more than that are not replaced: they are drawn once."""
@@ -61,7 +61,7 @@ def found(instance: Instance) -> dict[str, list[Make]]:
     beside gradients: there are kinks, and programs that are right may have another slope."""
     if instance not in _FOUND:
         _FOUND[instance] = {weights.ZEROED: [], weights.REPLACED: []}
-        if not (instance.contract.random or instance.giver.keeps is False):
+        if not instance.contract.random:
             size = sum(value.nbytes for _, value in instance.first_state)
             if WORK // max(instance.work, 1) >= 2 * ASKED and size <= DEAR_BYTES:
                 _FOUND[instance] = _asked(instance)
@@ -85,6 +85,10 @@ def _asked(instance: Instance) -> dict[str, list[Make]]:
     held = {name: value for name, value in first if name not in trained and value.numel()}
     same = dict(weights.read(instance._construct(instance.seed + 1)))
     held = {name: value for name, value in held.items() if _still(value, same.get(name))}
+    if instance.giver.keeps is False and usual.names:  # what a call writes to itself stays
+        after = dict(instance.state_after([instance.given(leaves, 1)], first))
+        instance._restore()
+        held = {name: value for name, value in held.items() if _still(value, after[name])}
     kinks = instance.contract.gradients
     zeros = [] if instance.sorts or kinks else [_zeros(instance, name) for name in _some(instance, trained)]
     others = [make for make in _infinite(held, usual) if takes(make)]
@@ -159,18 +163,27 @@ def _shuffled(value: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 
 def _off(held: Mapping[str, torch.Tensor]) -> Iterator[Make]:
-    """Zero for a single float."""
+    """Zero, and minus one, for a single float."""
     for name, value in held.items():
-        if value.is_floating_point() and value.numel() == 1 and numerics.finite(value) and bool(value.any()):
+        if value.is_floating_point() and value.numel() == 1 and numerics.finite(value) and bool(value > 0):
             yield functools.partial(_each, {name: value}, _zero)
+            yield functools.partial(_each, {name: torch.full_like(value, -1.0)}, _as_is)
 
 
 def _dead(held: Mapping[str, torch.Tensor], usual: Way) -> Iterator[Make]:
-    """Zeros here and there in a vector that is compared with a number, but for variances."""
+    """Zeros here and there in a vector that is compared with a number, and in some rows of ones that are a mask."""
     for name, value in held.items():
-        fits = value.is_floating_point() and value.numel() > 1 and _line(value) and "var" not in name
+        if value.dim() > 1 and value.is_floating_point() and bool((value == 1).all()):
+            yield functools.partial(_each, {name: value}, _without_rows)
+        fits = value.is_floating_point() and value.numel() > 1 and _line(value)
         if fits and value.numel() in usual.compared and bool((value > 0).all()) and numerics.finite(value):
             yield functools.partial(_each, {name: value}, _holed)
+
+
+def _without_rows(value: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    chance = torch.rand(value.shape[:1], generator=rng, device=value.device)
+    kept = (chance > max(DEAD, float(chance.min()))).to(value.dtype)
+    return value * kept.view(-1, *[1] * (value.dim() - 1))
 
 
 def _holed(value: torch.Tensor, rng: torch.Generator) -> torch.Tensor:

@@ -215,7 +215,7 @@ class _Found:
     or all inputs of floats scales near which it turns, and whether by operators alone."""
 
     counts: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    scales: tuple[tuple[tuple[int, ...], float, bool], ...] = ()
+    scales: tuple[tuple[tuple[int, ...], float, bool | None], ...] = ()
 
 
 _FOUND: WeakKeyDictionary[Instance, _Found] = WeakKeyDictionary()
@@ -240,18 +240,14 @@ def changed(instance: Instance, change: str, leaves: list[torch.Tensor], seed: i
     dice = random.Random(seed)
     if change == AT:
         index, able = dice.choice(of(instance).counts)
-        return _with(leaves, index, torch.full_like(leaves[index], dice.choice(able)))
+        return ways.with_number(leaves, index, dice.choice(able))
     scales = of(instance).scales
     which, near, alone = scales[seed // 2 % len(scales)]  # in turn
-    if near == 0.0:  # a temperature, a share: off
-        return list(_enlarged(leaves, which, near)[0])
+    if alone is None:  # a temperature of zero, an order of one
+        return ways.with_number(leaves, which[0], near)
     margin = MARGINS[0] if any(leaves[index].itemsize == 2 for index in which) else dice.choice(MARGINS)
     made = Scaled(instance, functools.partial(_enlarged, leaves, which), alone)
     return list(made.beside(near, 1 if seed % 2 else -1, margin)[0])  # of two draws in turn one lies on each side
-
-
-def _with(leaves: Sequence[torch.Tensor], index: int, leaf: torch.Tensor) -> list[torch.Tensor]:
-    return [leaf if at == index else one for at, one in enumerate(leaves)]
 
 
 def _counting(instance: Instance) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -285,7 +281,7 @@ def _within(instance: Instance, leaves: Sequence[torch.Tensor], index: int, ends
     low, high = ends
 
     def with_count(count: int) -> Way | None:
-        return way(instance, _with(leaves, index, torch.full_like(leaves[index], count))) if low <= count else None
+        return way(instance, ways.with_number(leaves, index, count)) if low <= count else None
 
     known, named_so = functools.cache(with_count), _argument(instance, index, len(leaves))
     turned = [*ways.at_turns(_numbers(instance, named_so), high, known), *ways.between(high, known)]
@@ -295,9 +291,10 @@ def _within(instance: Instance, leaves: Sequence[torch.Tensor], index: int, ends
     return tuple(turned or [count for count in plain if low <= count <= high])
 
 
-def _scaling(instance: Instance) -> Iterator[tuple[tuple[int, ...], float, bool]]:
-    """By input of floats, and for all of them at once, scales next to their own size at which the reference turns, zero
-    for a single number among them. None where it goes two ways on draws of the task's own."""
+def _scaling(instance: Instance) -> Iterator[tuple[tuple[int, ...], float, bool | None]]:
+    """By input of floats, and for all of them at once, scales next to their own size at which the reference turns; of a
+    single number zero and numbers of its source instead (None) with which it does. None where it goes two ways on draws
+    of the task's own."""
     if not conditions.source(instance.reference.task).turns or instance.contract.random or runs(instance) < LEAST:
         return
     first, second = (instance._raw(instance.seed + number)[0] for number in range(2))
@@ -312,10 +309,11 @@ def _scaling(instance: Instance) -> Iterator[tuple[tuple[int, ...], float, bool]
         down = _down([first[index] for index in which])
         made = Scaled(instance, functools.partial(_enlarged, first, which), usual != again, down)
         yield from ((which, scale, alone) for scale, alone in made.found())
+    live, parts = named.names(instance.reference.module, instance.model), named.parts_of(instance.model)
+    numbers = conditions.source(instance.reference.task).numbers(live, parts)
     for index in [index for index in floats if first[index].numel() == 1 and bool(first[index].any())]:
-        none = way(instance, *_enlarged(first, (index,), 0.0))
-        if none is not None and none.operators != usual.operators:
-            yield (index,), 0.0, True
+        some = ways.other_numbers(instance, first, index, sorted({0.0, *map(float, numbers)})[:SHORT])
+        yield from (((index,), number, None) for number in some)
 
 
 def _down(leaves: Sequence[torch.Tensor]) -> int:

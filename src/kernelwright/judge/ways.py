@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 TIMES = (1, 3)
 """Multiples of them that are tried."""
+Number = TypeVar("Number", int, float)
+
 MODES = 4
 """Numbers that are tried where a task has a single one that never changes."""
 PAIRED = 4
@@ -95,15 +97,23 @@ def modes(instance: Instance, leaves: Sequence[torch.Tensor], index: int) -> tup
     """Small numbers with which the reference takes another way, in the place of a single one that is always the same: a
     third mode, that a program without it passed as long as zero and one came alone. Not on a device, where a place that
     is not there would cost the context."""
-    usual, leaf = way(instance, leaves), leaves[index]
-    if leaf.numel() > 1 or usual is None or leaf.device.type != "cpu":
+    return other_numbers(instance, leaves, index, range(MODES)) if leaves[index].device.type == "cpu" else ()
+
+
+def other_numbers(
+    instance: Instance, leaves: Sequence[torch.Tensor], index: int, numbers: Iterable[Number]
+) -> tuple[Number, ...]:
+    """Those in the place of a single one with which the reference takes another way."""
+    usual = way(instance, leaves) if leaves[index].numel() == 1 else None
+    if usual is None:
         return ()
+    found = {number: way(instance, with_number(leaves, index, number)) for number in numbers}
+    return tuple(n for n, other in found.items() if other is not None and other.operators != usual.operators)
 
-    def other(number: int) -> Way | None:
-        return way(instance, [*leaves[:index], torch.full_like(leaf, number), *leaves[index + 1 :]])
 
-    found = {number: other(number) for number in range(MODES)}
-    return tuple(n for n, one in found.items() if one is not None and one.operators != usual.operators)
+def with_number(leaves: Sequence[torch.Tensor], index: int, number: float) -> list[torch.Tensor]:
+    """A call in which one input is this number throughout."""
+    return [torch.full_like(leaf, number) if at == index else leaf for at, leaf in enumerate(leaves)]
 
 
 def differ(one: Way | None, other: Way | None, *, alone: bool = False) -> bool:

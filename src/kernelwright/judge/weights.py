@@ -76,6 +76,9 @@ NEIGHBOURS = (NEAR_ROWS, NEAR_COLUMNS, LARGE_ROWS, LARGE_COLUMNS)
 """Of matrices, for references that rank what they compute: experts of a router, codes, neighbours. Products with rows
 by lot are far apart, and the best eight of 1024 lie anywhere. Who took the best 16 by products in bfloat16, or at most
 six of each 32 neighbours, was right on all of them."""
+OF_DRAWN = (*NEIGHBOURS, AWAY, PRUNED)
+FACTORS = ("weight", "gamma")
+"""Names of buffers that are trained elsewhere: a pool before a norm's negative factors passed where those were one."""
 APART = 1e-2
 """Share of themselves that is added to one row where all are near it: bfloat16 then tells one in eight, float32 all but
 a few."""
@@ -103,9 +106,8 @@ def numbered(first: State, redrawn: Mapping[str, torch.Tensor]) -> State | None:
         (name, value if renewed.divisible(value) or new.shape != value.shape else new)
         for (name, value), new in ((pair, redrawn.get(*pair)) for pair in first)
     ]
-    return (
-        made if any(not torch.equal(a, b) for (_, a), (_, b) in zip(first, made, strict=True) if a is not b) else None
-    )
+    changed = any(not torch.equal(a, b) for (_, a), (_, b) in zip(first, made, strict=True) if a is not b)
+    return made if changed else None
 
 
 def tied(model: torch.nn.Module, name: str) -> list[str]:
@@ -125,9 +127,11 @@ def fresh(
     """New values for ``first``, of which another construction has ``redrawn``; tied tensors stay tied, and what is not
     trained in order. ``moving``: of parameters that are trained, see ``moved``; or CODES, of which most rows become the
     one furthest from zero; or FEW_OTHERS, or PATTERNED; or EXPONENTS and FURTHER, of which those with the names of
-    ``exponents`` are ``exponents.spread``, the latter as far as is said there. NEIGHBOURS also change what is drawn and
-    not trained: a codebook in a buffer."""
-    trained = {name for name, value in model.named_parameters(remove_duplicate=False) if value.requires_grad}
+    ``exponents`` are ``exponents.spread``, the latter as far as is said there. OF_DRAWN also change what is drawn and
+    not trained: a codebook in a buffer; OUTLYING any vector. A frozen vector, or a norm's, has SIGNS."""
+    held = dict(model.named_parameters(remove_duplicate=False))
+    trained = {name for name, value in held.items() if value.requires_grad}
+    signed = {n for n, seen in first if seen.dim() == 1 and (n in held or n.rpartition(".")[2] in FACTORS)}
     live = model.state_dict()
     made: dict[int, torch.Tensor] = {}
     first_of: dict[Any, torch.Tensor] = {}
@@ -151,10 +155,14 @@ def fresh(
             elif moving == PATTERNED:
                 made[place] = almost.patterned(made[place], rng) if name in trained else made[place]
             elif moving not in ("", held_borders.HELD) and (
-                name in trained or moving in NEIGHBOURS and not torch.equal(other, seen)
+                name in trained
+                or (moving in OF_DRAWN and not torch.equal(other, seen))
+                or (moving == SIGNS and name in signed)
+                or (moving == OUTLYING and seen.dim() == 1 and seen.numel() > 1 and "var" not in name)
             ):
                 other = moved(made[place], rng, SIZES if moving == FEW_OTHERS else moving)
                 made[place] = bounded(other, made[place], (exponents or {}).get(name, FAR))
+                made[place] = made[place] if name in trained else renewed.in_order(made[place], seen)
             if moving == FEW_OTHERS and made[place].shape == seen.shape and numerics.finite(seen):
                 few = almost.spared(made[place], seen, rng) if seen.is_floating_point() and seen.numel() > 1 else seen
                 made[place] = few if name in trained else kept_so(renewed.in_order(few, seen, seen), seen)

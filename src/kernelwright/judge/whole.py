@@ -250,12 +250,9 @@ def kept_apart(before: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
     """
     if before.dtype not in INTEGERS or changed is before or before.shape != changed.shape or not distinct(before):
         return changed
-    twice = _doubled(changed)
-    if bool(twice.any()):  # what is looked for in them, a padding of -1, may come again and again
-        ordered = changed.sort(-1).values
-        again = (ordered[..., 1:] == ordered[..., :-1]) & torch.isin(ordered[..., 1:], before)
-        twice = again.any(-1)
-    return torch.where(twice[..., None], before, changed)
+    ordered = changed.sort(-1).values  # what is none of them, a padding of -1 that is looked for, may come again
+    twice = (ordered[..., 1:] == ordered[..., :-1]) & torch.isin(ordered[..., 1:], before)
+    return torch.where(twice.any(-1)[..., None], before, changed)
 
 
 def _sums(leaf: torch.Tensor) -> torch.Tensor:
@@ -284,7 +281,8 @@ def renumbered(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
     None becomes larger, so an index stays inside, but zeros: on a device an index that is not there costs the context.
     What is in order stays so, with its ends; what begins at zero (borders of segments) may move on, none past the last.
-    Negative numbers mean something else, and stay, but where all are the last place of a sequence, -1.
+    Negative numbers mean something else, and stay, but where all are the last place of a sequence, -1, or where they
+    lie in order, as steps to neighbours: those become half as large.
     Flags that are all alike become the other here and there, some of every row stay.
     """
     if leaf.dtype is torch.bool:
@@ -294,6 +292,8 @@ def renumbered(leaf: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     least, most = int(leaf.min()), int(leaf.max())
     chance = torch.rand(leaf.shape, generator=rng, device=leaf.device, dtype=torch.float64)
     if least < 0:
+        if leaf.dim() == 1 and least < most and bool((leaf[1:] > leaf[:-1]).all()):
+            return torch.div(leaf, 2, rounding_mode="trunc")
         return torch.where(chance <= max(OTHERS, float(chance.min())), 0, leaf) if least == most == -1 else leaf
     if bool((leaf == most).all()):
         if most < 2:
