@@ -83,6 +83,7 @@ from typed_programs import TYPED
 from unmet_programs import UNMET
 from unreached_programs import UNREACHED
 from unseen_programs import UNSEEN
+from untrained_programs import UNTRAINED
 
 from kernelwright import wire
 from kernelwright.errors import KernelwrightError
@@ -94,7 +95,7 @@ ALL: tuple[Program, ...] = (
     *TIED, *BETWEEN, *LOSSES, *MASKED, *SEVERAL, *HIDDEN, *LAZY, *EMPTIED, *ENDS, *FAR, *MEETING, *UNREACHED, *SIZED,
     *SCATTERED, *NEARLY, *FIELD, *RARELY, *LEVEL, *RUNNINGS, *ALMOST, *EXTREME, *EDGES, *RELATED, *UNSEEN, *FITTED,
     *TURNING, *LIMITS, *STANDING, *GROUPED, *PADDED, *NEAR_SIZES, *MET_SIZES, *NAMED, *CONFIGURED,
-    *TYPED, *TRAINED, *RETRIED, *LABELLED, *REPLACED,
+    *TYPED, *TRAINED, *RETRIED, *LABELLED, *REPLACED, *UNTRAINED,
     *GPU, *DEVICE, *HURRIED,
 )  # fmt: skip
 

@@ -30,6 +30,14 @@ def test_a_counter_stands_where_two_numbers_meet(condition: str, count: int, kin
     assert {count, count + 1} & set(thresholds.counters(made)[1])
 
 
+def test_counters_begin_where_they_do_before_a_window() -> None:
+    """Where the reference turns at some count; of which nothing turns they are any."""
+    for condition, begins in (("int(self.q) % 10000 == 9999", True), ("x.shape[0] > 3", False)):
+        made = instance(f"x * 0 if {condition} else x", SIZES, init=COUNTS)
+        states = [weighed.begun(made, made.draw_state(seed)) for seed in range(12)]
+        assert all(int(dict(state)["q"]) == 0 for state in states) is begins
+
+
 def test_counters_move_alone_too() -> None:
     """Bad rounds after which a rate falls, but not while another counter says to wait."""
     init = f"{COUNTS}\nself.register_buffer('wait', torch.zeros((), dtype=torch.int64))"

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ from kernelwright.trial import CaseResult, Rejected
 
 if TYPE_CHECKING:
     from kernelwright.judge.aside import Found, Work
+    from kernelwright.judge.instance import Instance
+    from kernelwright.judge.weights import State
     from kernelwright.sandbox.forked import Fork
 
 DETAIL = 4000
@@ -123,6 +126,12 @@ class Checks:
         if self.stateful and not self.bench.contract.random:
             calls = self.bench.plan(PRECISE, 2).sets * race.HELD_WINDOWS  # so many follow each other at the most
             refusals.carried_in_a_window(self.points[0].instance, leaves, state, calls)
+
+    def _states(self, instance: Instance, seed: int, budget: float, stock: State | None, how: str) -> Iterator[State]:
+        """Weights of a race's windows: fresh ones, of which counters are at their beginning. A window that comes to
+        where the reference copies a target, from 16,383 calls on to 20,000, has other answers behind that: one of 80
+        proofs of an honest program ended so, with an error of the task."""
+        return map(functools.partial(weighed.begun, instance), self.bench.states(instance, seed, budget, stock, how))
 
     @sharing
     def _call(

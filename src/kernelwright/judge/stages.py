@@ -173,7 +173,7 @@ class Judgement(Verification):
         stock = (self.fresh if self.level == "precise" else bench.fresh()) if weights else None
         moved = accepted(point.offered, point.usable)[0] if weights and stock is None else ""
         costs = plan.draw_seconds * plan.sets, stock
-        states, strange = (bench.states(point.instance, dice.getrandbits(62), *costs, how) for how in ("", moved))
+        states, strange = (self._states(point.instance, dice.getrandbits(62), *costs, how) for how in ("", moved))
         contest = race.Race(
             racers=racers,
             plan=plan,

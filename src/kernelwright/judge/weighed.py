@@ -83,6 +83,12 @@ def placed(instance: Instance, state: State, seed: int) -> State:
     return made if not gated or _as_finite(instance, [made]) else state
 
 
+def begun(instance: Instance, state: State) -> State:
+    """Weights whose counters are where they begin, where the reference turns at some."""
+    names, known = thresholds.counters(instance)[0], dict(instance.first_state)
+    return [(name, known[name] if name in names else value) for name, value in state] if names else state
+
+
 def _beside(instance: Instance, state: State, scale: tuple[str, float, bool], dice: random.Random) -> State:
     """A weight that is so large that the reference has just turned, or is about to; as it is where it does not."""
     name, near, alone = scale
