@@ -21,6 +21,7 @@ from kernelwright.judge.inputs import Variant
 from kernelwright.judge.leash import ChildFailure
 from kernelwright.judge.loading import load
 from kernelwright.judge.other_stream import answers_otherwise
+from kernelwright.judge.own_draws import said
 from kernelwright.judge.program import Program
 from kernelwright.judge.slices import ITSELF
 from kernelwright.judge.tester import ExtraCase
@@ -126,6 +127,10 @@ class Checks:
         if self.stateful and not self.bench.contract.random:
             calls = self.bench.plan(PRECISE, 2).sets * race.HELD_WINDOWS  # so many follow each other at the most
             refusals.carried_in_a_window(self.points[0].instance, leaves, state, calls)
+
+    @sharing
+    def _said(self, refused: Rejected) -> Rejected:
+        return said(self.points[0].instance, refused)
 
     def _states(self, instance: Instance, seed: int, budget: float, stock: State | None, how: str) -> Iterator[State]:
         """Weights of a race's windows: fresh ones, of which counters are at their beginning. A window that comes to

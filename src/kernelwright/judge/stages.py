@@ -81,10 +81,10 @@ class Judgement(Verification):
                 raise torch.OutOfMemoryError(str(failure)) from failure
             return Rejected(stage=failure.stage, reason=failure.reason[:600], detail=failure.detail[:DETAIL])
         except Wrong as wrong:
-            return wrong.outcome
+            return self._said(wrong.outcome)
         except spot_checks.Mismatch as mismatch:
             self._carried(mismatch.leaves, mismatch.state)
-            return mismatch.rejected()
+            return self._said(mismatch.rejected())
 
     def _run(self) -> Outcome | None:
         precise = self.level == "precise"
