@@ -25,6 +25,7 @@ def found(made: Instance, name: str = "q") -> set[int]:
         ("x.topk(int(self.q)).values.sum(-1) if int(self.q) > 0 else x.sum(-1)", 5, {0}),
         ("x if int(self.q) < 0 else x.tril(int(self.q))", -1, {0, 2}),
         ("x.masked_fill(torch.arange(32) >= self.q, 0.0)", 2**31 - 1, {8, 32}),
+        ("x.masked_fill(torch.arange(32) >= self.q, 0.0)", 10**9, {8, 32}),
         (MODES, 1, {2}),
         ("x if int(self.q) == 1 else x.relu()", 1, set()),
         ("x if int(self.q) else x.relu()", 1, set()),

@@ -47,6 +47,7 @@ def test_zeros_do_not_come_beside_kinks_and_ties(formula: str, contract: Contrac
     [
         ("torch.minimum(x @ self.w, self.q)", "torch.tensor(float('inf'))"),
         ("x / torch.where(self.q.isinf(), x.abs().amax(), self.q)", "torch.tensor(-float('inf'))"),
+        ("torch.minimum(x.view(-1, 8, 8), self.q)", "torch.full((8, 8), float('inf'))"),
         ("torch.where(self.q.isnan(), x, self.q)", "torch.full((64,), float('nan'))"),
         ("x - self.q if bool(self.q.isfinite().all()) else x", "torch.full((64,), float('inf'))"),
     ],
@@ -56,11 +57,23 @@ def test_finite_numbers_come_for_infinite_ones(formula: str, init: str) -> None:
     assert all(value.isfinite().all() for value in seen(instance(formula, X, init=BUFFER.format(init))))
 
 
+@pytest.mark.parametrize(("table", "others"), [("torch.arange(0, 64, 2)", True), ("torch.arange(32)", False)])
+def test_places_in_order_are_others_in_order(table: str, others: bool) -> None:
+    """Of kept channels, with the first and the last one; the first 32 of all stay."""
+    made = instance("x[:, self.q] @ self.w[:32]", X, init=BUFFER.format(table))
+    assert replaced.nothing(made, weights.REPLACED) is not others
+    first = dict(made.first_state)["q"]
+    for value in seen(made) if others else ():
+        assert bool((value.diff() > 0).all()) and not torch.equal(value, first) and value[-1] == 62 and value[0] == 0
+
+
 def test_a_least_and_a_largest_value_are_in_order() -> None:
-    """Infinite until something was seen, the other way around."""
+    """Infinite until something was seen, the other way around; all that was seen may lie above zero, or below."""
     init = BUFFER.format("torch.tensor(float('inf'))") + "\nself.register_buffer('p', torch.tensor(-float('inf')))"
     made = instance("torch.where(self.q <= self.p, x.clamp(self.q, self.p), x)", X, init=init)
     assert all(low < high for low, high in zip(seen(made), seen(made, "p"), strict=True))
+    ends = [[dict(made.draw_state(seed, weights.REPLACED))[name] for name in "qp"] for seed in range(24)]
+    assert {(float(low) > 0, float(high) > 0) for low, high in ends} == {(True, True), (False, True), (False, False)}
 
 
 @pytest.mark.parametrize(
@@ -106,6 +119,8 @@ def test_a_number_is_zero_where_python_goes_another_way() -> None:
     """A temperature of zero, and counts of which some are zero where they are compared with it."""
     made = instance("x if float(self.q) == 0.0 else x / self.q", X, init=BUFFER.format("torch.tensor(0.7)"))
     assert all(not value.any() for value in seen(made))
+    cap = instance("x.clamp(max=self.q) if self.q > 0 else x", X, init=BUFFER.format("torch.tensor(-1.0)"))
+    assert {float(value) for value in seen(cap)} <= {0.0, 1.0} and 1.0 in map(float, seen(cap))
     clip = instance("x if self.q < 0 else x.clamp(-self.q, self.q)", X, init=BUFFER.format("torch.tensor(0.5)"))
     assert {float(value) for value in seen(clip)} == {-1.0}
     for asked in ("self.q > 0", "self.q.bool()"):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 
 import torch
 
-from kernelwright.judge import inputs, weights, whole
+from kernelwright.judge import inputs, renewed, weights, whole
 
 CODED = (torch.int8, torch.uint8, torch.int32)
 """Types of codes, and of words that hold several."""
@@ -49,7 +49,7 @@ class Numbers:
     ) -> dict[str, torch.Tensor]:
         """``redrawn``, with the first numbers where the reference takes no others, and others for constants."""
         made, known, usual = dict(redrawn), dict(first), functools.cache(lambda: answers(None))
-        numbered = weights.numbered(first, made)
+        numbered = _numbered(first, made)
         if numbered is not None:
             self._drawn = answers(numbered) == usual() if self._drawn is None else self._drawn
             if not self._drawn:
@@ -113,3 +113,13 @@ def filled(values: torch.Tensor, way: str, seed: int) -> torch.Tensor:
         return whole.renumbered(values, rng)
     ends = torch.iinfo(values.dtype)
     return torch.randint(ends.min, ends.max + 1, values.shape, generator=rng, dtype=values.dtype)
+
+
+def _numbered(first: State, redrawn: Mapping[str, torch.Tensor]) -> State | None:
+    """``first`` with the whole numbers and flags that another construction has drawn; None where it has the same."""
+    made = [
+        (name, value if renewed.divisible(value) or new.shape != value.shape else new)
+        for (name, value), new in ((pair, redrawn.get(*pair)) for pair in first)
+    ]
+    changed = any(not torch.equal(a, b) for (_, a), (_, b) in zip(first, made, strict=True) if a is not b)
+    return made if changed else None

@@ -31,6 +31,8 @@ ASKED = ("isinf", "isnan", "isposinf", "isneginf", "nan_to_num", "logical_not", 
 """Operators that look whether numbers are finite (``isfinite`` compares), or zero, as a copy to flags does."""
 NONE = (2**15 - 1, 2**31 - 1, 2**63 - 1)
 """Numbers that say that there is no limit."""
+UNLIMITED = 10**6
+"""A number from which on it says so too."""
 LIMITS = (32, 8)
 """Limits in their place."""
 
@@ -96,7 +98,7 @@ def _alone(instance: Instance, leaves: Any, held: single_numbers.Numbers) -> lis
     found = list[single_numbers.Numbers]()
     for name in list(held)[:NUMBERS]:
         number, kind = int(held[name]), held[name].dtype
-        if number in NONE:
+        if number in NONE or number >= UNLIMITED:
             found += [_others(instance, [name], limit) for limit in LIMITS]
             continue
         flag = kind in (torch.bool, torch.uint8) or number == 0

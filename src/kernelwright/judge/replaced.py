@@ -34,6 +34,11 @@ WORK = 3 * 10**9
 """Multiply-adds of all calls of the reference that are made for this; fewer are made where a call costs more."""
 DEAR_BYTES = 8 << 20
 """Weights of more than that are not replaced: they are drawn once."""
+BEYOND = (0.0, 5.25, -5.25)
+"""By how much a least and a largest value are moved, of one to five below zero and above: all that was seen is positive
+then, or negative."""
+RANGE = 1 << 20
+"""Numbers at the most of which those of a table in order are some."""
 DEAD = 1 / 4
 """Share of the elements of a buffer that become zero, where they are compared with a number."""
 
@@ -138,23 +143,25 @@ def _line(value: torch.Tensor) -> bool:
 
 
 def _infinite(held: Mapping[str, torch.Tensor], usual: Way) -> Iterator[Make]:
-    """Finite numbers, or other places, in lines of buffers. Who has none but minus infinity, and is not asked whether
+    """Finite numbers, or in lines other places, in buffers. Who has none but minus infinity, and is not asked whether
     it has, is a number to mask with, that programs may have in their source."""
-    odd = {n: v for n, v in held.items() if v.is_floating_point() and _line(v) and not numerics.finite(v)}
+    odd = {n: v for n, v in held.items() if v.is_floating_point() and not numerics.finite(v)}
     full = {name: value for name, value in odd.items() if not bool(value.isfinite().any())}
     below = {name for name, value in full.items() if bool((value == -torch.inf).all())}
     if len(below) < len(full) or any(full[name].numel() in usual.compared for name in below):
         pair = 0 < len(below) < len(full)  # a least and a largest value that nothing was seen of yet
         yield functools.partial(_each, full, functools.partial(_filled, pair=pair))
     for name, value in odd.items():
-        if name not in full:
+        if name not in full and _line(value):
             yield functools.partial(_each, {name: value}, _shuffled)
 
 
 def _filled(value: torch.Tensor, rng: torch.Generator, *, pair: bool) -> torch.Tensor:
     size = 0.25 + torch.rand(value.shape, generator=rng, device=value.device, dtype=torch.float64)
-    side = torch.sign(value.nan_to_num(1.0)) * -4.0 if pair else 1.0
-    return (side * size).to(value.dtype)
+    if not pair:
+        return size.to(value.dtype)
+    beyond = BEYOND[rng.initial_seed() % len(BEYOND)]  # the same for both
+    return (torch.sign(value.nan_to_num(1.0)) * -4.0 * size + beyond).to(value.dtype)
 
 
 def _shuffled(value: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
@@ -163,11 +170,11 @@ def _shuffled(value: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 
 def _off(held: Mapping[str, torch.Tensor]) -> Iterator[Make]:
-    """Zero, and minus one, for a single float."""
+    """Zero, and minus one, for a single float, one for a negative one."""
     for name, value in held.items():
-        if value.is_floating_point() and value.numel() == 1 and numerics.finite(value) and bool(value > 0):
+        if value.is_floating_point() and value.numel() == 1 and numerics.finite(value) and bool(value.any()):
             yield functools.partial(_each, {name: value}, _zero)
-            yield functools.partial(_each, {name: torch.full_like(value, -1.0)}, _as_is)
+            yield functools.partial(_each, {name: torch.full_like(value, -1.0 if float(value) > 0 else 1.0)}, _as_is)
 
 
 def _dead(held: Mapping[str, torch.Tensor], usual: Way) -> Iterator[Make]:
@@ -193,17 +200,33 @@ def _holed(value: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
 
 def _tables(held: Mapping[str, torch.Tensor], shapes: set[torch.Size]) -> Iterator[Make]:
     """The elements of a mask or a table of whole numbers in another order: of lines, and of masks of a parameter's
-    shape. What rises from end to end has its meaning by that (places, ends of rows), and stays."""
+    shape. What rises from end to end has its meaning by that (places, ends of rows): others in order, between its
+    ends."""
     for name, value in held.items():
         flags = value.dtype is torch.bool or value.is_floating_point() and bool(((value == 0) | (value == 1)).all())
         whole_ = value.dtype in whole.INTEGERS
         if not (flags or whole_) or value.numel() < 3 or bool((value == value.reshape(-1)[0]).all()):
             continue
         flat = value.reshape(-1)
-        if codes.constant(value) or whole_ and bool((flat[1:] > flat[:-1]).all()) or flags and _by_rule(flat):
+        if whole_ and bool((flat[1:] > flat[:-1]).all()):
+            if _line(value) and bool((flat[1:] - flat[:-1] > 1).any()):
+                yield functools.partial(_each, {name: value}, _others_in_order)
+            continue
+        if codes.constant(value) or flags and _by_rule(flat):
             continue
         if _line(value) or flags and value.shape in shapes and not _triangular(value):
             yield functools.partial(_each, {name: value}, _shuffled)
+
+
+def _others_in_order(value: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """As many from the same range, with the first and the last one."""
+    low, high = int(value.reshape(-1)[0]), int(value.reshape(-1)[-1])
+    if value.numel() < 3 or high - low > RANGE:
+        return value
+    inner = torch.randperm(high - low - 1, generator=rng, device=value.device)[: value.numel() - 2] + low + 1
+    made = value.clone(memory_format=torch.contiguous_format)
+    made.view(-1)[1:-1] = inner.sort().values.to(value.dtype)
+    return made
 
 
 def _by_rule(flat: torch.Tensor) -> bool:

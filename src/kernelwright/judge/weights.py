@@ -100,16 +100,6 @@ They are TIMES^2 to TIMES^5 as large, any number of digits as likely. Of normal 
 takes none, were all 4 times as large."""
 
 
-def numbered(first: State, redrawn: Mapping[str, torch.Tensor]) -> State | None:
-    """``first`` with the whole numbers and flags that another construction has drawn; None where it has the same."""
-    made = [
-        (name, value if renewed.divisible(value) or new.shape != value.shape else new)
-        for (name, value), new in ((pair, redrawn.get(*pair)) for pair in first)
-    ]
-    changed = any(not torch.equal(a, b) for (_, a), (_, b) in zip(first, made, strict=True) if a is not b)
-    return made if changed else None
-
-
 def tied(model: torch.nn.Module, name: str) -> list[str]:
     """All names of the tensor that has this one."""
     live = {other: (value.data_ptr(), value.shape) for other, value in model.state_dict().items()}
@@ -131,7 +121,6 @@ def fresh(
     not trained: a codebook in a buffer; OUTLYING any vector. A frozen vector, or a norm's, has SIGNS."""
     held = dict(model.named_parameters(remove_duplicate=False))
     trained = {name for name, value in held.items() if value.requires_grad}
-    signed = {n for n, seen in first if seen.dim() == 1 and (n in held or n.rpartition(".")[2] in FACTORS)}
     live = model.state_dict()
     made: dict[int, torch.Tensor] = {}
     first_of: dict[Any, torch.Tensor] = {}
@@ -155,10 +144,7 @@ def fresh(
             elif moving == PATTERNED:
                 made[place] = almost.patterned(made[place], rng) if name in trained else made[place]
             elif moving not in ("", held_borders.HELD) and (
-                name in trained
-                or (moving in OF_DRAWN and not torch.equal(other, seen))
-                or (moving == SIGNS and name in signed)
-                or (moving == OUTLYING and seen.dim() == 1 and seen.numel() > 1 and "var" not in name)
+                name in trained or _too(moving, name, seen, drawn=not torch.equal(other, seen), held=name in held)
             ):
                 other = moved(made[place], rng, SIZES if moving == FEW_OTHERS else moving)
                 made[place] = bounded(other, made[place], (exponents or {}).get(name, FAR))
@@ -171,6 +157,16 @@ def fresh(
         value = made[place]
         out.append((name, value if value.shape == seen.shape else seen.clone()))
     return out
+
+
+def _too(moving: str, name: str, seen: torch.Tensor, *, drawn: bool, held: bool) -> bool:
+    """Whether what is not trained moves so too: what is ``drawn``, lines, those that are ``held`` by a parameter."""
+    line = seen.dim() > 0 and seen.numel() == max(seen.shape)
+    if moving == SIGNS:
+        return line and (held or name.rpartition(".")[2] in FACTORS)
+    if moving == OUTLYING:
+        return line and seen.numel() > 1 and "var" not in name
+    return drawn and moving in OF_DRAWN
 
 
 def tabular(value: torch.Tensor) -> bool:
