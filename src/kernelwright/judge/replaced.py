@@ -158,8 +158,9 @@ def _infinite(held: Mapping[str, torch.Tensor], usual: Way) -> Iterator[Make]:
 
 def _filled(value: torch.Tensor, rng: torch.Generator, *, pair: bool) -> torch.Tensor:
     size = 0.25 + torch.rand(value.shape, generator=rng, device=value.device, dtype=torch.float64)
-    if not pair:
-        return size.to(value.dtype)
+    if not pair:  # of what is unknown either sign, of a bound the positive one
+        sign = 2 * torch.randint(2, value.shape, generator=rng, device=value.device) - 1
+        return torch.where(value.isnan(), size * sign, size).to(value.dtype)
     beyond = BEYOND[rng.initial_seed() % len(BEYOND)]  # the same for both
     return (torch.sign(value.nan_to_num(1.0)) * -4.0 * size + beyond).to(value.dtype)
 
