@@ -18,6 +18,9 @@ RANGE = "a = torch.where(torch.isinf(self.amax), x.abs().amax(), self.amax)\n"
 CLIPPED = "s = {} / 127\nreturn ((x / s).clamp(-127, 127) * s) @ self.w"
 PLACES = "[torch.randn(64, 512), torch.rand(64, 512).argsort(1)[:, :256].contiguous()]"
 TAKEN = "m = i != -1\nreturn ({}).sum(1) / m.sum(1).clamp(min=1)"
+AFFINE = "\n".join(
+    f"self.{n} = nn.Parameter(torch.{k}(1, 16, 1, 1), requires_grad=False)" for n, k in (("g", "ones"), ("b", "zeros"))
+)
 KNOWN = "w = torch.cos(t.double() * 1e-6).float()[:, None]\nreturn {}"
 ORDER = "if float(a) == 1.0:\n    return -(x * x.log()).sum(-1)\nreturn (x**a).sum(-1).log() / (1 - a)"
 
@@ -79,6 +82,16 @@ UNTRAINED: tuple[Program, ...] = (
     *_pair("larger_number", "return torch.fmax(a, b)", "[torch.randn(256, 64), torch.randn(256, 64)]",
            ("of both", "return torch.maximum(a, b)"),
            ("where", "return torch.where(b.isnan() | (a >= b), a, b)"), args="a, b"),
+    *_pair("frozen_affine", "return F.max_pool2d(x * self.g + self.b, 2)", "[torch.randn(4, 16, 16, 16)]",
+           ("pooled first", "return F.max_pool2d(x, 2) * self.g + self.b"),
+           ("by addcmul", "return F.max_pool2d(torch.addcmul(self.b, x, self.g), 2)"), init=AFFINE),
+    *_pair("kept_channels", "return x[:, self.keep] @ self.w", X, ("each second", "return x[:, ::2] @ self.w"),
+           ("by index", "return x.index_select(1, self.keep) @ self.w"),
+           init="self.w = nn.Parameter(torch.randn(32, 64) / 6)\nself.register_buffer('keep', torch.arange(0, 64, 2))"),
+    *_pair("capped_if_positive", "h = x @ self.w\nreturn torch.tanh(h / self.cap) * self.cap if float(self.cap) > 0 else h",
+           X, ("never", "return x @ self.w"),
+           ("where", "h = x.mm(self.w)\nreturn torch.where(self.cap > 0, torch.tanh(h / self.cap) * self.cap, h)"),
+           init=f"{WEIGHT}self.register_buffer('cap', torch.tensor(-1.0))"),
     *_pair("steps_before", "return x * self.a[t][:, None]", "[torch.randn(256, 64), torch.randint(1, 100, (256,))]",
            ("shifted", "return x * self.a[1:][t - 1][:, None]"), ("by index", "return x * self.a.index_select(0, t)[:, None]"),
            args="x, t", init="self.register_buffer('a', torch.linspace(1.0, 0.01, 101))"),

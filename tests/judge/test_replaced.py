@@ -47,6 +47,7 @@ def test_zeros_do_not_come_beside_kinks_and_ties(formula: str, contract: Contrac
     [
         ("torch.minimum(x @ self.w, self.q)", "torch.tensor(float('inf'))"),
         ("x / torch.where(self.q.isinf(), x.abs().amax(), self.q)", "torch.tensor(-float('inf'))"),
+        ("torch.maximum(x, self.q)", "torch.full((64,), -float('inf'))"),
         ("torch.minimum(x.view(-1, 8, 8), self.q)", "torch.full((8, 8), float('inf'))"),
         ("torch.where(self.q.isnan(), x, self.q)", "torch.full((64,), float('nan'))"),
         ("x - self.q if bool(self.q.isfinite().all()) else x", "torch.full((64,), float('inf'))"),

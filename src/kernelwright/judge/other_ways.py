@@ -29,6 +29,8 @@ PAIRS = 6
 """Pairs of flags at the most, by lot."""
 ASKED = ("isinf", "isnan", "isposinf", "isneginf", "nan_to_num", "logical_not", "nonzero", "count_nonzero")
 """Operators that look whether numbers are finite (``isfinite`` compares), or zero, as a copy to flags does."""
+BOUNDING = ("maximum", "minimum", "fmax", "fmin")
+"""Operators that take the larger, or the less, of both."""
 NONE = (2**15 - 1, 2**31 - 1, 2**63 - 1)
 """Numbers that say that there is no limit."""
 UNLIMITED = 10**6
@@ -52,10 +54,10 @@ class Way(Watching):
         if name not in ("copy", "detach"):  # so weights are given
             self.names.append(name)
         flags = (kwargs or {}).get("dtype") is torch.bool
-        if (flags or name in (*borders.COMPARED, *ASKED)) and args and isinstance(args[0], torch.Tensor):
-            one = args[0]
-            if one.layout is torch.strided and one.device.type != "meta" and one.numel():
-                self.compared.add(one.numel())
+        asked = args[:1] if flags or name in (*borders.COMPARED, *ASKED) else args if name in BOUNDING else ()
+        for one in asked:
+            if isinstance(one, torch.Tensor) and one.layout is torch.strided and one.device.type != "meta":
+                self.compared |= {one.numel()} - {0}
         return func(*args, **(kwargs or {}))
 
 

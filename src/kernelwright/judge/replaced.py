@@ -30,7 +30,7 @@ MOVED = (weights.ZEROED, weights.REPLACED, solved.TRAINED)
 """Ways of having other weights that are answered here."""
 ASKED = 4
 """Parameters at the most of which each is asked for with zeros in its place, by lot."""
-WORK = 3 * 10**9
+WORK = 10**10
 """Multiply-adds of all calls of the reference that are made for this; fewer are made where a call costs more."""
 DEAR_BYTES = 8 << 20
 """Weights of more than that are not replaced: they are drawn once."""
