@@ -31,3 +31,11 @@ def test_nan_equals_nan() -> None:
     assert not agreement.same(torch.ones(2), torch.tensor([1.0, float("inf")]))
     assert not agreement.same(torch.ones(2), torch.ones(2, dtype=torch.float64))
     assert agreement.same(torch.tensor([True]), torch.tensor([True]))
+
+
+def test_eight_bits_agree_with_themselves_and_with_no_others() -> None:
+    """Of which torch compares no tensor with itself."""
+    one = torch.tensor([1.0, float("nan"), -2.0]).to(torch.float8_e4m3fn)
+    other = torch.tensor([1.0, float("nan"), 2.0]).to(torch.float8_e4m3fn)
+    for same in (agreement.same, agreement.same_bits):
+        assert same(one, one) and same(one, one.clone()) and not same(one, other)

@@ -130,6 +130,13 @@ def test_a_number_is_zero_where_python_goes_another_way() -> None:
         assert all(0 < int((value == 0).sum()) < 64 for value in seen(counts))
 
 
+def test_eight_bits_are_left_alone() -> None:
+    """Of which torch knows no NaN: drawn and constant ones."""
+    for init in ("torch.randn(64).to(torch.float8_e4m3fn)", "torch.ones(64).to(torch.float8_e4m3fn)"):
+        made = instance("x * self.q.float()", X, init=BUFFER.format(init))
+        assert replaced.nothing(made, weights.REPLACED)
+
+
 def test_rows_of_a_mask_of_ones_are_zero() -> None:
     """Where the reference is finite with it: heads that are switched off."""
     for least, rows in (("1.0", True), ("0.0", False)):

@@ -24,7 +24,7 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
     large = a.numel() > HEAD and not (a.is_cuda and a.nbytes <= AT_ONCE)
     if large and _unlike(_head(a), _head(b)):
         return False
-    if torch.equal(a, b):
+    if _equal(a, b):
         return True
     if not (a.is_floating_point() or a.is_complex()) or not bool(a.isnan().any()):
         return False  # two copies without NaN cost more than anything else here
@@ -41,9 +41,15 @@ def _head(tensor: torch.Tensor) -> torch.Tensor:
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Equal values in tensors of equal shape; NaN equals NaN."""
-    if torch.equal(a, b):
+    if _equal(a, b):
         return True
     return a.is_floating_point() and _same_but_nan(a, b)
+
+
+def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """As torch says, which compares no floats of eight bits with themselves: a module with such a buffer ended with an
+    error of the judge."""
+    return torch.equal(a.float(), b.float()) if tiny(a) and a.dtype is b.dtype else torch.equal(a, b)
 
 
 def _same_but_nan(a: torch.Tensor, b: torch.Tensor) -> bool:

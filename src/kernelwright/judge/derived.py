@@ -230,7 +230,7 @@ def _flags(value: torch.Tensor) -> bool:
     if value.is_meta or not 1 < value.numel() == max(value.shape):
         return False
     if value.is_floating_point():
-        return bool(((value == 0) | (value == 1)).all()) and 0 < int(value.count_nonzero()) < value.numel()
+        return bool(((value == 0) | (value == 1)).all()) and 0 < int((value == 1).sum()) < value.numel()
     return value.dtype is torch.bool
 
 

@@ -41,6 +41,8 @@ TABLE = 64
 """Whole numbers that may be compared with at once: more are other values, and none that is looked for."""
 ASKED = {"logical_not", "nonzero", "count_nonzero", "any", "all"}
 """Operators that look for zeros, as a copy to flags does."""
+PLACES = (torch.int32, torch.int64)
+"""Types of those; one of bytes is a mask."""
 INDEXING = {"index", "index_select", "gather"}
 """Operators that take elements from places, as ``embedding`` does: nobody took the padding before the first entry of a
 table."""
@@ -97,7 +99,8 @@ def met(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple
 def _indexed(name: str, args: Sequence[Any]) -> list[tuple[torch.Tensor, int]]:
     """Places that an operator takes elements from, with how many there are."""
     if name == "index":
-        return [(p, n) for p, n in zip(args[1], args[0].shape, strict=False) if p is not None and p.dtype in INTEGERS]
+        pairs = zip(args[1], args[0].shape, strict=False)
+        return [(places, size) for places, size in pairs if places is not None and places.dtype in PLACES]
     return [(args[2], args[0].shape[args[1]])]
 
 

@@ -75,11 +75,7 @@ def numbers(instance: Instance, leaves: Any) -> list[single_numbers.Numbers]:
         count = single_numbers._answers(instance, leaves, others, usual)
         if count is not None:
             found.append({**held, **others})
-            instance.jumps |= count.jumps
-            instance.steep |= count.exponential
-            instance.sorts |= count.sorts
-            instance.factors |= count.factors
-            instance.counts |= count.jumps and count.counts
+            single_numbers.seen(instance, count)
     return found
 
 

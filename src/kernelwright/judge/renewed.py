@@ -92,7 +92,7 @@ def fresh_weight(name: str, seen: torch.Tensor, redrawn: torch.Tensor, rng: torc
         return again(seen, fresh_weight(name, real(seen), real(redrawn), rng))
     if seen.numel() == 0:
         return seen.clone()
-    if seen.shape == redrawn.shape and not _same(seen, redrawn):
+    if seen.shape == redrawn.shape and not same(seen, redrawn):
         return redrawn.clone()
     if seen.dtype not in FLOATS:
         return seen.clone()
@@ -109,7 +109,8 @@ def fresh_weight(name: str, seen: torch.Tensor, redrawn: torch.Tensor, rng: torc
     return (flat * (0.5 + noise)).to(seen.dtype)
 
 
-def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two of one shape hold the same, NaN where the other has NaN."""
     if torch.equal(one, other):
         return True
     odd = one.dtype in FLOATS and one.itemsize > 1 and not numerics.finite(one)

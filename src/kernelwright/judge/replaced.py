@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from kernelwright.judge import codes, finite, inputs, numerics, solved, weights, whole
+from kernelwright.judge import codes, finite, inputs, numerics, renewed, solved, weights, whole
 from kernelwright.judge.other_ways import Way, numbers
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _asked(instance: Instance) -> dict[str, list[Make]]:
         return answers is not None and finite.pattern(outs) == answers and (way.names != usual.names or not otherwise)
 
     trained = dict(instance.model.named_parameters())
-    held = {name: value for name, value in first if name not in trained and value.numel()}
+    held = {name: value for name, value in first if name not in trained and value.numel() and not numerics.tiny(value)}
     same = dict(weights.read(instance._construct(instance.seed + 1)))
     held = {name: value for name, value in held.items() if _still(value, same.get(name))}
     if instance.giver.keeps is False and usual.names:  # what a call writes to itself stays
@@ -106,10 +106,8 @@ def _asked(instance: Instance) -> dict[str, list[Make]]:
 
 
 def _still(value: torch.Tensor, other: torch.Tensor | None) -> bool:
-    """Whether another construction has the same, NaN where this has NaN."""
-    if other is None or other.shape != value.shape:
-        return False
-    return torch.equal(value, other) or torch.equal(value.nan_to_num(0.0), other.nan_to_num(0.0))
+    """Whether another construction has the same."""
+    return other is not None and other.shape == value.shape and renewed.same(value, other)
 
 
 def _some(instance: Instance, trained: Mapping[str, torch.Tensor]) -> list[str]:

@@ -96,12 +96,17 @@ def _taken(instance: Instance, made: Mapping[str, torch.Tensor]) -> list[Numbers
     for numbers in _tried(instance, held)[: runs // 2]:
         if (count := _answers(instance, leaves, numbers, usual)) is not None:
             found.append(numbers)
-            instance.jumps |= count.jumps
-            instance.steep |= count.exponential
-            instance.sorts |= count.sorts
-            instance.factors |= count.factors
-            instance.counts |= count.jumps and count.counts
+            seen(instance, count)
     return found
+
+
+def seen(instance: Instance, count: Counting) -> None:
+    """Remember what the reference does with other numbers than the first ones: it may do so from here on."""
+    instance.jumps |= count.jumps
+    instance.steep |= count.exponential
+    instance.sorts |= count.sorts
+    instance.factors |= count.factors
+    instance.counts |= count.jumps and count.counts
 
 
 def _tried(instance: Instance, held: Sequence[tuple[str, torch.Tensor]]) -> list[Numbers]:
