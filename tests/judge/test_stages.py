@@ -106,6 +106,7 @@ def test_a_timed_call_that_the_reference_answers_otherwise_itself_is_not_the_can
 
     monkeypatch.setattr(Judgement, "_run", fails)
     monkeypatch.setattr(checks.refusals, "carried_in_a_window", carried)
+    monkeypatch.setattr(checks, "said", lambda instance, refused: refused)
     for stateful in (True, False):
         made = judgement("cpu", None)
         made.stateful, made.shared = stateful, contextlib.nullcontext

@@ -71,7 +71,7 @@ def emptied(leaves: Sequence[torch.Tensor], rng: torch.Generator) -> list[torch.
         return list(leaves)
     chance = torch.rand(count, generator=rng, device=leaves[0].device)
     blank = chance <= max(SHARE, float(chance.min()))
-    floats = bool(torch.rand((), generator=rng, device=leaves[0].device) < ALONE)
+    floats = rng.initial_seed() % 2 == 0  # in turn: by lot one proof in sixteen had it in none of four draws
 
     def fits(leaf: torch.Tensor) -> bool:
         if not leaf.dim() or len(leaf) != count or not leaf.numel():

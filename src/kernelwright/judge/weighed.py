@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 AMONG, NEAR, LARGE = "elements about numbers", "near other weights", "results beyond numbers"
 PLACED = 1 / 2
 """Of new weights for a single call those that lie beside something, where there is anything."""
+GATED = 3 / 4
+"""Share of them where a single number of a buffer is compared: it lies on one of two sides, and not beyond each time;
+one proof in ten granted who left out what is done above a mean of losses."""
 WEIGHTS = 4
 """That are scaled in search of another way, the first."""
 GATES = 4
@@ -64,7 +67,10 @@ def placed(instance: Instance, state: State, seed: int) -> State:
     dice, near = random.Random(seed), solved.of_weights(instance)
     known = {thresholds.AT: found, thresholds.BESIDE: scales, AMONG: limits, NEAR: near, LARGE: beyond}
     kinds = [kind for kind, fits in known.items() if fits]
-    if not kinds or dice.random() >= PLACED:
+    first = {name: value if value.numel() == 1 else None for name, value in instance.first_state}
+    gated = limits.keys() - {name for name, _ in instance.model.named_parameters(remove_duplicate=False)}
+    often = GATED if any(first[name] is not None for name in gated) else PLACED
+    if not kinds or dice.random() >= often:
         return state
     kind = dice.choice(kinds)
     if kind == thresholds.AT:
@@ -77,9 +83,7 @@ def placed(instance: Instance, state: State, seed: int) -> State:
         name, reach = dice.choice(beyond)
         scale = reach * _ratio(instance, state, name) * 2.0 ** dice.uniform(-0.5, 2.0)
         return _weighed((), state, weights.tied(instance.model, name), 1.0, scale)[1] or state
-    first = {name: value if value.numel() == 1 else None for name, value in instance.first_state}
     made = [(n, _among(value, first[n], limits[n], dice) if n in limits else value) for n, value in state]
-    gated = limits.keys() - {name for name, _ in instance.model.named_parameters(remove_duplicate=False)}
     return made if not gated or _as_finite(instance, [made]) else state
 
 
@@ -125,7 +129,7 @@ def _among(value: torch.Tensor, first: torch.Tensor | None, reach: float, dice: 
         float((value if first is None else first).abs().max())
         * reach
         * torch.sign(side - 0.5)
-        * 2.0 ** (2.0 * share - 0.5)
+        * 2.0 ** (2.0 * share - (0.5 if first is None else 0.25))
     )
     return torch.where(chance <= max(AROUND, float(chance.min())), far.to(value.dtype), value)
 
