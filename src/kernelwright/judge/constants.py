@@ -34,7 +34,8 @@ def settle(instance: Instance, seed: int) -> None:
         way = next((way for way in WAYS if accepts(way) and _changes(instance, seed)), None)
         instance.renewing = way or ""
         instance.kept = set() if way is not None else floats
-        endless = {index for index in floats if _endless(instance._raw(seed)[0][index])}
+        first = instance._raw(seed)[0]
+        endless = {index for index in floats if _endless(first[index])}
         instance.bounded = bool(endless)
         instance.bounded = instance.bounded and _accepts(instance, seed | 1, instance.renewing)
         instance.kept -= endless if instance.bounded else set()
