@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from kernelwright.judge.instance import Instance
 
 CHANGES = SOLVED, TOGETHER, TRAINED = "small differences", "small differences at once", "trained on its inputs"
-DRAWS = 2
-"""Draws of each."""
+DRAWS = 5
+"""Draws of each: of two, one proof in eight granted a norm of all less that of a diagonal."""
 TINY = 64
 """Times less than others elements are tiny of which no ratio is near a number."""
 
