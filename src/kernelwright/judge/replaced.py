@@ -203,11 +203,11 @@ def _tables(held: Mapping[str, torch.Tensor], shapes: set[torch.Size]) -> Iterat
     ends."""
     for name, value in held.items():
         flags = value.dtype is torch.bool or value.is_floating_point() and bool(((value == 0) | (value == 1)).all())
-        whole_ = value.dtype in whole.INTEGERS
-        if not (flags or whole_) or value.numel() < 3 or bool((value == value.reshape(-1)[0]).all()):
+        integers = value.dtype in whole.INTEGERS
+        if not (flags or integers) or value.numel() < 3 or bool((value == value.reshape(-1)[0]).all()):
             continue
         flat = value.reshape(-1)
-        if whole_ and bool((flat[1:] > flat[:-1]).all()):
+        if integers and bool((flat[1:] > flat[:-1]).all()):
             if _line(value) and bool((flat[1:] - flat[:-1] > 1).any()):
                 yield functools.partial(_each, {name: value}, _others_in_order)
             continue
