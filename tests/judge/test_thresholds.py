@@ -15,6 +15,7 @@ from plain_tasks import instance
 
 from kernelwright.judge import named, thresholds, ways, weighed
 from kernelwright.judge.conditions import read
+from kernelwright.judge.host_copy import on_host
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.reference import Reference
 from kernelwright.judge.thresholds import AT, BESIDE
@@ -232,7 +233,8 @@ def test_counts_of_a_device_are_looked_for_on_the_host(device: str) -> None:
     body = "x * (1 + 0 * self.q.add_(1)) + self.table[self.q % 64] if int(self.q) % 20000 != 19999 else x * 0"
     made = plain_tasks.task(body, SIZES, init=COUNTS + "\nself.register_buffer('table', torch.zeros(64))")
     given = Reference(made, device).instance(made.timed_case())
-    host = thresholds.on_host(given)
+    host = on_host(given)
+    assert host is not None
     assert {value.device.type for _, value in host.first_state} == {"cpu"} == {host._raw(3)[0][0].device.type}
     names, counts = thresholds.counters(given)
     assert list(names) == ["q"] and 19999 in counts and thresholds._counters(host) == (names, counts)

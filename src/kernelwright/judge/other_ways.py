@@ -61,13 +61,17 @@ class Way(Watching):
         return func(*args, **(kwargs or {}))
 
 
-def numbers(instance: Instance, leaves: Any) -> list[single_numbers.Numbers]:
-    """Such numbers, beside the first ones of all others. Not on a device, where a place that is not there would cost
-    the context."""
-    first = dict(instance.first_state)
+def numbers(instance: Instance) -> list[single_numbers.Numbers]:
+    """Such numbers, beside the first ones of all others."""
+    able = any(value.numel() == 1 and not value.dtype.is_floating_point for _, value in instance.first_state)
+    return single_numbers.asked_on_host(instance, _numbers) if able else []
+
+
+def _numbers(instance: Instance) -> list[single_numbers.Numbers]:
+    first, leaves = dict(instance.first_state), instance.given(instance._raw(instance.seed)[0], 1)
     held = {name: value for name, value in first.items() if single_numbers._single(name, value, first)}
     zeros = [name for name, value in first.items() if codes.counter(name, value)]
-    if not (held or zeros) or instance.device.type != "cpu":
+    if not (held or zeros):
         return []
     usual, found = pattern(instance.accepted(leaves, instance.first_state)), list[single_numbers.Numbers]()
     chosen = _chosen(instance, leaves, zeros) if zeros else []

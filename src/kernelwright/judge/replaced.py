@@ -101,7 +101,7 @@ def _asked(instance: Instance) -> dict[str, list[Make]]:
         others += [make for make in _dead(held, usual) if takes(make)]
         others += [make for make in _off(held) if takes(make, otherwise=True)]
     others += [make for make in _tables(held, {value.shape for value in trained.values()}) if takes(make)]
-    others += [functools.partial(_each, made, _as_is) for made in numbers(instance, instance.given(leaves, 1))]
+    others += [functools.partial(_each, made, _as_is) for made in numbers(instance)]
     return {weights.ZEROED: [make for make in zeros if takes(make)], weights.REPLACED: others}
 
 

@@ -10,15 +10,17 @@ in another shape, and stays: the reference is asked, with a few numbers, which a
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
 
-from kernelwright.judge import agreement, calls, codes, health, inputs, thresholds, weights, whole
+from kernelwright.judge import agreement, codes, inputs, weights, whole
 from kernelwright.judge.finite import pattern
+from kernelwright.judge.host_copy import on_host
 from kernelwright.judge.oracle import Counting
 
 if TYPE_CHECKING:
@@ -67,26 +69,23 @@ def taken(instance: Instance, made: Mapping[str, torch.Tensor]) -> list[Numbers]
     """Other single numbers that the reference takes, by what comes together. Looked for once: what it was seen to do
     on the way, jump or choose, it may do from here on."""
     if instance not in _TAKEN:
-        _TAKEN[instance] = [] if instance.contract.random else _asked_on_host(instance, made)
+        ask = functools.partial(_taken, made=made)
+        _TAKEN[instance] = [] if instance.contract.random else asked_on_host(instance, ask)
     return _TAKEN[instance]
 
 
-def _asked_on_host(given: Instance, made: Mapping[str, torch.Tensor]) -> list[Numbers]:
-    """As ``thresholds`` does: a number that is a place out of range ends all that is on a device."""
-    if given.device.type == "cpu":
-        return _taken(given, made)
-    try:
-        instance = thresholds.on_host(given)
-    except calls.CAUGHT as error:
-        health.pass_on(error)
+def asked_on_host(given: Instance, ask: Callable[[Instance], list[Numbers]]) -> list[Numbers]:
+    """What the reference takes on the host; what it was seen to do on the way, it may do where it is."""
+    if (instance := on_host(given)) is None:
         return []
-    found = _taken(instance, {name: value.to(instance.device) for name, value in made.items()})
+    found = ask(instance)
     for name in ("jumps", "steep", "sorts", "factors", "counts"):
         setattr(given, name, getattr(instance, name))
     return [{name: value.to(given.device) for name, value in numbers.items()} for numbers in found]
 
 
 def _taken(instance: Instance, made: Mapping[str, torch.Tensor]) -> list[Numbers]:
+    made = {name: value.to(instance.device) for name, value in made.items()}
     leaves = instance.given(instance._raw(instance.seed)[0], 1)
     counted = _changed(instance, leaves)
     held = [(n, v) for n, v in instance.first_state if _single(n, v, made) and n not in counted]

@@ -10,7 +10,6 @@ inputs here, weights in ``weighed``.
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 import itertools
@@ -23,8 +22,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from kernelwright.judge import calls, codes, conditions, health, inputs, named, numerics, ways, whole
+from kernelwright.judge import codes, conditions, inputs, named, numerics, ways, whole
 from kernelwright.judge.buffers import TensorSpec
+from kernelwright.judge.host_copy import on_host
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.ways import Way, way
 
@@ -86,15 +86,11 @@ def counters(instance: Instance) -> tuple[dict[str, int], list[float]]:
 
 
 def _counters(given: Instance) -> tuple[dict[str, int], list[float]]:
-    instance = given
-    if given.device.type != "cpu":
-        if not any(v.numel() == 1 and v.dtype in COUNTING for _, v in given.first_state):
-            return {}, []
-        try:
-            instance = on_host(given)
-        except calls.CAUGHT as error:
-            health.pass_on(error)
-            return {}, []
+    if not any(v.numel() == 1 and v.dtype in COUNTING for _, v in given.first_state):
+        return {}, []
+    instance = on_host(given)
+    if instance is None:
+        return {}, []
     counting = _counting_buffers(instance)
     names = _most(instance.first_state, counting)
     if not names:
@@ -127,18 +123,6 @@ def _turning(
     turned += ways.at_turns(ways.together(numbers), most * parts, there, short, times=(1,))
     found = [_whole(count / parts) for count in turned]
     return found + (ways.between(most, with_count) if READS in instance.met["traits"] else [])
-
-
-def on_host(given: Instance) -> Instance:
-    """The same reference with its weights on the CPU. Raises what it raises there."""
-    instance, host = copy.copy(given), torch.device("cpu")
-    instance.reference, instance.device = copy.copy(given.reference), host
-    instance.reference.device = host
-    instance.model, instance.giver = copy.deepcopy(given.model).to(host), type(given.giver)(keeps=given.giver.keeps)
-    instance.first_state = [(name, value.to(host)) for name, value in given.first_state]
-    if given.incoming is not None:
-        instance.incoming = instance._first_incoming = [one.to(host) for one in given._first_incoming]
-    return instance
 
 
 def _whole(count: float) -> float:

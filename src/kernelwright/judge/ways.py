@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
+from kernelwright.judge.host_copy import on_host
 from kernelwright.judge.kinds import Watching
 
 if TYPE_CHECKING:
@@ -95,9 +96,9 @@ def way(instance: Instance, leaves: Sequence[torch.Tensor], state: State | None 
 
 def modes(instance: Instance, leaves: Sequence[torch.Tensor], index: int) -> tuple[int, ...]:
     """Small numbers with which the reference takes another way, in the place of a single one that is always the same: a
-    third mode, that a program without it passed as long as zero and one came alone. Not on a device, where a place that
-    is not there would cost the context."""
-    return other_numbers(instance, leaves, index, range(MODES)) if leaves[index].device.type == "cpu" else ()
+    third mode, that a program without it passed as long as zero and one came alone."""
+    there = on_host(instance)
+    return () if there is None else other_numbers(there, [leaf.cpu() for leaf in leaves], index, range(MODES))
 
 
 def other_numbers(
