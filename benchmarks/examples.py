@@ -2,7 +2,7 @@
 """Optimises every shipped task on one device and records what the README's table shows, raw samples included.
 
 Run: python benchmarks/examples.py [--device cpu|cuda:N] [--budget 60s] [--task NAME ...] [--runs DIR]
-or, for finished runs, as of `make demo DEMO="--out DIR"`: python benchmarks/examples.py --device ... --finished DIR
+or, for finished runs, as of `make demo`: python benchmarks/examples.py --device ... --finished runs
 Writes benchmarks/results/<machine>/examples.json; nothing else writes there and nothing is edited by hand.
 """
 
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--task", action="append", help="name of a task; default: all")
     parser.add_argument("--runs", help="keep the run folders here; give it last")
-    parser.add_argument("--finished", help="run nothing: record the runs in this folder, one for each task")
+    parser.add_argument("--finished", help="run nothing: record the runs in this folder, the last of each task")
     given = parser.parse_args()
     folders = sorted(path.parent for path in ROOT.glob("tasks/*/*/task.toml"))
     chosen = [folder for folder in folders if not given.task or folder.name in given.task]
@@ -54,9 +54,10 @@ def main() -> None:
         rows = json.loads(target.read_text())["rows"] if given.task and target.exists() else []
         for folder in chosen:
             if given.finished:
-                run = Path(given.finished) / folder.name
-                if not (run / "run.json").exists():
+                found = finished(Path(given.finished), folder.name)
+                if found is None:
                     continue
+                run = found
             else:
                 run = kernelwright.optimize(
                     str(folder),
@@ -70,7 +71,15 @@ def main() -> None:
             print(f"{folder.name}: {said['message']}", flush=True)
             rows = [old for old in rows if old["task"] != folder.name] + [row(folder, run, said)]
             write(target, record, rows)
+    if given.finished and not rows:
+        parser.error(f"{given.finished} holds no finished run of {', '.join(folder.name for folder in chosen)}")
     print(target)
+
+
+def finished(folder: Path, task: str) -> Path | None:
+    """The last finished run of a task: the folder of its name, or of that and a time, as ``make demo`` makes."""
+    runs = [folder / task, *sorted(folder.glob(f"{task}-[0-9]*"))]
+    return next((run for run in reversed(runs) if (run / "run.json").exists()), None)
 
 
 def write(target: Path, record: dict[str, Any], rows: list[dict[str, Any]]) -> None:
