@@ -32,6 +32,11 @@ UNTRAINED: tuple[Program, ...] = (
     *_pair("frozen_gain", "return F.relu((x @ self.w) * self.g)", X,
            ("before it", "return F.relu(x @ self.w) * self.g"), ("clamped", "return (x @ self.w).mul(self.g).clamp(min=0)"),
            init=f"{WEIGHT}self.g = nn.Parameter(torch.ones(64), requires_grad=False)"),
+    *_pair("folded_norm", "return F.relu((x @ self.w) * self.scale) + self.shift", X,
+           ("before it", "return F.relu(x @ self.w) * self.scale + self.shift"),
+           ("in place", "return (x @ self.w).mul_(self.scale).clamp_(min=0).add_(self.shift)"),
+           init=f"{WEIGHT}self.register_buffer('scale', torch.ones(64))\n"
+                "self.register_buffer('shift', torch.zeros(64))"),
     *_pair("unused_codes_in_rows", CODED.format("self.c", "self.c.norm(dim=1, keepdim=True).clamp(min=1e-12)"), X,
            ("no clamp", CODED.format("self.c", "self.c.norm(dim=1, keepdim=True)")),
            ("normalised", "return x @ F.normalize(self.c, dim=1).T"), init="self.register_buffer('c', torch.randn(48, 64))"),

@@ -23,11 +23,13 @@ def fresh(values: dict[str, torch.Tensor], how: str, redrawn: dict[str, torch.Te
 
 
 def test_frozen_vectors_and_factors_of_a_norm_have_both_signs() -> None:
-    """Others do not: a scale, a table, a variance."""
+    """Others do not: a scale without a shift, a table, a variance."""
     ones = torch.ones(64)
     held = {"frozen": ones.view(1, 64, 1, 1), "weight": ones.clone(), "scale": ones.clone(), "table": torch.eye(8)}
     made = fresh(held, weights.SIGNS, {})
     assert {name for name, value in made.items() if bool((value < 0).any())} == {"frozen", "weight"}
+    folded = fresh({"scale": ones.clone(), "shift": ones.clone()}, weights.SIGNS, {})
+    assert bool((folded["scale"] < 0).any()) and not bool((folded["shift"] < 0).any())
 
 
 @pytest.mark.parametrize("how", [weights.PRUNED, weights.AWAY])

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from kernelwright.judge import numerics, triangles
@@ -10,6 +12,11 @@ from kernelwright.judge.inputs import FLOATS
 from kernelwright.judge.slices import again, real
 from kernelwright.judge.symmetric import mirrored
 from kernelwright.judge.whole import far
+
+FACTORS = ("weight", "gamma")
+"""Names of buffers that are trained elsewhere: a pool before a norm's negative factors passed where those were one. A
+``scale`` is one beside its SUMMANDS: alone it may be a quantiser's, which is never negative."""
+SUMMANDS = ("shift", "beta")
 
 
 def rerandomise(values: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
@@ -137,3 +144,10 @@ def _way(values: torch.Tensor) -> int:
     up = bool(values[-1] > values[0])
     low, high = (values[:-1], values[1:]) if up else (values[1:], values[:-1])
     return (1 if up else -1) * bool((low <= high).all())
+
+
+def affine(name: str, live: Mapping[str, torch.Tensor]) -> bool:
+    """Whether it is a factor by its name, or by that and what is added beside it."""
+    whose, _, last = name.rpartition(".")
+    beside = [live.get(f"{whose}.{other}".lstrip(".")) for other in SUMMANDS] if last == "scale" else []
+    return last in FACTORS or any(other is not None and other.shape == live[name].shape for other in beside)

@@ -77,8 +77,6 @@ NEIGHBOURS = (NEAR_ROWS, NEAR_COLUMNS, LARGE_ROWS, LARGE_COLUMNS)
 by lot are far apart, and the best eight of 1024 lie anywhere. Who took the best 16 by products in bfloat16, or at most
 six of each 32 neighbours, was right on all of them."""
 OF_DRAWN = (*NEIGHBOURS, AWAY, PRUNED)
-FACTORS = ("weight", "gamma")
-"""Names of buffers that are trained elsewhere: a pool before a norm's negative factors passed where those were one."""
 APART = 1e-2
 """Share of themselves that is added to one row where all are near it: bfloat16 then tells one in eight, float32 all but
 a few."""
@@ -120,8 +118,8 @@ def fresh(
     ``exponents`` are ``exponents.spread``, the latter as far as is said there. OF_DRAWN also change what is drawn and
     not trained: a codebook in a buffer; OUTLYING any vector. A frozen vector, or a norm's, has SIGNS."""
     held = dict(model.named_parameters(remove_duplicate=False))
-    trained = {name for name, value in held.items() if value.requires_grad}
-    live = model.state_dict()
+    trained, live = {name for name, value in held.items() if value.requires_grad}, model.state_dict()
+    factors = {name for name in live if name in held or renewed.affine(name, live)}
     made: dict[int, torch.Tensor] = {}
     first_of: dict[Any, torch.Tensor] = {}
     out: State = []
@@ -144,7 +142,7 @@ def fresh(
             elif moving == PATTERNED:
                 made[place] = almost.patterned(made[place], rng) if name in trained else made[place]
             elif moving not in ("", held_borders.HELD) and (
-                name in trained or _too(moving, name, seen, drawn=not torch.equal(other, seen), held=name in held)
+                name in trained or _too(moving, name, seen, drawn=not torch.equal(other, seen), held=name in factors)
             ):
                 other = moved(made[place], rng, SIZES if moving == FEW_OTHERS else moving)
                 made[place] = bounded(other, made[place], (exponents or {}).get(name, FAR))
@@ -160,10 +158,10 @@ def fresh(
 
 
 def _too(moving: str, name: str, seen: torch.Tensor, *, drawn: bool, held: bool) -> bool:
-    """Whether what is not trained moves so too: what is ``drawn``, lines, those that are ``held`` by a parameter."""
+    """Whether what is not trained moves so too: what is ``drawn``, lines, those ``held`` by a parameter, or factors."""
     line = seen.dim() > 0 and seen.numel() == max(seen.shape)
     if moving == SIGNS:
-        return line and (held or name.rpartition(".")[2] in FACTORS)
+        return line and held
     if moving == OUTLYING:
         return line and seen.numel() > 1 and "var" not in name
     return drawn and moving in OF_DRAWN
