@@ -32,6 +32,9 @@ class Contract:
     both_modes: bool = False
     """True: also judged in the other of train() and eval(), switched after construction and back. False: where the
     reference answers alike in both, the candidate must too."""
+    as_drawn: tuple[int, ...] = ()
+    """Positions of tensor inputs that callers only ever give as ``get_inputs`` draws them: unit quaternions,
+    probabilities. Their values are never changed, and the proof says so; nothing looks at them at run time."""
     mutates: tuple[int, ...] = ()
     """Positions of tensor inputs (depth-first order) that the reference writes to; all others must stay unchanged."""
     aliases: tuple[tuple[int, int], ...] = ()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from beyond_programs import GRADIENTS, _pair
 from corpus import Program
 
+from kernelwright.task import Contract
+
 WEIGHT = "self.w = nn.Parameter(torch.randn(64, 64) / 8)\n"
 X = "[torch.randn(256, 64)]"
 CODED = "return x @ ({} / {}).T"
@@ -24,6 +26,15 @@ AFFINE = "\n".join(
 KNOWN = "w = torch.cos(t.double() * 1e-6).float()[:, None]\nreturn {}"
 ORDER = "if float(a) == 1.0:\n    return -(x * x.log()).sum(-1)\nreturn (x**a).sum(-1).log() / (1 - a)"
 
+TURNED = """
+def times(a, b):
+    aw, av, bw, bv = a[:, :1], a[:, 1:], b[:, :1], b[:, 1:]
+    return torch.cat([aw * bw - (av * bv).sum(-1, keepdim=True), aw * bv + bw * av + torch.linalg.cross(av, bv)], -1)
+other = torch.cat([q[:, :1], -q[:, 1:]], -1)
+return times(times(q, F.pad(v, (1, 0))), other)[:, 1:]
+"""
+SHORT = "w = torch.linalg.cross(q[:, 1:], v)\nreturn v + {} * (q[:, :1] * w + torch.linalg.cross(q[:, 1:], w))"
+
 UNTRAINED: tuple[Program, ...] = (
     *_pair("distances_to_centres", "return ((x[:, None] - self.c) ** 2).sum(-1)", X,
            ("expanded", "return (x * x).sum(1, keepdim=True) - 2 * x @ self.c.t() + (self.c * self.c).sum(1)"),
@@ -37,6 +48,9 @@ UNTRAINED: tuple[Program, ...] = (
            ("in place", "return (x @ self.w).mul_(self.scale).clamp_(min=0).add_(self.shift)"),
            init=f"{WEIGHT}self.register_buffer('scale', torch.ones(64))\n"
                 "self.register_buffer('shift', torch.zeros(64))"),
+    *_pair("turned_by_unit_quaternions", TURNED, "[F.normalize(torch.randn(40, 4), dim=-1), torch.randn(40, 3)]",
+           ("half of it", SHORT.format(1)), ("by cross products", SHORT.format(2)), args="q, v",
+           contract=Contract(as_drawn=(0,))),
     *_pair("unused_codes_in_rows", CODED.format("self.c", "self.c.norm(dim=1, keepdim=True).clamp(min=1e-12)"), X,
            ("no clamp", CODED.format("self.c", "self.c.norm(dim=1, keepdim=True)")),
            ("normalised", "return x @ F.normalize(self.c, dim=1).T"), init="self.register_buffer('c', torch.randn(48, 64))"),

@@ -193,8 +193,9 @@ def test_the_mark_that_some_editors_write_first_is_no_part_of_a_file(tmp_path: P
 
 @pytest.mark.parametrize(
     "line",
-    ["mutates = ['x']", "mutates = [true]", "aliases = [1]", "aliases = [[0, 1, 2]]", "index_outputs = [[0, -1]]",
-     "layouts = []", "scales = []", "scales = [nan]", "scales = [1.0, 0]", "scales = [true]"],
+    ["mutates = ['x']", "mutates = [true]", "as_drawn = [-1]", "aliases = [1]", "aliases = [[0, 1, 2]]",
+     "index_outputs = [[0, -1]]", "layouts = []", "scales = []", "scales = [nan]", "scales = [1.0, 0]",
+     "scales = [true]"],
 )  # fmt: skip
 def test_a_list_of_the_contract_that_means_nothing_is_refused_by_name(tmp_path: Path, line: str) -> None:
     """Before any process starts; an empty list would weaken the contract without a word."""

@@ -98,10 +98,11 @@ def test_declared_tunables_become_a_space_and_are_written_back() -> None:
 def test_every_contract_rule_is_said_and_nothing_else_about_precision() -> None:
     """Each enforced option of the contract adds its own sentence; loosening it changes what is said."""
     strict = describe_contract(Contract())
-    loose = describe_contract(Contract(bits_lost=8.0, gradients=True, frozen_parameters=True, deterministic=True))
+    options = {"gradients": True, "frozen_parameters": True, "deterministic": True, "as_drawn": (2,)}
+    loose = describe_contract(Contract(bits_lost=8.0, **options))
     assert any("at most 2 times" in line and "(1 bit lost)" in line for line in strict)
     assert any("at most 256 times" in line and "(8 bits lost)" in line for line in loose)
-    assert 2 == len(loose) - len(strict)
+    assert 3 == len(loose) - len(strict) and any("[2] come only" in line for line in loose)
     assert not any("never change" in line for line in strict)
 
 

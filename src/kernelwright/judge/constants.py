@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kernelwright.judge import inputs, whole
+from kernelwright.judge import as_drawn, inputs, whole
 from kernelwright.judge.finite import pattern
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.renewed import permuted, rerandomise
@@ -29,6 +29,7 @@ def settle(instance: Instance, seed: int) -> None:
 
     Whole numbers stay as they are, for they mean something, but where nothing else changes from one call to another."""
     floats = {i for i in instance.constant if getattr(torch, instance.specs[i].dtype) in inputs.FLOATS}
+    floats -= set(instance.contract.as_drawn)
     accepts = functools.partial(_accepts, instance, seed)
     if floats:
         way = next((way for way in WAYS if accepts(way) and _changes(instance, seed)), None)
@@ -39,7 +40,9 @@ def settle(instance: Instance, seed: int) -> None:
         instance.bounded = bool(endless)
         instance.bounded = instance.bounded and _accepts(instance, seed | 1, instance.renewing)
         instance.kept -= endless if instance.bounded else set()
-    if instance.kept:
+    instance.kept |= set(instance.contract.as_drawn)
+    instance.notes += as_drawn.said(instance)
+    if floats & instance.kept:
         names = ", ".join(instance.names[i] or str(i) for i in sorted(floats))
         instance.notes.append(f"constant inputs kept as given (changing them leaves the domain): {names}")
     if len(instance.constant) == len(instance.specs) > 0 and not floats - instance.kept:
@@ -69,7 +72,8 @@ def _changes(instance: Instance, seed: int) -> bool:
 def renewed(instance: Instance, leaves: list[torch.Tensor], base: int) -> list[torch.Tensor]:
     """A draw with other values for what is the same in all of them; bounds that are infinite are so in half of them, or
     programs that never looked at a bound passed."""
-    for index in instance.constant - (set() if instance.bounded else instance.kept):
+    able = instance.constant - set(instance.contract.as_drawn)
+    for index in able - (set() if instance.bounded else instance.kept):
         rng = inputs.generator((base * 7919 + index) % 2**63, instance.device)
         if instance.bounded and base % 2 and _endless(leaves[index]):
             size = 0.25 + torch.rand(leaves[index].shape, generator=rng, device=instance.device)

@@ -14,6 +14,7 @@ import torch
 from kernelwright.errors import KernelwrightError
 from kernelwright.judge import (
     agreement,
+    as_drawn,
     calls,
     constants,
     fills,
@@ -32,7 +33,6 @@ from kernelwright.judge import (
 from kernelwright.judge.beside_weights import apart, by_reference
 from kernelwright.judge.bonds import Bonds
 from kernelwright.judge.buffers import TensorSpec
-from kernelwright.judge.calls import Given
 from kernelwright.judge.codes import Numbers
 from kernelwright.judge.domains import Particular, kept
 from kernelwright.judge.finite import infinite, shaped, within
@@ -107,7 +107,7 @@ class Instance:
         del second  # a call may be gigabytes
         self.call_seconds, self.double_seconds, self.jumps, self.steep = 0.0, 0.0, True, False
         """What a call took the second time, and the last one in float64: rough, for planning."""
-        self.opened: tuple[Given, list[torch.Tensor]] | None = None
+        self.opened: tuple[calls.Given, list[torch.Tensor]] | None = None
         """The first call and its answer under the seed ``opening``, for whoever takes it, where one was named."""
         answered = self._learn_outputs(first, seed)
         if opening is not None and not self.constant and not (self.contract.gradients or self.contract.mutates):
@@ -245,20 +245,20 @@ class Instance:
 
     def changed(self, leaves: Drawn, variant: Variant, seed: int, state: State | None = None) -> Drawn:
         """A draw with the changes of a variant, but for its layout."""
-        made = self.bonds.changed(leaves, variant, seed % 2**40, self.searches)
-        return by_reference(self, variant, made, seed, state)
+        own, made = as_drawn.held(self, leaves), self.bonds.changed(leaves, variant, seed % 2**40, self.searches)
+        return as_drawn.put(own, by_reference(self, variant, made, seed, state))
 
-    def given(self, leaves: Leaves, seed: int, roots: Sequence[int] = ()) -> Given:
+    def given(self, leaves: Leaves, seed: int, roots: Sequence[int] = ()) -> calls.Given:
         """The leaves of a call with incoming gradients of its own, where there are any: those of no other call.
         ``roots``: zeros but of these outputs."""
-        made = Given(leaves)
+        made = calls.Given(leaves)
         if self.contract.gradients:
             made.incoming = calls.anew(self._first_incoming, seed, roots)
         return made
 
     def adopt(self, leaves: Leaves) -> None:
         """The incoming gradients of this call hold until another call brings its own."""
-        if isinstance(leaves, Given) and leaves.incoming is not None:
+        if isinstance(leaves, calls.Given) and leaves.incoming is not None:
             self.incoming = leaves.incoming
 
     def draw_state(self, seed: int, moved: str = "", redrawn: State | None = None) -> State:

@@ -46,7 +46,7 @@ def said(instance: Instance, refused: Rejected) -> Rejected:
     ]
     if not words:
         return refused
-    note = f"; the task's own draws of {', '.join(words)}, which nothing promises, so other values came"
+    note = f"; the task's own draws of {', '.join(words)}, which contract.as_drawn would promise; other values came"
     return replace(refused, reason=refused.reason + note)
 
 

@@ -189,7 +189,7 @@ def results(reference: Reference, given: Sequence[torch.Tensor], returned: Seque
     no tensor: what was meant is checked nowhere. Raises TaskError."""
     _dense(reference, returned, "Output")
     contract, inputs, outputs = reference.contract, len(given), len(returned)
-    said = [("mutates", "input", index, inputs) for index in contract.mutates]
+    said = [(name, "input", index, inputs) for name in ("mutates", "as_drawn") for index in getattr(contract, name)]
     for name, pairs in (("aliases", contract.aliases), ("index_outputs", contract.index_outputs)):
         for output, source in pairs:
             said += [(name, "output", output, outputs), (name, "input", source, inputs)]

@@ -137,8 +137,9 @@ def _contract(path: Path, table: object) -> Contract:
         raise _wrong(path, "contract.layouts", [], "at least contiguous")
     if not contract.scales or not all(_is_scale(scale) for scale in contract.scales):
         raise _wrong(path, "contract.scales", list(contract.scales), "a list of finite numbers, none of them 0")
-    if not all(_is_place(place) for place in contract.mutates):
-        raise _wrong(path, "contract.mutates", list(contract.mutates), "a list of positions of inputs, from 0 on")
+    for name in ("mutates", "as_drawn"):
+        if not all(map(_is_place, places := getattr(contract, name))):
+            raise _wrong(path, f"contract.{name}", list(places), "a list of positions of inputs, from 0 on")
     for name in ("aliases", "index_outputs"):
         pairs = getattr(contract, name)
         if not all(isinstance(pair, tuple) and len(pair) == 2 and all(map(_is_place, pair)) for pair in pairs):

@@ -134,6 +134,8 @@ def describe_contract(contract: Contract) -> list[str]:
         lines.append("Inputs must be left unchanged, and outputs share no storage with them unless the reference's do.")
     if not contract.special_values:
         lines.append("No check puts NaN or Inf into inputs that have none as `get_inputs()` draws them.")
+    if contract.as_drawn:
+        lines.append(f"Tensor inputs {list(contract.as_drawn)} come only with such values as `get_inputs()` draws.")
     optional = (
         (contract.gradients, "Gradients with respect to floating inputs and parameters are checked too, so it must "
          "work under autograd (torch.autograd.Function for native code)."),
