@@ -179,7 +179,8 @@ def test_the_weights_are_the_references_and_stay_shared(scale: Path) -> None:
 
 def test_gradients_flow_through_the_fast_program_where_they_were_proved(tmp_path: Path) -> None:
     """With gradients in the contract, training takes the fast path."""
-    make(tmp_path, Contract(gradients=True))
+    make(tmp_path, Contract(gradients=True, as_drawn=(0,)))
+    assert "inputs 0 only as get_inputs draws them" in (tmp_path / "optimized.py").read_text()
     out, said = alone(
         tmp_path,
         """

@@ -242,6 +242,9 @@ def _facts(task: Task, trial: Trial) -> str:
         f"precision  {outcome.proof.bits_lost:.2f} bits lost against eager, oracle {outcome.proof.oracle}",
         f"machine    {trial.machine}",
     ]
+    if task.contract.as_drawn:
+        places = ", ".join(map(str, task.contract.as_drawn))
+        lines.append(f"values     of inputs {places} only as get_inputs draws them: nothing here looks at that")
     return "\n".join(lines)
 
 
