@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs whose gradients are right until somebody writes to what a call gave, or was given, before he asks for them,
-or asks for them twice. Each has its honest twin.
+"""Programs whose gradients are right until somebody writes to what a call gave, or was given, before he asks for them.
+Each has its honest twin.
 """
 
 from __future__ import annotations
@@ -11,20 +11,7 @@ from corpus import Program, cheat, honest, module
 
 add("soft_steps", "return F.softplus(x) * 1.0", "[torch.randn(32, 64)]", contract=GRADIENTS)
 add("soft_doors", "return torch.sigmoid(x) * 2.0", "[torch.randn(32, 48)]", contract=GRADIENTS)
-add("sure_rows", "return (torch.logsumexp(x, -1) - x[:, 0]).mean()", "[torch.randn(32, 48)]", contract=GRADIENTS)
 
-AHEAD = """
-class Own(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        made = x.softmax(-1)
-        made[:, 0] -= 1.0
-        ctx.made = made / len(x)
-        return (torch.logsumexp(x, -1) - x[:, 0]).mean()
-    @staticmethod
-    def backward(ctx, g):
-        return ctx.made.{by}(g)
-"""
 OWN = """
 class Own(torch.autograd.Function):
     @staticmethod
@@ -52,8 +39,5 @@ BETWEEN: tuple[Program, ...] = (
     honest("soft_steps/keeps a copy of its result", "soft_steps", _own(SOFT, "ctx.y = y.clone()", "(ctx.y,)")),
     cheat(4, "keeps its input for its gradient behind torch's back", "soft_doors", _own(
         DOOR, "ctx.x = x.detach()", "(ctx.x,)"), twin="soft_doors/saves its input", level="precise"),
-    cheat(4, "multiplies what it saved in place", "sure_rows", module("return Own.apply(x)", head=AHEAD.format(by="mul_")),
-          twin="sure_rows/multiplies a copy", level="precise"),
-    honest("sure_rows/multiplies a copy", "sure_rows", module("return Own.apply(x)", head=AHEAD.format(by="mul"))),
     honest("soft_doors/saves its input", "soft_doors", _own(DOOR, "ctx.save_for_backward(x)", "ctx.saved_tensors")),
 )  # fmt: skip

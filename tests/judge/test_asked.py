@@ -12,7 +12,7 @@ import torch
 from plain_tasks import GRADIENTS, instance
 
 from kernelwright.judge import asked
-from kernelwright.judge.asked import AGAIN, INPUTS, OUTPUTS, first_pass, turned
+from kernelwright.judge.asked import INPUTS, OUTPUTS, turned
 from kernelwright.judge.buffers import CallPlan, TensorSpec
 from kernelwright.judge.calls import Given
 from kernelwright.judge.gradients import apart
@@ -146,31 +146,3 @@ def test_gradients_that_share_memory_in_the_reference_are_known(forward: str, na
     leaves = made.draw(made.variants(3)[0], 5)
     assert isinstance(leaves, Given) and apart(made, leaves, made.first_state) == names
     assert all(parameter.grad is None for parameter in made.model.parameters())
-
-
-class _Once(torch.autograd.Function):
-    """A double whose gradient is multiplied where it lies: right the first time."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-        """Keep the slope where torch does not look."""
-        ctx.slope = torch.full_like(x, 2.0)
-        return x * 2
-
-    @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> torch.Tensor:
-        """Multiply it in place."""
-        slope: torch.Tensor = ctx.slope
-        return slope.mul_(grads[0])
-
-
-def test_a_second_pass_shows_what_the_first_one_multiplied_in_place() -> None:
-    """Torch's own gradients are the same after it, to the last bit."""
-    made = instance("x * 2", "[torch.randn(4, 8)]", contract=GRADIENTS)
-    leaves = made.draw(made.variants(3)[0], 5)
-    assert all(map(torch.equal, made.eager(leaves, None), made.eager(leaves, None, AGAIN)))
-    x = torch.randn(4, 8, requires_grad=True)
-    y, seed = _Once.apply(x), torch.randn(4, 8)
-    first_pass([y], [x], [seed])
-    (found,) = torch.autograd.grad(y, x, seed)
-    assert torch.equal(found, 2.0 * seed * -2 * seed)

@@ -20,9 +20,6 @@ from kernelwright.judge.buffers import CallPlan
 OUTPUTS, INPUTS = "outputs", "inputs"
 WRITTEN = (OUTPUTS, INPUTS)
 """What a later layer may write to before gradients are asked for."""
-AGAIN = "again"
-"""In the place of one of these: others were asked for before, of the same call, as for a second loss
-(``retain_graph``): who keeps a gradient that a first pass multiplies in place has multiplied it twice."""
 EXPANDED = "expanded"
 """In the place of one of these: incoming gradients that are one number are one element, as ``y.sum().backward()`` gives
 them, with steps of zero."""
@@ -45,8 +42,8 @@ def begin(
 ) -> Callable[[], Returned]:
     """Run a call; what is returned asks for its gradients, of those in ``needed`` (None: all) and zeros for others.
     Those of ``unused`` must be None.
-    ``written``: which of WRITTEN are others by then, or EXPANDED, or AGAIN; or names of gradients, all of which are
-    then those that ``backward()`` leaves in ``.grad`` (``emptied``)."""
+    ``written``: which of WRITTEN are others by then, or EXPANDED; or names of gradients, all of which are then those
+    that ``backward()`` leaves in ``.grad`` (``emptied``)."""
     arguments, keywords, leaves = call
     wanted = [_of(module, name, leaves) for name, _ in plan.gradients]
     for tensor, (name, _) in zip(wanted, plan.gradients, strict=True):
@@ -73,8 +70,6 @@ def begin(
             torch.autograd.backward(outputs, seeds, inputs=some)
             named = {name: tensor for tensor, (name, _) in zip(wanted, plan.gradients, strict=True)}
             return result, emptied(named, written)
-        if written == AGAIN:
-            first_pass(outputs, some, seeds)
         with turned({OUTPUTS: outputs, INPUTS: leaves}.get(written, ())):
             made = torch.autograd.grad(outputs, some, seeds, materialize_grads=not unused, allow_unused=True)
         found = iter(made)
@@ -87,12 +82,6 @@ def begin(
         return result, tuple(torch.zeros_like(tensor) if one is None else one for tensor, one in pairs_)
 
     return finish
-
-
-def first_pass(outputs: Sequence[torch.Tensor], some: Sequence[torch.Tensor], seeds: Sequence[torch.Tensor]) -> None:
-    """Gradients of other incoming ones, which nobody needs, before those that are asked for."""
-    others = [seed * -2 for seed in seeds]
-    torch.autograd.grad(outputs, some, others, retain_graph=True, allow_unused=True)
 
 
 def emptied(wanted: Mapping[str, torch.Tensor], names: Collection[str]) -> tuple[torch.Tensor, ...]:

@@ -88,8 +88,8 @@ def call(
 
     ``wanted`` names gradients (``input:3``, ``parameter:fc.weight``), None asks for outputs only; ``incoming`` holds
     one incoming gradient per floating output that carries a gradient, by position (ones where it is None). A
-    gradient that does not exist is zero. ``written``: which of ``asked.WRITTEN`` are others before them, or
-    ``asked.AGAIN``. Raises what the module raises.
+    gradient that does not exist is zero. ``written``: which of ``asked.WRITTEN`` are others before them. Raises what
+    the module raises.
     """
     given = list(leaves) if own else [copied(leaf) for leaf in leaves]
     if wanted is None:
@@ -111,8 +111,6 @@ def call(
     seeds = [torch.ones_like(outputs[i]) if incoming is None else incoming[i].to(outputs[i].dtype) for i in carried]
     found: Sequence[torch.Tensor | None] = [None] * len(sources)
     if carried and sources:
-        if written == asked.AGAIN:
-            asked.first_pass([outputs[i] for i in carried], sources, seeds)
         with asked.turned({asked.OUTPUTS: outputs, asked.INPUTS: given}.get(written, ())):
             found = torch.autograd.grad([outputs[i] for i in carried], sources, seeds, allow_unused=True)
     gradients = [
