@@ -20,6 +20,10 @@ CASES = {
     "after work": ("return torch.relu(self.n(F.silu(x))) * 2", IMAGES, NORM),
     "no weights": ("return self.n(x) + x", IMAGES, "self.n = nn.GroupNorm(4, 12, affine=False)"),
     "scaled after it": ("return self.n(x) * self.s", IMAGES, f"{NORM}\nself.s = nn.Parameter(torch.randn(12, 1, 1))"),
+    "by a product cut in two": ("a, b = (self.e @ self.w).chunk(2, 1)\n"
+                                "return self.n(x) * (a[:, :, None, None] + b[:, :, None, None])", IMAGES,
+                                f"{NORM}\nself.e = nn.Parameter(torch.randn(3, 8))\n"
+                                "self.w = nn.Parameter(torch.randn(8, 24))"),
     "twice": ("return self.n(self.n(x).exp())", IMAGES, NORM),
     "flattened": ("y = torch.exp(x).view(3, 12, -1)\nreturn torch.softmax(y, 2).view(3, 12, 7, 9) * self.s", IMAGES,
                   "self.s = nn.Parameter(torch.randn(1, 12, 1, 1))"),

@@ -336,7 +336,8 @@ class Lowering:
             pairs = [(a, b) for a, b in both if a is not None and b is not None]
             saved = self.here.snapshot()
             try:
-                return Handle(transplant(item.home, item.handle.value, pairs, self.here), logical)
+                late = {i.tensor.name for i in self.items.values() if i.level + (i.home is not None) > self.here.level}
+                return Handle(transplant(item.home, item.handle.value, pairs, self.here, late), logical)
             except NotFusible:
                 self.here.restore(saved)
         base = item.base or item

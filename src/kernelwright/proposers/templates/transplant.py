@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from kernelwright.proposers.templates.ir import READS
@@ -24,8 +24,16 @@ def _counterparts(source: Growing, target: Growing, pairs: Iterable[tuple[int, i
     return found
 
 
-def transplant(source: Growing, value: int, pairs: Iterable[tuple[int, int]], target: Growing, limit: int = 12) -> int:
-    """Recompute a pointwise value of one region inside another; ``pairs`` are the axes of its dimensions in both."""
+def transplant(
+    source: Growing,
+    value: int,
+    pairs: Iterable[tuple[int, int]],
+    target: Growing,
+    late: Collection[str],
+    limit: int = 12,
+) -> int:
+    """Recompute a pointwise value of one region inside another; ``pairs`` are the axes of its dimensions in both.
+    ``late``: tensors that are not there yet when the target runs, which a later region may read."""
     if source.float_type != target.float_type:
         raise NotFusible("computed in another type")
     axes = _counterparts(source, target, pairs)
@@ -46,6 +54,8 @@ def transplant(source: Growing, value: int, pairs: Iterable[tuple[int, int]], ta
         index = grown.index
         if grown.op in READS | {"scalar"}:
             pool, names = (target.scalars, source.scalars) if grown.op == "scalar" else (target.inputs, source.inputs)
+            if grown.op in READS and names[grown.index] in late:
+                raise NotFusible("what it reads is ready too late")
             if names[grown.index] not in pool:
                 pool.append(names[grown.index])
             index = pool.index(names[grown.index])
