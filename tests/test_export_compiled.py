@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -56,6 +57,13 @@ SQUARES = [0.0, 1.0, 4.0, 9.0, 16.0, 25.0]
 def test_the_compiled_file_beside_the_module_is_used(square: Path) -> None:
     """No compiler is needed where the compiled file fits."""
     assert [[*SQUARES, 1], []] == alone(square, CALL, path="")
+
+
+def test_the_proof_names_each_file_by_its_own_digest(square: Path) -> None:
+    """The compiled file's is not its source's."""
+    digests = json.loads((square / "proof.json").read_text())["optimized"]
+    assert set(digests) == {"optimized.py", "square.cpp", "square.so"}
+    assert digests == {name: hashlib.sha256((square / name).read_bytes()).hexdigest() for name in digests}
 
 
 def test_a_missing_compiled_file_is_built_again(square: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ answers with it outside the input space that the proof covers.
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import math
 import os
@@ -70,7 +71,11 @@ def write(
             write_modules(task.beside, run_dir / MODULES)
         text = _render(task, trial, cases, compiled, machine)
         _replace(run_dir / "optimized.py", text)
-        evidence["optimized"] = {"optimized.py": sha256(text), **{n: e["sha256"] for n, e in compiled.items()}}
+        names = ["optimized.py", *(entry["source"] for entry in compiled.values()), *compiled]
+        there = [run_dir / name for name in names if (run_dir / name).is_file()]
+        evidence["optimized"] = {
+            path.relative_to(run_dir).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in there
+        }
         _replace(run_dir / "proof.json", json.dumps(evidence, indent=1) + "\n")
     except OSError as error:
         raise RunFolderUnwritable(
