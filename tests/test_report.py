@@ -269,6 +269,16 @@ def test_an_unmeasured_machine_and_a_killed_run_are_reported(tmp_path: Path) -> 
     assert "No candidate was judged" in words(write(empty))
 
 
+@pytest.mark.parametrize("limiter", ["memory", "compute"])
+def test_a_bound_of_memory_traffic_is_called_so_whatever_limits_the_task(tmp_path: Path, limiter: str) -> None:
+    """Arithmetic may hold the task as it is written, and a rewrite may need less of it: the bound counts bytes."""
+    trials = [trial(candidate("b"), dataclasses.replace(timed(3.0), limiter=limiter), "precise", 9.0)]
+    data = gather(run(tmp_path / "r", trials))
+    for text in (html_of(data), markdown(data)):
+        assert " of memory traffic" in text
+        assert (", though the task as written is limited by compute" in text) is (limiter == "compute")
+
+
 def test_only_rejections_make_a_page_too(tmp_path: Path) -> None:
     """Nothing timed: no chart, but every reason."""
     lost = trial(candidate("a"), Rejected(stage="build", reason="does not compile", detail=""), "coarse", 1.0)
