@@ -14,7 +14,7 @@ from kernelwright.errors import BadCommand
 
 REJECTED = 3
 """Exit code of a verdict that refuses the candidate, so that ``kernelwright judge ... && deploy`` does not deploy."""
-MEASURED_BESIDES = ("server", "cold", "memory")
+MEASURED_BESIDES = ("server", "cold", "memory", "warm")
 Contiguous = Annotated[bool, typer.Option("--contiguous", help="Inputs always are: no strided ones are tried.")]
 STEPS = ("strided", "transposed", "padded", "expanded", "gap")
 """What reasons call inputs that are not contiguous."""
@@ -39,7 +39,7 @@ def register(
         task: Annotated[str | None, typer.Option(help="The task it must replace.")] = None,
         admit: Annotated[str | None, typer.Option(help="Instead: show which wrong programs this task rejects.")] = None,
         sanitize: Annotated[bool, typer.Option("--sanitize", help="Look for memory errors and races too.")] = False,
-        also: Annotated[str, typer.Option(help="Measure besides: of server,cold,memory.")] = "",
+        also: Annotated[str, typer.Option(help="Measure besides: of server,cold,memory,warm.")] = "",
         gradients: Annotated[bool, typer.Option("--gradients", help="Gradients must be right too.")] = False,
         contiguous: Contiguous = False,
         device: Annotated[str | None, typer.Option(help="cpu or cuda:N.")] = None,

@@ -13,11 +13,13 @@ from kernelwright import limits
 from kernelwright.judge import skeletons, timing_plan
 from kernelwright.judge.bench import Bench, Point
 from kernelwright.judge.buffers import TensorSpec, laid_out_oddly
+from kernelwright.judge.variants import HUGE_NOTE, LIGHT
 from kernelwright.limits import Operator, Trace, products
 from kernelwright.limits import memory as predictor
 from kernelwright.machine import Machine
 from kernelwright.task import Contract
 
+DEAR_NOTE = "honest error of dear cases: measured once for all candidates, by fewer draws the dearer, and scaled"
 FEW_ZEROS = 0.01
 """Of the elements of an input: more zeros than chance makes of numbers."""
 
@@ -120,6 +122,14 @@ def _zeros(leaf: torch.Tensor) -> float:
 def left_out(contract: Contract) -> list[str]:
     """What a proof says of inputs that the contract does not ask for."""
     return [] if "strided" in contract.layouts else ["inputs were never strided: the contract leaves those out"]
+
+
+def point_notes(points: Sequence[Point]) -> list[str]:
+    """What a proof says of its cases: which sizes the hidden ones had, and what dear ones were spared."""
+    hidden = [point.case for point in points if point.case.name.startswith("hidden:")]
+    notes = [f"{case.name}: " + ", ".join(f"{axis}={size}" for axis, size in case.axes) for case in hidden]
+    notes += [HUGE_NOTE] if any(point.instance.huge for point in points) else []
+    return notes + ([DEAR_NOTE] if any(point.instance.work > LIGHT for point in points) else [])
 
 
 def bound_notes(bench: Bench) -> list[str]:

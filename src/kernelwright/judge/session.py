@@ -230,7 +230,7 @@ class Session:
                 left, call_us = job.get("sanitize_seconds"), outcome.timing.median_us
                 found = sanitize.within(left, candidate, folder, self._bench(job), self.cache, call_us)
                 outcome = found.rejected or dataclasses.replace(outcome, proof=noted(outcome.proof, found.notes))
-        if wanted and level == "precise" and isinstance(outcome, Timed):
+        if set(wanted).difference(also.IN_RACES) and level == "precise" and isinstance(outcome, Timed):
             outcome = also.attached(outcome, wanted, self._scene(job, candidate, outcome))
         return {"outcome": None if outcome is None else wire.to_data(outcome)}
 
@@ -254,12 +254,8 @@ class Session:
         bench = self._bench(job)
         with self._lease(str(bench.device)).shared():
             found = bench.admit(lambda text: emit({"doing": text}))
-        return {
-            "admitted": found.admitted,
-            "reasons": list(found.reasons),
-            "decoys": [list(pair) for pair in found.decoys],
-            "notes": list(found.notes),
-        }
+        reasons, decoys = list(found.reasons), [list(pair) for pair in found.decoys]
+        return {"admitted": found.admitted, "reasons": reasons, "decoys": decoys, "notes": list(found.notes)}
 
     # -- parts ---------------------------------------------------------------------------------------------
 
@@ -301,6 +297,7 @@ class Session:
                     disk=self.cache,
                     clocks=Clocks(bench.device),
                     waiting="sleep" if "OMP_WAIT_POLICY" in self.programs.waiting else "spin",
+                    besides=[] if "warm" in (job.get("also") or ()) else None,
                 )
                 outcome = by_own_names(odd_addresses.judged(made), folder)
                 self.entrants.blame_disk(entrants)

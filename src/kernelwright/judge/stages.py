@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from kernelwright.judge import ahead, almost, facts, health, intervals, load, measure, race, spot_checks, unseen
+from kernelwright.judge.also import warm
 from kernelwright.judge.bench import DEAR_BYTES
 from kernelwright.judge.checks import DETAIL, Wrong
 from kernelwright.judge.clocks import Clocks
@@ -28,7 +29,7 @@ from kernelwright.judge.one_by_one import gains_us, vanished_us
 from kernelwright.judge.program import Program
 from kernelwright.judge.singly import words
 from kernelwright.judge.timing_plan import COARSE, PRECISE, TimingPlan
-from kernelwright.judge.variants import HEAVY, HUGE_NOTE, LIGHT, accepted
+from kernelwright.judge.variants import HEAVY, accepted
 from kernelwright.judge.verification import Verification
 from kernelwright.judge.verify import verified
 from kernelwright.judge.whole import LINES
@@ -68,6 +69,8 @@ class Judgement(Verification):
     """Baselines whose processes come from another race."""
     gains: list[list[float]] = field(default_factory=list)
     """Of each process: what single calls gained over eager's, in microseconds, where that was looked at."""
+    besides: list[tuple[str, str]] | None = None
+    """What ``also.warm`` told; None where nobody asks for it."""
 
     def run(self) -> Outcome | None:
         """The verdict; None from a passed smoke test. Raises nothing for what a candidate does; DeviceLost, DiskFull or
@@ -271,6 +274,8 @@ class Judgement(Verification):
     def _ask_one_by_one(self, contest: race.Race) -> None:
         known = gains_us(contest, self.gains, self.conditions.append)
         self.gains.append(unseen.gains_us(contest, known))
+        if self.besides is not None and len(self.gains) > 1:
+            self.besides = warm.taken(contest)
         self._leaves_alone(contest.racers[-1].program)  # once more: after 300 calls, say
 
     # -- verdict -----------------------------------------------------------------------------------------------------
@@ -329,7 +334,7 @@ class Judgement(Verification):
             limiter=self.limiter,
             conditions=tuple(self.conditions),
             repeats=len(lanes),
-            profile=(),
+            profile=tuple(self.besides or ()),
         )
 
     def _impossible(self, median: float) -> Rejected | None:
@@ -354,14 +359,7 @@ class Judgement(Verification):
     def _proof(self, sampled: int) -> Verified:
         checkers = [point.checker for point in self.points]
         notes = [f"{sampled} further timed calls agreed with eager's own outputs on the same inputs"]
-        for case in (point.case for point in self.points if point.case.name.startswith("hidden:")):
-            notes.append(f"{case.name}: " + ", ".join(f"{axis}={size}" for axis, size in case.axes))
-        if any(point.instance.huge for point in self.points):
-            notes.append(HUGE_NOTE)
-        if any(point.instance.work > LIGHT for point in self.points):
-            notes.append(
-                "honest error of dear cases: measured once for all candidates, by fewer draws the dearer, and scaled"
-            )
+        notes += facts.point_notes(self.points)
         if self.level == "precise":
             notes += [almost.NOTE, *facts.left_out(self.bench.contract), *facts.bound_notes(self.bench)]
             if self.first is not None and self.first[0] is self.bench.some_call():

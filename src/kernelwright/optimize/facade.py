@@ -114,7 +114,8 @@ def judge(
 
     ``sanitize``: compiled code is then looked at for memory it must not touch and for threads that race.
     ``also``: measured besides, of the candidate and of every baseline, in ``outcome.profile``: ``server`` (latency of
-    single calls after random idle gaps), ``cold`` (from nothing to the first result), ``memory`` (peak of a call).
+    single calls after random idle gaps), ``cold`` (from nothing to the first result), ``memory`` (peak of a call),
+    ``warm`` (one call after another on one set of inputs).
     ``gradients``, ``contiguous``: as of ``optimize``. ``say`` hears what it waits for, where another judge has the
     device.
     """

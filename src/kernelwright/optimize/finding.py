@@ -28,7 +28,10 @@ def message(loop: Loop | None, interrupted: bool) -> str:
         structure, why = next(reversed(loop.unjudged.items()))
         text += f" The judge itself failed on {len(loop.unjudged)} of the structures, as on {structure} ({why})."
     if loop.winner is None and not loop.exhausted:
-        text += " The search was not over: --resume goes on, --budget gives it more time."
+        left = loop.schedule.left()
+        early = left >= 1 and not interrupted and not loop.schedule.fits()
+        why = f" ({left:.0f} s left: too few for another candidate and its proof)" if early else ""
+        text += f" The search was not over{why}: --resume goes on, --budget gives it more time."
     return text
 
 
@@ -44,7 +47,8 @@ def _finding(loop: Loop) -> str:
         return (
             f"{timed.speedup:.2f}x faster than {timed.best_baseline} "
             f"(95 % interval {timed.speedup_low:.2f} to {timed.speedup_high:.2f}), "
-            f"{timed.proof.bits_lost:.2f} bits lost, {len(timed.proof.cases)} cases checked.{_missing(timed)}"
+            f"{timed.proof.bits_lost:.2f} bits lost, {len(timed.proof.cases)} cases checked."
+            f"{_circumstances(timed)}{_missing(timed)}"
         )
     tried = f"{trials(loop.tried)}, {loop.rejected} of them rejected"
     if loop.nearest is not None:
@@ -67,6 +71,15 @@ def _finding(loop: Loop) -> str:
     if loop.rejected == loop.tried:
         return f"Nothing was timed: every candidate was rejected ({trials(loop.tried)}; the reasons are in the report)."
     return f"Nothing honest beats the baseline ({tried})."
+
+
+def _circumstances(timed: Timed) -> str:
+    """What a loop of one's own would show beside that, and why times may be others elsewhere."""
+    warm = dict(timed.profile).get("warm.candidate.speedup")
+    text = "" if warm is None else f" Caches were cold; called in a loop on one input it is {float(warm):.2f}x."
+    if any("threads that sleep when idle" in condition for condition in timed.conditions):
+        text += " Other programs used this machine, so threads slept while they waited: a quiet one may show less."
+    return text
 
 
 def _missing(timed: Timed) -> str:

@@ -151,7 +151,7 @@ class Judging:
         if job == "judge":
             data |= {"task": wire.to_data(self._task), "level": level, **self.bound, **self.extra}
         if level == "precise":
-            data |= {"sanitize": "winner", "sanitize_seconds": self.spare_seconds}
+            data |= {"sanitize": "winner", "sanitize_seconds": self.spare_seconds, "also": ["warm"]}
         return data
 
     def _learn(self, level: str, outcome: Outcome, seconds: float) -> None:

@@ -116,6 +116,7 @@ def _winner(trial: Trial) -> dict[str, Any]:
         "speedup": timed.speedup,
         "speedup_low": timed.speedup_low,
         "speedup_high": timed.speedup_high,
+        "warm_speedup": float(warm) if (warm := dict(timed.profile).get("warm.candidate.speedup")) else None,
         "bits_lost": timed.proof.bits_lost,
         "error_ratio": timed.proof.error_ratio,
         "bound_us": timed.bound_us,

@@ -33,7 +33,7 @@ def judge_candidate(
 ) -> Trial:
     """Admit the task, then build, verify and measure the candidate; ``sanitize``: then look at it with sanitizers.
 
-    ``also``: of ``server``, ``cold`` and ``memory``, measured besides.
+    ``also``: of ``server``, ``cold``, ``memory`` and ``warm``, measured besides.
     Raises BadCommand, TaskError, ToolMissing, JudgeFailed.
     """
     used = services or Services(device)

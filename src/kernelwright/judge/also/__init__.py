@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measured when asked, beside the race: latency after idle gaps, a cold start, peak memory; for every program alike.
+"""Measured besides the race: latency after idle gaps, a cold start, peak memory, warm calls; every program alike.
 
 None of it ranks anything. The calls are checked as timed ones are: a candidate that is wrong in one is rejected, a
 baseline that fails gets its reason in place of a number.
@@ -21,8 +21,14 @@ from kernelwright.trial import Outcome, Rejected, Timed
 __all__ = ["WHAT", "Contender", "Scene", "attached", "wanted"]
 
 Pairs = list[tuple[str, str]]
-_TAKEN: dict[str, Callable[[Scene], Pairs]] = {"server": idle.taken, "cold": start.taken, "memory": peak.taken}
-WHAT = tuple(_TAKEN)
+_TAKEN: dict[str, Callable[[Scene], Pairs]] = {
+    "server": idle.taken,
+    "cold": start.taken,
+    "memory": peak.taken,
+}
+IN_RACES = ("warm",)
+"""Measured in the processes of a race (``warm``)."""
+WHAT = (*_TAKEN, *IN_RACES)
 
 
 def wanted(names: Sequence[str]) -> tuple[str, ...]:
@@ -37,7 +43,7 @@ def attached(outcome: Timed, names: Sequence[str], scene: Scene) -> Outcome:
     """The outcome with what was asked for beside its facts; Rejected where the candidate was wrong on the way."""
     pairs: Pairs = []
     try:
-        for name in wanted(names):
+        for name in (name for name in wanted(names) if name in _TAKEN):
             pairs += _TAKEN[name](scene)
     except ChildFailure as failure:
         return Rejected(stage=failure.stage, reason=failure.reason[:600], detail=failure.detail[:4000])
