@@ -188,6 +188,10 @@ def test_keywords_are_inputs_too_and_may_be_used_again_on_the_result(user: Modul
         assert [(3, 8), None, (8,)] == [x if x is None else tuple(x.shape) for x in made]  # type: ignore[attr-defined]
         torch.testing.assert_close(user.scaled(x, factor=factor), model(x, factor=factor), rtol=0, atol=0)  # type: ignore[operator]
         torch.testing.assert_close(user.scaled(x, factor=factor), model(x, None, factor), rtol=0, atol=0)  # type: ignore[operator]
+        other = user.scaled(x, factor=factor, power=3)  # of which the example said nothing
+        torch.testing.assert_close(other, model(x, factor=factor, power=3), rtol=0, atol=0)  # type: ignore[operator]
+    scope = rebuilt(capture(user.norm, (x,), tmp_path, None))
+    torch.testing.assert_close(user.norm(x, 0.5), scope["Model"]()(x, 0.5), rtol=0, atol=0)  # type: ignore[operator]
     module = user.Tilted(8)
     copy = rebuilt(capture(module, {"slope": factor, "x": x}, tmp_path, None))["Model"]()
     copy.load_state_dict(module.state_dict())  # type: ignore[attr-defined]

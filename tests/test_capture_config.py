@@ -15,6 +15,7 @@ from kernelwright.capture import capture
 from kernelwright.errors import TaskError
 
 FILE = """
+import dataclasses
 import fractions
 
 import torch
@@ -38,6 +39,11 @@ class Config:
     @property
     def wide(self):
         return self.width * self.inner.count * self.inner.scale
+
+
+@dataclasses.dataclass
+class Settings:
+    width: object
 
 
 class Centred(nn.Module):
@@ -166,8 +172,8 @@ def test_a_configuration_that_nobody_kept_is_asked_for(user: ModuleType, tmp_pat
     module.after = user.mlp
     with pytest.raises(TaskError, match="(?s)config of Forgetful.*no attribute.*parts: after is a function.*init_args"):
         capture(module, (X,), tmp_path, None)
-    for odd in (user.Config(4), user.Config):
+    for odd in (user.Config(4), user.Config, user.Config(X), user.Settings(4), user.Settings(X)):
         with pytest.raises(
-            TaskError, match="(?s)input cannot be written down.*Config: a class of yours.*pass the values"
+            TaskError, match="(?s)input cannot be written down.*(Config|Settings): a class of yours.*pass the values"
         ):
             capture(user.scaled, (X, odd), tmp_path, None)

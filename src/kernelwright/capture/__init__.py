@@ -15,6 +15,7 @@ import io
 import sys
 import types
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 
 import torch
@@ -26,7 +27,7 @@ from kernelwright.capture.example import Example, drawn, read
 from kernelwright.capture.origin import source, sources
 from kernelwright.capture.rebuilt import Lost, amended, check_function, check_module, refuse_beside
 from kernelwright.capture.surroundings import refuse_library_changes, refuse_settings
-from kernelwright.capture.values import MADE_OF, MADE_OF_SOURCE, is_plain
+from kernelwright.capture.values import MADE_OF, MADE_OF_SOURCE, held, is_plain
 from kernelwright.errors import TaskError
 from kernelwright.load.beside import Files, carried
 from kernelwright.neighbours import tells
@@ -268,7 +269,7 @@ def _task(
     leaves = torch.utils._pytree.tree_leaves(inputs)
     learns = any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
     others = [leaf for leaf in leaves if not isinstance(leaf, torch.Tensor)]
-    own = [leaf for leaf in others if is_plain(leaf) and not is_plain(leaf, own=False)]
+    own = [leaf for leaf in others if _of_a_user(leaf)]
     if own:
         raise TaskError(
             "An input cannot be written down.",
@@ -300,6 +301,13 @@ def _task(
         imports=imports,
         beside=beside,
     )
+
+
+def _of_a_user(leaf: object) -> bool:
+    """Whether an input is an instance of a class of the user's, whatever it holds (tensors, say), or such a class."""
+    if is_plain(leaf):
+        return is_dataclass(leaf) or not is_plain(leaf, own=False)
+    return is_dataclass(leaf) or held(leaf) is not None
 
 
 def _save(module: torch.nn.Module, folder: Path) -> Path:

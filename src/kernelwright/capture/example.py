@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +77,24 @@ def read(target: Callable[..., Any], inputs: object) -> Example:
             elif any("=" in earlier for earlier in head[:i]):
                 head[i] += "=NotImplemented"  # required by keyword, after one with a default: it fails where it is used
     passed = [f"{name}={name}" if name in alone else name for name in names]
-    return Example(values, ", ".join(head), ", ".join(passed), alone)
+    for more, handed in _left_to_defaults(given[len(names) :]):
+        head.append(more)
+        passed.append(handed)
+    return Example(values, ", ".join(head), ", ".join(part for part in passed if part), alone)
+
+
+def _left_to_defaults(rest: Sequence[inspect.Parameter]) -> list[tuple[str, str]]:
+    """How ``forward`` takes, and hands on, what the example leaves to its defaults: another call may give it. Nothing
+    of what comes by position after a default that cannot be written down."""
+    plain = [p.default is not p.empty and is_plain(p.default, own=False) for p in rest]
+    placed = [p.kind is not p.KEYWORD_ONLY for p in rest]
+    first = min((i for i, (ok, place) in enumerate(zip(plain, placed, strict=True)) if place and not ok), default=None)
+    found = []
+    for p in (p for p, place in zip(rest[:first], placed, strict=False) if place):
+        found.append((f"{p.name}={literal(p.default, own=False)}", p.name))
+    named = [p for p, ok, place in zip(rest, plain, placed, strict=True) if ok and not place]
+    found += [("*", "")] if named else []
+    return found + [(f"{p.name}={literal(p.default, own=False)}", f"{p.name}={p.name}") for p in named]
 
 
 def drawn(values: tuple[object, ...]) -> str:
