@@ -12,6 +12,7 @@ import pytest
 
 from kernelwright.candidate import Candidate
 from kernelwright.errors import ReferenceFails, RunFolderBusy, RunFolderError
+from kernelwright.ledger import open_ledger
 from kernelwright.optimize import folder as folders
 
 
@@ -116,12 +117,15 @@ def test_fresh_names_are_free_and_plain(tmp_path: Path) -> None:
     assert {tmp_path} == {first.parent, second.parent}
 
 
+FAILED = {"status": "failed", "error": ReferenceFails("The reference of x fails (forward).", "no").to_json()}
+
+
 def test_a_folder_whose_run_failed_by_its_task_is_not_to_be_resumed(tmp_path: Path) -> None:
     """The record keeps the task as it was: a user who has mended the file would resume the broken one."""
-    record = {"status": "failed", "error": ReferenceFails("The reference of x fails (forward).", "no").to_json()}
-    for name, data, words in (("bad", record, "Remove the folder"), ("good", {"status": "stopped"}, "--resume")):
+    for name, data, words in (("bad", FAILED, "Remove the folder"), ("good", {"status": "stopped"}, "--resume")):
         run = folders.create(tmp_path / name)
         run.write(data)
+        (run.path / folders.CANDIDATES).mkdir()
         run.close()
         with pytest.raises(RunFolderBusy) as caught:
             folders.create(tmp_path / name)
@@ -130,6 +134,19 @@ def test_a_folder_whose_run_failed_by_its_task_is_not_to_be_resumed(tmp_path: Pa
     with pytest.raises(RunFolderError) as unread:
         folders.read(tmp_path / "good")
     assert "another folder" in unread.value.what_next
+
+
+def test_a_run_that_its_task_ended_before_any_trial_makes_room_for_the_next(tmp_path: Path) -> None:
+    """Who has mended the file types the same command again; a user's own files stay."""
+    run = folders.create(tmp_path / "run")
+    run.write(FAILED)
+    run.event({"kind": "phase"})
+    open_ledger(run.ledger).close()
+    (run.path / "report.html").write_text("why")
+    (run.path / "notes.txt").write_text("mine")
+    run.close()
+    folders.create(tmp_path / "run").close()
+    assert {"lock", "notes.txt"} == {path.name for path in (tmp_path / "run").iterdir()}
 
 
 def test_a_file_where_the_folder_should_be_is_refused_and_another_place_advised(tmp_path: Path) -> None:

@@ -20,9 +20,19 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.candidate import Candidate
-from kernelwright.errors import NoSuchRun, RunFolderBusy, RunFolderError, RunFolderUnwritable, TaskError, from_json
+from kernelwright.errors import (
+    KernelwrightError,
+    NoSuchRun,
+    RunFolderBusy,
+    RunFolderError,
+    RunFolderUnwritable,
+    TaskError,
+    from_json,
+)
+from kernelwright.ledger import open_ledger
 
 RUN, LEDGER, EVENTS, CANDIDATES, LOCK = "run.json", "ledger.sqlite", "events.jsonl", "candidates", "lock"
+PAGES = ("report.html", "report.md", "report.json")
 OURS = (LEDGER, EVENTS, CANDIDATES, "optimized.py", "task_modules", "proof.json", "report.html")
 """What a run writes beside its record."""
 _NO_ROOM = (
@@ -87,7 +97,8 @@ class RunFolder:
 
 
 def create(path: Path) -> RunFolder:
-    """A new run in ``path``, a free name or an empty folder. Raises RunFolderBusy, RunFolderUnwritable."""
+    """A new run in ``path``, a free name, an empty folder, or one whose run ended by a fault of its task before it had
+    judged anything: who has mended the file asks for the same again. Raises RunFolderBusy, RunFolderUnwritable."""
     with unwritable(path):
         if path.exists() and not path.is_dir():
             raise RunFolderError(
@@ -98,8 +109,11 @@ def create(path: Path) -> RunFolder:
             )
         made = not path.exists()
         path.mkdir(parents=True, exist_ok=True)
-        odd = sorted(entry.name for entry in path.iterdir() if entry.name != LOCK)
         folder = RunFolder(path, _lock(path), made=made)
+        if _fruitless(path):
+            for name in (RUN, EVENTS, LEDGER, f"{LEDGER}-wal", f"{LEDGER}-shm", *PAGES):
+                (path / name).unlink(missing_ok=True)
+        odd = sorted(entry.name for entry in path.iterdir() if entry.name != LOCK)
     if odd and (path / RUN).exists():
         folder.close()
         raise RunFolderBusy(
@@ -118,6 +132,21 @@ def create(path: Path) -> RunFolder:
             what_next="choose another --out, or move them away",
         )
     return folder
+
+
+def _fruitless(path: Path) -> bool:
+    """Whether there is a run that a fault of its task ended, and no trial of it."""
+    if not (path / RUN).exists() or any((path / name).exists() for name in (CANDIDATES, "optimized.py")):
+        return False
+    with suppress(KernelwrightError):
+        error = read(path).get("error")
+        if isinstance(error, dict) and isinstance(from_json(error), TaskError):
+            ledger = open_ledger(path / LEDGER)
+            try:
+                return ledger.count() == 0
+            finally:
+                ledger.close()
+    return False
 
 
 def _instead_of(path: Path) -> str:
