@@ -116,6 +116,25 @@ def test_a_baseline_that_did_not_run_is_named_beside_the_speedup(tmp_path: Path)
     assert result.message.endswith("The baseline compile not raced: it ran out of memory.")
 
 
+def test_numbers_beside_tensors_are_said_to_be_fixed(tmp_path: Path) -> None:
+    """A step of an optimiser stood still in the drop-in, unsaid: from the next step on the reference answered."""
+
+    class Numbered(FakeWorker):
+        def run(self, job: dict[str, Any], on_event: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
+            found = super().run(job, on_event)
+            if job["job"] == "describe":
+                found["points"][0]["inputs"].append({"value": 10})
+            return found
+
+    result, _ = go(tmp_path / "run", worker=Numbered(landscape))
+    said = "input 1 is 10"
+    assert f'"text": "{said}: of other values nothing is proved' in (result.run / "events.jsonl").read_text()
+    assert said in (result.run / "report.html").read_text()
+    assert said in (result.run / "optimized.py").read_text().partition('"""')[2].partition('"""')[0]
+    other, _ = go(tmp_path / "other", worker=FakeWorker(landscape))
+    assert "nothing is proved" not in (other.run / "events.jsonl").read_text()
+
+
 def test_a_finalist_that_fails_the_precise_judgement_is_replaced_by_the_next(tmp_path: Path) -> None:
     """The coarse best cheats on a hidden case: the runner-up wins."""
     judge: FakeWorker

@@ -23,13 +23,13 @@ from typing import Any
 from kernelwright.candidate import Candidate
 from kernelwright.errors import RunFolderUnwritable
 from kernelwright.export.proof import proof, sha256
-from kernelwright.export.space import by_vectors, nesting, proven_space
+from kernelwright.export.space import by_vectors, fixed_values, nesting, proven_space
 from kernelwright.machine import Machine
 from kernelwright.neighbours import write as write_modules
 from kernelwright.task import Task
 from kernelwright.trial import Timed, Trial
 
-__all__ = ["MODULES", "proof", "proven_space", "write"]
+__all__ = ["MODULES", "fixed_values", "proof", "proven_space", "write"]
 
 MODULES = "task_modules"
 """The folder beside optimized.py for modules that the reference imports, byte for byte as they were."""
@@ -150,7 +150,7 @@ def _render(
     values = {
         "SPDX": "Written by kernelwright; the embedded reference keeps its own licence.",
         "TITLE": f"{_plain(task.name)}, optimised.",
-        "FACTS": _facts(task, trial),
+        "FACTS": _facts(task, trial, fixed_values(cases)),
         "EXPORTS": repr(["Model", "ModelNew", "get_init_inputs", "get_inputs"] + ["optimized"] * stateless),
         "PROVEN": expression(space),
         "REFERENCE_ENTRY": repr(task.entry),
@@ -237,7 +237,7 @@ def literal(text: str) -> str:
     return repr(text)
 
 
-def _facts(task: Task, trial: Trial) -> str:
+def _facts(task: Task, trial: Trial, fixed: str) -> str:
     outcome = _proved(trial)
     lines = [
         f"task       {task.digest()}",
@@ -250,6 +250,8 @@ def _facts(task: Task, trial: Trial) -> str:
     if task.contract.as_drawn:
         places = ", ".join(map(str, task.contract.as_drawn))
         lines.append(f"values     of inputs {places} only as get_inputs draws them: nothing here looks at that")
+    if fixed:
+        lines.append(f"numbers    {_plain(fixed)}: the reference answers others (a tensor of one number may be any)")
     return "\n".join(lines)
 
 

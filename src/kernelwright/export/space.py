@@ -43,6 +43,17 @@ def proven_space(cases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
+def fixed_values(cases: Sequence[Mapping[str, Any]]) -> str:
+    """What a proof takes as given: ``input 4 is 10``, of each number or text beside tensors; empty where all inputs are
+    tensors. What ``optimized.py`` is called with another of there, the reference answers."""
+    found: dict[int, list[str]] = {}
+    for case in cases:
+        for position, leaf in enumerate(case.get("inputs", ())):
+            if "shape" not in leaf:
+                found.setdefault(position, []).append(f"{leaf.get('value')!r:.60}")
+    return ", ".join(f"input {position} is {' or '.join(dict.fromkeys(some))}" for position, some in found.items())
+
+
 def _aligned(cases: Sequence[Mapping[str, Any]], part: str) -> list[tuple[Mapping[str, Any], ...]]:
     lists = [case.get(part, ()) for case in cases]
     if len({len(leaves) for leaves in lists}) > 1:

@@ -14,6 +14,7 @@ from typing import Any
 
 from kernelwright import settings, wire
 from kernelwright.errors import BadCommand, KernelwrightError, ModelError, ReferenceFails, RunFolderError, TaskError
+from kernelwright.export import fixed_values
 from kernelwright.ledger import Ledger, open_ledger, there
 from kernelwright.machine import Machine
 from kernelwright.optimize import cost, learning
@@ -309,7 +310,11 @@ class _Run:
             self.say("note", news)
         # Compiled baselines warm up in the background; the judge freezes them while it times anything.
         services.worker.submit({"job": "prepare", "device": device, "task": data})
-        self.record |= {"machine": wire.to_data(self.machine), "facts": self.facts}
+        if fixed := fixed_values(self.facts.get("points", ())):
+            self.say(
+                "note", f"{fixed}: of other values nothing is proved, unless a tensor of one number takes its place"
+            )
+        self.record |= {"machine": wire.to_data(self.machine), "facts": self.facts, "fixed": fixed}
         self.folder.write(self.record)
         return loop
 

@@ -110,6 +110,7 @@ def _asked(task: Task, record: Mapping[str, Any]) -> dict[str, Any]:
         "started_at": record.get("started_at"),
         "kernelwright": record.get("kernelwright", ""),
         "python": record.get("python", ""),
+        "fixed": record.get("fixed", ""),
     }
 
 
