@@ -264,6 +264,15 @@ def test_what_is_to_be_measured_besides_reaches_the_judge(bench: Bench, monkeypa
     assert [["server", "memory"]] == [job["also"] for job in jobs if job["job"] == "judge"]
 
 
+def test_a_judgement_says_what_it_is_at_on_standard_error(bench: Bench) -> None:
+    """Half a minute of silence looked like a program that hangs; beside JSON nothing is said to a pipe."""
+    (bench.folder / "new.py").write_text("class ModelNew: pass\n")
+    result = bench.run("judge", bench.folder / "new.py", "--task", bench.task)
+    assert "admitting add on cpu\nadmitted: 1 known-wrong programs rejected; judging" in result.stderr
+    assert "admitting" not in result.stdout
+    assert "" == bench.run("judge", bench.folder / "new.py", "--task", bench.task, "--json").stderr
+
+
 def test_the_admission_of_a_task_is_shown(bench: Bench) -> None:
     """Which known-wrong program fell at which stage."""
     result = bench.run("judge", "--admit", bench.task)

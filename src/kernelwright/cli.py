@@ -259,8 +259,9 @@ def _show(data: object, as_json: bool, lines: Callable[[], list[str]]) -> None:
 
 
 def _teller(as_json: bool) -> Callable[[str], None]:
-    """What prints progress: on standard error, so that a table can be piped; nothing beside JSON."""
-    return (lambda text: None) if as_json else functools.partial(typer.echo, err=True)
+    """What prints progress: on standard error, so that a table can be piped; beside JSON only to a terminal."""
+    quiet = as_json and not sys.stderr.isatty()
+    return (lambda text: None) if quiet else functools.partial(typer.echo, err=True)
 
 
 cli_judge.register(app, _guarded, _show, _teller)

@@ -35,6 +35,18 @@ GIVEN_UP, LONGER = "no answer within", 1.5
 it is tried again in a resumed run."""
 
 
+def foreseen(facts: Mapping[str, Any], device: str) -> dict[str, float]:
+    """Seconds that a judgement of each level will take, by the judge's own description of the task."""
+    call_s = 1e-6 * float(facts.get("eager_us") or 0.0)
+    leaves = [*facts.get("inputs", ()), *facts.get("outputs", ())]
+    elements = sum(math.prod(leaf.get("shape", ())) for leaf in leaves)
+    share = ELEMENT_NS["cpu" if device == "cpu" else "cuda"]
+    return {
+        level: seconds + CALLS[level] * call_s + 1e-9 * share[level] * elements
+        for level, seconds in EXPECTED_SECONDS.items()
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """Where a run's times are valid."""
@@ -65,12 +77,7 @@ class Judging:
 
     def foresee(self, facts: Mapping[str, Any]) -> None:
         """What judgements will take, by the judge's own description of the task."""
-        call_s = 1e-6 * float(facts.get("eager_us") or 0.0)
-        leaves = [*facts.get("inputs", ()), *facts.get("outputs", ())]
-        elements = sum(math.prod(leaf.get("shape", ())) for leaf in leaves)
-        share = ELEMENT_NS["cpu" if self._device == "cpu" else "cuda"]
-        for level, seconds in EXPECTED_SECONDS.items():
-            self._foreseen[level] = seconds + CALLS[level] * call_s + 1e-9 * share[level] * elements
+        self._foreseen = foreseen(facts, self._device)
 
     def known(self, candidate: Candidate, level: str) -> bool:
         """Whether it was judged at this level before."""

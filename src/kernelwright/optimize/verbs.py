@@ -14,6 +14,7 @@ from kernelwright.errors import NoSuchRun, NotAdmitted
 from kernelwright.machine import Machine
 from kernelwright.optimize import cost, tables
 from kernelwright.optimize import folder as folders
+from kernelwright.optimize.judging import foreseen
 from kernelwright.optimize.services import Say, Services, bound_of, silent
 from kernelwright.report import write as write_html
 from kernelwright.task import Task
@@ -40,8 +41,11 @@ def judge_candidate(
     used.hear(say)
     try:
         machine = used.machine(say)
-        admitted(used, task, device)
+        say(f"admitting {task.name} on {device}")
+        decoys = admitted(used, task, device).get("decoys", ())
         facts = used.describe(task)
+        takes = foreseen(facts, device).get(level, 1.0)
+        say(f"admitted: {len(decoys)} known-wrong programs rejected; judging the candidate, some {takes:.0f} s")
         started_at, began = time.time(), time.monotonic()
         result = used.worker.run(
             {
@@ -75,6 +79,7 @@ def admit_task(task: Task, device: str, *, say: Say = silent, services: Services
     used = services or Services(device)
     used.hear(say)
     try:
+        say(f"admitting {task.name} on {device}")
         return admitted(used, task, device)
     finally:
         if services is None:
