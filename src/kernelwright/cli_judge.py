@@ -14,6 +14,10 @@ from kernelwright.errors import BadCommand
 
 REJECTED = 3
 """Exit code of a verdict that refuses the candidate, so that ``kernelwright judge ... && deploy`` does not deploy."""
+CANDIDATE = (
+    'The replacement: .py with ModelNew, or .cu or .cpp with one extern "C" void f(float* out, const float* x, '
+    "int64_t n), n the elements of out (x_d0: a size of x; README.md has the rule)."
+)
 MEASURED_BESIDES = ("server", "cold", "memory", "warm")
 Contiguous = Annotated[bool, typer.Option("--contiguous", help="Inputs always are: no strided ones are tried.")]
 STEPS = ("strided", "transposed", "padded", "expanded", "gap")
@@ -35,7 +39,7 @@ def register(
     @app.command()
     @guarded
     def judge(
-        candidate: Annotated[str | None, typer.Argument(help="The replacement: .py, .cu or .cpp.")] = None,
+        candidate: Annotated[str | None, typer.Argument(help=CANDIDATE)] = None,
         task: Annotated[str | None, typer.Option(help="The task it must replace.")] = None,
         admit: Annotated[str | None, typer.Option(help="Instead: show which wrong programs this task rejects.")] = None,
         sanitize: Annotated[bool, typer.Option("--sanitize", help="Look for memory errors and races too.")] = False,
