@@ -84,12 +84,11 @@ class Loop:
         self.nearest: Timed | None = None
         """The fastest precise outcome, winner or not: what the honest answer "nothing is faster" cites."""
 
-    def collect(self, machine: Machine | None) -> None:
-        """Ask every proposer for structures; one that fails is noted and skipped."""
+    def collect(self, machine: Machine | None, look: Callable[[], object] = lambda: None) -> None:
+        """Ask every proposer for structures; one that fails is noted and skipped. ``look``: before each, may raise."""
         self._machine = machine
-        for name in self._options.proposers or tuple(TABLE):
-            if name == NONE:
-                continue
+        for name in (name for name in self._options.proposers or tuple(TABLE) if name != NONE):
+            look()
             try:
                 found = self._host.structures(name, self._task, self._options.device, machine)
             except KernelwrightError as error:

@@ -298,7 +298,7 @@ class _Run:
         identity = Identity(machine=self.machine.fingerprint, versions=self.machine.versions)
         judging = Judging(self.task, device, services.worker, self.ledger, self.options.seed, identity)
         loop = Loop(self.task, self.options, judging, services.host, self.say, pace, self.given)
-        loop.collect(self.machine)
+        loop.collect(self.machine, lambda: described.done() and described.result())  # a task that fails fails soon
         loop.build_defaults()
         judging.waited = pace.waited
         self.facts = self._described(described, pace)
