@@ -21,7 +21,7 @@ from kernelwright.workers import LocalWorker
 
 
 class Fake:
-    """A program whose windows take 500 us, its first call in each 80 us, and every other ``each_us``."""
+    """A program whose windows take 500 us, the first of each round 90 us more, and every call ``each_us``."""
 
     def __init__(self, each_us: float, answer: float = 2.0) -> None:
         self.each_us, self.answer, self.orders = each_us, answer, []  # type: ignore[var-annotated]
@@ -31,12 +31,13 @@ class Fake:
 
     def window(self, order: list[int], *, grad: bool) -> Any:
         """One window."""
+        first = 90.0 if len(self.orders) % 2 == 0 else 0.0  # after inputs were written
         self.orders.append(order)
         self.buffers.outputs[0][0].copy_(self.buffers.inputs[0][0] * self.answer)
-        return SimpleNamespace(call_us=500.0 + 80.0 + (len(order) - 1) * self.each_us)
+        return SimpleNamespace(call_us=500.0 + first + len(order) * self.each_us)
 
 
-def contest(**fakes: Fake) -> Any:
+def contest(device: str = "cpu", **fakes: Fake) -> Any:
     """A race of these programs; eager's calls took 100 us in it."""
 
     def check(leaves: Any, state: Any, outputs: Any, inputs: Any) -> Any:
@@ -49,13 +50,14 @@ def contest(**fakes: Fake) -> Any:
             program=fake,
             buffers=fake.buffers,
             suspect=SimpleNamespace(check=check),
-            lane=SimpleNamespace(calls_us=[400.0]),
+            lane=SimpleNamespace(calls_us=[400.0], overhead_us=lambda calls: 500.0),
         )
         for name, fake in fakes.items()
     ]
     return SimpleNamespace(
         racers=racers,
         plan=SimpleNamespace(sets=4),
+        device=torch.device(device),
         dice=random.Random(3),
         grad=False,
         state=None,
@@ -65,13 +67,17 @@ def contest(**fakes: Fake) -> Any:
     )
 
 
-def test_a_warm_call_is_what_more_calls_take_longer() -> None:
+def test_a_warm_call_is_what_it_takes_after_others() -> None:
     """Neither the window's own cost nor a dear first call is in it; the speedup is over the fastest of the others."""
     eager, compiled, mine = Fake(60.0), Fake(20.0), Fake(10.0)
     found = dict(warm.taken(contest(eager=eager, compile=compiled, candidate=mine)))
     medians = tuple(found[f"warm.{name}.median_us"] for name in ("eager", "compile", "candidate"))
-    assert ("60", "20", "10", "2") == (*medians, found["warm.candidate.speedup"])
-    assert {(0,) * 8, (0,) * 16} == {tuple(order) for order in eager.orders}  # 8 results of 4 MiB, on one set
+    assert ("60", "20", "10") == medians
+    assert {"2"} == {found[f"warm.candidate.speedup{end}"] for end in ("", "_low", "_high")}
+    assert {(0,) * 16} == {tuple(order) for order in eager.orders}  # results of 4 MiB, on one set
+    on_device = Fake(60.0)
+    warm.taken(contest("cuda", eager=on_device, candidate=Fake(10.0)))
+    assert {(0,) * 4} == {tuple(order) for order in on_device.orders}  # no more than the sets of the race
 
 
 def test_a_wrong_last_answer_and_a_dead_baseline_are_told() -> None:

@@ -75,8 +75,10 @@ def _finding(loop: Loop) -> str:
 
 def _circumstances(timed: Timed) -> str:
     """What a loop of one's own would show beside that, and why times may be others elsewhere."""
-    warm = dict(timed.profile).get("warm.candidate.speedup")
-    text = "" if warm is None else f" Caches were cold; called in a loop on one input it is {float(warm):.2f}x."
+    warm = [value for name, value in timed.profile if name.startswith("warm.candidate.speedup")]
+    text = ""
+    if len(warm) == 3:
+        text = f" Caches were cold; called in a loop on one input it is {warm[0]}x ({warm[1]} to {warm[2]})."
     if any("threads that sleep when idle" in condition for condition in timed.conditions):
         text += " Other programs used this machine, so threads slept while they waited: a quiet one may show less."
     return text
