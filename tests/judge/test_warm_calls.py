@@ -80,6 +80,13 @@ def test_a_warm_call_is_what_it_takes_after_others() -> None:
     assert {(0,) * 4} == {tuple(order) for order in on_device.orders}  # no more than the sets of the race
 
 
+def test_slow_calls_have_no_warm_ones() -> None:
+    """Seven rounds of calls that take 0.9 s each took half as long as the proof."""
+    slow = contest(eager=Fake(60.0), candidate=Fake(10.0))
+    slow.racers[0].lane.calls_us = [4 * 40_000.0]
+    assert [] == warm.taken(slow)
+
+
 def test_a_wrong_last_answer_and_a_dead_baseline_are_told() -> None:
     """A number for a program that is wrong there would be worth nothing."""
     with pytest.raises(checks.Wrong, match="wrong"):
