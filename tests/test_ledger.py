@@ -90,6 +90,19 @@ def test_known_candidates_are_found_by_content_level_and_machine(tmp_path: Path)
     ledger.close()
 
 
+def test_a_reader_leaves_no_files_beside_a_closed_ledger(tmp_path: Path) -> None:
+    """A report made again left -shm and -wal there; a ledger that is opened again goes on."""
+    path = tmp_path / "l.sqlite"
+    for number in range(2):
+        ledger = open_ledger(path)
+        ledger.record(make(number))
+        ledger.close()
+        reader = open_ledger(path, writable=False)
+        assert number + 1 == reader.count()
+        reader.close()
+        assert [path] == list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("name", sorted(QUERIES))
 def test_every_query_of_the_report_uses_an_index(tmp_path: Path, name: str) -> None:
     """A full scan of 100,000 rows, or a sort of them, would show as SCAN without INDEX or as a temporary tree."""

@@ -180,6 +180,8 @@ class Ledger:
             try:
                 if self._writable:
                     self._connection.execute("insert or replace into meta values ('clean', '1')")
+                    # A reader of a file in WAL mode leaves two more beside it; where another has it open it stays so.
+                    self._connection.execute("pragma journal_mode = delete")
                 self._connection.close()
             except sqlite3.Error:
                 # Only the mark is lost: the next opening checks the file in full.
