@@ -9,7 +9,7 @@ import pytest
 import torch
 from plain_tasks import GRADIENTS, instance
 
-from kernelwright.judge import one_order
+from kernelwright.judge import one_order, ties
 from kernelwright.judge.inputs import Variant
 from kernelwright.judge.verify import Checker
 
@@ -269,3 +269,18 @@ def test_the_place_of_a_largest_may_be_any_of_equal_ones_for_all_results(forward
         for other in (first, last):
             answers = [one.squeeze(-1) if least else one, y.gather(-1, other)]
             assert checker.check(GIVEN, leaves, None, answers, leaves).passed is (one is other)
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("largest", [False, True])
+def test_the_outermost_of_a_row_is_what_a_stable_sort_puts_first(largest: bool, last: bool) -> None:
+    """Of equal ones, zeros of both signs among them, the first or the last; along any axis."""
+    dice = torch.Generator().manual_seed(5)
+    for _ in range(40):
+        shape = [int(size) for size in torch.randint(1, 7, (3,), generator=dice)]
+        keys = torch.randint(-2, 3, shape, generator=dice).double() * -1.0
+        for dim in (-2, 0, 1, 2):
+            lined = keys.flip(dim) if last else keys
+            first = lined.sort(dim=dim, descending=largest, stable=True).indices.narrow(dim, 0, 1)
+            wanted = keys.shape[dim] - 1 - first if last else first
+            assert torch.equal(wanted, ties._outermost(keys, dim, largest=largest, last=last))

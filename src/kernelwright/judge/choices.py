@@ -138,13 +138,18 @@ def _ordered(
     if got.dtype != eager.dtype or not got.is_floating_point():
         return found
     try:
-        orders = (ties.Ordered(False), ties.Ordered(True), ties.Ordered(False, before=True))
-        for order in (*orders, ties.Ordered(False, where=got), ties.Shared()):
+        moves, ends = False, (ties.Ordered(False), ties.Ordered(True))
+        for order in (*ends, ties.Ordered(False, before=True), ties.Ordered(False, where=got), ties.Shared()):
+            if order not in ends and not moves:  # neither the first nor the last of equal ones: it hangs on none
+                return found
             with order:
                 other = instance.doubled(truth.leaves, truth.state, Float64Trace())[index]
-            wide = got.to(torch.float64)
+            differs = other != exact
+            if not bool(differs.any()):
+                continue
+            wide, moves = got.to(torch.float64), True
             near = (wide == other) | ((wide - other).abs() <= BESIDE * yardstick.peak)
-            usual = torch.where(near & (other != exact), exact.to(got.dtype), got)
+            usual = torch.where(near & differs, exact.to(got.dtype), got)
             if (said := yardstick.compare(usual, limit)).bits_lost <= limit:
                 return said
 

@@ -24,6 +24,8 @@ TURNS, DEAR_TURNS = 64, 8
 """Runs of the reference at the most, each with the next of equal keys in their place, where not all were chosen; and
 where a call is work."""
 _SMALLEST = {"aten::argmin", "aten::min"}
+BLOCK = 1 << 24
+"""Elements whose equals are looked for at a time."""
 
 
 def _in_rows(func: Any, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[torch.Tensor, int | None]:
@@ -43,11 +45,7 @@ class Equal(Float64Trace):
         """One operator."""
         if chooses(func, args) and args[0].dtype is torch.float64:
             rows, _ = _in_rows(func, args, bound(func, args, kwargs))
-            ordered, order = rows.sort(dim=-1, stable=True)
-            start = _starts(ordered)
-            here = torch.arange(rows.shape[-1], device=rows.device)
-            firsts = torch.empty_like(order).scatter_(-1, order, order.gather(-1, start))
-            self.firsts.append(None if bool((start == here).all()) else firsts)
+            self.firsts.append(_firsts(rows))
         return super().apply(func, args, kwargs)
 
 
@@ -65,8 +63,34 @@ class Kept:
         rows, dim = _in_rows(func, args, bound(func, args, kwargs))
         if firsts is None or firsts.shape != rows.shape:
             return args
-        kept = rows.gather(-1, firsts)
-        return (kept.reshape(args[0].shape) if dim is None else kept.movedim(-1, dim).contiguous(), *args[1:])
+        kept = torch.empty(args[0].shape, dtype=args[0].dtype, device=args[0].device)
+        target = kept.reshape(1, -1) if dim is None else kept.movedim(dim, -1)
+        for into, of, at in zip(*map(_blocks, (target, rows, firsts)), strict=True):
+            into.copy_(of.gather(-1, at.long()))
+        return (kept, *args[1:])
+
+
+def _blocks(rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Parts of BLOCK elements, about: what a sort of rows takes besides is then that of a part, not ten times a tensor
+    of 8 GiB."""
+    return rows.split(max(1, BLOCK // max(1, rows[0].numel())))
+
+
+def _firsts(rows: torch.Tensor) -> torch.Tensor | None:
+    """The place of the first of its equals for each element of rows; None where none has one before it."""
+    found: torch.Tensor | None = None
+    here = torch.arange(rows.shape[-1], device=rows.device)
+    kind = torch.int32 if rows.shape[-1] < 2**31 else torch.int64
+    begun = 0
+    for part in _blocks(rows):
+        ordered, order = part.sort(dim=-1, stable=True)
+        start = _starts(ordered)
+        if not bool((start == here).all()):
+            found = here.to(kind).expand(rows.shape).clone() if found is None else found
+            firsts = torch.empty_like(order).scatter_(-1, order, order.gather(-1, start))
+            found[begun : begun + len(part)] = firsts
+        begun += len(part)
+    return found
 
 
 def _starts(ordered: torch.Tensor) -> torch.Tensor:

@@ -196,9 +196,12 @@ class Ordered(Watching):
         """The largest or least of each row, and its place among those that are equal to it."""
         dim, kept = given["dim"], given["keepdim"]
         keys, down = self._source(values, dim), _FINDING[func]
-        first = self._first(keys, dim)
-        places = first.gather(dim, keys.gather(dim, first).sort(dim=dim, descending=down, stable=True).indices)
-        places = places.narrow(dim, 0, 1).contiguous()
+        if self._where is None or self._where.shape != keys.shape:
+            places = _outermost(keys, dim, largest=down, last=self.last)
+        else:
+            first = self._first(keys, dim)
+            places = first.gather(dim, keys.gather(dim, first).sort(dim=dim, descending=down, stable=True).indices)
+            places = places.narrow(dim, 0, 1).contiguous()
         told = self._told.get(len(self.chosen))
         told = None if told is None or told.numel() != places.numel() else told.reshape(places.shape)
         if told is not None and _is_order(told, values, values.gather(dim, places), dim):
@@ -230,6 +233,15 @@ class Ordered(Watching):
                 break
             values = source
         return values
+
+
+def _outermost(keys: torch.Tensor, dim: int, *, largest: bool, last: bool) -> torch.Tensor:
+    """The place of each row's largest or least, of equal ones the first or the last. Not by a sort, which took eight
+    times an input of 0.5 GiB and 8 s on 2 cores, for each wrong answer in five orders."""
+    equal = keys == (keys.amax if largest else keys.amin)(dim, keepdim=True)
+    if not last:
+        return equal.to(torch.int8).argmax(dim, keepdim=True)
+    return keys.shape[dim] - 1 - equal.flip(dim).to(torch.int8).argmax(dim, keepdim=True)
 
 
 class Shared(Watching):
