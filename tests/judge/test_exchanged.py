@@ -105,6 +105,7 @@ def test_equals_are_found_part_by_part(monkeypatch: pytest.MonkeyPatch, block: i
     for given in (rows, rows.mT.contiguous().mT):
         assert torch.equal(wanted, exchanged._firsts(given).long())  # type: ignore[union-attr]  # some are equal
     assert exchanged._firsts(rows[1:2]) is None
+    assert [0, 1, 0, 1] == exchanged._firsts(rows[0, 0]).tolist()  # type: ignore[union-attr]  # one row is one part
 
 
 def test_where_no_order_is_seen_no_exchange_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ class Kept:
 def _blocks(rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Parts of BLOCK elements, about: what a sort of rows takes besides is then that of a part, not ten times a tensor
     of 8 GiB."""
-    return rows.split(max(1, BLOCK // max(1, rows[0].numel())))
+    return (rows,) if rows.dim() < 2 else rows.split(max(1, BLOCK // max(1, rows[0].numel())))
 
 
 def _firsts(rows: torch.Tensor) -> torch.Tensor | None:
